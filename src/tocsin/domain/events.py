@@ -1,0 +1,533 @@
+"""Every fact that Tocsin records, every input that it takes, every event that it shows: the one source of `schemas/`.
+
+Facts are in the past tense, immutable, and a storage format: a released class only ever gains fields with defaults; a
+breaking change is a new class with a new `v`. Times are aware UTC datetimes, durations seconds.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from .definition import JobDefinition, RetryPolicy
+
+TriggerKind: TypeAlias = Literal["cron", "manual", "api", "event", "replay", "recovery"]
+Input: TypeAlias = dict[str, JsonValue]
+Sequence: TypeAlias = Annotated[int, Field(ge=0)]
+
+
+class Message(BaseModel):
+    """What travels: frozen, and open to fields that a newer version adds."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    def encode(self) -> bytes:
+        """The body on the wire: JSON without what is absent."""
+        return self.model_dump_json(exclude_none=True).encode()
+
+
+M_co = TypeVar("M_co", bound=Message, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded(Generic[M_co]):
+    """A message as the log stored it: `sequence` in its stream, `time` (UTC) by the log's clock."""
+
+    message: M_co
+    subject: str
+    sequence: int
+    time: datetime
+    message_id: str | None = None
+
+
+class Actor(Message):
+    """Who asked, for the audit trail (hip-62, Audit Trail)."""
+
+    identity: str
+    source: str | None = None
+
+
+class Failure(Message):
+    """Why an attempt did not succeed."""
+
+    type: str
+    message: str = ""
+    traceback: str | None = None
+    retryable: bool = True
+
+
+# --- the ledger of a job: its definitions and its time ---------------------------------------------------------------
+
+
+class LedgerFact(Message):
+    """A fact about one job as a whole. `previous` chains the definition facts, so that a reader sees a gap."""
+
+    v: Literal[1] = 1
+    job: str
+
+
+class DefinitionFact(LedgerFact):
+    """What holds for the job from the moment that this is stored.
+
+    Each tells the whole (which definition, paused or not) and names its `previous` one by sequence (0: none), so that
+    whoever holds only the newest can go back fact by fact.
+    """
+
+    previous: Sequence = 0
+    by: Actor | None = None
+    reason: str | None = None
+
+
+class Defined(DefinitionFact):
+    """The job has this definition from now on; whether it is paused stays as it was."""
+
+    type: Literal["defined"] = "defined"
+    definition: JobDefinition
+    paused: bool = False
+
+
+class Paused(DefinitionFact):
+    """Instants pass without firing from now on. `definition` is the sequence of the definition in force."""
+
+    type: Literal["paused"] = "paused"
+    definition: Sequence
+
+
+class Resumed(DefinitionFact):
+    """Instants fire again from now on; what passed while paused stays passed."""
+
+    type: Literal["resumed"] = "resumed"
+    definition: Sequence
+
+
+class Deleted(DefinitionFact):
+    """The job is gone; its log remains."""
+
+    type: Literal["deleted"] = "deleted"
+
+
+class Due(LedgerFact):
+    """One instant that the schedule names has come and is to be decided on."""
+
+    type: Literal["due"] = "due"
+    scheduled_time: datetime
+    definition: Sequence
+    catch_up: bool = False
+
+
+PassedReason: TypeAlias = Literal["paused", "dst_skip", "missed", "superseded"]
+
+
+class Passed(LedgerFact):
+    """A span of time, (start, until], is over without firing: `count` instants in it did not fire, and why.
+
+    `scheduled_times` names them where the public is told of each (`paused`, `dst_skip`).
+    """
+
+    type: Literal["passed"] = "passed"
+    start: datetime
+    until: datetime
+    reason: PassedReason
+    count: int
+    definition: Sequence
+    scheduled_times: tuple[datetime, ...] = ()
+
+
+# --- an execution ----------------------------------------------------------------------------------------------------
+
+
+class PlannedStep(Message):
+    """A step with everything resolved: what the executor is asked to do, and how often."""
+
+    name: str
+    function: str
+    depends_on: tuple[str, ...] = ()
+    timeout: float
+    queue: str = "default"
+    input: Input = {}
+    args: tuple[JsonValue, ...] = ()
+    retry: RetryPolicy = RetryPolicy()
+
+
+class Plan(Message):
+    """What an execution will do: taken from the definition in force once, so that a later edit changes no running one."""
+
+    definition: Sequence
+    steps: tuple[PlannedStep, ...]
+    overlap_policy: Literal["skip", "allow", "cancel_previous", "enqueue"] = "skip"
+    dead_letter: bool = False
+    cron_expression: str | None = None
+    timezone: str = "UTC"
+    tags: tuple[str, ...] = ()
+    meta: dict[str, JsonValue] = {}
+
+
+class ExecutionFact(Message):
+    """A fact about one execution."""
+
+    v: Literal[1] = 1
+    job: str
+    execution_id: str
+
+
+class Requested(ExecutionFact):
+    """What `planned` and `admitted` both say, so that each can be understood alone."""
+
+    scheduled_time: datetime
+    trigger: TriggerKind
+    plan: Plan
+    by: Actor | None = None
+    catch_up: bool = False
+
+
+class Planned(Requested):
+    """The execution is wanted; whether it may run is for the lock keeper to say."""
+
+    type: Literal["planned"] = "planned"
+
+
+class Admitted(Requested):
+    """The execution may run. `fence` is the fencing token of its lock, absent where no lock was asked."""
+
+    type: Literal["admitted"] = "admitted"
+    fence: Sequence | None = None
+
+
+SkipReason: TypeAlias = Literal["overlap_skip", "disabled", "dst_skip"]
+
+
+class Skipped(ExecutionFact):
+    """The execution does not run (terminal): another one is active, or its instant passed without firing."""
+
+    type: Literal["skipped"] = "skipped"
+    reason: SkipReason
+    scheduled_time: datetime
+    trigger: TriggerKind
+    definition: Sequence
+    cron_expression: str | None = None
+    timezone: str = "UTC"
+    active_execution_id: str | None = None
+
+
+class Dispatched(ExecutionFact):
+    """The task: the intent to run one attempt of one step, and at the same time the message that executors take."""
+
+    type: Literal["dispatched"] = "dispatched"
+    step: str
+    attempt: int
+    max_attempts: int
+    function: str
+    queue: str = "default"
+    input: Input = {}
+    args: tuple[JsonValue, ...] = ()
+    upstream: dict[str, JsonValue] = {}
+    timeout: float
+    scheduled_time: datetime
+    trigger: TriggerKind
+    fence: Sequence | None = None
+    token: str
+    meta: dict[str, JsonValue] = {}
+
+
+class Started(ExecutionFact):
+    """An executor claimed an attempt; `delivery` tells this holder from any other."""
+
+    type: Literal["started"] = "started"
+    step: str
+    attempt: int
+    delivery: int
+    worker: str
+
+
+class RetryScheduled(ExecutionFact):
+    """An attempt failed and the next one will be dispatched at `next_attempt_at`."""
+
+    type: Literal["retry-scheduled"] = "retry-scheduled"
+    step: str
+    attempt: int
+    error: Failure
+    delay: float
+    next_attempt_at: datetime
+
+
+class Advanced(ExecutionFact):
+    """A step completed and the execution goes on."""
+
+    type: Literal["advanced"] = "advanced"
+    step: str
+    attempt: int
+    result: JsonValue = None
+
+
+ExhaustedReason: TypeAlias = Literal["attempts", "non_retryable"]
+
+
+class Exhausted(ExecutionFact):
+    """A step will not be tried again, while other steps are still running."""
+
+    type: Literal["exhausted"] = "exhausted"
+    step: str
+    attempt: int
+    error: Failure
+    reason: ExhaustedReason
+
+
+class Terminal(ExecutionFact):
+    """The end of an execution: nothing follows. It repeats what those who react to the end need."""
+
+    scheduled_time: datetime
+    trigger: TriggerKind
+    fence: Sequence | None = None
+    step: str | None = None
+    attempt: int | None = None
+
+
+class Completed(Terminal):
+    """Every step completed; `step` was the last."""
+
+    type: Literal["completed"] = "completed"
+    result: JsonValue = None
+
+
+class Failed(Terminal):
+    """A step was exhausted; the steps behind it, `cancelled_steps`, never ran (hip-62, Job Dependency Graphs).
+
+    `step` was the last to end; where it completed, `error` is of the step that was exhausted before.
+    """
+
+    type: Literal["failed"] = "failed"
+    step_completed: bool = False
+    error: Failure | None = None
+    reason: ExhaustedReason | None = None
+    result: JsonValue = None
+    cancelled_steps: tuple[str, ...] = ()
+    dead_letter: bool = False
+
+
+class Cancelled(Terminal):
+    """Somebody ended it."""
+
+    type: Literal["cancelled"] = "cancelled"
+    by: Actor | None = None
+    reason: str | None = None
+
+
+# --- the lock of a job -----------------------------------------------------------------------------------------------
+
+
+class LockFact(Message):
+    """A fact about the lock of one job (and shard)."""
+
+    v: Literal[1] = 1
+    job: str
+    shard: str | None = None
+    execution_id: str
+
+
+class Acquired(LockFact):
+    """The execution holds the lock; the sequence of this fact is its fencing token."""
+
+    type: Literal["acquired"] = "acquired"
+    scheduled_time: datetime
+    ttl: float
+
+
+# --- inputs: asked for, not yet decided ------------------------------------------------------------------------------
+
+
+class Trigger(Message):
+    """Run this job now (on `cron.trigger.<job>`, or by the command line). Everything may be left out."""
+
+    v: Literal[1] = 1
+    type: Literal["trigger"] = "trigger"
+    trigger: TriggerKind = "event"
+    input: Input | None = None
+    args: tuple[JsonValue, ...] | None = None
+    by: Actor | None = None
+    reason: str | None = None
+
+
+class Report(Message):
+    """What became of one attempt, as its executor answers; `token` is the task's. Without a delivery the current one is
+    meant.
+
+    `claim` and `claimed_after` are the sequences of the `started` fact and of the fact before it: whoever folded the
+    execution up to the latter needs not read the log again.
+    """
+
+    v: Literal[1] = 1
+    type: Literal["report"] = "report"
+    job: str
+    execution_id: str
+    outcome: Literal["completed", "failed"]
+    step: str
+    attempt: int
+    token: str
+    delivery: int | None = None
+    result: JsonValue = None
+    error: Failure | None = None
+    worker: str | None = None
+    claim: Sequence | None = None
+    claimed_after: Sequence | None = None
+
+
+class RetryTimer(Message):
+    """The delay before `attempt` of a step is over."""
+
+    v: Literal[1] = 1
+    type: Literal["retry-timer"] = "retry-timer"
+    job: str
+    execution_id: str
+    step: str
+    attempt: int
+
+
+# --- dead letters ----------------------------------------------------------------------------------------------------
+
+
+class Attempt(Message):
+    """One attempt as an operator wants to see it."""
+
+    step: str
+    attempt: int
+    dispatched_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    worker: str | None = None
+    error: Failure | None = None
+
+
+class DeadLetterFact(Message):
+    """A fact about one dead letter; its id is the execution's, or names the message that nobody could read."""
+
+    v: Literal[1] = 1
+    job: str
+    id: str
+
+
+class DeadLettered(DeadLetterFact):
+    """An execution failed for good, with its whole history of attempts (hip-62, Dead Letter Handling)."""
+
+    type: Literal["dead-lettered"] = "dead-lettered"
+    execution_id: str
+    scheduled_time: datetime
+    trigger: TriggerKind
+    input: dict[str, JsonValue] = {}
+    attempts: tuple[Attempt, ...]
+    last_error: Failure | None = None
+    first_attempt: datetime
+    last_attempt: datetime
+
+
+class Refused(DeadLetterFact):
+    """A message that could not be used: kept with its bytes (base64) and the reason."""
+
+    type: Literal["refused"] = "refused"
+    reason: str
+    durable: str
+    subject: str
+    sequence: Sequence
+    body: str
+
+
+# --- what the public sees (ojs-cron §9) ------------------------------------------------------------------------------
+
+
+class CronTriggeredData(Message):
+    """The data of `cron.triggered`."""
+
+    cron_name: str
+    cron_expression: str
+    timezone: str
+    job_id: str
+    job_type: str
+    run_count: int
+    scheduled_time: datetime
+    actual_time: datetime
+
+
+class CronTriggered(Message):
+    """A cron job fired and an execution was admitted (ojs-cron §9.1, CRON-29)."""
+
+    event: Literal["cron.triggered"] = "cron.triggered"
+    timestamp: datetime
+    data: CronTriggeredData
+
+
+class CronSkippedData(Message):
+    """The data of `cron.skipped`."""
+
+    cron_name: str
+    cron_expression: str
+    timezone: str
+    reason: SkipReason
+    active_job_id: str | None = None
+    scheduled_time: datetime
+
+
+class CronSkipped(Message):
+    """A scheduled occurrence did not become an execution (ojs-cron §9.2, CRON-30)."""
+
+    event: Literal["cron.skipped"] = "cron.skipped"
+    timestamp: datetime
+    data: CronSkippedData
+
+
+Announcement: TypeAlias = CronTriggered | CronSkipped
+Fact: TypeAlias = LedgerFact | ExecutionFact | LockFact | DeadLetterFact
+
+
+# --- what executors outside are told, and answer (hip-62, Integration with MQ) ----------------------------------------
+
+
+class EnvelopeData(Message):
+    """The task, as hip-62 writes it, and what an answer may repeat."""
+
+    job_name: str
+    execution_id: str
+    function: str
+    input: Input = {}
+    args: tuple[JsonValue, ...] = ()
+    attempt: int
+    timeout: float
+    step: str
+    token: str
+    scheduled_time: datetime
+    trigger: TriggerKind
+    fence: Sequence | None = None
+    upstream: dict[str, JsonValue] = {}
+    metadata: dict[str, JsonValue] = {}
+
+
+class Envelope(Message):
+    """The MQ envelope on `mq.scheduled.<job>`."""
+
+    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True, validate_by_alias=True)
+
+    schema_: Literal["hanzo.mq.v1"] = Field(default="hanzo.mq.v1", alias="schema")
+    id: str
+    type: Literal["scheduler.execute"] = "scheduler.execute"
+    source: Literal["scheduler"] = "scheduler"
+    timestamp: datetime
+    data: EnvelopeData
+
+
+class Completion(Message):
+    """An answer on `mq.scheduler.complete.<job>.<execution_id>`.
+
+    Everything may be left out: without a status it failed if it has an error, without a step the one in flight is meant,
+    without an attempt the current one. A token, where given, must be the task's.
+    """
+
+    status: Literal["completed", "success", "succeeded", "ok", "failed", "failure", "error"] | None = None
+    step: str | None = None
+    attempt: int | None = None
+    token: str | None = None
+    result: JsonValue = None
+    error: Failure | str | None = None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it says that the attempt failed."""
+        return self.status in {"failed", "failure", "error"} or (self.status is None and self.error is not None)

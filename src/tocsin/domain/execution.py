@@ -1,0 +1,403 @@
+"""The execution: one run of a job, its steps, and when it is over.
+
+State is folded from the execution's own scope; every decision below is idempotent: asked again about what was already
+decided it answers with nothing, so that a redelivered message adds no fact (hip-62, Job Dependency Graphs, Retry Policy).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final, Literal, TypedDict
+
+from pydantic import JsonValue
+
+from . import ids, retry
+from .events import (
+    Actor,
+    Admitted,
+    Advanced,
+    Cancelled,
+    Completed,
+    Dispatched,
+    Exhausted,
+    ExhaustedReason,
+    Failed,
+    Failure,
+    Message,
+    Plan,
+    Planned,
+    PlannedStep,
+    Recorded,
+    Report,
+    Requested,
+    RetryScheduled,
+    RetryTimer,
+    Skipped,
+    Started,
+    TriggerKind,
+)
+
+# --- state -----------------------------------------------------------------------------------------------------------
+
+
+class Status(StrEnum):
+    """Where an execution is."""
+
+    UNKNOWN = "unknown"
+    PLANNED = "planned"
+    ADMITTED = "admitted"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"
+
+
+OVER: Final = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.SKIPPED})
+
+
+class Phase(StrEnum):
+    """Where a step is."""
+
+    WAITING = "waiting"
+    DISPATCHED = "dispatched"
+    STARTED = "started"
+    RETRYING = "retrying"
+    COMPLETED = "completed"
+    EXHAUSTED = "exhausted"
+
+
+_RUNNING: Final = frozenset({Phase.DISPATCHED, Phase.STARTED})
+_IN_FLIGHT: Final = _RUNNING | {Phase.RETRYING}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step. `delivery` is the current claim's, 0 where nobody claimed the attempt yet."""
+
+    phase: Phase = Phase.WAITING
+    attempt: int = 0
+    delivery: int = 0
+    next_attempt_at: datetime | None = None
+    result: JsonValue = None
+    error: Failure | None = None
+    reason: ExhaustedReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """An execution as its facts tell it."""
+
+    status: Status = Status.UNKNOWN
+    requested: Requested | None = None
+    fence: int | None = None
+    steps: Mapping[str, Step] = field(default_factory=dict)
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing can follow any more."""
+        return self.status in OVER
+
+
+initial: Final = Execution()
+
+
+# --- evolve ----------------------------------------------------------------------------------------------------------
+
+
+def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:
+    """The state after one more fact. Total: a fact that does not belong changes nothing."""
+    fact = recorded.message
+    match fact:
+        case Admitted():
+            return replace(state, status=Status.ADMITTED, requested=fact, fence=fact.fence, steps=_steps_of(fact.plan))
+        case Planned():
+            return replace(state, status=Status.PLANNED, requested=fact, steps=_steps_of(fact.plan))
+        case Dispatched():
+            return _with_step(state, fact.step, Step(Phase.DISPATCHED, fact.attempt))
+        case Started():
+            return _with_step(state, fact.step, Step(Phase.STARTED, fact.attempt, fact.delivery))
+        case RetryScheduled():
+            return _with_step(state, fact.step, Step(Phase.RETRYING, fact.attempt, next_attempt_at=fact.next_attempt_at))
+        case Advanced():
+            return _with_step(state, fact.step, Step(Phase.COMPLETED, fact.attempt, result=fact.result))
+        case Exhausted():
+            return _with_step(state, fact.step, _exhausted(fact.attempt, fact.error, fact.reason))
+        case Completed():
+            return replace(state, status=Status.COMPLETED)
+        case Failed():
+            return replace(state, status=Status.FAILED)
+        case Cancelled():
+            return replace(state, status=Status.CANCELLED)
+        case Skipped():
+            return replace(state, status=Status.SKIPPED)
+        case _:
+            return state
+
+
+def fold(facts: Iterable[Recorded[Message]], state: Execution = initial) -> Execution:
+    """The state after facts, oldest first."""
+    for recorded in facts:
+        state = evolve(state, recorded)
+    return state
+
+
+def _steps_of(plan: Plan) -> dict[str, Step]:
+    return {step.name: Step() for step in plan.steps}
+
+
+def _with_step(state: Execution, name: str, step: Step) -> Execution:
+    return replace(state, steps={**state.steps, name: step})
+
+
+# --- decide ----------------------------------------------------------------------------------------------------------
+
+
+def admit(state: Execution, *, fence: int | None) -> list[Admitted]:
+    """Let a planned execution run, under the fencing token of its lock."""
+    if state.status is not Status.PLANNED or state.requested is None:
+        return []
+    return [Admitted(**_fields_of(state.requested), fence=fence)]
+
+
+def skip(state: Execution, *, active: str) -> list[Skipped]:
+    """Do not run a planned execution, since `active` holds its lock (ojs-cron §6.1, `skip`)."""
+    requested = state.requested
+    if state.status is not Status.PLANNED or requested is None:
+        return []
+    return [
+        Skipped(
+            job=requested.job,
+            execution_id=requested.execution_id,
+            reason="overlap_skip",
+            scheduled_time=requested.scheduled_time,
+            trigger=requested.trigger,
+            definition=requested.plan.definition,
+            cron_expression=requested.plan.cron_expression,
+            timezone=requested.plan.timezone,
+            active_execution_id=active,
+        )
+    ]
+
+
+def dispatch(state: Execution, *, key: bytes) -> list[Dispatched]:
+    """The first attempt of every step that is ready: all it depends on has completed, and nobody dispatched it."""
+    if state.status is not Status.ADMITTED or state.requested is None:
+        return []
+    return [_task(state, step, 1, key) for step in state.requested.plan.steps if _is_ready(state.steps, step)]
+
+
+def dispatch_again(state: Execution, timer: RetryTimer, *, key: bytes) -> list[Dispatched]:
+    """The next attempt of a step whose delay is over."""
+    step = state.steps.get(timer.step)
+    if state.status is not Status.ADMITTED or step is None or state.requested is None:
+        return []
+    if step.phase is not Phase.RETRYING or timer.attempt != step.attempt + 1:
+        return []
+    return [_task(state, _planned(state.requested.plan, timer.step), timer.attempt, key)]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a claim is not granted: the execution is `over`, the step `done`, or this delivery `superseded`."""
+
+    reason: Literal["over", "done", "superseded"]
+
+
+def claim(state: Execution, *, step: str, attempt: int, delivery: int, worker: str) -> Started | Refusal:
+    """Give one delivery of a task to one executor. A later delivery takes an attempt over, an earlier one never does."""
+    current = state.steps.get(step)
+    if state.status is not Status.ADMITTED or state.requested is None or current is None:
+        return Refusal("over")
+    if current.phase in {Phase.COMPLETED, Phase.EXHAUSTED}:
+        return Refusal("done")
+    if current.phase not in _RUNNING or attempt != current.attempt or delivery <= current.delivery:
+        return Refusal("superseded")
+    return Started(
+        job=state.requested.job,
+        execution_id=state.requested.execution_id,
+        step=step,
+        attempt=attempt,
+        delivery=delivery,
+        worker=worker,
+    )
+
+
+def succeed(state: Execution, report: Report, *, key: bytes) -> list[Advanced | Completed | Failed | Dispatched]:
+    """A step completed, and what follows: the steps that are ready now, or the end.
+
+    The success of any delivery of any dispatched attempt counts: the work is done.
+    """
+    step = _reported(state, report)
+    if step is None or report.attempt > step.attempt:
+        return [*dispatch(state, key=key)]
+    done = Step(Phase.COMPLETED, report.attempt, result=report.result)
+    after = _with_step(state, report.step, done)
+    if _goes_on(after):
+        advanced = Advanced(**_identity(state), step=report.step, attempt=report.attempt, result=report.result)
+        return [advanced, *dispatch(after, key=key)]
+    if all(s.phase is Phase.COMPLETED for s in after.steps.values()):
+        return [Completed(**_ending(state), step=report.step, attempt=report.attempt, result=report.result)]
+    return [_failed(after, report.step)]
+
+
+def fail(state: Execution, report: Report, *, at: datetime) -> list[RetryScheduled | Exhausted | Failed]:
+    """An attempt failed, as reported `at`. Only the failure of the current delivery of the current attempt counts."""
+    step, requested = _reported(state, report), state.requested
+    if step is None or requested is None or step.phase not in _RUNNING:
+        return []
+    if report.attempt != step.attempt or report.delivery not in {None, step.delivery}:
+        return []
+    name = report.step
+    error = report.error or Failure(type="unknown", message="the executor gave no error")
+    policy = _planned(requested.plan, name).retry
+    if retry.is_retryable(policy, error) and step.attempt < policy.max_attempts:
+        draw = ids.draw(requested.execution_id, name, str(step.attempt))
+        delay = retry.delay(policy, step.attempt, draw)
+        return [
+            RetryScheduled(
+                **_identity(state),
+                step=name,
+                attempt=step.attempt,
+                error=error,
+                delay=delay,
+                next_attempt_at=at + timedelta(seconds=delay),
+            )
+        ]
+    reason: ExhaustedReason = "attempts" if retry.is_retryable(policy, error) else "non_retryable"
+    after = _with_step(state, name, _exhausted(step.attempt, error, reason))
+    if _goes_on(after):
+        return [Exhausted(**_identity(state), step=name, attempt=step.attempt, error=error, reason=reason)]
+    return [_failed(after, name)]
+
+
+def delays(state: Execution) -> list[tuple[RetryTimer, datetime]]:
+    """The timers that must be running: one for each step that waits for its next attempt."""
+    if state.status is not Status.ADMITTED or state.requested is None:
+        return []
+    job, execution_id = state.requested.job, state.requested.execution_id
+    return [
+        (RetryTimer(job=job, execution_id=execution_id, step=name, attempt=step.attempt + 1), step.next_attempt_at)
+        for name, step in state.steps.items()
+        if step.phase is Phase.RETRYING and step.next_attempt_at is not None
+    ]
+
+
+def in_flight(state: Execution) -> list[tuple[str, int]]:
+    """The steps that an executor may have now, each with its attempt: what an answer that names no step can mean."""
+    if state.status is not Status.ADMITTED:
+        return []
+    return [(name, step.attempt) for name, step in state.steps.items() if step.phase in _RUNNING]
+
+
+def _reported(state: Execution, report: Report) -> Step | None:
+    """The step that a report is about, if it can still change it."""
+    step = state.steps.get(report.step)
+    return step if state.status is Status.ADMITTED and step is not None and step.phase in _IN_FLIGHT else None
+
+
+def _is_ready(steps: Mapping[str, Step], step: PlannedStep) -> bool:
+    return steps[step.name].phase is Phase.WAITING and all(steps[d].phase is Phase.COMPLETED for d in step.depends_on)
+
+
+def _goes_on(state: Execution) -> bool:
+    """Something is in flight, or could be dispatched now."""
+    if any(step.phase in _IN_FLIGHT for step in state.steps.values()):
+        return True
+    return state.requested is not None and any(_is_ready(state.steps, step) for step in state.requested.plan.steps)
+
+
+def _failed(state: Execution, last: str) -> Failed:
+    """The end of an execution in which a step was exhausted; why is told by the last step, else by the first that was."""
+    step = state.steps[last]
+    culprit = step if step.error else next(s for s in state.steps.values() if s.phase is Phase.EXHAUSTED)
+    return Failed(
+        **_ending(state),
+        step=last,
+        attempt=step.attempt,
+        step_completed=step.phase is Phase.COMPLETED,
+        error=culprit.error,
+        reason=culprit.reason,
+        result=step.result,
+        cancelled_steps=tuple(name for name, s in state.steps.items() if s.phase is Phase.WAITING),
+        dead_letter=state.requested is not None and state.requested.plan.dead_letter,
+    )
+
+
+def _exhausted(attempt: int, error: Failure, reason: ExhaustedReason) -> Step:
+    return Step(Phase.EXHAUSTED, attempt, error=error, reason=reason)
+
+
+def _task(state: Execution, step: PlannedStep, attempt: int, key: bytes) -> Dispatched:
+    assert state.requested is not None
+    requested = state.requested
+    return Dispatched(
+        job=requested.job,
+        execution_id=requested.execution_id,
+        step=step.name,
+        attempt=attempt,
+        max_attempts=step.retry.max_attempts,
+        function=step.function,
+        queue=step.queue,
+        input=step.input,
+        args=step.args,
+        upstream={name: state.steps[name].result for name in step.depends_on},
+        timeout=step.timeout,
+        scheduled_time=requested.scheduled_time,
+        trigger=requested.trigger,
+        fence=state.fence,
+        token=ids.report_token(key, requested.execution_id, step.name, attempt),
+        meta=requested.plan.meta,
+    )
+
+
+def _planned(plan: Plan, name: str) -> PlannedStep:
+    return next(step for step in plan.steps if step.name == name)
+
+
+class _Identity(TypedDict):
+    job: str
+    execution_id: str
+
+
+class _Ending(_Identity):
+    scheduled_time: datetime
+    trigger: TriggerKind
+    fence: int | None
+
+
+class _Request(_Identity):
+    scheduled_time: datetime
+    trigger: TriggerKind
+    plan: Plan
+    by: Actor | None
+    catch_up: bool
+
+
+def _identity(state: Execution) -> _Identity:
+    assert state.requested is not None
+    return {"job": state.requested.job, "execution_id": state.requested.execution_id}
+
+
+def _ending(state: Execution) -> _Ending:
+    """What every `Terminal` repeats."""
+    assert state.requested is not None
+    requested = state.requested
+    return {
+        **_identity(state),
+        "scheduled_time": requested.scheduled_time,
+        "trigger": requested.trigger,
+        "fence": state.fence,
+    }
+
+
+def _fields_of(requested: Requested) -> _Request:
+    return {
+        "job": requested.job,
+        "execution_id": requested.execution_id,
+        "scheduled_time": requested.scheduled_time,
+        "trigger": requested.trigger,
+        "plan": requested.plan,
+        "by": requested.by,
+        "catch_up": requested.catch_up,
+    }

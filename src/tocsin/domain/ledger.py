@@ -1,0 +1,314 @@
+"""The ledger of a job: what its schedule was, and what became of each instant that it named.
+
+Time facts tile the job's time without hole or overlap: everything up to the watermark is decided, once and for ever; what
+lies between the watermark and now is decided by the definitions that were in force then, which the ledger holds as
+*regimes*. So an edit fires nothing of the past, a resume releases no backlog, a clock that steps back re-opens nothing.
+
+Implements ojs-cron §7.3 (CRON-25: at most one catch-up occurrence) and §8.5; cloacina's catch-up policies.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import groupby, islice, pairwise
+from typing import Final
+
+from .calendar import Occurrence, parse
+from .definition import JobDefinition
+from .events import (
+    Actor,
+    Defined,
+    DefinitionFact,
+    Deleted,
+    Due,
+    Message,
+    Passed,
+    PassedReason,
+    Paused,
+    Recorded,
+    Resumed,
+)
+
+PUNCTUAL: Final = timedelta(seconds=2)
+"""An instant not older than this fires in its own right; an older one was missed, and the catch-up policy decides."""
+
+AT_ONCE: Final = 1_000
+"""Instants that one decision covers; a longer absence is worked off in several."""
+
+
+class JobNotFound(LookupError):  # noqa: N818 - reads as a sentence where it is raised
+    """There is no such job (or no more)."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__(f"no job is called {job!r}")
+        self.job = job
+
+
+# --- state -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """What holds from `since` on: the definition by its sequence in the ledger (0: deleted), paused or not."""
+
+    since: datetime
+    definition: int
+    paused: bool
+    fact: int
+    previous: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """A job's ledger. `regimes` are those that govern undecided time; the last of them is in force now."""
+
+    job: str = ""
+    regimes: tuple[Regime, ...] = ()
+    definitions: Mapping[int, tuple[JobDefinition, datetime]] = field(default_factory=dict)
+    watermark: datetime | None = None
+    last_fired: datetime | None = None
+
+    @property
+    def current(self) -> Regime | None:
+        """The regime in force now."""
+        return self.regimes[-1] if self.regimes else None
+
+    @property
+    def definition(self) -> JobDefinition | None:
+        """The definition in force now; None: no such job."""
+        known = self.definitions.get(self.current.definition) if self.current else None
+        return known[0] if known else None
+
+    @property
+    def is_paused(self) -> bool:
+        """Somebody paused the job."""
+        return self.current is not None and self.current.paused
+
+
+initial: Final = Ledger()
+
+
+# --- evolve ----------------------------------------------------------------------------------------------------------
+
+
+def evolve(state: Ledger, recorded: Recorded[Message]) -> Ledger:
+    """The state after one more fact. Total, and right for any subset of facts that `missing` finds nothing missing in."""
+    fact = recorded.message
+    match fact:
+        case Defined():
+            known = {**state.definitions, recorded.sequence: (fact.definition, recorded.time)}
+            return _govern(replace(state, definitions=known), recorded, fact, recorded.sequence, paused=fact.paused)
+        case Paused():
+            return _govern(state, recorded, fact, fact.definition, paused=True)
+        case Resumed():
+            return _govern(state, recorded, fact, fact.definition, paused=False)
+        case Deleted():
+            return _govern(state, recorded, fact, 0, paused=False)
+        case Due():
+            return replace(_decided(state, fact.scheduled_time), job=fact.job, last_fired=fact.scheduled_time)
+        case Passed():
+            return replace(_decided(state, fact.until), job=fact.job)
+        case _:
+            return state
+
+
+def fold(facts: Iterable[Recorded[Message]], state: Ledger = initial) -> Ledger:
+    """The state after facts, oldest first."""
+    for recorded in facts:
+        state = evolve(state, recorded)
+    return state
+
+
+def missing(state: Ledger) -> int | None:
+    """The sequence of a fact without which undecided time cannot be judged, when only the newest facts were folded."""
+    if not state.regimes:
+        return None
+    first = state.regimes[0]
+    if first.previous and (state.watermark is None or first.since > state.watermark):
+        return first.previous
+    if gap := next((b.previous for a, b in pairwise(state.regimes) if b.previous != a.fact), None):
+        return gap
+    return next((r.definition for r in state.regimes if r.definition and r.definition not in state.definitions), None)
+
+
+def _govern(state: Ledger, recorded: Recorded[Message], fact: DefinitionFact, definition: int, *, paused: bool) -> Ledger:
+    regime = Regime(recorded.time, definition, paused, recorded.sequence, fact.previous)
+    return _trimmed(replace(state, job=fact.job, regimes=(*state.regimes, regime)))
+
+
+def _decided(state: Ledger, upto: datetime) -> Ledger:
+    return _trimmed(replace(state, watermark=upto if state.watermark is None else max(state.watermark, upto)))
+
+
+def _trimmed(state: Ledger) -> Ledger:
+    """Forget regimes that ended at or before the watermark, and definitions that no regime names."""
+    if state.watermark is None or len(state.regimes) < 2:  # noqa: PLR2004 - nothing has ended
+        return state
+    mark = state.watermark
+    regimes = (*(a for a, b in pairwise(state.regimes) if b.since > mark), state.regimes[-1])
+    named = {regime.definition for regime in regimes}
+    return replace(state, regimes=regimes, definitions={s: d for s, d in state.definitions.items() if s in named})
+
+
+# --- decide: definitions ---------------------------------------------------------------------------------------------
+
+
+def define(state: Ledger, definition: JobDefinition, *, by: Actor | None = None) -> list[Defined]:
+    """Register or update (ojs-cron §8.1, CRON-26). Nothing where the definition in force says the same."""
+    if state.definition == definition:
+        return []
+    return [
+        Defined(job=definition.name, definition=definition, paused=state.is_paused, previous=_previous(state), by=by)
+    ]
+
+
+def pause(state: Ledger, job: str, *, by: Actor | None = None, reason: str | None = None) -> list[Paused]:
+    """Let instants pass without firing.
+
+    Raises:
+        JobNotFound: there is no such job.
+    """
+    current = _existing(state, job)
+    if current.paused:
+        return []
+    return [Paused(job=job, definition=current.definition, previous=current.fact, by=by, reason=reason)]
+
+
+def resume(state: Ledger, job: str, *, by: Actor | None = None, reason: str | None = None) -> list[Resumed]:
+    """Let instants fire again.
+
+    Raises:
+        JobNotFound: there is no such job.
+    """
+    current = _existing(state, job)
+    if not current.paused:
+        return []
+    return [Resumed(job=job, definition=current.definition, previous=current.fact, by=by, reason=reason)]
+
+
+def delete(state: Ledger, job: str, *, by: Actor | None = None, reason: str | None = None) -> list[Deleted]:
+    """Remove the job; what already runs, runs on (ojs-cron §8.4).
+
+    Raises:
+        JobNotFound: there is no such job.
+    """
+    return [Deleted(job=job, previous=_existing(state, job).fact, by=by, reason=reason)]
+
+
+def _existing(state: Ledger, job: str) -> Regime:
+    if state.current is None or not state.current.definition:
+        raise JobNotFound(job)
+    return state.current
+
+
+def _previous(state: Ledger) -> int:
+    return state.current.fact if state.current else 0
+
+
+# --- decide: time ----------------------------------------------------------------------------------------------------
+
+
+def elapse(state: Ledger, now: datetime) -> list[Due | Passed]:
+    """What became of the instants between the watermark and `now` (UTC), oldest first.
+
+    At most `AT_ONCE` instants are decided; ask again until the answer is empty.
+    """
+    undecided = list(islice(_undecided(state, now), AT_ONCE + 1))
+    complete = len(undecided) <= AT_ONCE
+    undecided = undecided[:AT_ONCE]
+    fireable = [occurrence for regime, occurrence in undecided if _can_fire(state, regime, occurrence)]
+    newest = fireable[-1] if fireable and complete else None
+    verdicts = [_verdict(state, regime, o, now, newest=o is newest) for regime, o in undecided]
+    facts: list[Due | Passed] = []
+    start = state.watermark or (state.regimes[0].since if state.regimes else now)
+    for (reason, regime), group in groupby(zip(verdicts, undecided, strict=True), key=lambda v: (v[0], v[1][0])):
+        occurrences = [occurrence for _, (_, occurrence) in group]
+        if reason is None:
+            facts += (_due(state, regime, occurrence, now) for occurrence in occurrences)
+        else:
+            facts.append(_passed(state, regime, occurrences, reason, start))
+        start = occurrences[-1].at
+    return facts
+
+
+def next_fire_time(state: Ledger, after: datetime) -> datetime | None:
+    """The next instant that will fire if nothing changes; None: paused, disabled, or there is none (CRON-07, CRON-28)."""
+    definition = state.definition
+    if definition is None or definition.schedule is None or state.is_paused or not definition.enabled:
+        return None
+    return parse(definition.schedule, definition.timezone).next_after(after, anchor=_anchor(state, state.regimes[-1]))
+
+
+def next_instant(state: Ledger, after: datetime) -> datetime | None:
+    """When there will be something to decide next: an instant that fires, passes, or does not exist in its zone."""
+    definition, current = state.definition, state.current
+    if definition is None or current is None or definition.schedule is None:
+        return None
+    floor = max(after, state.watermark) if state.watermark else after
+    anchor = _anchor(state, current)
+    schedule = parse(definition.schedule, definition.timezone)
+    fires = schedule.next_after(floor, anchor=anchor)
+    if fires is None:
+        return None
+    return next((occurrence.at for occurrence in schedule.occurrences(floor, fires, anchor=anchor)), fires)
+
+
+def _undecided(state: Ledger, now: datetime) -> Iterator[tuple[Regime, Occurrence]]:
+    ends = (*(regime.since for regime in state.regimes[1:]), now)
+    for regime, end in zip(state.regimes, ends, strict=True):
+        known = state.definitions.get(regime.definition)
+        if known is None or known[0].schedule is None:
+            continue
+        start = max(state.watermark, regime.since) if state.watermark else regime.since
+        schedule = parse(known[0].schedule, known[0].timezone)
+        for occurrence in schedule.occurrences(start, min(end, now), anchor=_anchor(state, regime)):
+            yield regime, occurrence
+
+
+def _can_fire(state: Ledger, regime: Regime, occurrence: Occurrence) -> bool:
+    definition, _ = state.definitions[regime.definition]
+    return definition.enabled and not regime.paused and occurrence.skipped_local is None
+
+
+def _verdict(
+    state: Ledger, regime: Regime, occurrence: Occurrence, now: datetime, *, newest: bool
+) -> PassedReason | None:
+    """Why an occurrence does not fire; None: it fires."""
+    definition, _ = state.definitions[regime.definition]
+    if not _can_fire(state, regime, occurrence):
+        return "dst_skip" if occurrence.skipped_local is not None else "paused"
+    if now - occurrence.at <= PUNCTUAL:
+        return None
+    if regime is not state.regimes[-1]:
+        return "superseded"
+    if definition.catch_up == "all" or (definition.catch_up == "once" and newest):
+        return None
+    return "missed"
+
+
+def _due(state: Ledger, regime: Regime, occurrence: Occurrence, now: datetime) -> Due:
+    late = now - occurrence.at > PUNCTUAL
+    return Due(job=state.job, scheduled_time=occurrence.at, definition=regime.definition, catch_up=late)
+
+
+def _passed(
+    state: Ledger, regime: Regime, occurrences: list[Occurrence], reason: PassedReason, start: datetime
+) -> Passed:
+    told = reason in {"paused", "dst_skip"}
+    return Passed(
+        job=state.job,
+        start=start,
+        until=occurrences[-1].at,
+        reason=reason,
+        count=len(occurrences),
+        definition=regime.definition,
+        scheduled_times=tuple(o.at for o in occurrences) if told else (),
+    )
+
+
+def _anchor(state: Ledger, regime: Regime) -> datetime:
+    """`@every` counts from the last trigger, else from the registration (ojs-cron §4.1)."""
+    if state.last_fired is not None:
+        return state.last_fired
+    known = state.definitions.get(regime.definition)
+    return known[1] if known else regime.since

@@ -1,0 +1,25 @@
+"""When to try again (hip-62, Retry Policy): policy answers with a value, someone else applies it."""
+
+from .definition import RetryPolicy
+from .events import Failure
+
+
+def delay(policy: RetryPolicy, attempt: int, draw: float) -> float:
+    """Seconds between the failure of `attempt` (1 is the first) and the next one.
+
+    `min(initial_delay * multiplier^(attempt-1), max_delay) * (1 + jitter * draw)`, with `draw` in [-1, 1).
+    """
+    try:
+        grown = policy.initial_delay * policy.multiplier ** (attempt - 1)
+    except OverflowError:
+        grown = policy.max_delay
+    return min(grown, policy.max_delay) * (1 + policy.jitter * draw)
+
+
+def is_retryable(policy: RetryPolicy, error: Failure) -> bool:
+    """Whether this kind of error may be tried again; a pattern that ends with `*` covers every type it begins."""
+    return error.retryable and not any(_covers(pattern, error.type) for pattern in policy.non_retryable_errors)
+
+
+def _covers(pattern: str, error_type: str) -> bool:
+    return error_type.startswith(pattern[:-1]) if pattern.endswith("*") else error_type == pattern

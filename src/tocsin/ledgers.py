@@ -1,0 +1,89 @@
+"""Ledgers as they are now, for whoever decides on jobs: the stages and the registry.
+
+Those who ask in the same moment share one read; nothing is remembered. A definition never changes under its sequence, so
+definitions are remembered.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Final, cast
+
+from . import subjects
+from .domain import ledger
+from .domain.definition import JobDefinition
+from .domain.events import Defined, Message, Recorded
+from .domain.ledger import Ledger
+from .ports import Batch, EventLog
+from .subjects import Stream
+
+CAPACITY: Final = 10_000
+FACTS: Final = tuple(
+    subjects.every(f"ledger.{fact}") for fact in ("defined", "paused", "resumed", "deleted", "due", "passed")
+)
+"""Filters over the facts of every job's ledger."""
+
+
+class Ledgers:
+    """Reads ledgers whole, going back for facts that newer ones of their kind hide."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._asked: dict[str, asyncio.Task[tuple[Ledger, int]]] = {}
+        self._definitions: OrderedDict[int, JobDefinition] = OrderedDict()
+
+    async def load(self, job: str) -> tuple[Ledger, int]:
+        """A job's ledger and the last sequence in its scope, no older than this call."""
+        task = self._asked.get(job)
+        if task is None:
+            task = self._asked[job] = asyncio.create_task(self._read(job))
+        return await asyncio.shield(task)
+
+    async def load_all(self) -> dict[str, tuple[Ledger, int]]:
+        """Every job's ledger, deleted ones too, and the last sequence in its scope: one pass over the newest facts."""
+        facts: dict[str, dict[int, Recorded[Message]]] = {}
+        follower = cast("AsyncGenerator[Batch, None]", self._log.follow(Stream.LEDGER, *FACTS, after=None))
+        async with aclosing(follower):
+            async for batch in follower:
+                for recorded in batch.messages:
+                    facts.setdefault(subjects.job_of(recorded.subject), {})[recorded.sequence] = recorded
+                if batch.caught_up:
+                    break
+        return {job: (await complete(self._log, known), max(known)) for job, known in facts.items()}
+
+    async def definition(self, sequence: int) -> JobDefinition:
+        """The definition that is stored under a sequence of the ledger.
+
+        Raises:
+            LookupError: there is none.
+        """
+        known = self._definitions.get(sequence)
+        if known is None:
+            recorded = await self._log.get(Stream.LEDGER, sequence)
+            if recorded is None or not isinstance(recorded.message, Defined):
+                raise LookupError(f"no definition at sequence {sequence} of the ledger")
+            known = self._definitions[sequence] = recorded.message.definition
+            if len(self._definitions) > CAPACITY:
+                self._definitions.popitem(last=False)
+        return known
+
+    async def _read(self, job: str) -> tuple[Ledger, int]:
+        await asyncio.sleep(0)
+        # From here on the answer may be older than a question: whoever asks now is given a read of their own.
+        self._asked.pop(job, None)
+        facts = {recorded.sequence: recorded for recorded in await self._log.load(subjects.ledger(job))}
+        last = max(facts, default=0)
+        return await complete(self._log, facts), last
+
+
+async def complete(log: EventLog, facts: dict[int, Recorded[Message]]) -> Ledger:
+    """Fold the newest facts of a ledger, fetching older ones for as long as undecided time needs them."""
+    state = ledger.fold(facts[sequence] for sequence in sorted(facts))
+    while (wanted := ledger.missing(state)) is not None and wanted not in facts:
+        recorded = await log.get(Stream.LEDGER, wanted)
+        if recorded is None:
+            break
+        facts[wanted] = recorded
+        state = ledger.fold(facts[sequence] for sequence in sorted(facts))
+    return state

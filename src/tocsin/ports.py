@@ -1,0 +1,233 @@
+"""What the stages need from the outside world, and nothing about how it is done.
+
+Every port has one behaviour suite in `tests/conformance/`, run over each of its implementations. The exceptions here are
+for broken plumbing; a failed job is a fact.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from .domain.events import Message, Recorded as Recorded, RetryTimer
+from .subjects import Bucket, Stream
+
+
+class SequenceConflict(Exception):  # noqa: N818 - it is no error: fold again, decide again
+    """Another writer appended to this scope first: fold again, decide again."""
+
+
+class LogUnavailable(Exception):  # noqa: N818 - names the state of the world, as SequenceConflict does
+    """The log did not answer; whether it stored what was sent is unknown. Redelivery and the guards sort it out."""
+
+
+class EventLog(Protocol):
+    """The append-only log: guarded facts, unguarded inputs, delays that the log itself keeps."""
+
+    async def append(self, fact: Message, *, expect: int) -> int:
+        """Store a fact if the last sequence in its scope (`subjects.scope_of`) is `expect` (0: none); its sequence.
+
+        Raises:
+            SequenceConflict: the scope has moved.
+            LogUnavailable: no answer.
+        """
+        ...
+
+    async def publish(self, subject: str, message: Message, *, message_id: str) -> int:
+        """Store an input; a second one of the same `message_id` within the log's window is not stored again."""
+        ...
+
+    async def delay(self, timer: RetryTimer, *, until: datetime, scope: str, expect: int) -> None:
+        """Have the log itself publish `timer` at `until` (UTC), if the last sequence in `scope` is `expect`.
+
+        Raises:
+            SequenceConflict: the scope has moved.
+        """
+        ...
+
+    async def load(self, scope: str) -> list[Recorded[Message]]:
+        """The last message of each subject in a scope, oldest first: enough to fold it."""
+        ...
+
+    async def last(self, subject: str) -> Recorded[Message] | None:
+        """The newest message that matches a subject or filter of one stream."""
+        ...
+
+    async def get(self, stream: Stream, sequence: int) -> Recorded[Message] | None:
+        """One message by its sequence."""
+        ...
+
+    async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
+        """Up to `limit` messages that match a subject or filter, those behind the sequence `after`, oldest first."""
+        ...
+
+    def follow(self, stream: Stream, *filters: str, after: int | None) -> AsyncIterator["Batch"]:
+        """Everything that matches, for ever: behind the sequence `after`, or for `None` the last message of each subject
+        and then what comes. Survives reconnects. Without filters: the whole stream. Unreadable messages are left out.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages that a follower got at once; `caught_up`: the log had no more at that moment; `upto`: the last sequence
+    that this batch accounts for.
+    """
+
+    messages: Sequence[Recorded[Message]]
+    caught_up: bool
+    upto: int
+
+
+class Delivery(Protocol):
+    """One message as a durable hands it out."""
+
+    @property
+    def subject(self) -> str: ...
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def time(self) -> datetime: ...
+    @property
+    def message_id(self) -> str | None: ...
+    @property
+    def delivered(self) -> int:
+        """1 the first time."""
+        ...
+
+    async def ack(self) -> None: ...
+    async def nak(self, delay: float) -> None:
+        """Hand it back, to come again after `delay` seconds."""
+        ...
+
+    async def term(self) -> None:
+        """Never again."""
+        ...
+
+    async def in_progress(self) -> None:
+        """Still at work: start the acknowledgement wait anew."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DurableSpec:
+    """A durable as data: who made it exist is told by `adapters`; `filters` are relative subjects of one stream."""
+
+    name: str
+    stream: Stream
+    filters: tuple[str, ...]
+    ack_wait: float = 30.0
+    """Seconds after which what nobody acknowledged is delivered again."""
+    max_ack_pending: int = 20_000
+    """How many messages may be out at once, over all who share the durable."""
+
+
+class TaskQueue(Protocol):
+    """The durable that the executors of one queue share."""
+
+    async def take(self, limit: int, *, wait: float) -> Sequence[Delivery]:
+        """Up to `limit` tasks, whatever is there; waits up to `wait` seconds for the first."""
+        ...
+
+
+class Projections(Protocol):
+    """Small read models by key, with an optional life time."""
+
+    async def get(self, bucket: Bucket, key: str) -> tuple[bytes, int] | None:
+        """The value and its revision."""
+        ...
+
+    async def put(self, bucket: Bucket, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None) -> int:
+        """Store a value, for `ttl` seconds if given, if its revision is `expect` (0: absent; None: whatever); its revision.
+
+        Raises:
+            SequenceConflict: the revision is another.
+        """
+        ...
+
+    async def remove(self, bucket: Bucket, key: str, *, expect: int | None = None) -> None:
+        """Remove a key, if its revision is `expect`. Removing what is absent is no error."""
+        ...
+
+    async def entries(self, bucket: Bucket) -> dict[str, bytes]:
+        """Every key and its value."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionRow:
+    """One execution as the history shows it (hip-62, Execution History)."""
+
+    job_name: str
+    execution_id: str
+    trigger: str
+    status: str  # pending | running | completed | failed | cancelled | skipped
+    scheduled_time: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    duration_ms: int | None
+    attempt: int
+    worker: str | None
+    error: str | None
+    dag_state: dict[str, object]  # step -> {status, attempt, started_at, ended_at, error}
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterRow:
+    """One dead letter as the history shows it (hip-62, Dead Letter Handling)."""
+
+    id: str
+    job_name: str
+    execution_id: str | None
+    attempts: int
+    last_error: str | None
+    input: dict[str, object]
+    first_attempt: datetime
+    last_attempt: datetime
+    resolved: bool
+
+
+class History(Protocol):
+    """The read model of what has happened. It keeps its own place in each stream, moved with the rows or not at all."""
+
+    async def offset(self, stream: Stream) -> int:
+        """The last sequence of a stream that is folded in (0: none)."""
+        ...
+
+    async def record(self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int) -> None:
+        """Fold messages in and move the place from `after` to `upto`, in one transaction.
+
+        Raises:
+            SequenceConflict: the place is not at `after` any more: another recorder was faster.
+        """
+        ...
+
+    async def executions(
+        self, *, job: str | None = None, status: str | None = None, limit: int = 50
+    ) -> Sequence[ExecutionRow]:
+        """Executions, the newest first."""
+        ...
+
+    async def execution(self, execution_id: str) -> ExecutionRow | None: ...
+
+    async def dead_letters(
+        self, *, job: str | None = None, unresolved: bool = False, limit: int = 50
+    ) -> Sequence[DeadLetterRow]:
+        """Dead letters, the newest first."""
+        ...
+
+
+class Clock(Protocol):
+    """What time it is."""
+
+    def now(self) -> datetime:
+        """Aware, UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never step back."""
+        ...
+
+    async def sleep(self, seconds: float) -> None: ...

@@ -1,0 +1,318 @@
+"""Every name on the wire: streams, subjects, scopes, durables, buckets, headers. Nothing else spells one.
+
+Subjects here are relative: the adapter puts the installation's root token (`tocsin`) in front when it talks to NATS and
+takes it off again, and maps the public prefixes (`cron.trigger`, `mq`) onto them.
+
+    ledger.<job>.<fact>                                          one job: its definitions and its time
+    execution.<job>.<id>.<decision>[.<step>[.<attempt>[.<...>]]]  one execution
+    lock.<job>[.<shard>].<fact>                                  one lock
+    cron.triggered.<job>, cron.skipped.<job>                     republished to the public as they are
+    dead-letter.<job>.<id>.<fact>
+    trigger.<job>, report.<job>.<id>.<outcome>.<step>.<attempt>.<delivery>, timer.<job>.<id>.retry.<step>.<attempt>   inputs
+    delay.<job>.<id>.retry.<step>.<attempt>                      the server's schedules, whose targets are timers
+    mq.scheduled.<job>, mq.scheduler.complete.<job>.<id>         tasks and answers of executors outside, as hip-62 names them
+
+`trigger.*` lies in the ledger's stream: the log republishes under `cron.`, and a stream may not republish into subjects
+that it captures itself.
+"""
+
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final
+
+from .domain import events as e
+from .domain.definition import STORED
+
+
+class Stream(StrEnum):
+    """The streams, by the part of their name behind the root: `TOCSIN_LEDGER`."""
+
+    LEDGER = "LEDGER"
+    LOG = "LOG"
+    MQ = "MQ"
+
+
+class Bucket(StrEnum):
+    """The KV buckets: projections and leases only."""
+
+    DEFINITIONS = "definitions"
+    LOCKS = "locks"
+    LEADER = "leader"
+    CURSORS = "cursors"
+    INSTALLATION = "installation"
+
+
+CAPTURED: Final[dict[Stream, tuple[str, ...]]] = {
+    Stream.LEDGER: ("ledger.>", "trigger.*"),
+    Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>", "report.>", "timer.>", "delay.>"),
+    Stream.MQ: ("mq.scheduled.>", "mq.scheduler.complete.>"),
+}
+ANNOUNCED: Final = "cron.>"
+TICKER_LEASE: Final = "ticker"
+INSTALLATION_KEY: Final = "report-key"
+DEFAULT_QUEUE: Final = "default"
+ABSENT: Final = "-"  # no delivery named
+
+# Durable consumers. An executor's durable is its queue's.
+JOB_EXECUTORS: Final = "job-executors"
+
+
+def executors(queue: str) -> str:
+    """The durable that the executors of a queue share."""
+    return JOB_EXECUTORS if queue == DEFAULT_QUEUE else f"queue-{token(queue)}"
+
+
+def cursor(stream: Stream, durable: str | None = None) -> str:
+    """The key in `cursors` of the sequence up to which all is decided: for one durable, else for a whole stream."""
+    return stream.value if durable is None else f"{stream.value}.{durable}"
+
+
+def tasks(queue: str) -> str:
+    """The filter of a queue's tasks; those of the default queue do not name it."""
+    return "execution.*.*.dispatched.*.*" + ("" if queue == DEFAULT_QUEUE else f".{token(queue)}")
+
+
+@lru_cache(maxsize=16_384)
+def token(name: str) -> str:
+    """A job's or queue's name as one subject token: reversible, since names hold no underscore."""
+    return name.replace(".", "_")
+
+
+def name(of_token: str) -> str:
+    """The name that `token` made a token of."""
+    return of_token.replace("_", ".")
+
+
+def stream_of(subject: str) -> Stream:
+    """The stream that stores a subject."""
+    if subject.startswith(("ledger.", "trigger.")):
+        return Stream.LEDGER
+    return Stream.MQ if subject.startswith("mq.") else Stream.LOG
+
+
+# --- scopes: what one guard covers -----------------------------------------------------------------------------------
+
+
+def ledger(job: str) -> str:
+    """The scope of a job's ledger."""
+    return f"ledger.{token(job)}.>"
+
+
+def execution(job: str, execution_id: str) -> str:
+    """The scope of an execution."""
+    return f"execution.{token(job)}.{execution_id}.>"
+
+
+def lock(job: str, shard: str | None = None) -> str:
+    """The scope of a job's lock, or of one of its shards'."""
+    return f"lock.{token(job)}.*" if shard is None else f"lock.{token(job)}.{token(shard)}.*"
+
+
+def dead_letter(job: str, id: str) -> str:  # noqa: A002 - the field is called so
+    """The scope of a dead letter."""
+    return f"dead-letter.{token(job)}.{id}.>"
+
+
+def scope_of(message: e.Message) -> str:
+    """The scope that guards a fact; an announcement is guarded by its own subject."""
+    match message:
+        case e.ExecutionFact():
+            return execution(message.job, message.execution_id)
+        case e.LedgerFact():
+            return ledger(message.job)
+        case e.LockFact():
+            return lock(message.job, message.shard)
+        case e.DeadLetterFact():
+            return dead_letter(message.job, message.id)
+        case _:
+            return subject_of(message)
+
+
+# --- subjects --------------------------------------------------------------------------------------------------------
+
+
+def subject_of(message: e.Message) -> str:  # noqa: C901, PLR0911, PLR0912 - one line a name is what this table is for
+    """The subject that a fact, an input or an announcement is stored under."""
+    match message:
+        case e.Dispatched():
+            queue = "" if message.queue == DEFAULT_QUEUE else f".{token(message.queue)}"
+            return f"{_execution(message)}.dispatched.{message.step}.{message.attempt}{queue}"
+        case e.Started():
+            return f"{_execution(message)}.started.{message.step}.{message.attempt}.{message.delivery}"
+        case e.RetryScheduled():
+            return f"{_execution(message)}.retry-scheduled.{message.step}.{message.attempt}"
+        case e.Advanced() | e.Exhausted():
+            return f"{_execution(message)}.{message.type}.{message.step}"
+        case e.Planned() | e.Admitted() | e.Skipped() | e.Completed() | e.Failed() | e.Cancelled():
+            return f"{_execution(message)}.{message.type}"
+        case e.Defined() | e.Paused() | e.Resumed() | e.Deleted() | e.Due() | e.Passed():
+            return f"ledger.{token(message.job)}.{message.type}"
+        case e.Acquired():
+            shard = "" if message.shard is None else f".{token(message.shard)}"
+            return f"lock.{token(message.job)}{shard}.{message.type}"
+        case e.Report():
+            attempted = f"{message.step}.{message.attempt}.{message.delivery or ABSENT}"
+            return f"report.{token(message.job)}.{message.execution_id}.{message.outcome}.{attempted}"
+        case e.RetryTimer():
+            return f"timer.{_retry(message)}"
+        case e.DeadLettered() | e.Refused():
+            return f"dead-letter.{token(message.job)}.{message.id}.{message.type}"
+        case e.CronTriggered() | e.CronSkipped():
+            return f"{message.event}.{token(message.data.cron_name)}"
+        case _:
+            raise TypeError(f"{type(message).__name__} has no subject of its own")
+
+
+def trigger(job: str) -> str:
+    """The subject that asks for a run of a job."""
+    return f"trigger.{token(job)}"
+
+
+def handed_over(job: str) -> str:
+    """The subject that executors outside take tasks from (hip-62, Integration with MQ)."""
+    return f"mq.scheduled.{token(job)}"
+
+
+def completed(subject: str) -> tuple[str, str]:
+    """The job and the execution that an answer from outside is about."""
+    tokens = subject.split(".")
+    return name(tokens[3]), tokens[4]
+
+
+def delay(timer: e.RetryTimer) -> str:
+    """The subject of the schedule that will publish a timer; there is one schedule per subject."""
+    return f"delay.{_retry(timer)}"
+
+
+def terminal(job: str, execution_id: str) -> tuple[str, ...]:
+    """The subjects that can end an execution."""
+    prefix = f"execution.{token(job)}.{execution_id}"
+    return tuple(f"{prefix}.{end}" for end in ("completed", "failed", "cancelled", "skipped"))
+
+
+def admissions(job: str, execution_id: str) -> tuple[str, ...]:
+    """The subjects that say whether an execution may run."""
+    prefix = f"execution.{token(job)}.{execution_id}"
+    return f"{prefix}.admitted", f"{prefix}.skipped"
+
+
+def announcement(event: str, job: str) -> str:
+    """The subject of a public event of a job: `triggered` or `skipped`."""
+    return f"cron.{event}.{token(job)}"
+
+
+def lock_key(job: str) -> str:
+    """The key that shows a job's lock (hip-62, Distributed Locking)."""
+    return f"scheduler.lock.{job}"
+
+
+def reports(task: e.Dispatched) -> str:
+    """A filter over the reports on one attempt, whatever their outcome and delivery."""
+    return f"report.{token(task.job)}.{task.execution_id}.*.{task.step}.{task.attempt}.*"
+
+
+def claims(task: e.Dispatched) -> str:
+    """A filter over the claims of one attempt."""
+    return f"{_execution(task)}.started.{task.step}.{task.attempt}.*"
+
+
+def every(pattern: str) -> str:
+    """A filter over all jobs, e.g. `every("execution.admitted")` or `every("ledger.due")`."""
+    kind, _, decision = pattern.partition(".")
+    match kind:
+        case "execution" | "dead-letter":
+            tail = ".>" if decision in _LONGER else ""
+            return f"{kind}.*.*.{decision}{tail}"
+        case "ledger":
+            return f"ledger.*.{decision}"
+        case "report":
+            return f"report.*.*.{decision}.>"
+        case "timer":
+            return f"timer.*.*.{decision}.>"
+        case "trigger":
+            return "trigger.*"
+        case "mq":
+            return f"mq.{decision}.*.*"
+        case _:
+            raise ValueError(f"no filter for {pattern!r}")
+
+
+def job_of(subject: str) -> str:
+    """The job that a subject speaks of."""
+    tokens = subject.split(".")
+    return name(tokens[{"cron": 2, "mq": 3 if tokens[1] == "scheduler" else 2}.get(tokens[0], 1)])
+
+
+def entity_of(subject: str) -> str:
+    """What must be handled in order: the execution, else the job."""
+    tokens = subject.split(".", 3)
+    return f"{tokens[1]}.{tokens[2]}" if len(tokens) > 3 else tokens[-1] if tokens[0] == "trigger" else tokens[1]
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+class Unreadable(ValueError):
+    """A stored message that no version known here can read; `sequence` is where it lies, if whoever read it knows."""
+
+    sequence: int | None = None
+
+
+def decode(subject: str, body: bytes) -> e.Message:
+    """Read a body by what its subject says that it is.
+
+    Raises:
+        Unreadable: the subject names nothing known, or the body does not fit, or is of a newer version.
+    """
+    model = _model(subject)
+    try:
+        return model.model_validate_json(body or b"{}", context=STORED)
+    except ValueError as error:
+        raise Unreadable(f"{subject}: {error}") from error
+
+
+def _model(subject: str) -> type[e.Message]:
+    tokens = subject.split(".", 5)
+    kind = tokens[0]
+    decision = tokens[_DECISION[kind]] if kind in _DECISION and len(tokens) > _DECISION[kind] else ""
+    if kind == "lock":
+        decision = tokens[-1]
+    try:
+        return _MODELS[f"{kind}.{decision}" if decision else kind]
+    except KeyError:
+        raise Unreadable(f"{subject}: no such message is known here") from None
+
+
+_DECISION: Final = {"ledger": 2, "execution": 3, "dead-letter": 3, "cron": 1, "lock": 2, "mq": 1}
+_LONGER: Final = frozenset({"dispatched", "started", "retry-scheduled", "advanced", "exhausted"})
+_MODELS: Final[dict[str, type[e.Message]]] = {
+    **{f"ledger.{m.model_fields['type'].default}": m for m in (e.Defined, e.Paused, e.Resumed, e.Deleted, e.Due, e.Passed)},
+    **{
+        f"execution.{m.model_fields['type'].default}": m
+        for m in (
+            *(e.Planned, e.Admitted, e.Skipped, e.Dispatched, e.Started, e.RetryScheduled, e.Advanced, e.Exhausted),
+            *(e.Completed, e.Failed, e.Cancelled),
+        )
+    },
+    "lock.acquired": e.Acquired,
+    "dead-letter.dead-lettered": e.DeadLettered,
+    "dead-letter.refused": e.Refused,
+    "cron.triggered": e.CronTriggered,
+    "cron.skipped": e.CronSkipped,
+    "trigger": e.Trigger,
+    "report": e.Report,
+    "timer": e.RetryTimer,
+    "delay": e.RetryTimer,
+    "mq.scheduled": e.Envelope,
+    "mq.scheduler": e.Completion,
+}
+
+
+def _execution(fact: e.ExecutionFact) -> str:
+    return f"execution.{token(fact.job)}.{fact.execution_id}"
+
+
+def _retry(timer: e.RetryTimer) -> str:
+    return f"{token(timer.job)}.{timer.execution_id}.retry.{timer.step}.{timer.attempt}"
+
+

@@ -1,0 +1,62 @@
+"""Facts as the log would have stored them, for tests that say only what matters to them."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from tocsin import subjects
+from tocsin.domain.definition import RetryPolicy
+from tocsin.domain.events import Admitted, Message, Plan, PlannedStep, Recorded, Report, Started
+
+NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+KEY = b"a key of this installation"
+JOB, ID = "nightly", "0193a5b0-0000-7000-8000-000000000001"
+
+
+def recorded(facts: Iterable[Message], start: datetime = NOON) -> list[Recorded[Message]]:
+    """Facts under growing sequences, a second apart."""
+    return [
+        Recorded(fact, subjects.subject_of(fact), sequence, start + timedelta(seconds=sequence))
+        for sequence, fact in enumerate(facts, start=1)
+    ]
+
+
+def plan(
+    graph: dict[str, tuple[str, ...]] | None = None, *, retry: RetryPolicy | None = None, dead_letter: bool = True
+) -> Plan:
+    """A plan with these steps, each with what it depends on."""
+    return Plan(
+        definition=1,
+        steps=tuple(
+            PlannedStep(
+                name=name, function=f"f/{name}", depends_on=depends_on, timeout=30, retry=retry or RetryPolicy(max_attempts=1)
+            )
+            for name, depends_on in (graph or {"main": ()}).items()
+        ),
+        dead_letter=dead_letter,
+        cron_expression="0 3 * * *",
+    )
+
+
+def admitted(plan_: Plan | None = None, *, fence: int | None = None) -> Admitted:
+    return Admitted(
+        job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", plan=plan_ or plan(), fence=fence
+    )
+
+
+def started(step: str = "main", attempt: int = 1, delivery: int = 1) -> Started:
+    return Started(job=JOB, execution_id=ID, step=step, attempt=attempt, delivery=delivery, worker="w")
+
+
+def report(outcome: str, step: str = "main", attempt: int = 1, delivery: int | None = 1, **more: object) -> Report:
+    return Report.model_validate(
+        {
+            "job": JOB,
+            "execution_id": ID,
+            "outcome": outcome,
+            "step": step,
+            "attempt": attempt,
+            "delivery": delivery,
+            "token": "",
+            **more,
+        }
+    )

@@ -1,0 +1,315 @@
+"""The ledger: every instant that a schedule named is decided once, whatever happens to definitions and tickers."""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tocsin import subjects
+from tocsin.domain import ledger
+from tocsin.domain.calendar import parse
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import Defined, Deleted, Due, Message, Passed, Paused, Recorded, Resumed
+from tocsin.domain.ledger import JobNotFound, Ledger
+
+SECOND = timedelta(seconds=1)
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(f"2026-11-20T{text}").replace(tzinfo=UTC)
+
+
+def job(schedule: str | None = "0 * * * *", **more: object) -> JobDefinition:
+    return JobDefinition.model_validate({"name": "nightly", "schedule": schedule, "function": "f", **more})
+
+
+COMMANDS: dict[str, Callable[[Ledger, str], Sequence[Message]]] = {
+    "pause": ledger.pause,
+    "resume": ledger.resume,
+    "delete": ledger.delete,
+}
+
+
+class Log:
+    """A ledger's facts, each stored at a time, and what a ticker adds."""
+
+    def __init__(self) -> None:
+        self.facts: list[Recorded[Message]] = []
+
+    def store(self, facts: Iterable[Message], when: datetime) -> None:
+        for fact in facts:
+            self.facts.append(Recorded(fact, subjects.subject_of(fact), len(self.facts) + 1, when))
+
+    @property
+    def state(self) -> Ledger:
+        return ledger.fold(self.facts)
+
+    def define(self, definition: JobDefinition, when: datetime) -> None:
+        self.store(ledger.define(self.state, definition), when)
+
+    def tick(self, now: datetime) -> list[Due | Passed]:
+        told: list[Due | Passed] = []
+        while facts := ledger.elapse(self.state, now):
+            self.store(facts, now)
+            told += facts
+        return told
+
+
+@pytest.fixture
+def log() -> Log:
+    log = Log()
+    log.define(job(), at("09:30:00"))
+    return log
+
+
+def due(facts: Iterable[Due | Passed]) -> list[tuple[datetime, bool]]:
+    return [(fact.scheduled_time, fact.catch_up) for fact in facts if isinstance(fact, Due)]
+
+
+def passed(facts: Iterable[Due | Passed]) -> list[tuple[str, int, datetime]]:
+    return [(fact.reason, fact.count, fact.until) for fact in facts if isinstance(fact, Passed)]
+
+
+def test_an_instant_is_due_once(log: Log) -> None:
+    assert log.tick(at("09:59:59")) == []
+    assert due(log.tick(at("10:00:00"))) == [(at("10:00:00"), False)]
+    assert log.tick(at("10:00:01")) == []
+
+
+def test_nothing_before_the_registration_fires(log: Log) -> None:
+    assert due(log.tick(at("10:00:01"))) == [(at("10:00:00"), False)]
+
+
+def test_a_clock_that_steps_back_opens_nothing_again(log: Log) -> None:
+    log.tick(at("11:00:00"))
+    assert log.tick(at("09:40:00")) == []
+    assert log.tick(at("11:00:00")) == []
+
+
+def test_cron_25_after_an_absence_one_catch_up_occurrence_fires(log: Log) -> None:
+    facts = log.tick(at("13:30:00"))
+    assert passed(facts) == [("missed", 3, at("12:00:00"))]
+    assert due(facts) == [(at("13:00:00"), True)]
+
+
+def test_an_instant_that_is_due_now_needs_no_catch_up_beside_it(log: Log) -> None:
+    facts = log.tick(at("13:00:01"))
+    assert passed(facts) == [("missed", 3, at("12:00:00"))]
+    assert due(facts) == [(at("13:00:00"), False)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "fired", "missed"),
+    [("once", ["12:00:00"], 2), ("skip", [], 3), ("all", ["10:00:00", "11:00:00", "12:00:00"], 0)],
+)
+def test_the_catch_up_policy_says_what_becomes_of_missed_instants(policy: str, fired: list[str], missed: int) -> None:
+    log = Log()
+    log.define(job(catch_up=policy), at("09:30:00"))
+    facts = log.tick(at("12:30:00"))
+    assert [when for when, _ in due(facts)] == [at(text) for text in fired]
+    assert sum(count for _, count, _ in passed(facts)) == missed
+
+
+def test_an_edit_fires_nothing_of_the_past(log: Log) -> None:
+    log.tick(at("10:00:00"))
+    log.define(job("*/10 * * * *"), at("10:35:00"))
+    assert log.tick(at("10:35:01")) == []
+    assert due(log.tick(at("10:40:00"))) == [(at("10:40:00"), False)]
+
+
+def test_an_instant_that_was_due_before_an_edit_still_fires_by_the_old_definition(log: Log) -> None:
+    log.define(job("30 * * * *"), at("10:00:00.5"))
+    [fact] = log.tick(at("10:00:01"))
+    assert isinstance(fact, Due)
+    assert (fact.scheduled_time, fact.definition) == (at("10:00:00"), 1)
+
+
+def test_a_missed_instant_of_a_definition_that_was_replaced_is_superseded(log: Log) -> None:
+    log.define(job("30 * * * *"), at("11:45:00"))
+    facts = log.tick(at("12:10:00"))
+    assert passed(facts) == [("superseded", 2, at("11:00:00"))]
+    assert due(facts) == []
+
+
+def test_a_pause_lets_instants_pass_and_a_resume_releases_no_backlog(log: Log) -> None:
+    log.store(ledger.pause(log.state, "nightly"), at("09:45:00"))
+    assert passed(log.tick(at("10:00:00"))) == [("paused", 1, at("10:00:00"))]
+    log.store(ledger.resume(log.state, "nightly"), at("12:30:00"))
+    facts = log.tick(at("12:30:01"))
+    assert (passed(facts), due(facts)) == ([("paused", 2, at("12:00:00"))], [])
+    assert due(log.tick(at("13:00:00"))) == [(at("13:00:00"), False)]
+
+
+def test_paused_instants_are_named_so_that_each_can_be_announced(log: Log) -> None:
+    log.store(ledger.pause(log.state, "nightly"), at("09:45:00"))
+    [fact] = log.tick(at("11:30:00"))
+    assert isinstance(fact, Passed)
+    assert fact.scheduled_times == (at("10:00:00"), at("11:00:00"))
+
+
+def test_an_edit_of_a_paused_job_leaves_it_paused(log: Log) -> None:
+    log.store(ledger.pause(log.state, "nightly"), at("09:45:00"))
+    log.define(job("30 * * * *"), at("09:50:00"))
+    assert log.state.is_paused
+    assert passed(log.tick(at("10:30:00"))) == [("paused", 1, at("10:30:00"))]
+
+
+def test_a_disabled_definition_passes_like_a_paused_one() -> None:
+    log = Log()
+    log.define(job(enabled=False), at("09:30:00"))
+    assert passed(log.tick(at("10:00:00"))) == [("paused", 1, at("10:00:00"))]
+    assert ledger.next_fire_time(log.state, at("10:00:00")) is None
+
+
+def test_a_deleted_job_names_no_instants_and_can_come_back(log: Log) -> None:
+    log.store(ledger.delete(log.state, "nightly"), at("09:40:00"))
+    assert log.tick(at("11:30:00")) == []
+    assert log.state.definition is None
+    log.define(job(), at("12:30:00"))
+    assert due(log.tick(at("13:00:00"))) == [(at("13:00:00"), False)]
+
+
+def test_cron_16_a_local_time_that_does_not_exist_passes_and_says_so() -> None:
+    log = Log()
+    log.define(job("30 2 * * *", timezone="America/New_York"), datetime(2027, 3, 13, 12, tzinfo=UTC))
+    facts = log.tick(datetime(2027, 3, 15, 6, 29, tzinfo=UTC))
+    [fact] = facts
+    assert isinstance(fact, Passed)
+    assert (fact.reason, fact.count, fact.scheduled_times) == ("dst_skip", 1, (datetime(2027, 3, 14, 7, 30, tzinfo=UTC),))
+    assert due(log.tick(datetime(2027, 3, 15, 6, 30, tzinfo=UTC))) == [(datetime(2027, 3, 15, 6, 30, tzinfo=UTC), False)]
+
+
+def test_a_skipped_local_time_is_something_to_decide_on_its_day() -> None:
+    log = Log()
+    log.define(job("30 2 * * *", timezone="America/New_York"), datetime(2027, 3, 13, 12, tzinfo=UTC))
+    when = ledger.next_instant(log.state, datetime(2027, 3, 13, 12, tzinfo=UTC))
+    assert when == datetime(2027, 3, 14, 7, 30, tzinfo=UTC)
+
+
+def test_every_counts_from_the_registration_and_then_from_the_last_trigger() -> None:
+    log = Log()
+    log.define(job("@every 5m"), at("09:30:07"))
+    assert due(log.tick(at("09:35:07"))) == [(at("09:35:07"), False)]
+    log.define(job("@every 7m"), at("09:36:00"))
+    assert due(log.tick(at("09:42:07"))) == [(at("09:42:07"), False)]
+
+
+def test_a_second_within_reach_is_not_missed() -> None:
+    log = Log()
+    log.define(job("* * * * * *"), at("09:30:00"))
+    assert due(log.tick(at("09:30:02"))) == [(at("09:30:01"), False), (at("09:30:02"), False)]
+
+
+def test_a_long_absence_is_worked_off_in_several_decisions() -> None:
+    log = Log()
+    log.define(job("* * * * * *"), at("09:30:00"))
+    now = at("10:30:00")
+    first = ledger.elapse(log.state, now)
+    assert passed(first) == [("missed", ledger.AT_ONCE, at("09:30:00") + ledger.AT_ONCE * SECOND)]
+    facts = log.tick(now)
+    assert sum(count for _, count, _ in passed(facts)) + len(due(facts)) == 3600
+    assert [late for _, late in due(facts)] == [False, False, False]
+
+
+def test_defining_the_same_again_adds_nothing(log: Log) -> None:
+    assert ledger.define(log.state, job()) == []
+
+
+def test_pausing_twice_adds_nothing(log: Log) -> None:
+    log.store(ledger.pause(log.state, "nightly"), at("09:45:00"))
+    assert ledger.pause(log.state, "nightly") == []
+    log.store(ledger.resume(log.state, "nightly"), at("09:46:00"))
+    assert ledger.resume(log.state, "nightly") == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_job_that_does_not_exist_is_named(command: str) -> None:
+    with pytest.raises(JobNotFound, match=r"^no job is called 'nightly'$"):
+        COMMANDS[command](ledger.initial, "nightly")
+
+
+# --- properties ------------------------------------------------------------------------------------------------------
+
+SCHEDULES = st.sampled_from(["0 * * * *", "*/7 * * * *", "15,45 10-12 * * *", "30 */2 * * *", None])
+CHANGES = st.one_of(
+    st.builds(lambda s, c: ("define", job(s, catch_up=c)), SCHEDULES, st.sampled_from(["once", "skip", "all"])),
+    st.sampled_from([("pause", None), ("resume", None), ("delete", None), ("tick", None), ("tick", None), ("tick", None)]),
+)
+
+
+@given(st.lists(st.tuples(CHANGES, st.integers(1, 5000)), min_size=1, max_size=25))
+@settings(max_examples=200, deadline=None)
+def test_i2_the_ledger_tiles_time(changes: list[tuple[tuple[str, JobDefinition | None], int]]) -> None:
+    """Every instant that a definition in force named is in exactly one `due` or `passed`, and nothing else is."""
+    log, now = Log(), at("00:00:00")
+    log.define(job(), now)
+    for (change, definition), seconds in changes:
+        now += seconds * SECOND
+        state = log.state
+        exists = state.definition is not None
+        if change == "define" and definition is not None:
+            log.define(definition, now)
+        elif change == "tick":
+            log.tick(now)
+        elif exists:
+            log.store(COMMANDS[change](state, "nightly"), now)
+    log.tick(now)
+    expected = _expected(log.facts, now)
+    fired = [fact.message.scheduled_time for fact in log.facts if isinstance(fact.message, Due)]
+    spans = [fact.message for fact in log.facts if isinstance(fact.message, Passed)]
+    assert len(set(fired)) == len(fired)
+    assert set(fired) <= set(expected)
+    assert len(fired) + sum(span.count for span in spans) == len(expected)
+    for span in spans:
+        inside = [instant for instant in expected if span.start < instant <= span.until]
+        assert len(inside) == span.count
+        assert not set(inside) & set(fired)
+
+
+def _expected(facts: list[Recorded[Message]], now: datetime) -> list[datetime]:
+    """Recomputed from the definitions in force, whatever the ticker did."""
+    instants: list[datetime] = []
+    definition: JobDefinition | None = None
+    since = now
+    for recorded in [*facts, None]:
+        end = recorded.time if recorded else now
+        if recorded and not isinstance(recorded.message, Defined | Deleted | Paused | Resumed):
+            continue
+        if definition is not None and definition.schedule is not None:
+            schedule = parse(definition.schedule, definition.timezone)
+            instants += [o.at for o in schedule.occurrences(since, end, anchor=since)]
+        since = end
+        match recorded.message if recorded else None:
+            case Defined() as fact:
+                definition = fact.definition
+            case Deleted():
+                definition = None
+    return instants
+
+
+@given(st.lists(st.tuples(CHANGES, st.integers(1, 5000)), min_size=1, max_size=12))
+@settings(max_examples=200, deadline=None)
+def test_the_newest_fact_of_each_kind_is_enough(changes: list[tuple[tuple[str, JobDefinition | None], int]]) -> None:
+    """What `missing` asks for completes a ledger of which only the last fact of each subject was read."""
+    log, now = Log(), at("00:00:00")
+    log.define(job(), now)
+    for (change, definition), seconds in changes:
+        now += seconds * SECOND
+        if change == "define" and definition is not None:
+            log.define(definition, now)
+        elif change == "tick":
+            log.tick(now)
+        elif log.state.definition is not None:
+            log.store(COMMANDS[change](log.state, "nightly"), now)
+    known = {r.subject: r for r in log.facts}
+    facts = {r.sequence: r for r in known.values()}
+    for _ in log.facts:
+        wanted = ledger.missing(state := ledger.fold(facts[s] for s in sorted(facts)))
+        if wanted is None:
+            break
+        facts[wanted] = log.facts[wanted - 1]
+    later = now + timedelta(hours=3)
+    assert ledger.elapse(state, later) == ledger.elapse(log.state, later)
+    assert (state.definition, state.is_paused) == (log.state.definition, log.state.is_paused)
