@@ -1,0 +1,128 @@
+"""Public events, each exactly once (ojs-cron §9).
+
+The last event on a job's subject is guarded by its sequence. If that sequence is older than the decision to be announced,
+then nothing was announced since, and the guard proves it when the event is stored; otherwise what came since is read. So
+neither a redelivery nor a second copy of a stage announces twice, and the usual road reads nothing.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from ..domain.events import (
+    Admitted,
+    Announcement,
+    CronSkipped,
+    CronSkippedData,
+    CronTriggered,
+    CronTriggeredData,
+    Message,
+    Recorded,
+    Skipped,
+)
+from ..ports import Clock, EventLog, SequenceConflict
+from ..subjects import announcement
+
+CAPACITY: Final = 10_000
+TRIES: Final = 20
+
+
+class Announcements:
+    """Says in public what was decided. `after` is always the sequence of the decision's fact."""
+
+    def __init__(self, log: EventLog, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+        self._last: OrderedDict[str, tuple[int, int]] = OrderedDict()  # subject -> (sequence, run count)
+
+    async def decided(self, fact: Message, *, after: int) -> None:
+        """Whatever the public is to hear of a decision."""
+        match fact:
+            case Admitted():
+                await self.triggered(fact, after=after)
+            case Skipped():
+                await self.skipped(fact, after=after)
+
+    async def triggered(self, fact: Admitted, *, after: int) -> None:
+        """`cron.triggered`, for an execution that the schedule asked for (CRON-29)."""
+        if fact.trigger != "cron":
+            return
+        now = self._clock.now()
+
+        def event(run_count: int) -> CronTriggered:
+            return CronTriggered(
+                timestamp=now,
+                data=CronTriggeredData(
+                    cron_name=fact.job,
+                    cron_expression=fact.plan.cron_expression or "",
+                    timezone=fact.plan.timezone,
+                    job_id=fact.execution_id,
+                    job_type=fact.plan.steps[0].function,
+                    run_count=run_count,
+                    scheduled_time=fact.scheduled_time,
+                    actual_time=now,
+                ),
+            )
+
+        def is_it(message: Message) -> bool:
+            return isinstance(message, CronTriggered) and message.data.job_id == fact.execution_id
+
+        await self._once(announcement("triggered", fact.job), event, is_it, after)
+
+    async def skipped(self, fact: Skipped, *, after: int) -> None:
+        """`cron.skipped`, for an instant or trigger that did not become a run (CRON-30)."""
+        now = self._clock.now()
+
+        def event(_: int) -> CronSkipped:
+            return CronSkipped(
+                timestamp=now,
+                data=CronSkippedData(
+                    cron_name=fact.job,
+                    cron_expression=fact.cron_expression or "",
+                    timezone=fact.timezone,
+                    reason=fact.reason,
+                    active_job_id=fact.active_execution_id,
+                    scheduled_time=fact.scheduled_time,
+                ),
+            )
+
+        def is_it(message: Message) -> bool:
+            return isinstance(message, CronSkipped) and message.data.scheduled_time == fact.scheduled_time
+
+        await self._once(announcement("skipped", fact.job), event, is_it, after)
+
+    async def _once(
+        self, subject: str, event: Callable[[int], Announcement], is_it: Callable[[Message], bool], after: int
+    ) -> None:
+        for _ in range(TRIES):
+            sequence, count = self._last.get(subject) or await self._newest(subject)
+            if sequence > after and any(is_it(r.message) for r in await self._since(subject, after)):
+                return
+            try:
+                stored = await self._log.append(event(count + 1), expect=sequence)
+            except SequenceConflict:
+                self._last.pop(subject, None)
+            else:
+                self._remember(subject, stored, count + 1)
+                return
+        raise SequenceConflict(f"{subject} moved {TRIES} times")
+
+    async def _since(self, subject: str, after: int) -> list[Recorded[Message]]:
+        found: list[Recorded[Message]] = []
+        while batch := await self._log.read(subject, after=found[-1].sequence if found else after):
+            found += batch
+        return found
+
+    async def _newest(self, subject: str) -> tuple[int, int]:
+        last = await self._log.last(subject)
+        if last is None:
+            return 0, 0
+        count = last.message.data.run_count if isinstance(last.message, CronTriggered) else 0
+        self._remember(subject, last.sequence, count)
+        return last.sequence, count
+
+    def _remember(self, subject: str, sequence: int, count: int) -> None:
+        self._last[subject] = sequence, count
+        self._last.move_to_end(subject)
+        if len(self._last) > CAPACITY:
+            self._last.popitem(last=False)

@@ -1,0 +1,30 @@
+"""Dead-letter sink: keeps what failed for good, with the whole history of its attempts (hip-62, Dead Letter Handling).
+
+consumes  failed
+reads     the execution
+appends   dead-lettered
+"""
+
+from .. import subjects
+from ..domain import dead_letter
+from ..domain.events import Failed, Message, Recorded
+from ..ports import EventLog, SequenceConflict
+from ..subjects import Stream
+from .stage import Stage, Subscription
+
+
+def dead_letter_sink(log: EventLog) -> Stage:
+    """One dead letter for each execution that failed and whose job asks for it."""
+
+    async def on_failed(recorded: Recorded[Message]) -> None:
+        failed = recorded.message
+        if not isinstance(failed, Failed) or not failed.dead_letter:
+            return
+        facts = await log.load(subjects.scope_of(failed))
+        try:
+            await log.append(dead_letter.of(failed, facts), expect=0)
+        except SequenceConflict:
+            return  # kept before; only the acknowledgement was lost
+
+    failures = (subjects.every("execution.failed"),)
+    return Stage("dead_letter_sink", (Subscription("dead-letter-sink", Stream.LOG, failures, on_failed),))

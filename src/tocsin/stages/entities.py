@@ -1,0 +1,104 @@
+"""Folded entities, remembered by scope and sequence, so that the usual road needs no read.
+
+What is remembered may be stale: the guard of the append tells, and then it is read again. Nothing is ever decided on
+memory alone.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Final, Generic, TypeVar
+
+from .. import subjects
+from ..domain.events import Message, Recorded
+from ..ports import EventLog, SequenceConflict
+
+S = TypeVar("S")
+
+CAPACITY: Final = 10_000
+UNTOLD: Final = datetime.min.replace(tzinfo=UTC)  # an answer to an append tells the sequence, not the log's time
+
+
+class Entities(Generic[S]):
+    """The entities of one kind: their states and the sequences that these are of."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        initial: S,
+        evolve: Callable[[S, Recorded[Message]], S],
+        *,
+        capacity: int = CAPACITY,
+    ) -> None:
+        self._log = log
+        self._initial = initial
+        self._evolve = evolve
+        self._capacity = capacity
+        self._known: OrderedDict[str, tuple[S, int]] = OrderedDict()
+
+    async def load(self, scope: str) -> tuple[S, int]:
+        """An entity's state and the last sequence in its scope: as remembered, else as read."""
+        known = self._known.get(scope)
+        if known is not None:
+            self._known.move_to_end(scope)
+            return known
+        return self._remember(scope, *self._fold(await self._log.load(scope)))
+
+    def learn(self, scope: str, recorded: Recorded[Message], *, after: int) -> None:
+        """Take in a fact that is known to follow `after` (0: that begins the scope, or tells all by itself)."""
+        state, sequence = self._known.get(scope, (self._initial, 0))
+        if sequence >= recorded.sequence:
+            return
+        if after in (0, sequence):
+            self._remember(scope, self._evolve(state if after else self._initial, recorded), recorded.sequence)
+
+    async def decide(self, scope: str, decide: Callable[[S], Sequence[Message]]) -> Sequence[Message]:
+        """Append what `decide` says about an entity, in order; what it said.
+
+        That there is nothing to do is believed only of what was just read: what is remembered may be old.
+
+        Raises:
+            SequenceConflict: the scope has moved; ask again.
+        """
+        remembered = scope in self._known
+        state, _ = await self.load(scope)
+        facts = decide(state)
+        if not facts and remembered:
+            self.forget(scope)
+            state, _ = await self.load(scope)
+            facts = decide(state)
+        for fact in facts:
+            await self.append(scope, fact)
+        return facts
+
+    async def append(self, scope: str, fact: Message) -> S:
+        """Append a fact behind what was loaded; the state after it.
+
+        Raises:
+            SequenceConflict: the scope has moved; what was remembered of it is forgotten.
+        """
+        state, sequence = self._known.get(scope, (self._initial, 0))
+        try:
+            stored = await self._log.append(fact, expect=sequence)
+        except SequenceConflict:
+            self._known.pop(scope, None)
+            raise
+        recorded = Recorded(fact, subjects.subject_of(fact), stored, UNTOLD)
+        return self._remember(scope, self._evolve(state, recorded), stored)[0]
+
+    def forget(self, scope: str) -> None:
+        """Read anew the next time."""
+        self._known.pop(scope, None)
+
+    def _fold(self, facts: Iterable[Recorded[Message]]) -> tuple[S, int]:
+        state, sequence = self._initial, 0
+        for recorded in facts:
+            state, sequence = self._evolve(state, recorded), recorded.sequence
+        return state, sequence
+
+    def _remember(self, scope: str, state: S, sequence: int) -> tuple[S, int]:
+        self._known[scope] = state, sequence
+        self._known.move_to_end(scope)
+        if len(self._known) > self._capacity:
+            self._known.popitem(last=False)
+        return state, sequence

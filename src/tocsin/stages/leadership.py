@@ -1,0 +1,86 @@
+"""The lease of whoever leads: a key with a life time that its holder renews (hip-62, Architecture; ojs-cron §7).
+
+The lease only saves work. A leader that was paused past its lease stops by itself, and were it to act once more, the guard
+of the log would refuse it.
+"""
+
+import json
+from typing import Final
+
+import structlog
+
+from ..ports import Clock, LogUnavailable, Projections, SequenceConflict
+from ..subjects import Bucket
+
+TTL: Final = 15.0
+RENEW_INTERVAL: Final = 5.0
+ASK_INTERVAL: Final = 1.0
+
+_log = structlog.get_logger("tocsin.leadership")
+
+
+class Leadership:
+    """A candidate for one lease. Times are seconds."""
+
+    def __init__(
+        self,
+        projections: Projections,
+        clock: Clock,
+        *,
+        key: str,
+        holder: str,
+        ttl: float = TTL,
+        renew_interval: float = RENEW_INTERVAL,
+    ) -> None:
+        self._projections = projections
+        self._clock = clock
+        self._key = key
+        self._holder = holder
+        self._ttl = ttl
+        self._renew_interval = renew_interval
+        self._revision = 0
+        self._until = float("-inf")
+
+    @property
+    def is_leading(self) -> bool:
+        """The lease is ours for certain: counted from before it was asked for, by a clock that never steps back."""
+        return self._clock.monotonic() < self._until
+
+    async def run(self) -> None:
+        """Ask, renew, and give back when cancelled."""
+        try:
+            while True:
+                await self.run_once()
+                await self._clock.sleep(self._renew_interval if self.is_leading else ASK_INTERVAL)
+        finally:
+            await self.release()
+
+    async def run_once(self) -> None:
+        """Ask for the lease, or renew it."""
+        asked, led = self._clock.monotonic(), self.is_leading
+        value = json.dumps({"holder": self._holder, "renewed_at": self._clock.now().isoformat()}).encode()
+        try:
+            expect = self._revision if led else 0
+            self._revision = await self._projections.put(
+                Bucket.LEADER, self._key, value, expect=expect, ttl=self._ttl
+            )
+        except SequenceConflict:
+            self._until = float("-inf")
+        except LogUnavailable:
+            pass  # what is left of the lease still counts, and ends by itself
+        else:
+            self._until = asked + self._ttl
+        if led != self.is_leading:
+            what = "gained" if self.is_leading else "lost"
+            _log.info(f"leadership {what}", action=f"leadership-{what}", lease=self._key, holder=self._holder)
+
+    async def release(self) -> None:
+        """Give the lease back, so that another candidate leads at once."""
+        if not self.is_leading:
+            return
+        self._until = float("-inf")
+        try:
+            await self._projections.remove(Bucket.LEADER, self._key, expect=self._revision)
+        except (SequenceConflict, LogUnavailable):
+            return  # it ends by itself
+        _log.info("leadership released", action="leadership-released", lease=self._key, holder=self._holder)

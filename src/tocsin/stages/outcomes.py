@@ -1,0 +1,133 @@
+"""The one place that decides what becomes of a delivered message (the contract of every stage).
+
+    returned                 all that it appended is stored: acknowledged
+    SequenceConflict         another writer was faster: handled again at once; after five times handed back for a moment
+    LogUnavailable           handed back; no fault of the message
+    unreadable, or failing   after some tries recorded as a dead letter with its bytes, then never delivered again
+
+Different entities are handled concurrently, one entity in order: when one of its messages is handed back, those behind it
+are too.
+"""
+
+import asyncio
+import base64
+import random
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from .. import subjects
+from ..domain.events import Recorded, Refused
+from ..ports import Delivery, EventLog, LogUnavailable, SequenceConflict
+from .stage import Subscription
+
+CONFLICTS_AT_ONCE: Final = 5
+FAILURES: Final = 5
+"""Errors of the handler on one message after which it is a dead letter."""
+ALONE: Final = 3
+"""A message delivered more often than this is handled alone: it may be what kills the process."""
+_BACKOFF: Final = (0.2, 1.0, 5.0, 15.0)
+
+_log = structlog.get_logger("tocsin.stages")
+
+
+class Outcomes:
+    """Applies the contract to the messages of one stage."""
+
+    def __init__(self, log: EventLog, *, chance: random.Random | None = None) -> None:
+        self._log = log
+        self._chance = chance or random.Random()  # noqa: S311 - spreads retries, guards nothing
+        self._failures: Counter[tuple[str, int]] = Counter()
+
+    async def apply(self, subscription: Subscription, deliveries: Sequence[Delivery]) -> None:
+        """Handle whatever came at once."""
+        suspects = [d for d in deliveries if d.delivered > ALONE]
+        queues: dict[str, list[Delivery]] = defaultdict(list)
+        for delivery in deliveries:
+            if delivery.delivered <= ALONE:
+                order = subscription.in_order_by
+                queues[order(delivery.subject) if order else str(delivery.sequence)].append(delivery)
+        await asyncio.gather(*(self._in_order(subscription, queue) for queue in queues.values()))
+        for delivery in suspects:
+            await self._one(subscription, delivery)
+
+    async def _in_order(self, subscription: Subscription, queue: list[Delivery]) -> None:
+        for i, delivery in enumerate(queue):
+            if not await self._one(subscription, delivery):
+                for rest in queue[i + 1 :]:
+                    await rest.nak(self._moment())
+                return
+
+    async def _one(self, subscription: Subscription, delivery: Delivery) -> bool:
+        """Whether the message is dealt with: those of the same entity behind it may be handled."""
+        try:
+            await self._handle(subscription, delivery)
+        except SequenceConflict:
+            await delivery.nak(self._moment())
+            return False
+        except LogUnavailable as error:
+            _log.warning("handed back", action="log-unavailable", durable=subscription.durable, error=str(error))
+            await delivery.nak(1.0)
+            return False
+        except subjects.Unreadable as error:
+            return await self._refuse(subscription, delivery, f"unreadable: {error}")
+        except Exception as error:  # a handler's bug must not stop the stage
+            return await self._failed(subscription, delivery, error)
+        await delivery.ack()
+        return True
+
+    async def _handle(self, subscription: Subscription, delivery: Delivery) -> None:
+        message = subjects.decode(delivery.subject, delivery.body)
+        recorded = Recorded(message, delivery.subject, delivery.sequence, delivery.time, delivery.message_id)
+        for again in range(CONFLICTS_AT_ONCE, -1, -1):
+            try:
+                await subscription.handle(recorded)
+            except SequenceConflict:
+                if not again:
+                    raise
+            else:
+                return
+
+    async def _failed(self, subscription: Subscription, delivery: Delivery, error: Exception) -> bool:
+        key = (subscription.durable, delivery.sequence)
+        self._failures[key] += 1
+        _log.error(
+            "a handler failed",
+            action="handler-failed",
+            durable=subscription.durable,
+            subject=delivery.subject,
+            sequence=delivery.sequence,
+            times=self._failures[key],
+            exc_info=error,
+        )
+        if self._failures[key] >= FAILURES:
+            del self._failures[key]
+            return await self._refuse(subscription, delivery, f"{type(error).__name__}: {error}")
+        await delivery.nak(_BACKOFF[min(self._failures[key], len(_BACKOFF)) - 1])
+        return False
+
+    async def _refuse(self, subscription: Subscription, delivery: Delivery, reason: str) -> bool:
+        fact = Refused(
+            job=subjects.job_of(delivery.subject),
+            id=f"{subscription.durable}-{delivery.sequence}",
+            reason=reason,
+            durable=subscription.durable,
+            subject=delivery.subject,
+            sequence=delivery.sequence,
+            body=base64.b64encode(delivery.body).decode(),
+        )
+        try:
+            await self._log.append(fact, expect=0)
+        except SequenceConflict:
+            pass  # recorded before; only the acknowledgement was lost
+        except LogUnavailable:
+            await delivery.nak(1.0)
+            return False
+        _log.error("dead letter", action="message-refused", subject=delivery.subject, reason=reason)
+        await delivery.term()
+        return True
+
+    def _moment(self) -> float:
+        return self._chance.uniform(0.02, 0.2)

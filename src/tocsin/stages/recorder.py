@@ -1,0 +1,72 @@
+"""Recorder: writes what has happened into the history, the read model that people and the gateway ask.
+
+reads     the facts of executions and the dead letters, from the place that the history itself keeps
+projects  the history's rows and that place, in one transaction
+
+It has no durable: log and history would each remember a place then, and after a crash one of them would be wrong. Any
+number of recorders may run; one is the faster with a batch, and whoever keeps losing waits longer before it looks again, so
+that in effect one works and the rest stand by.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Final
+
+import structlog
+
+from .. import subjects
+from ..ports import Clock, EventLog, History, SequenceConflict
+from ..subjects import Stream
+from .stage import Stage
+
+RECORDED: Final[Mapping[Stream, tuple[str, ...]]] = {
+    Stream.LOG: (subjects.every("execution.>"), subjects.every("dead-letter.>")),
+}
+"""What is recorded of each stream; one loop runs for each."""
+
+SHORTEST_PAUSE: Final = 0.2
+LONGEST_PAUSE: Final = 5.0
+"""Seconds before a recorder starts over; they double with each trouble in a row."""
+
+_log = structlog.get_logger("tocsin.recorder")
+
+
+def recorder(log: EventLog, history: History, clock: Clock) -> Stage:
+    """Records every stream of `RECORDED` for as long as it runs."""
+    return Stage("recorder", loops=tuple(Recorder(log, history, clock, stream).run for stream in RECORDED))
+
+
+class Recorder:
+    """Records one stream."""
+
+    def __init__(self, log: EventLog, history: History, clock: Clock, stream: Stream) -> None:
+        self._log = log
+        self._history = history
+        self._clock = clock
+        self._stream = stream
+
+    async def run(self) -> None:
+        """Record for ever. Nothing is lost by trouble: whatever is not stored is read again, from the stored place."""
+        pause = SHORTEST_PAUSE
+        while True:
+            try:
+                async for _ in self.recorded():
+                    pause = SHORTEST_PAUSE
+            except SequenceConflict:
+                _log.info("another recorder was faster", action="recorder-behind", stream=self._stream, pause=pause)
+            except Exception as error:  # noqa: BLE001 - whatever ails the log or the database, it may be over in a moment
+                _log.warning("not recorded", action="recorder-failed", stream=self._stream, pause=pause, exc_info=error)
+            await self._clock.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def recorded(self) -> AsyncIterator[int]:
+        """Record batch by batch; after each the sequence up to which all is recorded.
+
+        Raises:
+            SequenceConflict: another recorder was faster.
+            LogUnavailable: the log did not answer; or whatever the history raises when its database does not.
+        """
+        place = await self._history.offset(self._stream)
+        async for batch in self._log.follow(self._stream, *RECORDED[self._stream], after=place):
+            await self._history.record(self._stream, batch.messages, after=place, upto=batch.upto)
+            place = batch.upto
+            yield place

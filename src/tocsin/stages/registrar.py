@@ -1,0 +1,36 @@
+"""Registrar: shows the definitions in force where everybody can list and watch them.
+
+consumes  defined, paused, resumed, deleted
+folds     the job's ledger
+projects  KV `definitions`, one key a job
+"""
+
+from .. import subjects
+from ..domain.events import DefinitionFact, Message, Recorded
+from ..domain.registration import Registration
+from ..ledgers import Ledgers
+from ..ports import EventLog, Projections
+from ..subjects import Bucket, Stream
+from .stage import Stage, Subscription
+
+
+def registrar(log: EventLog, projections: Projections) -> Stage:
+    """Projects each change from the ledger as it is now, so that the last write is right in whatever order they come."""
+    ledgers = Ledgers(log)
+
+    async def on_change(recorded: Recorded[Message]) -> None:
+        if not isinstance(recorded.message, DefinitionFact):
+            return
+        job = recorded.message.job
+        key = subjects.token(job)
+        shown = await projections.get(Bucket.DEFINITIONS, key)
+        ledger, _ = await ledgers.load(job)
+        registration = Registration.of(ledger)
+        revision = shown[1] if shown else 0
+        if registration is None:
+            await projections.remove(Bucket.DEFINITIONS, key, expect=revision)
+        elif shown is None or shown[0] != registration.encode():
+            await projections.put(Bucket.DEFINITIONS, key, registration.encode(), expect=revision)
+
+    changes = tuple(subjects.every(f"ledger.{fact}") for fact in ("defined", "paused", "resumed", "deleted"))
+    return Stage("registrar", (Subscription("registrar", Stream.LEDGER, changes, on_change),))

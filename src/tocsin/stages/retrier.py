@@ -1,0 +1,36 @@
+"""Retrier: tries again, later, or no more (hip-62, Retry Policy).
+
+consumes  reports of failure
+folds     the execution
+appends   retry-scheduled, and a delay that the log itself keeps; or exhausted, failed
+"""
+
+from functools import partial
+
+from .. import subjects
+from ..domain import execution
+from ..domain.events import Message, Recorded, Report
+from ..domain.execution import Execution
+from ..ports import EventLog
+from ..subjects import Stream
+from .entities import Entities
+from .reports import is_believed, learn_claim
+from .stage import Stage, Subscription
+
+
+def retrier(log: EventLog, executions: Entities[Execution], key: bytes) -> Stage:
+    """The fact first, the delay second: the delay's target is only an input, so that storing it twice changes nothing."""
+
+    async def on_failure(recorded: Recorded[Message]) -> None:
+        report = recorded.message
+        if not isinstance(report, Report) or not is_believed(report, key):
+            return
+        learn_claim(executions, report)
+        scope = subjects.execution(report.job, report.execution_id)
+        await executions.decide(scope, partial(execution.fail, report=report, at=recorded.time))
+        state, sequence = await executions.load(scope)
+        for timer, until in execution.delays(state):
+            if timer.step == report.step:
+                await log.delay(timer, until=until, scope=scope, expect=sequence)
+
+    return Stage("retrier", (Subscription("retrier", Stream.LOG, (subjects.every("report.failed"),), on_failure),))

@@ -1,0 +1,38 @@
+"""What a stage is: a name, the durables that it reads, the loops that it runs.
+
+A stage is a value, so that the same code runs over FastStream and NATS (`adapters.nats.stage_router`), over the in-memory
+log in tests, and under a simulator that owns every delivery.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Final
+
+from ..domain.events import Message, Recorded
+from ..subjects import Stream, entity_of
+
+Handler = Callable[[Recorded[Message]], Awaitable[None]]
+
+ACK_WAIT: Final = 30.0
+"""Seconds after which a message that nobody acknowledged is delivered again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A durable and what to do with its messages. Those with the same `in_order_by(subject)` are handled in order."""
+
+    durable: str
+    stream: Stream
+    filters: tuple[str, ...]
+    handle: Handler
+    in_order_by: Callable[[str], str] | None = entity_of
+    ack_wait: float = ACK_WAIT
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One independent part of the scheduler. `loops` run for as long as it does, and end when cancelled."""
+
+    name: str
+    subscriptions: tuple[Subscription, ...] = ()
+    loops: tuple[Callable[[], Coroutine[None, None, None]], ...] = ()

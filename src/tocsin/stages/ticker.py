@@ -1,0 +1,108 @@
+"""Ticker: puts into the ledger what became of each instant that has come. Only the leader does.
+
+follows   the whole ledger
+folds     each job's ledger
+appends   due, passed
+"""
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Final
+
+import structlog
+
+from ..domain import ledger
+from ..domain.events import DefinitionFact, LedgerFact, Message, Recorded
+from ..domain.ledger import Ledger
+from ..ledgers import Ledgers
+from ..ports import Clock, EventLog, LogUnavailable, SequenceConflict
+from ..subjects import Stream, every, subject_of
+from .agenda import Agenda
+from .entities import UNTOLD
+from .leadership import Leadership
+from .stage import Stage
+
+AT_ONCE: Final = 256
+TRIES: Final = 5
+_FACTS: Final = tuple(every(f"ledger.{f}") for f in ("defined", "paused", "resumed", "deleted", "due", "passed"))
+
+_log = structlog.get_logger("tocsin.ticker")
+
+
+class Ticker:
+    """Knows every job's ledger, and asks it what became of time."""
+
+    def __init__(self, log: EventLog, leadership: Leadership, clock: Clock) -> None:
+        self._log = log
+        self._leadership = leadership
+        self._clock = clock
+        self._reader = Ledgers(log)
+        self._ledgers: dict[str, tuple[Ledger, int]] = {}
+        self._agenda = Agenda()
+        self._caught_up = False
+
+    async def follow(self) -> None:
+        """Keep every ledger folded, leading or not, so that taking over costs no reading."""
+        async for batch in self._log.follow(Stream.LEDGER, *_FACTS, after=None):
+            for recorded in batch.messages:
+                self.learn(recorded)
+            self._caught_up = self._caught_up or batch.caught_up
+
+    def learn(self, recorded: Recorded[Message]) -> None:
+        """Take one fact of the ledger in."""
+        fact = recorded.message
+        if not isinstance(fact, LedgerFact):
+            return
+        state, sequence = self._ledgers.get(fact.job, (ledger.initial, 0))
+        if recorded.sequence <= sequence:
+            return
+        self._ledgers[fact.job] = ledger.evolve(state, recorded), recorded.sequence
+        if isinstance(fact, DefinitionFact) or not sequence:
+            self._agenda.put(fact.job, recorded.time)
+
+    async def run(self) -> None:
+        """Look once a second, at its beginning (CRON-24)."""
+        while True:
+            now = self._clock.now()
+            if self._leadership.is_leading and self._caught_up:
+                await self.run_once(now)
+            rest = self._clock.now().microsecond / 1e6
+            await self._clock.sleep(1.001 - rest)
+
+    async def run_once(self, now: datetime) -> None:
+        """Decide on every instant up to `now` (UTC)."""
+        jobs = list(self._agenda.take(now))
+        for i in range(0, len(jobs), AT_ONCE):
+            await asyncio.gather(*(self._decide(job, now) for job in jobs[i : i + AT_ONCE]))
+
+    async def _decide(self, job: str, now: datetime) -> None:
+        for _ in range(TRIES):
+            if not self._leadership.is_leading:
+                break
+            try:
+                await self._append(job, now)
+            except SequenceConflict:
+                self._ledgers[job] = await self._reader.load(job)
+            except LogUnavailable as error:
+                _log.warning("not decided yet", action="log-unavailable", job=job, error=str(error))
+                break
+            else:
+                self._agenda.put(job, ledger.next_instant(self._ledgers[job][0], now))
+                return
+        self._agenda.put(job, now + timedelta(seconds=1))
+
+    async def _append(self, job: str, now: datetime) -> None:
+        state, sequence = self._ledgers[job]
+        if ledger.missing(state) is not None:
+            state, sequence = self._ledgers[job] = await self._reader.load(job)
+        while facts := ledger.elapse(state, now):
+            for fact in facts:
+                sequence = await self._log.append(fact, expect=sequence)
+                state = ledger.evolve(state, Recorded(fact, subject_of(fact), sequence, UNTOLD))
+                self._ledgers[job] = state, sequence
+
+
+def ticker(log: EventLog, leadership: Leadership, clock: Clock) -> Stage:
+    """One ticker and its candidature."""
+    it = Ticker(log, leadership, clock)
+    return Stage("ticker", loops=(leadership.run, it.follow, it.run))
