@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from .domain.events import Message, Recorded as Recorded, RetryTimer
+from .domain.events import Message, Recorded, RetryTimer
 from .subjects import Bucket, Stream
 
 
-class SequenceConflict(Exception):  # noqa: N818 - it is no error: fold again, decide again
+class SequenceConflict(Exception):
     """Another writer appended to this scope first: fold again, decide again."""
 
 
-class LogUnavailable(Exception):  # noqa: N818 - names the state of the world, as SequenceConflict does
+class LogUnavailable(Exception):
     """The log did not answer; whether it stored what was sent is unknown. Redelivery and the guards sort it out."""
 
 
@@ -62,16 +62,19 @@ class EventLog(Protocol):
         ...
 
     def follow(self, stream: Stream, *filters: str, after: int | None) -> AsyncIterator["Batch"]:
-        """Everything that matches, for ever: behind the sequence `after`, or for `None` the last message of each subject
-        and then what comes. Survives reconnects. Without filters: the whole stream. Unreadable messages are left out.
+        """Everything that matches, for ever, through reconnects; without filters the whole stream.
+
+        From behind the sequence `after`, or for `None` the last message of each subject and then what comes. Unreadable
+        messages are left out.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Messages that a follower got at once; `caught_up`: the log had no more at that moment; `upto`: the last sequence
-    that this batch accounts for.
+    """Messages that a follower got at once.
+
+    `caught_up`: the log had no more at that moment. `upto`: the last sequence that this batch accounts for.
     """
 
     messages: Sequence[Recorded[Message]]
@@ -83,21 +86,39 @@ class Delivery(Protocol):
     """One message as a durable hands it out."""
 
     @property
-    def subject(self) -> str: ...
+    def subject(self) -> str:
+        """Relative."""
+        ...
+
     @property
-    def body(self) -> bytes: ...
+    def body(self) -> bytes:
+        """As it was published."""
+        ...
+
     @property
-    def sequence(self) -> int: ...
+    def sequence(self) -> int:
+        """In its stream."""
+        ...
+
     @property
-    def time(self) -> datetime: ...
+    def time(self) -> datetime:
+        """When the log stored it, UTC."""
+        ...
+
     @property
-    def message_id(self) -> str | None: ...
+    def message_id(self) -> str | None:
+        """What its publisher called it."""
+        ...
+
     @property
     def delivered(self) -> int:
         """1 the first time."""
         ...
 
-    async def ack(self) -> None: ...
+    async def ack(self) -> None:
+        """Dealt with."""
+        ...
+
     async def nak(self, delay: float) -> None:
         """Hand it back, to come again after `delay` seconds."""
         ...
@@ -139,7 +160,9 @@ class Projections(Protocol):
         """The value and its revision."""
         ...
 
-    async def put(self, bucket: Bucket, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None) -> int:
+    async def put(
+        self, bucket: Bucket, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None
+    ) -> int:
         """Store a value, for `ttl` seconds if given, if its revision is `expect` (0: absent; None: whatever); its revision.
 
         Raises:
@@ -210,7 +233,9 @@ class History(Protocol):
         """Executions, the newest first."""
         ...
 
-    async def execution(self, execution_id: str) -> ExecutionRow | None: ...
+    async def execution(self, execution_id: str) -> ExecutionRow | None:
+        """One execution."""
+        ...
 
     async def dead_letters(
         self, *, job: str | None = None, unresolved: bool = False, limit: int = 50
@@ -230,4 +255,6 @@ class Clock(Protocol):
         """Seconds that never step back."""
         ...
 
-    async def sleep(self, seconds: float) -> None: ...
+    async def sleep(self, seconds: float) -> None:
+        """Let others work for so long."""
+        ...

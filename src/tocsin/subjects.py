@@ -131,7 +131,7 @@ def scope_of(message: e.Message) -> str:
 # --- subjects --------------------------------------------------------------------------------------------------------
 
 
-def subject_of(message: e.Message) -> str:  # noqa: C901, PLR0911, PLR0912 - one line a name is what this table is for
+def subject_of(message: e.Message) -> str:  # noqa: C901, PLR0911 - one line a name is what this table is for
     """The subject that a fact, an input or an announcement is stored under."""
     match message:
         case e.Dispatched():
@@ -245,8 +245,8 @@ def job_of(subject: str) -> str:
 
 def entity_of(subject: str) -> str:
     """What must be handled in order: the execution, else the job."""
-    tokens = subject.split(".", 3)
-    return f"{tokens[1]}.{tokens[2]}" if len(tokens) > 3 else tokens[-1] if tokens[0] == "trigger" else tokens[1]
+    kind, job, *rest = subject.split(".", 3)
+    return job if kind == "ledger" or not rest else f"{job}.{rest[0]}"
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -286,7 +286,10 @@ def _model(subject: str) -> type[e.Message]:
 _DECISION: Final = {"ledger": 2, "execution": 3, "dead-letter": 3, "cron": 1, "lock": 2, "mq": 1}
 _LONGER: Final = frozenset({"dispatched", "started", "retry-scheduled", "advanced", "exhausted"})
 _MODELS: Final[dict[str, type[e.Message]]] = {
-    **{f"ledger.{m.model_fields['type'].default}": m for m in (e.Defined, e.Paused, e.Resumed, e.Deleted, e.Due, e.Passed)},
+    **{
+        f"ledger.{m.model_fields['type'].default}": m
+        for m in (e.Defined, e.Paused, e.Resumed, e.Deleted, e.Due, e.Passed)
+    },
     **{
         f"execution.{m.model_fields['type'].default}": m
         for m in (
@@ -314,5 +317,3 @@ def _execution(fact: e.ExecutionFact) -> str:
 
 def _retry(timer: e.RetryTimer) -> str:
     return f"{token(timer.job)}.{timer.execution_id}.retry.{timer.step}.{timer.attempt}"
-
-

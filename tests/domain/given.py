@@ -28,7 +28,11 @@ def plan(
         definition=1,
         steps=tuple(
             PlannedStep(
-                name=name, function=f"f/{name}", depends_on=depends_on, timeout=30, retry=retry or RetryPolicy(max_attempts=1)
+                name=name,
+                function=f"f/{name}",
+                depends_on=depends_on,
+                timeout=30,
+                retry=retry or RetryPolicy(max_attempts=1),
             )
             for name, depends_on in (graph or {"main": ()}).items()
         ),
@@ -38,9 +42,7 @@ def plan(
 
 
 def admitted(plan_: Plan | None = None, *, fence: int | None = None) -> Admitted:
-    return Admitted(
-        job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", plan=plan_ or plan(), fence=fence
-    )
+    return Admitted(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", plan=plan_ or plan(), fence=fence)
 
 
 def started(step: str = "main", attempt: int = 1, delivery: int = 1) -> Started:

@@ -126,7 +126,11 @@ def test_a_late_success_ends_the_wait_for_the_next_attempt() -> None:
     [
         (BOOM, RetryPolicy(max_attempts=1), "attempts"),
         (Failure(type="BadInput", retryable=False), THRICE, "non_retryable"),
-        (Failure(type="auth.expired"), THRICE.model_copy(update={"non_retryable_errors": ("auth.*",)}), "non_retryable"),
+        (
+            Failure(type="auth.expired"),
+            THRICE.model_copy(update={"non_retryable_errors": ("auth.*",)}),
+            "non_retryable",
+        ),
     ],
 )
 def test_after_the_last_attempt_the_execution_fails(error: Failure, policy: RetryPolicy, reason: str) -> None:

@@ -1,8 +1,6 @@
 """The dead letter of an execution: every attempt of every step, from the facts (hip-62, Dead Letter Handling)."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from datetime import datetime
 
 from .events import (
     Advanced,

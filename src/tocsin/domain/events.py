@@ -4,6 +4,7 @@ Facts are in the past tense, immutable, and a storage format: a released class o
 breaking change is a new class with a new `v`. Times are aware UTC datetimes, durations seconds.
 """
 
+from base64 import b64encode
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
@@ -349,9 +350,9 @@ class Trigger(Message):
 
 
 class Report(Message):
-    """What became of one attempt, as its executor answers; `token` is the task's. Without a delivery the current one is
-    meant.
+    """What became of one attempt, as its executor answers; `token` is the task's.
 
+    Without a delivery the current one is meant.
     `claim` and `claimed_after` are the sequences of the `started` fact and of the fact before it: whoever folded the
     execution up to the latter needs not read the log again.
     """
@@ -429,6 +430,19 @@ class Refused(DeadLetterFact):
     subject: str
     sequence: Sequence
     body: str
+
+    @classmethod
+    def of(cls, job: str, durable: str, subject: str, sequence: int, body: bytes, reason: str) -> "Refused":
+        """The dead letter of a message; its id is the same wherever that is made."""
+        return cls(
+            job=job,
+            id=f"{durable}-{sequence}",
+            reason=reason,
+            durable=durable,
+            subject=subject,
+            sequence=sequence,
+            body=b64encode(body).decode(),
+        )
 
 
 # --- what the public sees (ojs-cron §9) ------------------------------------------------------------------------------

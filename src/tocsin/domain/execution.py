@@ -94,6 +94,17 @@ class Execution:
     steps: Mapping[str, Step] = field(default_factory=dict)
 
     @property
+    def asked(self) -> Requested:
+        """What was planned or admitted.
+
+        Raises:
+            LookupError: nothing was.
+        """
+        if self.requested is None:
+            raise LookupError("the execution was never planned")
+        return self.requested
+
+    @property
     def is_over(self) -> bool:
         """Nothing can follow any more."""
         return self.status in OVER
@@ -105,7 +116,7 @@ initial: Final = Execution()
 # --- evolve ----------------------------------------------------------------------------------------------------------
 
 
-def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:
+def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa: C901, PLR0911 - one case a fact
     """The state after one more fact. Total: a fact that does not belong changes nothing."""
     fact = recorded.message
     match fact:
@@ -118,7 +129,9 @@ def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:
         case Started():
             return _with_step(state, fact.step, Step(Phase.STARTED, fact.attempt, fact.delivery))
         case RetryScheduled():
-            return _with_step(state, fact.step, Step(Phase.RETRYING, fact.attempt, next_attempt_at=fact.next_attempt_at))
+            return _with_step(
+                state, fact.step, Step(Phase.RETRYING, fact.attempt, next_attempt_at=fact.next_attempt_at)
+            )
         case Advanced():
             return _with_step(state, fact.step, Step(Phase.COMPLETED, fact.attempt, result=fact.result))
         case Exhausted():
@@ -329,8 +342,7 @@ def _exhausted(attempt: int, error: Failure, reason: ExhaustedReason) -> Step:
 
 
 def _task(state: Execution, step: PlannedStep, attempt: int, key: bytes) -> Dispatched:
-    assert state.requested is not None
-    requested = state.requested
+    requested = state.asked
     return Dispatched(
         job=requested.job,
         execution_id=requested.execution_id,
@@ -375,14 +387,12 @@ class _Request(_Identity):
 
 
 def _identity(state: Execution) -> _Identity:
-    assert state.requested is not None
-    return {"job": state.requested.job, "execution_id": state.requested.execution_id}
+    return {"job": state.asked.job, "execution_id": state.asked.execution_id}
 
 
 def _ending(state: Execution) -> _Ending:
     """What every `Terminal` repeats."""
-    assert state.requested is not None
-    requested = state.requested
+    requested = state.asked
     return {
         **_identity(state),
         "scheduled_time": requested.scheduled_time,

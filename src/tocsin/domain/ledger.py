@@ -36,7 +36,7 @@ AT_ONCE: Final = 1_000
 """Instants that one decision covers; a longer absence is worked off in several."""
 
 
-class JobNotFound(LookupError):  # noqa: N818 - reads as a sentence where it is raised
+class JobNotFound(LookupError):
     """There is no such job (or no more)."""
 
     def __init__(self, job: str) -> None:
@@ -91,7 +91,7 @@ initial: Final = Ledger()
 # --- evolve ----------------------------------------------------------------------------------------------------------
 
 
-def evolve(state: Ledger, recorded: Recorded[Message]) -> Ledger:
+def evolve(state: Ledger, recorded: Recorded[Message]) -> Ledger:  # noqa: PLR0911 - one case a fact
     """The state after one more fact. Total, and right for any subset of facts that `missing` finds nothing missing in."""
     fact = recorded.message
     match fact:
@@ -131,7 +131,9 @@ def missing(state: Ledger) -> int | None:
     return next((r.definition for r in state.regimes if r.definition and r.definition not in state.definitions), None)
 
 
-def _govern(state: Ledger, recorded: Recorded[Message], fact: DefinitionFact, definition: int, *, paused: bool) -> Ledger:
+def _govern(
+    state: Ledger, recorded: Recorded[Message], fact: DefinitionFact, definition: int, *, paused: bool
+) -> Ledger:
     regime = Regime(recorded.time, definition, paused, recorded.sequence, fact.previous)
     return _trimmed(replace(state, job=fact.job, regimes=(*state.regimes, regime)))
 

@@ -34,9 +34,7 @@ def from_due(due: Due, definition: JobDefinition) -> Planned | Admitted:
     )
 
 
-def from_trigger(
-    trigger: Recorded[Trigger], definition: JobDefinition, sequence: int
-) -> Planned | Admitted:
+def from_trigger(trigger: Recorded[Trigger], definition: JobDefinition, sequence: int) -> Planned | Admitted:
     """The execution that a trigger message asks for: one for each message id, else for each message."""
     return _requested(
         definition,

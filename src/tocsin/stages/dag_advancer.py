@@ -11,10 +11,10 @@ from .. import subjects
 from ..domain import execution
 from ..domain.events import Admitted, Message, Recorded, Report, RetryTimer
 from ..domain.execution import Execution
+from ..stage import Stage, Subscription
 from ..subjects import Stream
 from .entities import Entities
 from .reports import is_believed, learn_claim
-from .stage import Stage, Subscription
 
 
 def dag_advancer(executions: Entities[Execution], key: bytes) -> Stage:

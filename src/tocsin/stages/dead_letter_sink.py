@@ -9,8 +9,8 @@ from .. import subjects
 from ..domain import dead_letter
 from ..domain.events import Failed, Message, Recorded
 from ..ports import EventLog, SequenceConflict
+from ..stage import Stage, Subscription
 from ..subjects import Stream
-from .stage import Stage, Subscription
 
 
 def dead_letter_sink(log: EventLog) -> Stage:

@@ -61,9 +61,7 @@ class Leadership:
         value = json.dumps({"holder": self._holder, "renewed_at": self._clock.now().isoformat()}).encode()
         try:
             expect = self._revision if led else 0
-            self._revision = await self._projections.put(
-                Bucket.LEADER, self._key, value, expect=expect, ttl=self._ttl
-            )
+            self._revision = await self._projections.put(Bucket.LEADER, self._key, value, expect=expect, ttl=self._ttl)
         except SequenceConflict:
             self._until = float("-inf")
         except LogUnavailable:

@@ -11,9 +11,9 @@ from ..domain import execution, ids
 from ..domain.events import Completion, Dispatched, Envelope, EnvelopeData, Failure, Message, Recorded, Report
 from ..domain.execution import Execution
 from ..ports import EventLog
+from ..stage import Stage, Subscription
 from ..subjects import Stream, Unreadable
 from .entities import Entities
-from .stage import Stage, Subscription
 
 
 def mq_bridge(log: EventLog, executions: Entities[Execution], key: bytes, queues: Sequence[str]) -> Stage:

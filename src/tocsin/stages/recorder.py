@@ -15,8 +15,8 @@ import structlog
 
 from .. import subjects
 from ..ports import Clock, EventLog, History, SequenceConflict
+from ..stage import Stage
 from ..subjects import Stream
-from .stage import Stage
 
 RECORDED: Final[Mapping[Stream, tuple[str, ...]]] = {
     Stream.LOG: (subjects.every("execution.>"), subjects.every("dead-letter.>")),

@@ -10,8 +10,8 @@ from ..domain.events import DefinitionFact, Message, Recorded
 from ..domain.registration import Registration
 from ..ledgers import Ledgers
 from ..ports import EventLog, Projections
+from ..stage import Stage, Subscription
 from ..subjects import Bucket, Stream
-from .stage import Stage, Subscription
 
 
 def registrar(log: EventLog, projections: Projections) -> Stage:

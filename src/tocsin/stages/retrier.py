@@ -12,10 +12,10 @@ from ..domain import execution
 from ..domain.events import Message, Recorded, Report
 from ..domain.execution import Execution
 from ..ports import EventLog
+from ..stage import Stage, Subscription
 from ..subjects import Stream
 from .entities import Entities
 from .reports import is_believed, learn_claim
-from .stage import Stage, Subscription
 
 
 def retrier(log: EventLog, executions: Entities[Execution], key: bytes) -> Stage:

@@ -16,11 +16,11 @@ from ..domain.events import DefinitionFact, LedgerFact, Message, Recorded
 from ..domain.ledger import Ledger
 from ..ledgers import Ledgers
 from ..ports import Clock, EventLog, LogUnavailable, SequenceConflict
+from ..stage import Stage
 from ..subjects import Stream, every, subject_of
 from .agenda import Agenda
 from .entities import UNTOLD
 from .leadership import Leadership
-from .stage import Stage
 
 AT_ONCE: Final = 256
 TRIES: Final = 5

@@ -9,7 +9,8 @@ import asyncio
 from types import MethodType
 from typing import TYPE_CHECKING, Final
 
-from nats.errors import ConnectionClosedError, Error, TimeoutError as NothingThere
+from nats.errors import ConnectionClosedError, Error
+from nats.errors import TimeoutError as NothingThere
 from nats.js.errors import Error as JetStreamError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from faststream.nats import JStream, NatsRouter, PullSub
 from nats.aio.msg import Msg
 from nats.js.api import ConsumerConfig
 
-from ...stages.outcomes import Outcomes
-from ...stages.stage import Stage, Subscription
+from ...outcomes import Outcomes
+from ...stage import Stage, Subscription
 from .greedy_batches import make_greedy
 from .naming import Names
 from .task_queue import NatsDelivery
@@ -30,9 +30,7 @@ def stage_router(stage: Stage, outcomes: Outcomes, names: Names) -> NatsRouter:
     return router
 
 
-def _subscribe(
-    router: NatsRouter, stage: Stage, subscription: Subscription, outcomes: Outcomes, names: Names
-) -> None:
+def _subscribe(router: NatsRouter, stage: Stage, subscription: Subscription, outcomes: Outcomes, names: Names) -> None:
     filters = [wire for subject in subscription.filters for wire in names.filters(subject)]
     subscriber = router.subscriber(
         filters[0],

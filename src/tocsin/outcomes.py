@@ -10,7 +10,6 @@ are too.
 """
 
 import asyncio
-import base64
 import random
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -18,9 +17,9 @@ from typing import Final
 
 import structlog
 
-from .. import subjects
-from ..domain.events import Recorded, Refused
-from ..ports import Delivery, EventLog, LogUnavailable, SequenceConflict
+from . import subjects
+from .domain.events import Recorded, Refused
+from .ports import Delivery, EventLog, LogUnavailable, SequenceConflict
 from .stage import Subscription
 
 CONFLICTS_AT_ONCE: Final = 5
@@ -73,7 +72,7 @@ class Outcomes:
             return False
         except subjects.Unreadable as error:
             return await self._refuse(subscription, delivery, f"unreadable: {error}")
-        except Exception as error:  # a handler's bug must not stop the stage
+        except Exception as error:  # noqa: BLE001 - a handler's bug must not stop the stage
             return await self._failed(subscription, delivery, error)
         await delivery.ack()
         return True
@@ -109,15 +108,8 @@ class Outcomes:
         return False
 
     async def _refuse(self, subscription: Subscription, delivery: Delivery, reason: str) -> bool:
-        fact = Refused(
-            job=subjects.job_of(delivery.subject),
-            id=f"{subscription.durable}-{delivery.sequence}",
-            reason=reason,
-            durable=subscription.durable,
-            subject=delivery.subject,
-            sequence=delivery.sequence,
-            body=base64.b64encode(delivery.body).decode(),
-        )
+        job, durable = subjects.job_of(delivery.subject), subscription.durable
+        fact = Refused.of(job, durable, delivery.subject, delivery.sequence, delivery.body, reason)
         try:
             await self._log.append(fact, expect=0)
         except SequenceConflict:

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Final
 
-from ..domain.events import Message, Recorded
-from ..subjects import Stream, entity_of
+from .domain.events import Message, Recorded
+from .subjects import Stream, entity_of
 
 Handler = Callable[[Recorded[Message]], Awaitable[None]]
 

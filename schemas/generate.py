@@ -1,0 +1,92 @@
+"""Writes the JSON Schemas that lie beside this file, or checks that they are what the models say.
+
+    python schemas/generate.py            writes
+    python schemas/generate.py --check    says what differs, and exits 1 if anything does
+
+Facts, inputs and public events are described by their models alone (`tocsin.domain.events`); so are the definition of a
+job and the file that holds many of them.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from tocsin.domain import definition, events
+
+FOLDER = Path(__file__).parent
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each file's name and content."""
+    for _, model in sorted(vars(events).items()):
+        if isinstance(model, type) and issubclass(model, events.Message) and (kind := _kind(model)):
+            yield f"events/{kind}.json", _schema(model)
+    yield "definition.json", _schema(definition.JobDefinition)
+    yield "task.json", _schema(events.Dispatched)
+    yield "report.json", _schema(events.Report)
+    yield "job-file.json", _job_file()
+
+
+def main(arguments: list[str]) -> int:
+    """Write, or check."""
+    wanted = {FOLDER / name: json.dumps(schema, indent=2, ensure_ascii=False) + "\n" for name, schema in schemas()}
+    present = {path: path.read_text(encoding="utf-8") for path in FOLDER.rglob("*.json")}
+    differing = sorted(path for path in wanted.keys() | present.keys() if wanted.get(path) != present.get(path))
+    for path in differing:
+        print(
+            path.relative_to(FOLDER),
+            "is missing" if path not in present else "differs" if path in wanted else "is left over",
+        )
+    if "--check" in arguments:
+        return 1 if differing else 0
+    for path in differing:
+        if path in wanted:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(wanted[path], encoding="utf-8")
+        else:
+            path.unlink()
+    return 0
+
+
+def _job_file() -> dict[str, Any]:
+    """The YAML registry of hip-62: the definition, and the words that are only spellings of its fields."""
+    schema = TypeAdapter(definition.JobDefinition).json_schema(mode="validation")
+    definitions = schema.pop("$defs")
+    schema["properties"] |= {
+        "lock": {"type": "boolean", "description": "true: skip a run while one is active; false: let runs overlap"},
+        "concurrent": {"type": "boolean", "description": "the opposite of `lock`"},
+    }
+    step = definitions["Step"]
+    step["properties"]["step"] = step["properties"]["name"]
+    step["required"] = ["function"]
+    definitions["Job"] = schema
+    jobs = {"type": "array", "items": {"$ref": "#/$defs/Job"}}
+    return {
+        "$schema": DIALECT,
+        "title": "Jobs",
+        "type": "object",
+        "properties": {"jobs": jobs},
+        "required": ["jobs"],
+        "additionalProperties": False,
+        "$defs": definitions,
+    }
+
+
+def _kind(model: type[events.Message]) -> str | None:
+    """What its `type`, or `event`, always says; None for a part of others."""
+    fields = model.model_fields
+    kind = fields.get("type") or fields.get("event")
+    return kind.default if kind is not None and isinstance(kind.default, str) else None
+
+
+def _schema(model: Any) -> dict[str, Any]:  # noqa: ANN401 - a model, or a type that pydantic understands
+    return {"$schema": DIALECT, **TypeAdapter(model).json_schema(mode="validation", by_alias=True)}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

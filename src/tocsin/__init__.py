@@ -1,0 +1,36 @@
+"""Tocsin: an event-driven distributed job scheduler over NATS JetStream. These are the names for those who run jobs.
+
+    from tocsin import Context, Worker
+
+They are imported when first used, so that `import tocsin.domain` stays light.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from .worker import Connection, Context, NonRetryableError, Worker
+    from .worker.options import Options
+
+__all__ = ["Context", "NonRetryableError", "Worker", "__version__"]
+__version__: Final = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import worker  # noqa: PLC0415
+
+    worker.Worker.connect_by_default = staticmethod(_connect)
+    return getattr(worker, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def _connect(options: "Options") -> "AbstractAsyncContextManager[Connection]":
+    from .bootstrap import connect_worker  # noqa: PLC0415
+
+    return connect_worker(options)

@@ -1,0 +1,20 @@
+"""The durables of the executors' queues, made when a worker first asks for one."""
+
+from collections.abc import Iterable
+
+from .connection import Connection
+from .consumers import ensure_consumer
+from .desired import consumer_config, durable_specs
+from .naming import Names
+from .projections import NatsProjections
+
+
+async def ensure_executors(connection: Connection, names: Names, queues: Iterable[str]) -> None:
+    """Have the durable of each queue be there.
+
+    Raises:
+        ProvisionError: it cannot be; most likely nobody ran `tocsin init`.
+    """
+    projections = NatsProjections(connection, names)
+    for spec in durable_specs(queues, (), bridge=False):
+        await ensure_consumer(connection, projections, spec, names.stream(spec.stream), consumer_config(spec, names))

@@ -1,0 +1,237 @@
+"""The composition root: the only place that knows every part, and which fits where."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+from faststream.nats import NatsBroker
+
+from .adapters.clock import SystemClock
+from .adapters.nats.connection import Connection
+from .adapters.nats.connection import connect as connect_nats
+from .adapters.nats.event_log import NatsEventLog
+from .adapters.nats.executors import ensure_executors
+from .adapters.nats.naming import Names
+from .adapters.nats.projections import NatsProjections
+from .adapters.nats.provision import Change, provision
+from .adapters.nats.stage_router import stage_router
+from .adapters.nats.task_queue import NatsTaskQueue
+from .adapters.sql.history import open_history
+from .domain import execution
+from .outcomes import Outcomes
+from .ports import Clock, DurableSpec, EventLog, History, LogUnavailable, Projections
+from .settings import Settings
+from .settings import load as load_settings
+from .stage import Stage
+from .stages.dag_advancer import dag_advancer
+from .stages.dead_letter_sink import dead_letter_sink
+from .stages.entities import Entities
+from .stages.leadership import Leadership
+from .stages.lock_keeper import lock_keeper
+from .stages.mq_bridge import mq_bridge
+from .stages.planner import planner
+from .stages.recorder import recorder
+from .stages.registrar import registrar
+from .stages.retrier import retrier
+from .stages.ticker import ticker
+from .subjects import DEFAULT_QUEUE, INSTALLATION_KEY, TICKER_LEASE, Bucket
+from .worker import Connection as WorkerConnection
+from .worker.options import Options as WorkerOptions
+
+STAGES: Final = (
+    "registrar",
+    "ticker",
+    "planner",
+    "lock_keeper",
+    "dag_advancer",
+    "retrier",
+    "dead_letter_sink",
+    "recorder",
+    "mq_bridge",
+)
+"""The stages, in the order in which a job passes them."""
+
+_log = structlog.get_logger("tocsin")
+
+
+class Unreachable(Exception):
+    """NATS, or what an installation needs in it, is not there; the text says what to do."""
+
+
+@dataclass(frozen=True)
+class Installation:
+    """One Tocsin on one NATS: what the command line, the stages and the workers are given."""
+
+    settings: Settings
+    names: Names
+    connection: Connection
+    log: EventLog
+    projections: Projections
+    clock: Clock
+
+    def history(self) -> AbstractAsyncContextManager[History]:
+        """Open the history of the settings' database.
+
+        Raises:
+            sqlalchemy.exc.SQLAlchemyError: it cannot be reached.
+        """
+        url = self.settings.database.url
+        if url.startswith("sqlite:///"):
+            Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+        return open_history(url)
+
+
+@asynccontextmanager
+async def connect(settings: Settings) -> AsyncIterator[Installation]:
+    """Connect to the NATS of the settings.
+
+    Raises:
+        Unreachable: nothing answers there.
+    """
+    names = Names(settings.root, settings.trigger_prefix, settings.public_prefix, settings.mq_prefix)
+    async with AsyncExitStack() as stack:
+        try:
+            connection = await stack.enter_async_context(connect_nats(_servers(settings), **_credentials(settings)))
+        except LogUnavailable as error:
+            raise Unreachable(str(error)) from error
+        yield Installation(
+            settings=settings,
+            names=names,
+            connection=connection,
+            log=NatsEventLog(connection, names),
+            projections=NatsProjections(connection, names),
+            clock=SystemClock(),
+        )
+
+
+async def initialize(installation: Installation) -> list[Change]:
+    """Create or update the streams, buckets and durables, and say what changed (`tocsin init`).
+
+    Raises:
+        ProvisionError: the server is not what is needed, or something of somebody else is in the way.
+    """
+    settings = installation.settings
+    subscriptions = [s for stage in compose(installation, STAGES, key=b"") for s in stage.subscriptions]
+    return await provision(
+        installation.connection,
+        installation.names,
+        replicas=settings.replicas,
+        queues=tuple({DEFAULT_QUEUE, *settings.queues}),
+        bridge=bool(_bridged(settings)),
+        durables=tuple(DurableSpec(s.durable, s.stream, s.filters, ack_wait=s.ack_wait) for s in subscriptions),
+    )
+
+
+async def run_stages(installation: Installation, names: Sequence[str], *, ready: asyncio.Event | None = None) -> None:
+    """Run stages until cancelled; then what they are handling is finished, and the lease given back.
+
+    Raises:
+        Unreachable: the installation was never initialized.
+    """
+    settings = installation.settings
+    stages = compose(installation, names, key=await _report_key(installation))
+    async with AsyncExitStack() as stack:
+        if "recorder" in names:
+            history = await stack.enter_async_context(installation.history())
+            stages.append(recorder(installation.log, history, installation.clock))
+        broker = NatsBroker(
+            _servers(settings),
+            logger=None,
+            apply_types=False,
+            graceful_timeout=settings.worker.shutdown_timeout,
+            **_credentials(settings),
+        )
+        outcomes = Outcomes(installation.log)
+        for stage in stages:
+            broker.include_router(stage_router(stage, outcomes, installation.names))
+        await stack.enter_async_context(broker)
+        await broker.start()
+        _log.info("stages are running", action="stages-started", stages=[stage.name for stage in stages])
+        if ready is not None:
+            ready.set()
+        async with asyncio.TaskGroup() as group:
+            for stage in stages:
+                for loop in stage.loops:
+                    group.create_task(loop(), name=stage.name)
+            group.create_task(asyncio.Event().wait(), name="until cancelled")
+
+
+def compose(installation: Installation, names: Collection[str], *, key: bytes) -> list[Stage]:
+    """The named stages but the recorder, which needs a database. They share what each has folded; nothing else."""
+    log, projections, clock = installation.log, installation.projections, installation.clock
+    settings = installation.settings
+    executions = Entities(log, execution.initial, execution.evolve)
+    leadership = Leadership(
+        projections,
+        clock,
+        key=TICKER_LEASE,
+        holder=f"{socket.gethostname()}-{os.getpid()}",
+        ttl=settings.leader.ttl,
+        renew_interval=settings.leader.renew_interval,
+    )
+    stages = (
+        registrar(log, projections),
+        ticker(log, leadership, clock),
+        planner(log, clock),
+        lock_keeper(log, executions, projections, clock),
+        dag_advancer(executions, key),
+        retrier(log, executions, key),
+        dead_letter_sink(log),
+        *((mq_bridge(log, executions, key, bridged),) if (bridged := _bridged(settings)) else ()),
+    )
+    return [stage for stage in stages if stage.name in names]
+
+
+@asynccontextmanager
+async def connect_worker(options: WorkerOptions) -> AsyncIterator[WorkerConnection]:
+    """What a worker needs, over NATS; its queues are made where they are not there yet.
+
+    Raises:
+        Unreachable: nothing answers, or nobody initialized the installation.
+    """
+    settings = load_settings(options={("nats", "url"): options.nats_url})
+    async with connect(settings) as installation, worker_connection(installation, options) as worker:
+        yield worker
+
+
+@asynccontextmanager
+async def worker_connection(installation: Installation, options: WorkerOptions) -> AsyncIterator[WorkerConnection]:
+    """What a worker needs of an installation."""
+    connection, names = installation.connection, installation.names
+    ack_wait = installation.settings.worker.ack_wait
+    await ensure_executors(connection, names, options.queues)
+    queues = {queue: NatsTaskQueue(connection, names, queue) for queue in options.queues}
+    try:
+        yield WorkerConnection(installation.log, queues, installation.clock, ack_wait)
+    finally:
+        for queue in queues.values():
+            await queue.close()
+
+
+async def _report_key(installation: Installation) -> bytes:
+    found = await installation.projections.get(Bucket.INSTALLATION, INSTALLATION_KEY)
+    if found is None:
+        raise Unreachable(f"nothing is set up under {installation.names.root!r} on this NATS: run `tocsin init` first")
+    return found[0]
+
+
+def _bridged(settings: Settings) -> list[str]:
+    """The queues whose executors are outside."""
+    return [name for name, queue in settings.queues.items() if queue.transport == "mq"]
+
+
+def _servers(settings: Settings) -> list[str]:
+    return [url.strip() for url in settings.nats.url.split(",")]
+
+
+def _credentials(settings: Settings) -> dict[str, Any]:
+    nats = settings.nats
+    if nats.user is None:
+        return {}
+    return {"user": nats.user, "password": nats.password.get_secret_value() if nats.password else None}

@@ -1,0 +1,206 @@
+"""The days of a month that a pair of day fields names (`ojs-cron` 3.1, 3.3): `L`, `W` and `#` included.
+
+A month is known to a day rule by its shape alone: how long it is and on which weekday it begins. There are 28 shapes,
+    so a
+rule works each out at most once. The Gregorian calendar repeats itself after 400 years, in which every month takes all
+of its shapes; a rule that names no day in any shape of its months therefore never fires at all.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from .errors import ScheduleError
+from .fields import DAY_OF_MONTH, DAY_OF_WEEK, NOTHING, Values, parse_item, read_value
+
+_WEEK: Final = 7
+_SATURDAY, _SUNDAY = 6, 0
+_SHORTEST: Final = 28
+_FIFTH: Final = 5
+_UNKNOWN: Final = -1
+_WHOLE_WEEK: Final = (1 << _WEEK) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class MonthDays:
+    """The day-of-month field: plain values, `L`, `LW`, and the days that were written with a `W`."""
+
+    values: Values = NOTHING
+    last: bool = False
+    last_weekday: bool = False
+    nearest: tuple[int, ...] = ()
+
+    def mask(self, first: int, length: int) -> int:
+        """The days of a month of `length` days whose first is the weekday `first` (0 is Sunday); bit n is day n."""
+        mask = self.values.mask & (1 << length + 1) - 1
+        if self.last:
+            mask |= 1 << length
+        if self.last_weekday:
+            mask |= 1 << _nearest_weekday(length, first, length)
+        for day in self.nearest:
+            if day <= length:
+                mask |= 1 << _nearest_weekday(day, first, length)
+        return mask
+
+
+@dataclass(frozen=True, slots=True)
+class WeekDays:
+    """The day-of-week field: plain values, last weekdays of a month (`5L`), nth weekdays (`5#3` as (5, 3))."""
+
+    values: Values = NOTHING
+    last: tuple[int, ...] = ()
+    nth: tuple[tuple[int, int], ...] = ()
+
+    def mask(self, first: int, length: int) -> int:
+        """As for `MonthDays`."""
+        mask = 0
+        for weekday in range(_WEEK):
+            if self.values.mask >> weekday & 1:
+                for day in range(_first_on(weekday, first), length + 1, _WEEK):
+                    mask |= 1 << day
+        for weekday in self.last:
+            begin = _first_on(weekday, first)
+            mask |= 1 << begin + (length - begin) // _WEEK * _WEEK
+        for weekday, n in self.nth:
+            day = _first_on(weekday, first) + (n - 1) * _WEEK
+            if day <= length:
+                mask |= 1 << day
+        return mask
+
+
+class DayRule:
+    """Both day fields together: a day must satisfy either when both are restricted, else the one that is."""
+
+    __slots__ = ("_shapes", "month", "week")
+
+    def __init__(self, month: MonthDays, week: WeekDays) -> None:
+        self.month = month
+        self.week = week
+        self._shapes = [_UNKNOWN] * (4 * _WEEK)
+
+    @property
+    def either(self) -> bool:
+        """Whether both fields are restricted, so that satisfying one is enough."""
+        return not (self.month.values.starred or self.week.values.starred)
+
+    @property
+    def names_every_day(self) -> bool:
+        """Whether one of the two fields, star or not, names every day by itself."""
+        return self.month.values.mask == DAY_OF_MONTH.everything or self.week.values.mask == _WHOLE_WEEK
+
+    def mask(self, first: int, length: int) -> int:
+        """The matching days of a month of this shape; bit n is day n."""
+        shape = (length - _SHORTEST) * _WEEK + first
+        mask = self._shapes[shape]
+        if mask < 0:
+            in_month, in_week = self.month.mask(first, length), self.week.mask(first, length)
+            mask = self._shapes[shape] = in_month | in_week if self.either else in_month & in_week
+        return mask
+
+    def possible(self, length: int) -> bool:
+        """Whether any month of this length has a matching day."""
+        return any(self.mask(first, length) for first in range(_WEEK))
+
+
+@lru_cache(maxsize=4096)
+def parse_days(month: MonthDays, week: WeekDays) -> DayRule:
+    """The rule for two day fields; the same fields give the same rule, so that its shapes are worked out once."""
+    return DayRule(month, week)
+
+
+@lru_cache(maxsize=4096)
+def parse_month_days(text: str) -> MonthDays:
+    """Reads the day-of-month field.
+
+    Raises:
+        ScheduleError: placed relative to `text`.
+    """
+    values, last, last_weekday, nearest, start = NOTHING, False, False, list[int](), 0
+    for item in text.split(","):
+        upper = item.upper()
+        try:
+            if upper == "L":
+                last = True
+            elif upper == "LW":
+                last_weekday = True
+            elif upper.endswith("W"):
+                nearest.append(_weekday_near(item))
+            else:
+                values |= _plain_days(item)
+        except ScheduleError as error:
+            raise error.within("", start) from None
+        start += len(item) + 1
+    return MonthDays(values, last, last_weekday, tuple(nearest))
+
+
+@lru_cache(maxsize=4096)
+def parse_week_days(text: str) -> WeekDays:
+    """Reads the day-of-week field.
+
+    Raises:
+        ScheduleError: placed relative to `text`.
+    """
+    values, last, nth, start = NOTHING, list[int](), list[tuple[int, int]](), 0
+    for item in text.split(","):
+        try:
+            weekday, hash_sign, n = item.partition("#")
+            if hash_sign:
+                nth.append((read_value(DAY_OF_WEEK, weekday, 0) % _WEEK, _nth(n, len(weekday) + 1)))
+            elif item[-1:] in ("L", "l"):
+                last.append(_last(item[:-1]))
+            else:
+                values |= parse_item(DAY_OF_WEEK, item)
+        except ScheduleError as error:
+            raise error.within("", start) from None
+        start += len(item) + 1
+    return WeekDays(values, tuple(last), tuple(nth))
+
+
+def _plain_days(item: str) -> Values:
+    if item[:1] in ("L", "l"):
+        raise ScheduleError(
+            f"day of month: {item!r} is not a value; allowed are 1-31, L, LW and a day with W as in 15W",
+            length=len(item),
+        )
+    return parse_item(DAY_OF_MONTH, item)
+
+
+def _last(weekday: str) -> int:
+    if not weekday:
+        raise ScheduleError(
+            "day of week: L needs the weekday whose last one in the month is meant", suggestion="5L for the last Friday"
+        )
+    return read_value(DAY_OF_WEEK, weekday, 0) % _WEEK
+
+
+def _weekday_near(item: str) -> int:
+    day = item[:-1]
+    if not (day.isascii() and day.isdigit()):
+        raise ScheduleError(
+            f"day of month: W needs one day before it, as in 15W, not {day!r}", length=len(item), suggestion="15W"
+        )
+    return read_value(DAY_OF_MONTH, day, 0)
+
+
+def _nth(text: str, start: int) -> int:
+    if text in {"1", "2", "3", "4", "5"}:
+        return int(text)
+    raise ScheduleError(
+        f"day of week: #{text} is out of range; allowed are #1 to #5",
+        start=start,
+        length=len(text),
+        suggestion="5#3, 5L",
+    )
+
+
+def _first_on(weekday: int, first: int) -> int:
+    return 1 + (weekday - first) % _WEEK
+
+
+def _nearest_weekday(day: int, first: int, length: int) -> int:
+    weekday = (first + day - 1) % _WEEK
+    if weekday == _SATURDAY:
+        return day - 1 if day > 1 else day + 2
+    if weekday == _SUNDAY:
+        return day + 1 if day < length else day - 2
+    return day

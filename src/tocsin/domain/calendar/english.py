@@ -1,0 +1,158 @@
+"""What a schedule means, in English.
+
+The sentence is made from what was understood, not from what was written: someone who reads it back finds out whether
+    the two
+are the same.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from itertools import pairwise
+from typing import Final
+
+from .days import DayRule
+from .duration import format_duration
+from .fields import HOUR, MINUTE, SECOND, Field
+from .names import MONTHS, WEEKDAYS, listed, ordinal
+from .pattern import Pattern
+from .rules import IntervalRule, OnceRule
+from .schedule import Schedule
+
+_FEW: Final = 6
+_WEEK: Final = 7
+_YEAR: Final = 12
+_SHORTEST_RUN: Final = 3
+_SHORTEST_WALK: Final = 4
+
+
+def meaning(schedule: Schedule) -> str:
+    """One sentence, without a full stop."""
+    if isinstance(schedule.rule, IntervalRule):
+        return f"every {_duration(schedule.rule.interval)}, counted from the registration or the last trigger"
+    if isinstance(schedule.rule, OnceRule):
+        return f"once, at {schedule.rule.at:%Y-%m-%d %H:%M:%S} UTC"
+    parts = [" ".join(filter(None, (_times(rule.pattern), _days(rule.pattern)))) for rule in schedule.calendar_rules]
+    return f"{'; and '.join(parts)}, on the clocks of {schedule.timezone}"
+
+
+def _duration(interval: timedelta) -> str:
+    for unit, size in (("hour", 3_600), ("minute", 60), ("second", 1)):
+        count, rest = divmod(interval, timedelta(seconds=size))
+        if count and not rest:
+            return unit if count == 1 else f"{count} {unit}s"
+    return format_duration(interval)
+
+
+# --- the time of day -------------------------------------------------------------------------------------------------
+
+
+def _times(pattern: Pattern) -> str:
+    seconds, minutes, hours = (_values(mask) for mask in (pattern.seconds, pattern.minutes, pattern.hours))
+    exact = seconds != [0]
+    if len(seconds) * len(minutes) * len(hours) <= _FEW:
+        return "at " + listed([_clock(h, m, s, exact=exact) for h in hours for m in minutes for s in seconds])
+    if len(minutes) == 1 and not exact:
+        at = "" if minutes == [0] else f", at minute {minutes[0]}"
+        return f"{_unit(HOUR, hours)}{at}"
+    parts = [_unit(SECOND, seconds)] if exact else []
+    if not (exact and minutes == list(range(60))):
+        parts.append(_unit(MINUTE, minutes))
+    if hours != list(range(24)):
+        parts.append(f"in the hour{'s' if len(hours) > 1 else ''} {listed(_runs(hours, '{:02}'.format))}")
+    return ", ".join(parts)
+
+
+def _unit(kind: Field, values: list[int]) -> str:
+    """One field by itself: `every 15 minutes`, `every hour from 9 to 17`, `at minutes 5 and 20`."""
+    step = _step(values)
+    whole = len(values) > 1 and step and values[0] == kind.low and values[-1] + step > kind.high
+    if whole and step == 1:
+        return f"every {kind.name}"
+    if whole and (kind.high - kind.low + 1) % step == 0:
+        return f"every {step} {kind.name}s"
+    if step and len(values) >= _SHORTEST_WALK:
+        return f"every {f'{step} {kind.name}s' if step > 1 else kind.name} from {values[0]} to {values[-1]}"
+    return f"at {kind.name}{'s' if len(values) > 1 else ''} {listed(_runs(values, str))}"
+
+
+def _step(values: list[int]) -> int:
+    """The distance between neighbours if it is always the same, else 0."""
+    steps = {later - earlier for earlier, later in pairwise(values)}
+    return steps.pop() if len(steps) == 1 else 0
+
+
+def _clock(hour: int, minute: int, second: int, *, exact: bool) -> str:
+    return f"{hour:02}:{minute:02}" + (f":{second:02}" if exact else "")
+
+
+# --- the day ---------------------------------------------------------------------------------------------------------
+
+
+def _days(pattern: Pattern) -> str:
+    months = _values(pattern.months)
+    in_week, in_month = _weekly(pattern.days), _monthly(pattern.days)
+    days = " or ".join(filter(None, (in_month, in_week)))
+    if len(months) == _YEAR:
+        return f"{days} of every month" if in_month and not in_week else days or _daily(pattern)
+    return f"{days or _daily(pattern)} in {listed(_runs(months, MONTHS.__getitem__))}".strip()
+
+
+def _daily(pattern: Pattern) -> str:
+    # "Every 15 minutes" says it already; "at 09:00" does not.
+    return (
+        ""
+        if pattern.hours.bit_count() * pattern.minutes.bit_count() * pattern.seconds.bit_count() > _FEW
+        else "every day"
+    )
+
+
+def _monthly(days: DayRule) -> str:
+    rule = days.month
+    if rule.values.starred:
+        return ""
+    parts = [f"the {text}" for text in _runs(_values(rule.values.mask), ordinal)]
+    parts += ["the last day"] * rule.last
+    parts += ["the last weekday (Monday to Friday)"] * rule.last_weekday
+    parts += [f"the weekday (Monday to Friday) nearest the {ordinal(day)}" for day in rule.nearest]
+    return f"on {listed(parts)}"
+
+
+def _weekly(days: DayRule) -> str:
+    rule = days.week
+    if rule.values.starred:
+        return ""
+    parts = _weekdays(_values(rule.values.mask))
+    parts += [f"the {ordinal(n)} {WEEKDAYS[day]} of the month" for day, n in rule.nth]
+    parts += [f"the last {WEEKDAYS[day]} of the month" for day in rule.last]
+    return f"on {listed(parts)}"
+
+
+def _weekdays(days: list[int]) -> list[str]:
+    """`Monday to Friday`, `Friday to Monday`: told from the first day after a day that is left out."""
+    if len(days) == 1:
+        return [f"every {WEEKDAYS[days[0]]}"]
+    monday_first = [(day + 1) % _WEEK for day in range(_WEEK)]
+    start = next((day for day in monday_first if day in days and (day - 1) % _WEEK not in days), 1)
+    places = sorted((day - start) % _WEEK for day in days)
+    return _runs(places, lambda place: WEEKDAYS[(place + start) % _WEEK])
+
+
+# --- lists -----------------------------------------------------------------------------------------------------------
+
+
+def _runs(values: Sequence[int], name: Callable[[int], str]) -> list[str]:
+    """The values by name, three or more neighbours as a run: `Monday to Friday`."""
+    runs: list[list[int]] = []
+    for value in values:
+        if runs and value == runs[-1][-1] + 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    texts: list[str] = []
+    for run in runs:
+        texts += [f"{name(run[0])} to {name(run[-1])}"] if len(run) >= _SHORTEST_RUN else [name(value) for value in run]
+    return texts
+
+
+def _values(mask: int) -> list[int]:
+    return [value for value in range(mask.bit_length()) if mask >> value & 1]

@@ -1,0 +1,47 @@
+"""The calendar's one error: what is wrong, where in the text, what is allowed, and what to write instead."""
+
+from typing import Final
+
+_EXCERPT: Final = 96
+_INDENT: Final = "  "
+
+
+class ScheduleError(ValueError):
+    """A schedule that cannot be read, or that could never fire.
+
+    Attributes:
+        problem: one sentence: the field, the value, what is allowed.
+        text: the whole text that was read; empty while the place within it is not known yet.
+        start, length: the place in `text` that the sentence is about, in characters.
+        suggestion: what to write instead; empty if there is nothing to suggest.
+    """
+
+    def __init__(self, problem: str, *, text: str = "", start: int = 0, length: int = 1, suggestion: str = "") -> None:
+        self.problem = problem
+        self.text = text
+        self.start = start
+        self.length = max(length, 1)
+        self.suggestion = suggestion
+        super().__init__(self._message())
+
+    def within(self, text: str, start: int) -> "ScheduleError":
+        """The same error, seen from `text`, in which the part that was being read begins at `start`."""
+        return ScheduleError(
+            self.problem, text=text, start=start + self.start, length=self.length, suggestion=self.suggestion
+        )
+
+    def _message(self) -> str:
+        lines = [self.problem]
+        if self.text:
+            excerpt, column = self._excerpt()
+            room = max(1, len(excerpt) - column)
+            lines += [_INDENT + excerpt, _INDENT + " " * column + "^" * min(self.length, room)]
+        if self.suggestion:
+            lines.append(f"try: {self.suggestion}")
+        return "\n".join(lines)
+
+    def _excerpt(self) -> tuple[str, int]:
+        # One line, one column per character: the caret must stand below its place whatever was typed.
+        begin = max(0, self.start - _EXCERPT // 2) if len(self.text) > _EXCERPT else 0
+        window = self.text[begin : begin + _EXCERPT]
+        return "".join(c if c.isprintable() else " " for c in window), self.start - begin

@@ -1,0 +1,134 @@
+"""Cron expressions: five fields, or six with seconds first (`ojs-cron` 3; CRON-03, 08 to 11, S01)."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from .days import DayRule, parse_days, parse_month_days, parse_week_days
+from .errors import ScheduleError
+from .fields import HOUR, MINUTE, MONTH, NOTHING, SECOND, parse_field
+from .names import MONTHS, listed
+from .pattern import LENGTHS, Pattern
+
+ALIASES: Final = MappingProxyType(
+    {
+        "@yearly": "0 0 1 1 *",
+        "@annually": "0 0 1 1 *",
+        "@monthly": "0 0 1 * *",
+        "@weekly": "0 0 * * 0",
+        "@daily": "0 0 * * *",
+        "@midnight": "0 0 * * *",
+        "@hourly": "0 * * * *",
+    }
+)
+
+_T = TypeVar("_T")
+_KINDS: Final = (SECOND, MINUTE, HOUR, None, MONTH, None)
+_TOKEN: Final = re.compile(r"\S+")
+_WITH_SECONDS: Final = 6
+_WITHOUT_SECONDS: Final = 5
+_LEAP_FEBRUARY: Final = 29
+_ALWAYS: Final = 28
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A cron expression that was read.
+
+    Attributes:
+        text: its fields, separated by single blanks.
+        pattern: what it matches.
+        warnings: what its author may not expect.
+    """
+
+    text: str
+    pattern: Pattern
+    warnings: tuple[str, ...]
+
+
+def parse_expression(text: str) -> Expression:
+    """Reads five fields, or six with seconds first; which of the two is told by their number (CRON-08).
+
+    Raises:
+        ScheduleError: a field is invalid, or the expression could never fire.
+    """
+    written = [(match[0], match.start()) for match in _TOKEN.finditer(text)]
+    if len(written) not in {_WITHOUT_SECONDS, _WITH_SECONDS}:
+        raise ScheduleError(
+            f"expression: it has {len(written)} fields; allowed are 5 (minute, hour, day of month, month, day of week) "
+            "or 6 (the second first)",
+            text=text,
+            length=len(text),
+        )
+    tokens = written if len(written) == _WITH_SECONDS else [("0", 0), *written]
+    second, minute, hour, _, month, _ = (
+        _read(text, start, parse_field, kind, token) if kind else NOTHING
+        for kind, (token, start) in zip(_KINDS, tokens, strict=True)
+    )
+    (month_days, start), (week_days, week_start) = tokens[3], tokens[5]
+    days = parse_days(
+        _read(text, start, parse_month_days, month_days), _read(text, week_start, parse_week_days, week_days)
+    )
+    if not _possible(days, month.mask):
+        raise ScheduleError(
+            f"day of month: {month_days} never comes in {_names(_in(month.mask))}: the expression could never fire",
+            text=text,
+            start=start,
+            length=len(month_days),
+        )
+    stepping = second.stepping or minute.stepping or hour.stepping
+    pattern = Pattern(second.mask, minute.mask, hour.mask, days, month.mask, stepping)
+    return Expression(
+        " ".join(token for token, _ in written), pattern, _months_without(days, month.mask) + _either(days)
+    )
+
+
+def _read(text: str, start: int, read: Callable[..., _T], *given: object) -> _T:
+    """What `read` makes of a token that begins at `start`, its errors placed in the whole text."""
+    try:
+        return read(*given)
+    except ScheduleError as error:
+        raise error.within(text, start) from None
+
+
+def _lengths(month: int) -> tuple[int, ...]:
+    return (_ALWAYS, _LEAP_FEBRUARY) if month == 2 else (LENGTHS[month],)  # noqa: PLR2004
+
+
+def _in(months: int) -> list[int]:
+    return [month for month in range(1, 13) if months >> month & 1]
+
+
+def _possible(days: DayRule, months: int) -> bool:
+    return any(days.possible(length) for month in _in(months) for length in _lengths(month))
+
+
+@lru_cache(maxsize=1024)
+def _months_without(days: DayRule, months: int) -> tuple[str, ...]:
+    """Warnings for days that exist only in some of the months (3.5)."""
+    warnings = []
+    written = days.month.values.written | set(days.month.nearest)
+    for day in sorted(day for day in written if day > _ALWAYS):
+        never = [month for month in _in(months) if day > _lengths(month)[-1]]
+        if never:
+            warnings.append(f"day {day} does not exist in {_names(never)}; nothing fires for it there")
+        elif day == _LEAP_FEBRUARY and months >> 2 & 1:
+            warnings.append("day 29 exists in February only in leap years; nothing fires for it in the others")
+    if any(n == 5 for _, n in days.week.nth):  # noqa: PLR2004
+        warnings.append("not every month has a fifth such weekday; nothing fires in those that have not")
+    return tuple(warnings)
+
+
+def _either(days: DayRule) -> tuple[str, ...]:
+    if not days.either:
+        return ()
+    if days.names_every_day:
+        return ("one of the day fields names every day, so the other changes nothing; write * where any day will do",)
+    return ("both day fields are restricted: a day needs to satisfy only one of them, not both",)
+
+
+def _names(months: list[int]) -> str:
+    return listed([MONTHS[month] for month in months])

@@ -1,0 +1,152 @@
+"""From wall-clock times to instants: where the rules for clock changes are applied (`ojs-cron` 5.2; CRON-16, CRON-17).
+
+A zone is walked span by span. Within a span wall time and UTC differ by a constant, so the engine's answer on the wall
+is the instant. At its start, a fold's repeated wall times are left out (their first occurrence was in the span before),
+and a gap's wall times, which no span shows, are reported.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from . import timezones
+from .dst import DstPolicy
+from .occurrence import Occurrence
+from .pattern import Pattern
+from .zones import EPOCH, FARTHEST, Span, Zone
+
+_SECOND: Final = timedelta(seconds=1)
+_DAY: Final = 86_400
+_LATEST: Final = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _SECOND
+_WALL_EPOCH: Final = EPOCH.replace(tzinfo=None)
+
+
+def seconds(instant: datetime) -> int:
+    """Whole seconds since 1970 of an aware instant, rounded down."""
+    since = instant - EPOCH
+    return since.days * _DAY + since.seconds
+
+
+def instant(at: int) -> datetime:
+    """The aware UTC datetime of seconds since 1970."""
+    return EPOCH + timedelta(0, at)
+
+
+def wall_time(wall: int) -> datetime:
+    """The naive datetime of seconds on the wall."""
+    return _WALL_EPOCH + timedelta(0, wall)
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarRule:
+    """A pattern on the wall clock of a zone."""
+
+    pattern: Pattern
+    timezone: str
+    dst: DstPolicy
+
+    def next_after(self, after: datetime, _anchor: datetime, /) -> datetime | None:
+        """The first instant later than `after`; None beyond the year 9999."""
+        found = self._next(timezones.zone(self.timezone), seconds(after) + 1)
+        return None if found is None else EPOCH + timedelta(0, found)
+
+    def latest_until(self, until: datetime, after: datetime, _anchor: datetime, /) -> datetime | None:
+        """The last instant in (after, until]."""
+        found = self._previous(timezones.zone(self.timezone), seconds(until), seconds(after))
+        return None if found is None else instant(found)
+
+    def count(self, after: datetime, until: datetime, _anchor: datetime, /) -> int:
+        """How many instants lie in (after, until]."""
+        zone, start, end, total = timezones.zone(self.timezone), seconds(after) + 1, seconds(until) + 1, 0
+        while start < end:
+            span = zone.span(start)
+            stop = min(span.end, end)
+            total += self.pattern.count(max(start + span.offset, self._from(span)), stop + span.offset)
+            if self.dst.gap == "shift":
+                total += sum(1 for _ in self._shifted(span, start, stop))
+            start = stop
+        return total
+
+    def occurrences(self, after: datetime, until: datetime, _anchor: datetime, /) -> Iterator[Occurrence]:
+        """What happens in (after, until], by instant; what fires comes before a wall time skipped at that instant."""
+        zone, start, end = timezones.zone(self.timezone), seconds(after) + 1, seconds(until) + 1
+        at = self._next(zone, start)
+        while at is not None and at < end:
+            yield from self._skipped(zone, start, at)
+            yield Occurrence(instant(at))
+            start, at = at, self._next(zone, at + 1)
+        yield from self._skipped(zone, start, end)
+
+    def _skipped(self, zone: Zone, start: int, end: int) -> Iterator[Occurrence]:
+        """The wall times that do not exist and whose instants, read with the old offset, lie in [start, end)."""
+        while start < end and self.dst.gap == "skip":
+            span = zone.span(start)
+            for wall in self._gap(span, start, end):
+                yield Occurrence(instant(wall - span.before), wall_time(wall))
+            start = span.end
+
+    def _next(self, zone: Zone, start: int) -> int | None:
+        """The first instant at or after `start`."""
+        while start <= _LATEST:
+            span = zone.span(start)
+            found = self.pattern.next(max(start + span.offset, self._from(span)))
+            fits = found is not None and found < span.end + span.offset
+            at = found - span.offset if found is not None and fits else None
+            if self.dst.gap == "shift":
+                at = next(self._shifted(span, start, span.end if at is None else at), at)
+            if at is not None:
+                return at if at <= _LATEST else None
+            if found is None:
+                return None
+            # Nothing on the wall before `found`: go on where that time may first be shown. Only a schedule that fires
+            # through both passes of a fold must look at every span, for its times come round again.
+            start = span.end if self.fires_twice else max(span.end, found - span.offset - FARTHEST)
+        return None
+
+    def _previous(self, zone: Zone, end: int, after: int) -> int | None:
+        """The last instant at or before `end` and later than `after`."""
+        while end > after:
+            span = zone.span(end)
+            found = self.pattern.previous(end + span.offset)
+            fits = found is not None and found >= self._from(span)
+            at = found - span.offset if found is not None and fits else None
+            if self.dst.gap == "shift":
+                at = max(self._shifted(span, span.start if at is None else at, end + 1), default=at)
+            if at is not None:
+                return at if at > after else None
+            if found is None:
+                return None
+            # As above; and the wall times that a fold repeats may lie behind `end` on the wall, yet not in time.
+            folded = span.before > span.offset
+            end = span.start - 1 if folded or self.fires_twice else min(span.start - 1, found - span.offset + FARTHEST)
+        return None
+
+    def walls(self, start: int, end: int) -> Iterator[int]:
+        """The wall times in [start, end) that the pattern names, whatever becomes of them."""
+        found = self.pattern.next(start)
+        while found is not None and found < end:
+            yield found
+            found = self.pattern.next(found + 1)
+
+    @property
+    def fires_twice(self) -> bool:
+        """Whether wall times that a fold repeats fire again."""
+        return self.dst.fold == "both" and self.pattern.stepping
+
+    def _from(self, span: Span) -> int:
+        """The wall time from which a span's times fire: those that a fold repeats have fired before."""
+        if span.before <= span.offset or self.fires_twice:
+            return span.wall
+        return span.expected
+
+    def _gap(self, span: Span, start: int, end: int) -> Iterator[int]:
+        """The wall times skipped as the span begins whose instants, by the old offset, lie in [start, end)."""
+        return self.walls(max(span.expected, start + span.before), min(span.wall, end + span.before))
+
+    def _shifted(self, span: Span, start: int, end: int) -> Iterator[int]:
+        """The instants in [start, end) to which skipped wall times shift, but for those that fire of themselves."""
+        for wall in self._gap(span, start, end):
+            at = wall - span.before
+            if self.pattern.next(at + span.offset) != at + span.offset:
+                yield at

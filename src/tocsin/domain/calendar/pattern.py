@@ -1,0 +1,207 @@
+"""The engine: which wall-clock times a cron expression names, and the next and previous one from any moment.
+
+Wall-clock times are whole seconds since 1970-01-01T00:00:00 on the wall, without any zone. Each field is a bit mask, so
+a search looks at four numbers for the time of day and one per month for the day. A search over days ends: in a pattern
+that is possible at all, two matching days lie at most 40 years apart (29 February across a year like 2100, on a given
+weekday).
+"""
+
+from dataclasses import dataclass
+from datetime import MAXYEAR, date
+from typing import Final
+
+from .days import DayRule
+
+DAY: Final = 86_400
+_HOUR: Final = 3_600
+_MINUTE: Final = 60
+_WEEK: Final = 7
+_EPOCH: Final = date(1970, 1, 1).toordinal()
+_LAST_DAY: Final = date.max.toordinal()
+_FEBRUARY, _DECEMBER = 2, 12
+LENGTHS: Final = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+
+def month_length(year: int, month: int) -> int:
+    """How many days the month has."""
+    if month == _FEBRUARY and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0):
+        return 29
+    return LENGTHS[month]
+
+
+def _lowest(mask: int) -> int:
+    return (mask & -mask).bit_length() - 1
+
+
+def _highest(mask: int) -> int:
+    return mask.bit_length() - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A cron expression, ready to be searched.
+
+    Attributes:
+        seconds, minutes, hours, months: bit n is set when the value n matches.
+        days: the days of a month that match.
+        stepping: second, minute or hour walk through values (`*`, a range, a step) rather than naming fixed times.
+    """
+
+    seconds: int
+    minutes: int
+    hours: int
+    days: DayRule
+    months: int
+    stepping: bool
+
+    def next(self, wall: int) -> int | None:
+        """The first matching time at or after `wall`; None beyond the year 9999."""
+        day, second = divmod(wall, DAY)
+        ordinal = day + _EPOCH
+        if not 0 < ordinal <= _LAST_DAY:
+            return None
+        on = date.fromordinal(ordinal)
+        left = self._days(on.year, on.month, ordinal - on.day) >> on.day
+        if left & 1:
+            found = self._time_from(second)
+            if found >= 0:
+                return day * DAY + found
+        left >>= 1
+        if left:
+            return (day + 1 + _lowest(left)) * DAY + self._first_time()
+        return self._first_from_month(on.year, on.month + 1)
+
+    def previous(self, wall: int) -> int | None:
+        """The last matching time at or before `wall`; None before the year 1."""
+        day, second = divmod(wall, DAY)
+        ordinal = day + _EPOCH
+        if not 0 < ordinal <= _LAST_DAY:
+            return None
+        on = date.fromordinal(ordinal)
+        passed = self._days(on.year, on.month, ordinal - on.day) & (2 << on.day) - 1
+        if passed >> on.day:
+            found = self._time_until(second)
+            if found >= 0:
+                return day * DAY + found
+            passed ^= 1 << on.day
+        if passed:
+            return (day - on.day + _highest(passed)) * DAY + self._last_time()
+        return self._last_until_month(on.year, on.month - 1)
+
+    def count(self, start: int, end: int) -> int:
+        """How many matching times lie in [start, end); whole days are multiplied, not walked through."""
+        if start >= end:
+            return 0
+        first, begin = divmod(start, DAY)
+        last, stop = divmod(end, DAY)
+        per_day = self.hours.bit_count() * self.minutes.bit_count() * self.seconds.bit_count()
+        total = self._count_days(first, last) * per_day
+        total -= self._times_before(begin) if self._matches_day(first) else 0
+        return total + (self._times_before(stop) if self._matches_day(last) else 0)
+
+    def _days(self, year: int, month: int, before_first: int) -> int:
+        """The matching days of a month; `before_first` is the ordinal of the day before it begins."""
+        if not self.months >> month & 1:
+            return 0
+        return self.days.mask((before_first + 1) % _WEEK, month_length(year, month))
+
+    def _first_from_month(self, year: int, month: int) -> int | None:
+        while year <= MAXYEAR:
+            left = self.months >> month if month <= _DECEMBER else 0
+            if not left:
+                year, month = year + 1, 1
+                continue
+            month += _lowest(left)
+            before = date(year, month, 1).toordinal() - 1
+            days = self.days.mask((before + 1) % _WEEK, month_length(year, month))
+            if days:
+                return (before + _lowest(days) - _EPOCH) * DAY + self._first_time()
+            month += 1
+        return None
+
+    def _last_until_month(self, year: int, month: int) -> int | None:
+        while year > 0:
+            passed = self.months & (2 << month) - 1
+            if not passed:
+                year, month = year - 1, _DECEMBER
+                continue
+            month = _highest(passed)
+            before = date(year, month, 1).toordinal() - 1
+            days = self.days.mask((before + 1) % _WEEK, month_length(year, month))
+            if days:
+                return (before + _highest(days) - _EPOCH) * DAY + self._last_time()
+            month -= 1
+        return None
+
+    def _first_time(self) -> int:
+        return _lowest(self.hours) * _HOUR + _lowest(self.minutes) * _MINUTE + _lowest(self.seconds)
+
+    def _last_time(self) -> int:
+        return _highest(self.hours) * _HOUR + _highest(self.minutes) * _MINUTE + _highest(self.seconds)
+
+    def _time_from(self, second: int) -> int:
+        """The first matching second of a day at or after `second`, or -1."""
+        hour, rest = divmod(second, _HOUR)
+        left = self.hours >> hour
+        if left & 1:
+            minute, rest = divmod(rest, _MINUTE)
+            in_hour = self.minutes >> minute
+            if in_hour & 1:
+                in_minute = self.seconds >> rest
+                if in_minute:
+                    return second + _lowest(in_minute)
+            in_hour >>= 1
+            if in_hour:
+                return hour * _HOUR + (minute + 1 + _lowest(in_hour)) * _MINUTE + _lowest(self.seconds)
+        left >>= 1
+        if left:
+            hour += 1 + _lowest(left)
+            return hour * _HOUR + _lowest(self.minutes) * _MINUTE + _lowest(self.seconds)
+        return -1
+
+    def _time_until(self, second: int) -> int:
+        """The last matching second of a day at or before `second`, or -1."""
+        hour, rest = divmod(second, _HOUR)
+        minute, rest = divmod(rest, _MINUTE)
+        if self.hours >> hour & 1:
+            if self.minutes >> minute & 1:
+                in_minute = self.seconds & (2 << rest) - 1
+                if in_minute:
+                    return second - rest + _highest(in_minute)
+            in_hour = self.minutes & (1 << minute) - 1
+            if in_hour:
+                return hour * _HOUR + _highest(in_hour) * _MINUTE + _highest(self.seconds)
+        passed = self.hours & (1 << hour) - 1
+        if passed:
+            return _highest(passed) * _HOUR + _highest(self.minutes) * _MINUTE + _highest(self.seconds)
+        return -1
+
+    def _times_before(self, second: int) -> int:
+        hour, rest = divmod(second, _HOUR)
+        minute, rest = divmod(rest, _MINUTE)
+        per_minute = self.seconds.bit_count()
+        total = (self.hours & (1 << hour) - 1).bit_count() * self.minutes.bit_count() * per_minute
+        if self.hours >> hour & 1:
+            total += (self.minutes & (1 << minute) - 1).bit_count() * per_minute
+            if self.minutes >> minute & 1:
+                total += (self.seconds & (1 << rest) - 1).bit_count()
+        return total
+
+    def _matches_day(self, day: int) -> bool:
+        on = date.fromordinal(day + _EPOCH)
+        return bool(self._days(on.year, on.month, on.toordinal() - on.day) >> on.day & 1)
+
+    def _count_days(self, start: int, end: int) -> int:
+        """How many matching days lie in [start, end), both in days since 1970."""
+        on, total = date.fromordinal(start + _EPOCH), 0
+        year, month, before = on.year, on.month, on.toordinal() - on.day
+        while before + 1 < end + _EPOCH:
+            length = month_length(year, month)
+            days = self._days(year, month, before)
+            days >>= max(0, start + _EPOCH - before)
+            days <<= max(0, start + _EPOCH - before)
+            days &= (1 << max(0, min(length + 1, end + _EPOCH - before))) - 1
+            total += days.bit_count()
+            before += length
+            year, month = (year, month + 1) if month < _DECEMBER else (year + 1, 1)
+        return total

@@ -1,0 +1,79 @@
+"""What the clauses of a phrase mean together, written as cron expressions; and what they cannot mean."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from ..errors import ScheduleError
+from .clause_set import ClauseSet
+from .clauses import Interval, Marks, Pace, Times, Weekdays, Window
+from .days import day_fields
+from .hours import times_of_day
+from .reader import read_clauses
+
+_MIDNIGHT: Final = "0 0"
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """What a phrase means.
+
+    Attributes:
+        expressions: as many cron expressions as it takes.
+        warnings: what the phrase left open and was filled in.
+    """
+
+    expressions: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def parse_phrase(text: str) -> Phrase:
+    """Reads English.
+
+    Raises:
+        ScheduleError: the text cannot be read, or could mean several things; with what to write instead.
+    """
+    clauses = read_clauses(text)
+    try:
+        read = _compose_all([ClauseSet(phrase) for phrase in clauses])
+    except ScheduleError as error:
+        raise ScheduleError(error.problem, text=text, length=len(text), suggestion=error.suggestion) from None
+    return Phrase(
+        tuple(dict.fromkeys(expression for phrase in read for expression in phrase.expressions)),
+        tuple(dict.fromkeys(warning for phrase in read for warning in phrase.warnings)),
+    )
+
+
+def _compose_all(phrases: list[ClauseSet]) -> list[Phrase]:
+    if len(phrases) > 1 and not all(phrase.has(Times, Interval) for phrase in phrases):
+        raise ScheduleError(
+            "phrase: with 'and every …' each part needs its own time", suggestion="every monday and friday at 9am"
+        )
+    return [_compose(phrase) for phrase in phrases]
+
+
+def _compose(clauses: ClauseSet) -> Phrase:
+    _check_pace(clauses)
+    window = clauses.get(Window)
+    times, days = times_of_day(clauses), day_fields(clauses)
+    if window is not None and window.start > window.end and days != ["* * *"]:
+        raise ScheduleError(
+            "phrase: the window runs over midnight, and it is open whose day the hours after midnight belong to",
+            suggestion="two phrases, one for each side of midnight",
+        )
+    warnings = () if times else ("no time of day was given: midnight is meant",)
+    return Phrase(tuple(f"{time} {day}" for time in times or [_MIDNIGHT] for day in days), warnings)
+
+
+def _check_pace(clauses: ClauseSet) -> None:
+    """Requires that `twice a day` comes with two times, `twice a week` with two weekdays."""
+    pace = clauses.get(Pace)
+    if pace is None or pace.unit in {"second", "minute", "hour"}:
+        return
+    times, weekdays = clauses.get(Times), clauses.get(Weekdays)
+    named = {"day": len(times.times) if times else 1, "week": len(weekdays.days) if weekdays else 1}.get(pace.unit, 1)
+    if clauses.has(Interval, Marks) or named != pace.times:
+        example = {"day": "twice a day at 8am and 8pm", "week": "twice a week on monday and thursday at 9am"}
+        raise ScheduleError(
+            f"phrase: it promises {pace.times} times a {pace.unit} and names {named}",
+            suggestion=example.get(pace.unit, f"once a {pace.unit}"),
+        )

@@ -1,0 +1,139 @@
+"""The days that a phrase names, as day-of-month, month and day-of-week fields."""
+
+from typing import Final
+
+from ..errors import ScheduleError
+from . import cover
+from .clause_set import ClauseSet
+from .clauses import Dates, Exclusion, MonthDays, Months, Pace, Period, Unit, Weekdays
+
+_EVERY_WEEKDAY: Final = frozenset(range(7))
+_QUARTERS: Final = frozenset((1, 4, 7, 10))
+_MONTHS: Final = 12
+
+
+def day_fields(clauses: ClauseSet) -> list[str]:
+    """The day-of-month, month and day-of-week fields, as one text for each expression that is needed.
+
+    Raises:
+        ScheduleError: the clauses do not fit together, or could mean several things.
+    """
+    period = _period(clauses)
+    weekdays = _weekdays(clauses)
+    dates, month_days, months = clauses.get(Dates), clauses.get(MonthDays), clauses.get(Months)
+    if sum(choice is not None for choice in (weekdays, dates, month_days)) > 1:
+        raise ScheduleError(
+            "phrase: it names weekdays and days of the month; cron fires on either, so both at once cannot be written",
+            suggestion="first monday of the month, or on the 1st of the month",
+        )
+    if dates is not None:
+        return _dates(dates, period, months)
+    chosen = _months(period, months)
+    if month_days is not None:
+        return [_month_days(month_days, period, chosen)]
+    if weekdays is not None:
+        _require(period, "day", "week")
+        return [f"* {_month_field(chosen)} {cover.listed(weekdays, 0, 6)}"]
+    if period is None or period.unit == "day":
+        return [f"* {_month_field(chosen)} *"]
+    if period.unit == "week":
+        return [f"* {_month_field(chosen)} 0"]
+    return [f"1 {_month_field(chosen)} *"]
+
+
+def _period(clauses: ClauseSet) -> Period | None:
+    period, pace = clauses.get(Period), clauses.get(Pace)
+    if pace is not None and pace.unit not in {"second", "minute", "hour"}:
+        if period is not None:
+            raise ScheduleError(
+                "phrase: it says twice how often; it may say so once", suggestion="twice a day at 8am and 8pm"
+            )
+        period = Period(pace.unit)
+    if period is None or period.count == 1:
+        return period
+    if period.unit == "month" and period.count and _MONTHS % period.count == 0:
+        return period
+    hours = {"day": 24, "week": 168}.get(period.unit, 0) * period.count
+    raise ScheduleError(
+        f"phrase: every {period.count} {period.unit}s is not a rule on the calendar: it needs a day to count from",
+        suggestion=f"@every {hours}h, which counts from registration" if hours else f"every {period.unit}",
+    )
+
+
+def _weekdays(clauses: ClauseSet) -> frozenset[int] | None:
+    named, excluded = clauses.get(Weekdays), clauses.get(Exclusion)
+    if excluded is None:
+        return named.days if named else None
+    if clauses.has(MonthDays, Dates):
+        raise ScheduleError(
+            "phrase: weekdays can be left out of weekdays only", suggestion="every day except sunday at 9am"
+        )
+    left = (named.days if named else _EVERY_WEEKDAY) - excluded.days
+    if not left:
+        raise ScheduleError("phrase: the exception leaves no day", suggestion="every day except sunday at 9am")
+    return left
+
+
+def _months(period: Period | None, months: Months | None) -> frozenset[int]:
+    if period is not None and (period.unit in {"quarter", "year"} or period.count > 1):
+        if months is not None:
+            raise ScheduleError(
+                "phrase: it says twice in which months; it may say so once", suggestion="on the 1st, in june"
+            )
+        if period.unit == "month":
+            return frozenset(range(1, _MONTHS + 1, period.count))
+        return _QUARTERS if period.unit == "quarter" else frozenset((1,))
+    return months.months if months else frozenset()
+
+
+def _month_field(months: frozenset[int]) -> str:
+    return cover.listed(months, 1, _MONTHS) if months else "*"
+
+
+def _month_days(days: MonthDays, period: Period | None, months: frozenset[int]) -> str:
+    named = days.of or (period.unit if period else None)
+    _require(period, "day", "month", "quarter", "year", same_as=days.of)
+    if named in {"quarter", "year"}:
+        months = _first_or_last(days, named)
+    elif days.months:
+        if months:
+            raise ScheduleError(
+                "phrase: it says twice in which months; it may say so once", suggestion="on the 1st, in june"
+            )
+        months = days.months
+    return f"{','.join(days.month_days) or '*'} {_month_field(months)} {','.join(days.week_days) or '*'}"
+
+
+def _first_or_last(days: MonthDays, unit: Unit) -> frozenset[int]:
+    """The months that hold the first, or the last, days of each quarter or year."""
+    items = (*days.month_days, *days.week_days)
+    first = _QUARTERS if unit == "quarter" else frozenset((1,))
+    if all(item in {"1", "1W"} or item.endswith("#1") for item in items):
+        return first
+    if all("L" in item for item in items):
+        return frozenset((month + 2 for month in first) if unit == "quarter" else (12,))
+    raise ScheduleError(
+        f"phrase: only the first and the last days of a {unit} can be named, and not both at once",
+        suggestion=f"last day of the {unit}, or on the 15th, in january, april, july and october",
+    )
+
+
+def _dates(dates: Dates, period: Period | None, months: Months | None) -> list[str]:
+    if months is not None:
+        raise ScheduleError(
+            "phrase: it says twice in which months; it may say so once", suggestion="on march 5th at 9am"
+        )
+    _require(period, "year")
+    by_day: dict[int, set[int]] = {}
+    for month, day in dates.dates:
+        by_day.setdefault(day, set()).add(month)
+    return [f"{day} {cover.listed(of, 1, _MONTHS)} *" for day, of in by_day.items()]
+
+
+def _require(period: Period | None, *units: Unit, same_as: Unit | None = None) -> None:
+    if period is None or (period.unit in units and (same_as is None or period.unit in {"day", same_as})):
+        return
+    raise ScheduleError(
+        f"phrase: 'every {period.unit}' and the days that it names do not fit together",
+        suggestion="every monday at 9am, on the 1st of the month, or on march 5th",
+    )

@@ -1,0 +1,116 @@
+"""The times of day that a phrase names, as second, minute and hour fields."""
+
+from datetime import timedelta
+from typing import Final
+
+from ..duration import format_duration
+from ..errors import ScheduleError
+from . import cover
+from .clause_set import ClauseSet
+from .clauses import Interval, Marks, Pace, Times, Window
+
+_MINUTE: Final = 60
+_HOUR: Final = 3_600
+_DAY: Final = 86_400
+
+
+def times_of_day(clauses: ClauseSet) -> list[str]:
+    """The second, minute and hour fields, as one text for each expression that is needed; none if no time is named.
+
+    Raises:
+        ScheduleError: the clauses do not fit together, or could mean several things.
+    """
+    interval, times, marks = clauses.get(Interval), clauses.get(Times), clauses.get(Marks)
+    window, pace = clauses.get(Window), clauses.get(Pace)
+    if pace is not None and pace.unit in {"second", "minute", "hour"}:
+        interval = _once_per(pace, interval)
+    if times is not None and (interval or marks or window):
+        raise ScheduleError(
+            "phrase: it names times of day and an interval; it may name one of the two",
+            suggestion="every 15 minutes, or at 9am",
+        )
+    if times is not None:
+        return cover.times(times.times)
+    if interval is None and marks is not None:
+        interval = Interval(_HOUR)
+    if interval is not None:
+        return _steps(interval.seconds, marks, window)
+    if window is not None:
+        raise ScheduleError(
+            "phrase: it says between which times, but not how often", suggestion="every hour between 9am and 5pm"
+        )
+    return []
+
+
+def _once_per(pace: Pace, interval: Interval | None) -> Interval:
+    size = {"second": 1, "minute": _MINUTE, "hour": _HOUR}[pace.unit]
+    if interval is not None or pace.times != 1:
+        even = size // pace.times if pace.times and size % pace.times == 0 else 0
+        raise ScheduleError(
+            f"phrase: it does not say when in the {pace.unit} the {pace.times} times are",
+            suggestion=f"every {even // _MINUTE} minutes" if even >= _MINUTE else "every 15 minutes",
+        )
+    return Interval(size)
+
+
+def _steps(step: int, marks: Marks | None, window: Window | None) -> list[str]:
+    _require_even(step)
+    if marks is not None and step % _HOUR:
+        raise ScheduleError(
+            "phrase: it names minutes past the hour and an interval in minutes; it may name one of the two",
+            suggestion="every hour at minute 15",
+        )
+    if step < _MINUTE:
+        return _seconds(step, window)
+    offsets = [minute * _MINUTE for minute in marks.minutes] if marks else [0]
+    return cover.times(at + offset for at in _grid(step, window) for offset in offsets)
+
+
+def _seconds(step: int, window: Window | None) -> list[str]:
+    seconds = cover.stepped(range(0, _MINUTE, step), 0, 59)
+    if window is None:
+        return [f"{seconds} * *"]
+    minutes = _grid(_MINUTE, window)
+    # The window's end belongs to it, but not the rest of its minute.
+    return [f"{seconds} {fields}" for fields in cover.times(minutes[:-1])] + cover.times(minutes[-1:])
+
+
+def _grid(step: int, window: Window | None) -> list[int]:
+    """The seconds of the day in the window, from its beginning in steps, its end included if a step reaches it."""
+    if window is None:
+        return list(range(0, _DAY, step))
+    if step < _HOUR and (window.start % step or window.end % _MINUTE):
+        raise ScheduleError(
+            f"phrase: the window does not begin a multiple of {format_duration(timedelta(seconds=step))} past the hour",
+            suggestion="every 15 minutes between 9:00 and 17:00",
+        )
+    if window.start == window.end:
+        raise ScheduleError(
+            "phrase: the window begins and ends at the same time", suggestion="every hour between 9am and 5pm"
+        )
+    end = window.end if window.start < window.end else window.end + _DAY
+    return [at % _DAY for at in range(window.start, end + 1, step)]
+
+
+def _require_even(step: int) -> None:
+    """Requires that an interval divides the next larger unit: cron begins anew there, the last step would be short."""
+    unit = _MINUTE if step < _MINUTE else _HOUR if step < _HOUR else _DAY
+    if step == 0:
+        raise ScheduleError("phrase: an interval of 0 means nothing", suggestion="every 5 minutes")
+    if unit % step:
+        shown = format_duration(timedelta(seconds=step))
+        name = {_MINUTE: "minute", _HOUR: "hour", _DAY: "day"}[unit]
+        below, above = _neighbours(step, unit)
+        raise ScheduleError(
+            f"phrase: {shown} does not divide the {name} evenly, so it is not a rule on the wall clock",
+            suggestion=f"@every {shown}, which counts from registration; or every {below}, or every {above}",
+        )
+
+
+def _neighbours(step: int, unit: int) -> tuple[str, str]:
+    size = _HOUR if unit == _DAY else _MINUTE if unit == _HOUR else 1
+    name = {1: "seconds", _MINUTE: "minutes", _HOUR: "hours"}[size]
+    even = [n * size for n in range(1, unit // size + 1) if unit // size % n == 0]
+    below = max((n for n in even if n < step), default=even[0])
+    above = min((n for n in even if n > step), default=even[-1])
+    return f"{below // size} {name}", f"{above // size} {name}"

@@ -1,0 +1,129 @@
+"""`parse`: from whatever a user wrote to a schedule.
+
+What kind of text it is, is told by its look alone: `@…` is a special expression, `at` with a date is a single instant,
+    tokens
+made of cron's characters are a cron expression, everything else is English.
+"""
+
+import re
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final
+
+from . import timezones
+from .dst import SPECIFIED, DstPolicy
+from .duration import format_duration, parse_duration
+from .errors import ScheduleError
+from .expression import ALIASES, parse_expression
+from .instants import CalendarRule
+from .moments import parse_moment
+from .phrases import parse_phrase
+from .rules import IntervalRule, OnceRule, UnionRule
+from .schedule import Schedule
+
+_LONGEST: Final = 1_000
+_CRON: Final = re.compile(
+    r"(?:[\d*/,#?\-]|L|W|JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC|SUN|MON|TUE|WED|THU|FRI|SAT)+",
+    re.IGNORECASE | re.ASCII,
+)
+_MOMENT: Final = re.compile(r"(?:@at\s+|at\s+|once\s+at\s+)?(?=\d{4}-\d)", re.IGNORECASE | re.ASCII)
+_SPECIAL: Final = f"{', '.join(ALIASES)} and @every <duration>"
+
+
+def parse(text: str, timezone: str = "UTC", *, dst: DstPolicy | None = None) -> Schedule:
+    """Reads a schedule.
+
+    Args:
+        text: five cron fields, or six with seconds first; an alias such as `@daily`; `@every 1h30m`; `at` with a date
+            and time, once; or English, such as `every weekday at 9am`.
+        timezone: the IANA name of the zone whose wall clock is meant.
+        dst: the job's wishes for clock changes; by default those of `ojs-cron` 5.2.
+
+    Raises:
+        ScheduleError: the text cannot be read, could be read in two ways, or names no instant at all.
+    """
+    return _parse(text, timezone, dst or SPECIFIED, timezones.database())
+
+
+@lru_cache(maxsize=2048)
+def _parse(text: str, timezone: str, dst: DstPolicy, database: timezones.TimezoneDatabase) -> Schedule:
+    timezones.validate(timezone, database.names)
+    warnings = timezones.zone_warnings(timezone)
+    if len(text) > _LONGEST:
+        raise ScheduleError(f"expression: it has {len(text)} characters; allowed are up to {_LONGEST}")
+    if not text.strip():
+        raise ScheduleError("expression: it is empty", suggestion="0 9 * * *, @daily, or every day at 9am")
+    start = len(text) - len(text.lstrip())
+    moment = _MOMENT.match(text, start)
+    if moment:
+        return _once(text, moment.end(), timezone, dst)
+    if text[start] == "@":
+        return _special(text, start, warnings, timezone, dst)
+    if _is_cron(text):
+        return _calendar(text, (text,), warnings, timezone, dst)
+    phrase = parse_phrase(text)
+    return _calendar(text, phrase.expressions, (*warnings, *phrase.warnings), timezone, dst)
+
+
+def _is_cron(text: str) -> bool:
+    words = text.split()
+    return any("*" in word or word == "?" for word in words) or all(map(_CRON.fullmatch, words))
+
+
+def _special(text: str, start: int, warnings: tuple[str, ...], timezone: str, dst: DstPolicy) -> Schedule:
+    name, *rest = text[start:].split(maxsplit=1)
+    if name.lower() in ALIASES and not rest:
+        return _calendar(text, (ALIASES[name.lower()],), warnings, timezone, dst)
+    if name.lower() == "@every":
+        written = rest[0].rstrip() if rest else ""
+        begin = text.index(written, start + len(name)) if written else len(text)
+        if written == "" or written[0].isdecimal():
+            return _every(text, written, begin, timezone, dst)
+    raise ScheduleError(
+        f"expression: {text.strip()!r} is not a special expression; allowed are {_SPECIAL}",
+        text=text,
+        start=start,
+        length=len(text.strip()),
+        suggestion="@every 1h30m",
+    )
+
+
+def _every(text: str, written: str, start: int, timezone: str, dst: DstPolicy) -> Schedule:
+    try:
+        interval = parse_duration(written)
+    except ScheduleError as error:
+        raise error.within(text, start) from None
+    shown = format_duration(interval)
+    warnings: tuple[str, ...] = ()
+    if interval.microseconds:
+        warnings = (
+            f"{shown} is no whole number of seconds: the clock is looked at once a second, and some instants come late",
+        )
+    return Schedule(text, timezone, dst, (f"@every {shown}",), warnings, rule=IntervalRule(interval))
+
+
+def _once(text: str, start: int, timezone: str, dst: DstPolicy) -> Schedule:
+    try:
+        at = parse_moment(text[start:].rstrip(), timezone, dst)
+    except ScheduleError as error:
+        raise error.within(text, start) from None
+    return Schedule(text, timezone, dst, (f"@at {_iso(at)}",), rule=OnceRule(at))
+
+
+def _iso(at: datetime) -> str:
+    return at.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+
+
+def _calendar(
+    text: str, expressions: tuple[str, ...], warnings: tuple[str, ...], timezone: str, dst: DstPolicy
+) -> Schedule:
+    read = [parse_expression(expression) for expression in expressions]
+    rules = tuple(CalendarRule(expression.pattern, timezone, dst) for expression in read)
+    return Schedule(
+        text,
+        timezone,
+        dst,
+        tuple(expression.text for expression in read),
+        tuple(dict.fromkeys((*warnings, *(warning for expression in read for warning in expression.warnings)))),
+        rule=rules[0] if len(rules) == 1 else UnionRule(rules),
+    )

@@ -1,0 +1,195 @@
+"""Which zones there are, by name, and where their data comes from (`ojs-cron` 5.1, 5.3; CRON-13 to 15, S03).
+
+The data is the `tzdata` package's, whatever the machine has installed, so that every copy of a service agrees. It is
+read when a zone is first asked for; `refresh` reads it anew after an upgrade of the package, `install` takes it from
+elsewhere. Schedules name their zone and look it up each time, so that both take effect at once and nothing needs a
+restart.
+"""
+
+import re
+from difflib import get_close_matches
+from functools import cached_property
+from importlib.abc import Traversable
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from .errors import ScheduleError
+from .zones import Zone
+
+_OFFSET: Final = re.compile(r"(UTC|GMT|Z)?\s*[+-]\s*\d{1,2}(:?\d{2})?(:?\d{2})?", re.IGNORECASE)
+# IANA keeps these as names, but they are abbreviations that mean different things to different people, fixed offsets in
+# disguise, or placeholders.
+_ABBREVIATION: Final = re.compile(r"[A-Z]{3}([A-Z]?|\d[A-Z]{3})|GMT[+-]?0|Factory|localtime|posixrules")
+_FIXED: Final = re.compile(r"Etc/GMT[+-][1-9]")
+_UNAMBIGUOUS: Final = frozenset({"UTC", "GMT"})
+_LONGEST: Final = 64
+
+_INSTEAD: Final = MappingProxyType(
+    {
+        "EST": "America/New_York",
+        "EDT": "America/New_York",
+        "EST5EDT": "America/New_York",
+        "CST": "America/Chicago (or Asia/Shanghai, or America/Havana)",
+        "CDT": "America/Chicago",
+        "CST6CDT": "America/Chicago",
+        "MST": "America/Denver (or America/Phoenix, without daylight saving)",
+        "MDT": "America/Denver",
+        "MST7MDT": "America/Denver",
+        "PST": "America/Los_Angeles",
+        "PDT": "America/Los_Angeles",
+        "PST8PDT": "America/Los_Angeles",
+        "AKST": "America/Anchorage",
+        "HST": "Pacific/Honolulu",
+        "BST": "Europe/London (or Asia/Dhaka)",
+        "IST": "Asia/Kolkata (or Europe/Dublin, or Asia/Jerusalem)",
+        "WET": "Europe/Lisbon",
+        "CET": "Europe/Berlin",
+        "CEST": "Europe/Berlin",
+        "MET": "Europe/Berlin",
+        "EET": "Europe/Athens",
+        "EEST": "Europe/Athens",
+        "MSK": "Europe/Moscow",
+        "JST": "Asia/Tokyo",
+        "KST": "Asia/Seoul",
+        "ROK": "Asia/Seoul",
+        "PRC": "Asia/Shanghai",
+        "ROC": "Asia/Taipei",
+        "SGT": "Asia/Singapore",
+        "AEST": "Australia/Sydney",
+        "AEDT": "Australia/Sydney",
+        "NZST": "Pacific/Auckland",
+        "NZDT": "Pacific/Auckland",
+        "Z": "UTC",
+        "UCT": "UTC",
+        "GMT0": "UTC",
+        "GMT+0": "UTC",
+        "GMT-0": "UTC",
+        "localtime": "the zone's own name, as in Europe/Berlin",
+    }
+)
+
+
+class TimezoneDatabase:
+    """The zones of one directory of compiled IANA data, as the `tzdata` package lays it out.
+
+    Args:
+        root: holds the file `zones`, one name per line, and the directory `zoneinfo`.
+    """
+
+    def __init__(self, root: Traversable) -> None:
+        self._root = root
+        self._zones: dict[str, Zone] = {}
+
+    @cached_property
+    def version(self) -> str:
+        """The IANA release, such as `2026a`; empty where the data does not say."""
+        try:
+            first, _, _ = self._root.joinpath("zoneinfo", "tzdata.zi").read_text(encoding="utf-8").partition("\n")
+        except OSError:
+            return ""
+        return first.removeprefix("# version ").strip()
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names that a schedule may use: the allow-list."""
+        listed = self._root.joinpath("zones").read_text(encoding="utf-8").split()
+        return frozenset(name for name in listed if name in _UNAMBIGUOUS or not _ABBREVIATION.fullmatch(name))
+
+    def zone(self, name: str) -> Zone:
+        """The zone of an allowed name.
+
+        Raises:
+            ScheduleError: there is no such zone.
+        """
+        zone = self._zones.get(name)
+        if zone is None:
+            validate(name, self.names)
+            with self._root.joinpath("zoneinfo", *name.split("/")).open("rb") as data:
+                zone = self._zones[name] = Zone(name, ZoneInfo.from_file(data, key=name))
+        return zone
+
+
+def validate(name: str, names: frozenset[str]) -> str:
+    """The name, if it is one of `names`.
+
+    Raises:
+        ScheduleError: with the zone that was probably meant.
+    """
+    if name in names:
+        return name
+    shown = name if len(name) <= _LONGEST else name[:_LONGEST] + "…"
+    if not name:
+        problem = "timezone: the name is empty; allowed are IANA names such as Europe/Berlin"
+    elif _OFFSET.fullmatch(name.strip()):
+        problem = f"timezone: {shown} is an offset, and offsets know no daylight saving; allowed are IANA names"
+    elif name in _INSTEAD or _ABBREVIATION.fullmatch(name):
+        problem = f"timezone: {shown} is an abbreviation, which is ambiguous; allowed are IANA names"
+    else:
+        problem = f"timezone: there is no zone {shown!r}; allowed are IANA names such as Europe/Berlin"
+    raise ScheduleError(problem, text=shown, length=len(shown), suggestion=_meant(shown.strip(), names))
+
+
+def _meant(name: str, names: frozenset[str]) -> str:
+    if name in _INSTEAD:
+        return _INSTEAD[name]
+    if _OFFSET.fullmatch(name):
+        return "the zone of the place, as in America/New_York, or UTC"
+    wanted = name.casefold().replace(" ", "_")
+    cities = {known.rpartition("/")[2].casefold(): known for known in sorted(names, reverse=True)}
+    whole = {known.casefold(): known for known in names}
+    if wanted in whole or wanted in cities:
+        return whole.get(wanted) or cities[wanted]
+    close = get_close_matches(wanted, whole, n=1) or get_close_matches(wanted, cities, n=1)
+    return whole.get(close[0]) or cities[close[0]] if close else ""
+
+
+def zone_warnings(name: str) -> tuple[str, ...]:
+    """What users of an allowed zone may not expect."""
+    if not _FIXED.match(name):
+        return ()
+    return (
+        f"{name} is an offset without daylight saving, and its sign is reversed: Etc/GMT+5 is five hours behind UTC",
+    )
+
+
+def packaged() -> TimezoneDatabase:
+    """The `tzdata` package's database, as it lies on disk now."""
+    return TimezoneDatabase(files("tzdata"))
+
+
+class _InForce:
+    """The database that all schedules use: the one thing in the calendar that can change, and only as a whole."""
+
+    database = packaged()
+
+
+def database() -> TimezoneDatabase:
+    """The database in force."""
+    return _InForce.database
+
+
+def install(replacement: TimezoneDatabase) -> None:
+    """Puts another database in force, for every schedule, from its next question on."""
+    _InForce.database = replacement
+
+
+def refresh() -> TimezoneDatabase:
+    """Reads the `tzdata` package anew, after it was upgraded on disk."""
+    install(packaged())
+    return database()
+
+
+def zone(name: str) -> Zone:
+    """The zone in the database in force."""
+    return _InForce.database.zone(name)
+
+
+def validate_timezone(name: str) -> str:
+    """The name, if it is an IANA name that a schedule may use (CRON-13, CRON-14).
+
+    Raises:
+        ScheduleError: offsets, abbreviations, unknown names, and what only looks like a zone (`posix/UTC`).
+    """
+    return validate(name, _InForce.database.names)

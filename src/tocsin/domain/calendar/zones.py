@@ -1,0 +1,106 @@
+"""Zones as stretches of constant offset: all that the rules for clock changes need to know (`ojs-cron` 5.2).
+
+A `Span` knows the wall time at which it begins, and so whether the clocks skipped some wall time there (a gap) or
+repeat some (a fold), by however much: thirty minutes, two hours, a whole day. Whether a zone calls a change "daylight
+saving" plays no part, so zones whose winter is the exception need no special care.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import pairwise
+from typing import Final
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND: Final = timedelta(seconds=1)
+_DAY: Final = 86_400
+
+# No two wall clocks of the same zone were ever further apart than this: clocks move by at most one date.
+FARTHEST: Final = 26 * 3_600
+# Spans are worked out and kept for a year or so at a time. What is kept overlaps its neighbours by two days, so that
+# the clock change that an instant may have to know about, at most FARTHEST before it, is always seen as a real one.
+_CHUNK: Final = 2**25
+# The two changes of any zone that ever were, or are announced to be, closest together are 6.96 days apart, so that
+# between two looks there is at most one.
+_LOOK: Final = 6 * _DAY
+_MARGIN: Final = 2 * _DAY
+_EARLIEST: Final = -(10**10)
+_LATEST: Final = 253_370_764_800 - _CHUNK
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of time in which a zone's clocks keep one offset.
+
+    Attributes:
+        start, end: seconds since 1970 in UTC, the end exclusive.
+        offset: seconds that the wall clock is ahead of UTC.
+        before: the offset that was in force until `start`.
+    """
+
+    start: int
+    end: int
+    offset: int
+    before: int
+
+    @property
+    def wall(self) -> int:
+        """The wall time that the clocks show at the start."""
+        return self.start + self.offset
+
+    @property
+    def expected(self) -> int:
+        """The wall time that they would show without the change: later than `wall` in a fold, earlier in a gap."""
+        return self.start + self.before
+
+
+class Zone:
+    """One zone's spans, worked out where they are asked for."""
+
+    __slots__ = ("_chunks", "_data", "name")
+
+    def __init__(self, name: str, data: tzinfo) -> None:
+        self.name = name
+        self._data = data
+        self._chunks: dict[int, tuple[list[int], list[Span]]] = {}
+
+    def span(self, instant: int) -> Span:
+        """The span in which the instant (seconds since 1970, UTC) lies.
+
+        Its ends are true clock changes or lie more than FARTHEST away from the instant.
+        """
+        chunk = self._chunks.get(instant // _CHUNK)
+        if chunk is None:
+            chunk = self._chunks[instant // _CHUNK] = self._explore(instant // _CHUNK)
+        starts, spans = chunk
+        return spans[bisect_right(starts, instant) - 1]
+
+    def _explore(self, number: int) -> tuple[list[int], list[Span]]:
+        start, end = number * _CHUNK - _MARGIN, (number + 1) * _CHUNK + _MARGIN
+        looks = [(at, self._offset(at)) for at in (*range(start, end, _LOOK), end)]
+        edges = [(start, looks[0][1])]
+        edges += [
+            (self._change(at, offset, later), after)
+            for (at, offset), (later, after) in pairwise(looks)
+            if offset != after
+        ]
+        spans, before = list[Span](), looks[0][1]
+        for (at, offset), (until, _) in zip(edges, [*edges[1:], (end, 0)], strict=True):
+            spans.append(Span(at, until, offset, before))
+            before = offset
+        return [span.start for span in spans], spans
+
+    def _change(self, low: int, offset: int, high: int) -> int:
+        """The second in (low, high] from which the offset is no longer `offset`."""
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._offset(middle) == offset:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def _offset(self, instant: int) -> int:
+        # Outside the years that both `datetime` and the zone's data can speak about, the nearest known offset holds.
+        shown = (EPOCH + min(max(instant, _EARLIEST), _LATEST) * _SECOND).astimezone(self._data)
+        return (shown.replace(tzinfo=UTC) - shown) // _SECOND

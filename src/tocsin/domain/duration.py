@@ -1,0 +1,97 @@
+"""Lengths of time as people write them, as seconds: `30s`, `1h30m`, `500ms`, `PT30S`, `P1DT2H`, `12.5`.
+
+Three notations are read wherever a length of time is expected: Go's (ojs-cron §4.1), with `d` and `w` besides; ISO 8601's
+(ojs-retry), without years and months, whose length is not fixed; and a plain number, which is seconds.
+"""
+
+import re
+from decimal import Decimal
+from typing import Final
+
+LONGEST: Final = 10 * 365 * 86_400.0
+"""Seconds: ten years. What is longer is a slip of the keyboard, and would overflow a datetime sooner or later."""
+
+_SECONDS: Final = {
+    "w": Decimal(604_800),
+    "d": Decimal(86_400),
+    "h": Decimal(3_600),
+    "m": Decimal(60),
+    "s": Decimal(1),
+    "ms": Decimal("0.001"),
+}
+_NUMBER: Final = r"[0-9]{1,15}(?:\.[0-9]{1,9})?"
+_GO: Final = re.compile("".join(f"(?:(?P<{unit}>{_NUMBER}){unit})?" for unit in _SECONDS))
+_ISO: Final = re.compile(
+    rf"P(?:(?P<w>{_NUMBER})W)?(?:(?P<d>{_NUMBER})D)?(?:T(?=[0-9])"
+    rf"(?:(?P<h>{_NUMBER})H)?(?:(?P<m>{_NUMBER})M)?(?:(?P<s>{_NUMBER})S)?)?"
+)
+_CALENDAR: Final = re.compile(r"P(?:[0-9.]+[YWD])*[0-9.]+[YM].*")
+_EXAMPLES: Final = "write 30s, 5m, 1h30m, 500ms, PT30S or a number of seconds"
+
+
+class DurationError(ValueError):
+    """What was written is no length of time, or none that can be used; the text says what would be right."""
+
+
+def parse(written: object) -> float:
+    """The seconds that `written` stands for.
+
+    Units go from the longest to the shortest, each at most once, so that `1m30` and `30s1h` are slips and not guesses.
+
+    Raises:
+        DurationError: neither a number of seconds nor one of the notations, or negative, or beyond `LONGEST`.
+    """
+    match written:
+        case bool():
+            raise DurationError(f"not a duration: {_EXAMPLES}")
+        case int() | float():
+            return _checked(float(written) if abs(written) <= LONGEST else LONGEST * (2 if written > 0 else -1))
+        case str():
+            return _checked(_total(written.strip()))
+        case _:
+            raise DurationError(f"not a duration: {_EXAMPLES}")
+
+
+def iso(seconds: float) -> str:
+    """The ISO 8601 form, as the Open Job Spec writes durations: 90 → `PT1M30S`.
+
+    `parse(iso(seconds)) == seconds` for everything that `parse` returns.
+    """
+    return "PT" + (_written(seconds, "HMS") or "0S")
+
+
+def short(seconds: float) -> str:
+    """The form for people: 5400 → `1h30m`, 0.5 → `0.5s`."""
+    return _written(seconds, "hms") or "0s"
+
+
+def _total(text: str) -> float:
+    if found := _GO.fullmatch(text) or _ISO.fullmatch(text):
+        parts = {unit: Decimal(number) for unit, number in found.groupdict().items() if number is not None}
+        if parts:
+            # Decimal, because 1.1m is 66 seconds and not 66.00000000000001.
+            return float(sum(number * _SECONDS[unit] for unit, number in parts.items()))
+    if re.fullmatch(_NUMBER, text):
+        raise DurationError(f"a duration in quotes needs a unit: write {text}s, or the number without quotes")
+    if _CALENDAR.fullmatch(text):
+        raise DurationError("years and months have no fixed length: write days, e.g. P30D")
+    raise DurationError(f"not a duration: {_EXAMPLES}")
+
+
+def _checked(seconds: float) -> float:
+    if not seconds >= 0:  # negated, so that NaN is refused as well
+        raise DurationError("a duration cannot be negative")
+    if seconds > LONGEST:
+        raise DurationError("a duration cannot be longer than ten years")
+    return seconds
+
+
+def _written(seconds: float, units: str) -> str:
+    # The shortest decimal text of a float reads back as the same float, so nothing is lost on the way.
+    rest = Decimal(repr(seconds))
+    text = ""
+    for unit, size in zip(units, (3_600, 60, 1), strict=True):
+        whole, rest = (rest, Decimal(0)) if size == 1 else divmod(rest, size)
+        if whole:
+            text += f"{whole.normalize():f}{unit}"
+    return text

@@ -1,0 +1,281 @@
+"""Who asks: registers, updates, pauses, resumes, deletes and triggers jobs, for the command line and the HTTP API alike.
+
+Every change is a fact that the domain decides on and the ledger's guard accepts; what is read here is the ledger itself and
+not its projection, so that an answer is right the moment after a change, whether or not a stage is running.
+
+Implements hip-62 (API Endpoints: `/v1/jobs`; Audit Trail) and ojs-cron §8 (CRON-26 to CRON-28).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Literal, TypeAlias, TypeVar
+from uuid import uuid4
+
+from pydantic import JsonValue
+
+from . import subjects
+from .domain import ledger, planning
+from .domain.definition import STORED, JobDefinition, check_input
+from .domain.events import Actor, DefinitionFact, Input, Recorded, Trigger, TriggerKind
+from .domain.ledger import JobNotFound, Ledger
+from .domain.registration import Registration
+from .ledgers import Ledgers
+from .ports import EventLog, LogUnavailable, Projections, SequenceConflict
+from .subjects import Bucket, Stream, Unreadable
+
+TRIES: Final = 5
+"""How often a change is decided anew when somebody else changed the job in between."""
+
+AT_ONCE: Final = 64
+"""Ledgers that are read or changed at the same time."""
+
+ANSWER_PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
+"""Seconds before each look for a message just stored: a replica that lags behind may be asked."""
+
+Verb: TypeAlias = Literal["create", "update", "unchanged", "delete"]
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One field that an update changes: dotted where it is nested, `dag.<step>.<field>` for steps; None: absent."""
+
+    field: str
+    before: JsonValue
+    after: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a plan does with one job. `definition` is what it will have, or for `delete` what it had."""
+
+    verb: Verb
+    definition: JobDefinition
+    differences: tuple[Difference, ...] = ()
+
+    @property
+    def job(self) -> str:
+        """The job's name."""
+        return self.definition.name
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What it takes to make the registered jobs those of some definitions."""
+
+    changes: tuple[Change, ...]
+
+    def of(self, *verbs: Verb) -> tuple[Change, ...]:
+        """The changes of some kinds."""
+        return tuple(change for change in self.changes if change.verb in verbs)
+
+    @property
+    def has_differences(self) -> bool:
+        """Something is to be done."""
+        return any(change.verb != "unchanged" for change in self.changes)
+
+
+class Registry:
+    """The jobs of an installation. `by` is who asks, and is recorded."""
+
+    def __init__(self, log: EventLog, projections: Projections) -> None:
+        self._log = log
+        self._projections = projections
+        self._ledgers = Ledgers(log)
+
+    # --- asking ------------------------------------------------------------------------------------------------------
+
+    async def ledgers(self) -> dict[str, Ledger]:
+        """Every job that is registered now, by name, as its ledger tells it."""
+        found = await self._ledgers.load_all()
+        return {job: state for job, (state, _) in sorted(found.items()) if state.definition is not None}
+
+    async def ledger(self, job: str) -> Ledger:
+        """One job as its ledger tells it.
+
+        Raises:
+            JobNotFound: there is no such job.
+        """
+        state, _ = await self._ledgers.load(job)
+        if state.definition is None:
+            raise JobNotFound(job)
+        return state
+
+    async def get(self, job: str) -> Registration:
+        """One job as it is registered now.
+
+        Raises:
+            JobNotFound: there is no such job.
+        """
+        registration = Registration.of(await self.ledger(job))
+        if registration is None:
+            raise JobNotFound(job)
+        return registration
+
+    async def list(self) -> tuple[Registration, ...]:
+        """Every job as it is projected for whoever lists and watches them: one read, a moment old."""
+        found = []
+        for key, value in sorted((await self._projections.entries(Bucket.DEFINITIONS)).items()):
+            try:
+                found.append(Registration.model_validate_json(value, context=STORED))
+            except ValueError as error:
+                raise Unreadable(f"definitions/{key}: {error}") from error
+        return tuple(found)
+
+    # --- changing ----------------------------------------------------------------------------------------------------
+
+    async def plan(self, definitions: Collection[JobDefinition], *, prune: Collection[str] = ()) -> Plan:
+        """What applying `definitions` would do. `prune`: owners whose other jobs are to be deleted."""
+        given = {definition.name: definition for definition in definitions}
+        states = await _each(given, self._ledgers.load)
+        changes = [_change(definition, state) for definition, (state, _) in zip(given.values(), states, strict=True)]
+        if prune:
+            changes += [
+                Change("delete", state.definition)
+                for job, state in (await self.ledgers()).items()
+                if job not in given and state.definition is not None and state.definition.owner in prune
+            ]
+        return Plan(tuple(changes))
+
+    async def carry_out(self, plan: Plan, *, by: Actor | None = None) -> None:
+        """Do what a plan says. Idempotent; a job that went to another owner meanwhile is not deleted."""
+        await _each(plan.of("create", "update", "delete"), partial(self._carry_out, by=by))
+
+    async def apply(
+        self,
+        definitions: Collection[JobDefinition],
+        *,
+        prune: Collection[str] = (),
+        dry_run: bool = False,
+        by: Actor | None = None,
+    ) -> Plan:
+        """Make the registered jobs those of `definitions`; what was done, or with `dry_run` would be."""
+        plan = await self.plan(definitions, prune=prune)
+        if not dry_run:
+            await self.carry_out(plan, by=by)
+        return plan
+
+    async def pause(self, job: str, *, by: Actor | None = None, reason: str | None = None) -> bool:
+        """Let a job's instants pass without firing; whether that is a change.
+
+        Raises:
+            JobNotFound: there is no such job.
+        """
+        return await self._decide(job, lambda state: ledger.pause(state, job, by=by, reason=reason))
+
+    async def resume(self, job: str, *, by: Actor | None = None, reason: str | None = None) -> bool:
+        """Let a job's instants fire again; whether that is a change.
+
+        Raises:
+            JobNotFound: there is no such job.
+        """
+        return await self._decide(job, lambda state: ledger.resume(state, job, by=by, reason=reason))
+
+    async def delete(self, job: str, *, by: Actor | None = None, reason: str | None = None) -> None:
+        """Remove a job; what already runs, runs on.
+
+        Raises:
+            JobNotFound: there is no such job.
+        """
+        await self._decide(job, lambda state: ledger.delete(state, job, by=by, reason=reason))
+
+    async def trigger(
+        self,
+        job: str,
+        input: Input | None = None,  # noqa: A002 - the field is called so
+        args: Sequence[JsonValue] | None = None,
+        *,
+        by: Actor | None = None,
+        kind: TriggerKind = "manual",
+        reason: str | None = None,
+    ) -> str:
+        """Ask for a run now; the id that its execution will have. The keys of `input` go over the definition's.
+
+        Raises:
+            JobNotFound: there is no such job.
+            DefinitionError: the job does not take this input.
+            LogUnavailable: it is stored, but cannot be read back.
+        """
+        definition = (await self.get(job)).definition
+        trigger = Trigger(trigger=kind, input=input, args=None if args is None else tuple(args), by=by, reason=reason)
+        check_input(definition, planning.input_of(trigger, definition), args)
+        message_id = uuid4().hex
+        sequence = await self._log.publish(subjects.trigger(job), trigger, message_id=message_id)
+        # The id is made of the time at which the log stored the message, which only the log knows.
+        for pause in ANSWER_PAUSES:
+            await asyncio.sleep(pause)
+            stored = await self._log.get(Stream.LEDGER, sequence)
+            if stored is not None:
+                as_asked = Recorded(trigger, stored.subject, sequence, stored.time, message_id)
+                return planning.execution_id_of(as_asked, job)
+        raise LogUnavailable(f"the trigger of {job!r} is stored as message {sequence}, but cannot be read back")
+
+    async def _carry_out(self, change: Change, by: Actor | None) -> None:
+        definition = change.definition
+
+        def decide(state: Ledger) -> Sequence[DefinitionFact]:
+            if change.verb != "delete":
+                return ledger.define(state, definition, by=by)
+            mine = state.definition is not None and state.definition.owner == definition.owner
+            return ledger.delete(state, definition.name, by=by, reason="pruned") if mine else []
+
+        await self._decide(definition.name, decide)
+
+    async def _decide(self, job: str, decide: Callable[[Ledger], Sequence[DefinitionFact]]) -> bool:
+        """Append what `decide` says about a job's ledger; whether it said anything.
+
+        Raises:
+            SequenceConflict: the ledger moved each time.
+        """
+        for _ in range(TRIES):
+            state, sequence = await self._ledgers.load(job)
+            facts = decide(state)
+            try:
+                for fact in facts:
+                    sequence = await self._log.append(fact, expect=sequence)
+            except SequenceConflict:
+                continue
+            return bool(facts)
+        raise SequenceConflict(f"{job!r} was changed by others {TRIES} times meanwhile: try again")
+
+
+# --- what differs ----------------------------------------------------------------------------------------------------
+
+
+def _change(definition: JobDefinition, state: Ledger) -> Change:
+    if state.definition is None:
+        return Change("create", definition)
+    differences = tuple(differing(state.definition, definition))
+    return Change("update" if differences else "unchanged", definition, differences)
+
+
+def differing(before: JobDefinition, after: JobDefinition) -> Iterator[Difference]:
+    """The fields in which two definitions of a job differ."""
+    yield from _differing("", _comparable(before), _comparable(after))
+
+
+def _comparable(definition: JobDefinition) -> JsonValue:
+    """A definition as nested mappings; its steps by name, so that inserting one does not change all behind it."""
+    dumped = definition.model_dump(mode="json", exclude_none=True)
+    return {**dumped, "dag": {step.name: step.model_dump(mode="json", exclude_none=True) for step in definition.dag}}
+
+
+def _differing(field: str, before: JsonValue, after: JsonValue) -> Iterator[Difference]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in dict.fromkeys((*before, *after)):
+            yield from _differing(f"{field}.{name}" if field else name, before.get(name), after.get(name))
+    elif before != after:
+        yield Difference(field, before, after)
+
+
+async def _each(items: Iterable[T], do: Callable[[T], Awaitable[R]]) -> Sequence[R]:
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def one(item: T) -> R:
+        async with limit:
+            return await do(item)
+
+    return await asyncio.gather(*(one(item) for item in items))

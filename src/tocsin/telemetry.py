@@ -1,0 +1,78 @@
+"""Logging: one line an event, for people on a terminal and as JSON for machines, always to standard error.
+
+Every line has an `action`, a name that machines can match on and that does not change when the wording does. Libraries that
+log through the standard library come out the same way, from WARNING on.
+"""
+
+import logging
+import re
+import sys
+from collections.abc import MutableMapping
+from typing import Any, Final, Literal, TextIO, TypeAlias
+
+import structlog
+from structlog.typing import Processor
+
+Level: TypeAlias = Literal["debug", "info", "warning", "error"]
+Format: TypeAlias = Literal["auto", "console", "json"]
+
+_LIBRARIES: Final = ("nats", "faststream", "sqlalchemy", "asyncio")
+_NO_NAME: Final = re.compile(r"[^a-z0-9]+")
+
+
+def configure(level: Level = "info", format: Format = "auto", *, stream: TextIO | None = None) -> None:  # noqa: A002 - the option is called so
+    """Set logging up for the whole process; calling it again replaces what was set up before.
+
+    Args:
+        level: the least that Tocsin's own lines must be to be written.
+        format: `auto` is `console` where `stream` is a terminal, else `json`.
+        stream: where to; None: standard error as it is now.
+    """
+    out = stream or sys.stderr
+    is_console = format == "console" or (format == "auto" and out.isatty())
+    common: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        name_action,
+        structlog.processors.StackInfoRenderer(),
+    ]
+    structlog.configure(
+        processors=[*common, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,  # loggers of modules live longer than one configuration
+    )
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*common, structlog.stdlib.ExtraAdder()],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *_rendering(out, is_console=is_console),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("tocsin").setLevel(level.upper())
+    for name in _LIBRARIES:
+        # Some of them write to handlers of their own, past everybody else's.
+        library = logging.getLogger(name)
+        library.handlers, library.propagate = [], True
+        library.setLevel(logging.WARNING)
+
+
+def name_action(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Make an action of the event's own words where the caller gave none."""
+    if not event.get("action"):
+        event["action"] = _NO_NAME.sub("-", str(event.get("event", "")).lower()).strip("-")[:60] or "event"
+    return event
+
+
+def _rendering(out: TextIO, *, is_console: bool) -> list[Processor]:
+    if is_console:
+        return [structlog.dev.ConsoleRenderer(colors=out.isatty())]
+    return [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(default=str)]

@@ -1,0 +1,28 @@
+"""For your own tests: the whole world of a job scheduler in memory, on a clock that you move.
+
+    clock = ManualClock()
+    log = InMemoryEventLog(clock)
+    projections = InMemoryProjections(clock)
+    queue = InMemoryTaskQueue(log)
+
+They refuse exactly what NATS refuses: one suite of behaviours runs over both.
+"""
+
+from .adapters.memory.clock import START, ManualClock, settle
+from .adapters.memory.durable import InMemoryDelivery, InMemoryDurable
+from .adapters.memory.event_log import InMemoryEventLog
+from .adapters.memory.projections import InMemoryProjections
+from .adapters.memory.task_queue import InMemoryTaskQueue
+from .ports import DurableSpec
+
+__all__ = [
+    "START",
+    "DurableSpec",
+    "InMemoryDelivery",
+    "InMemoryDurable",
+    "InMemoryEventLog",
+    "InMemoryProjections",
+    "InMemoryTaskQueue",
+    "ManualClock",
+    "settle",
+]

@@ -1,0 +1,1 @@
+"""The calendar: which instants a schedule names."""

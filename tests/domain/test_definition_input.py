@@ -1,0 +1,140 @@
+"""A job's input (hip-62, Job Input Sanitization): plain JSON, of a size, with well-formed references, after its schema."""
+
+from typing import Any
+
+import pytest
+from pydantic import JsonValue, ValidationError
+
+from tocsin.domain.definition import DefinitionError, JobDefinition, Step, check_input
+
+SCHEMA: dict[str, JsonValue] = {
+    "type": "object",
+    "properties": {"top_k": {"type": "integer"}, "models": {"type": "array", "items": {"$ref": "#/$defs/model"}}},
+    "required": ["top_k"],
+    "$defs": {"model": {"type": "string"}},
+}
+
+
+def refusals(**fields: Any) -> list[str]:  # noqa: ANN401 - the fields of a definition
+    with pytest.raises(ValidationError) as refused:
+        JobDefinition(name="job", function="f", **fields)
+    found = []
+    for details in refused.value.errors():
+        cause = details["ctx"]["error"]
+        found += [str(problem) for problem in cause.problems] if isinstance(cause, DefinitionError) else [str(cause)]
+    return found
+
+
+def loop() -> list[Any]:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+def laughs() -> list[Any]:
+    """Thirty lines of YAML aliases can say this; written out it has 2^30 elements."""
+    value: list[Any] = ["ha"]
+    for _ in range(30):
+        value = [value, value]
+    return value
+
+
+def test_64_kib_are_accepted_and_a_byte_more_is_not() -> None:
+    room = 65_536 - len('{"a":""}')
+    JobDefinition(name="job", function="f", input={"a": "x" * room})
+    assert refusals(input={"a": "x" * (room + 1)}) == [
+        "`input`: 65,537 bytes of JSON, more than 65,536: keep large data in a store and refer to it"
+    ]
+
+
+def test_input_and_args_count_together_in_bytes_and_not_in_characters() -> None:
+    assert refusals(input={"a": "ä" * 20_000}, args=("x" * 30_000,)) == [
+        "`input`: 70,012 bytes of JSON, more than 65,536: keep large data in a store and refer to it"
+    ]
+
+
+def test_a_step_s_own_input_counts_for_itself() -> None:
+    steps = (Step(name="small", function="f"), Step(name="large", function="f", input={"a": "x" * 70_000}))
+    with pytest.raises(ValidationError) as refused:
+        JobDefinition(name="job", dag=steps)
+    assert str(refused.value.errors()[0]["ctx"]["error"]) == (
+        "`input` in step `large`: 70,008 bytes of JSON, more than 65,536: keep large data in a store and refer to it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (float("nan"), "JSON has no infinity and no NaN"),
+        (float("inf"), "JSON has no infinity and no NaN"),
+        ({1: "a"}, "the key 1 is no text: put it in quotes"),
+        ({True: "a"}, "the key true is no text: put it in quotes"),
+        (2**64, "an integer of more than 64 bits: write it as text"),
+        ("a\0b", "a character that cannot be stored (U+0000 or half a surrogate pair)"),
+        ("\ud800", "a character that cannot be stored (U+0000 or half a surrogate pair)"),
+        ({"\ud800": 1}, "a character that cannot be stored (U+0000 or half a surrogate pair)"),
+        (b"x", "b'x' (bytes) is nothing that JSON knows: put it in quotes"),
+        (loop(), "nested more than 64 levels deep"),
+        (laughs(), "more than 65,536 values: keep large data in a store and refer to it"),
+    ],
+    ids=["nan", "inf", "key", "on", "large", "nul", "half", "half key", "bytes", "loop", "laughs"],
+)
+def test_only_plain_json(value: object, reason: str) -> None:
+    assert refusals(input={"x": value}) == [reason]
+    assert refusals(args=(value,)) == [reason]
+    assert refusals(meta={"x": value}) == [reason]
+
+
+def test_references_are_kept_as_they_are_and_malformed_ones_refused() -> None:
+    job = JobDefinition(name="job", function="f", input={"token": "${env:TOKEN}"})
+    assert job.input == {"token": "${env:TOKEN}"}
+    assert refusals(input={"token": "${env:}"}, args=("${vault:X}",)) == [
+        "`input`: malformed reference `${env:}`: write ${env:NAME}, or $${ for a literal ${",
+        "`args`: malformed reference `${vault:X}`: write ${env:NAME}, or $${ for a literal ${",
+    ]
+
+
+def test_input_follows_its_schema() -> None:
+    JobDefinition(name="job", function="f", input={"top_k": 5, "models": ["a"]}, input_schema=SCHEMA)
+    assert refusals(input={"models": ["a", 1]}, input_schema=SCHEMA) == [
+        "`input.models.1`: 1 is not of type 'string'",
+        "`input`: 'top_k' is a required property",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        (
+            {"type": "objet"},
+            "`input_schema.type`: no valid JSON Schema: 'objet' is not valid under any of the given schemas",
+        ),
+        ({"pattern": "("}, "`input_schema.pattern`: no valid JSON Schema: '(' is not a 'regex'"),
+        (
+            {"$ref": "https://example.org/schema.json"},
+            '`input_schema.$ref` is "https://example.org/schema.json": a schema may refer to its own parts only',
+        ),
+        (
+            {"$ref": "#/$defs/none"},
+            "`input_schema`: no usable JSON Schema: PointerToNowhere: '/$defs/none' does not exist",
+        ),
+        ({"$ref": "#"}, "`input_schema`: no usable JSON Schema: it refers to itself without end"),
+    ],
+)
+def test_a_schema_is_checked_itself(schema: dict[str, JsonValue], reason: str) -> None:
+    (refusal,) = refusals(input_schema=schema)
+    assert refusal.startswith(reason)
+
+
+def test_a_trigger_s_input_is_checked_as_the_definition_s_was() -> None:
+    job = JobDefinition(name="job", function="f", input={"top_k": 5}, input_schema=SCHEMA)
+    check_input(job, {"top_k": 7})
+    check_input(job, {"top_k": 7}, args=["x"])
+    with pytest.raises(DefinitionError) as refused:
+        check_input(job, {"top_k": "many", "token": "${env:}"})
+    assert str(refused.value).splitlines() == [
+        "job `job`: `input`: malformed reference `${env:}`: write ${env:NAME}, or $${ for a literal ${",
+        "job `job`: `input.top_k`: 'many' is not of type 'integer'",
+    ]
+    with pytest.raises(DefinitionError, match=r"`args`: malformed reference `\$\{x\}`"):
+        check_input(job, {"top_k": 7}, args=["${x}"])

@@ -1,0 +1,289 @@
+"""The history as a fold: tables of facts (a second apart, from noon) and the record that they come to."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from tests.domain.given import ID, JOB, NOON, admitted, plan, recorded, started
+from tocsin.domain import history
+from tocsin.domain.events import (
+    Advanced,
+    Attempt,
+    Cancelled,
+    Completed,
+    DeadLettered,
+    Dispatched,
+    ExecutionFact,
+    Exhausted,
+    Failed,
+    Failure,
+    Message,
+    Planned,
+    Recorded,
+    Refused,
+    RetryScheduled,
+    Skipped,
+)
+from tocsin.domain.history import ExecutionRecord, Status, StepRecord
+
+BOOM = Failure(type="ValueError", message="boom", traceback="Traceback …")
+ETL = {"extract": (), "transform": ("extract",), "load": ("transform",)}
+FAN_OUT = {"extract": (), "left": ("extract",), "right": ("extract",), "join": ("left", "right")}
+
+
+def at(seconds: int) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def after(*facts: Message) -> ExecutionRecord:
+    return history.fold({}, recorded(facts))[ID]
+
+
+def planned() -> Planned:
+    return Planned(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", plan=plan())
+
+
+def dispatched(step: str = "main", attempt: int = 1) -> Dispatched:
+    return Dispatched(
+        job=JOB,
+        execution_id=ID,
+        step=step,
+        attempt=attempt,
+        max_attempts=3,
+        function=f"f/{step}",
+        timeout=30,
+        scheduled_time=NOON,
+        trigger="cron",
+        token="",
+    )
+
+
+def retry_scheduled(step: str = "main", attempt: int = 1) -> RetryScheduled:
+    return RetryScheduled(
+        job=JOB, execution_id=ID, step=step, attempt=attempt, error=BOOM, delay=1, next_attempt_at=at(60)
+    )
+
+
+def advanced(step: str, attempt: int = 1) -> Advanced:
+    return Advanced(job=JOB, execution_id=ID, step=step, attempt=attempt)
+
+
+def exhausted(step: str) -> Exhausted:
+    return Exhausted(job=JOB, execution_id=ID, step=step, attempt=1, error=BOOM, reason="attempts")
+
+
+def completed(step: str | None = "main", attempt: int | None = 1) -> Completed:
+    return Completed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", step=step, attempt=attempt)
+
+
+def failed(step: str = "main", *, step_completed: bool = False, cancelled: tuple[str, ...] = ()) -> Failed:
+    return Failed(
+        job=JOB,
+        execution_id=ID,
+        scheduled_time=NOON,
+        trigger="cron",
+        step=step,
+        attempt=1,
+        step_completed=step_completed,
+        error=BOOM,
+        cancelled_steps=cancelled,
+    )
+
+
+def cancelled() -> Cancelled:
+    return Cancelled(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron")
+
+
+def skipped() -> Skipped:
+    return Skipped(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", reason="overlap_skip", definition=1)
+
+
+STATUSES: list[tuple[list[Message], Status]] = [
+    ([planned()], "pending"),
+    ([planned(), admitted()], "pending"),
+    ([admitted(), dispatched()], "pending"),
+    ([admitted(), dispatched(), started()], "running"),
+    ([admitted(), dispatched(), retry_scheduled()], "running"),
+    ([admitted(), dispatched(), started(), retry_scheduled(), dispatched(attempt=2)], "running"),
+    (
+        [admitted(plan(ETL)), dispatched("extract"), started("extract"), advanced("extract"), dispatched("load")],
+        "running",
+    ),
+    ([admitted(), dispatched(), started(), completed()], "completed"),
+    ([admitted(), dispatched(), started(), failed()], "failed"),
+    ([admitted(), dispatched(), cancelled()], "cancelled"),
+    ([planned(), skipped()], "skipped"),
+    ([skipped()], "skipped"),
+    ([admitted(), completed(), started(), cancelled()], "completed"),
+]
+
+
+@pytest.mark.parametrize(("facts", "status"), STATUSES)
+def test_a_status_moves_forward_and_what_is_over_stays_over(facts: list[Message], status: Status) -> None:
+    assert after(*facts).status == status
+
+
+def test_a_run_that_went_well() -> None:
+    assert after(admitted(), dispatched(), started(), completed()) == ExecutionRecord(
+        job=JOB,
+        execution_id=ID,
+        trigger="cron",
+        scheduled_time=NOON,
+        started_at=at(3),
+        completed_at=at(4),
+        status="completed",
+        attempt=1,
+        worker="w",
+        error=None,
+        steps={"main": StepRecord("completed", 1, started_at=at(3), ended_at=at(4))},
+    )
+
+
+def test_a_run_that_went_well_the_second_time_tells_of_the_first() -> None:
+    first = (admitted(), dispatched(), started(), retry_scheduled())
+    record = after(*first, dispatched(attempt=2), started(attempt=2), completed(attempt=2))
+
+    assert (record.status, record.attempt, record.error) == ("completed", 2, "ValueError: boom")
+    assert (record.started_at, record.duration_ms) == (at(3), 4_000)
+    assert record.steps == {
+        "main": StepRecord("completed", 2, started_at=at(3), ended_at=at(7), error="ValueError: boom")
+    }
+
+
+@pytest.mark.parametrize(
+    ("facts", "started_at", "duration_ms"),
+    [
+        pytest.param([planned()], at(1), None, id="planned: when it was first heard of"),
+        pytest.param([planned(), admitted()], at(2), None, id="admitted"),
+        pytest.param([admitted(), dispatched(), completed()], at(1), None, id="over, and nobody claimed it"),
+        pytest.param([admitted(), dispatched(), started(), started(delivery=2)], at(3), None, id="claimed twice"),
+        pytest.param([started(), admitted(), completed()], at(1), 2_000, id="out of order"),
+    ],
+)
+def test_started_at_is_the_first_start_else_the_admission(
+    facts: list[Message], started_at: datetime, duration_ms: int | None
+) -> None:
+    record = after(*facts)
+    assert (record.started_at, record.duration_ms) == (started_at, duration_ms)
+
+
+def test_a_clock_of_the_log_that_stepped_back_makes_no_negative_duration() -> None:
+    facts = recorded([admitted(), started()]) + recorded([completed()], start=NOON - timedelta(hours=1))
+    assert history.fold({}, facts)[ID].duration_ms == 0
+
+
+def test_steps_behind_an_exhausted_one_are_cancelled() -> None:
+    record = after(
+        admitted(plan(ETL)),
+        dispatched("extract"),
+        started("extract"),
+        advanced("extract"),
+        dispatched("transform"),
+        started("transform"),
+        failed("transform", cancelled=("load",)),
+    )
+    assert record.steps == {
+        "extract": StepRecord("completed", 1, started_at=at(3), ended_at=at(4)),
+        "transform": StepRecord("failed", 1, started_at=at(6), ended_at=at(7), error="ValueError: boom"),
+        "load": StepRecord("cancelled", 0, ended_at=at(7)),
+    }
+    assert record.error == "ValueError: boom"
+
+
+def test_a_step_that_completed_last_is_not_to_blame_for_the_failure() -> None:
+    fan_out = (admitted(plan(FAN_OUT)), advanced("extract"), started("left"), started("right"))
+    record = after(*fan_out, exhausted("left"), failed("right", step_completed=True, cancelled=("join",)))
+
+    assert {name: (step.status, step.error) for name, step in record.steps.items()} == {
+        "extract": ("completed", None),
+        "left": ("failed", "ValueError: boom"),
+        "right": ("completed", None),
+        "join": ("cancelled", None),
+    }
+
+
+@pytest.mark.parametrize(
+    ("end", "status"), [(cancelled(), "cancelled"), (skipped(), "skipped"), (completed(step=None), "completed")]
+)
+def test_steps_that_are_not_over_end_with_the_execution(end: Message, status: Status) -> None:
+    record = after(admitted(plan(ETL)), advanced("extract"), end)
+    assert [step.status for step in record.steps.values()] == ["completed", status, status]
+
+
+@pytest.mark.parametrize(
+    ("fact", "trigger"), [(started(), history.UNTOLD), (advanced("main"), history.UNTOLD), (dispatched(), "cron")]
+)
+def test_a_fact_whose_predecessors_nobody_could_read_still_gives_a_record(fact: Message, trigger: str) -> None:
+    record = after(fact)
+    assert (record.trigger, record.scheduled_time) == (trigger, at(1) if trigger == history.UNTOLD else NOON)
+    assert after(fact, completed()).trigger == "cron"
+
+
+def test_a_fact_of_a_kind_that_is_not_known_changes_nothing() -> None:
+    class Suspended(ExecutionFact):
+        pass
+
+    unknown = Recorded(Suspended(job=JOB, execution_id=ID), "execution.nightly.x.suspended", 1, NOON)
+    record = after(admitted())
+    assert history.evolve(record, unknown) is record
+    assert history.fold({}, [unknown]) == {}
+
+
+@pytest.mark.parametrize(
+    ("failure", "line"), [(BOOM, "ValueError: boom"), (Failure(type="TimeoutError"), "TimeoutError")]
+)
+def test_a_failure_in_one_line(failure: Failure, line: str) -> None:
+    assert history.line(failure) == line
+
+
+def test_a_dead_letter_of_an_execution() -> None:
+    attempts = (Attempt(step="main", attempt=1), Attempt(step="main", attempt=2, error=BOOM))
+    letter = DeadLettered(
+        job=JOB,
+        id=ID,
+        execution_id=ID,
+        scheduled_time=NOON,
+        trigger="cron",
+        input={"n": 1},
+        attempts=attempts,
+        last_error=BOOM,
+        first_attempt=at(10),
+        last_attempt=at(20),
+    )
+    assert history.dead_letters(recorded([letter, admitted()])) == {
+        ID: history.DeadLetterRecord(ID, JOB, ID, attempts, "ValueError: boom", {"n": 1}, at(10), at(20))
+    }
+
+
+def test_a_dead_letter_of_a_message_that_nobody_could_use() -> None:
+    letter = Refused(
+        job=JOB, id="planner-7", reason="unreadable", durable="planner", subject="ledger.x.due", sequence=7, body="e30="
+    )
+    kept: dict[str, JsonValue] = {"durable": "planner", "subject": "ledger.x.due", "sequence": 7, "body": "e30="}
+    assert history.dead_letters(recorded([letter])) == {
+        "planner-7": history.DeadLetterRecord("planner-7", JOB, None, (), "unreadable", kept, at(1), at(1))
+    }
+
+
+FACTS = [
+    *(planned(), admitted(), admitted(plan(ETL)), dispatched(), dispatched("load", 2), started(), started("load", 3)),
+    *(retry_scheduled(), retry_scheduled("load", 2), advanced("extract"), advanced("main", 2), exhausted("transform")),
+    *(completed(), completed(None, None), failed("load"), failed(step_completed=True), cancelled(), skipped()),
+]
+
+
+@given(st.lists(st.sampled_from(FACTS)))
+def test_in_any_order_whatsoever_an_end_is_an_end_for_every_step(facts: list[Message]) -> None:
+    ranks = {"pending": 0, "running": 1}
+    record, rank = None, 0
+    for fact in recorded(facts):
+        record = history.evolve(record, fact)
+        assert record is not None
+        assert ranks.get(record.status, 2) >= rank
+        rank = ranks.get(record.status, 2)
+        assert (rank == 2) == (record.completed_at is not None)
+        assert record.started_at.tzinfo is UTC
+        assert all((step.ended_at is not None) == (step.status not in ranks) for step in record.steps.values())

@@ -1,0 +1,48 @@
+"""Ids: the same name for the same thing, in the order of time, whoever asks."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.domain.given import NOON
+from tocsin.domain import ids
+
+INSTANTS = st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - bounds
+TEXT = st.text(max_size=20)
+
+
+@given(TEXT, INSTANTS, TEXT)
+def test_an_id_is_a_uuid_of_version_7_whose_time_is_the_instant(job: str, at: datetime, shard: str) -> None:
+    uuid = UUID(ids.occurrence_id(job, at, shard))
+    assert (uuid.version, uuid.variant) == (7, "specified in RFC 4122")
+    assert uuid.int >> 80 == (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+@given(st.tuples(TEXT, TEXT), st.tuples(TEXT, TEXT))
+def test_different_things_have_different_ids(one: tuple[str, str], other: tuple[str, str]) -> None:
+    same = one == other
+    assert (ids.occurrence_id(one[0], NOON, one[1]) == ids.occurrence_id(other[0], NOON, other[1])) == same
+
+
+def test_a_trigger_never_uses_up_a_scheduled_instant() -> None:
+    assert ids.trigger_id("nightly", NOON.isoformat(), NOON) != ids.occurrence_id("nightly", NOON)
+
+
+@given(INSTANTS, INSTANTS)
+def test_ids_sort_by_time(one: datetime, other: datetime) -> None:
+    if abs(one - other) >= timedelta(milliseconds=1):
+        assert (ids.occurrence_id("a", one) < ids.occurrence_id("a", other)) == (one < other)
+
+
+@given(st.lists(TEXT, min_size=1, max_size=4))
+def test_a_draw_is_in_its_range_and_always_the_same(parts: list[str]) -> None:
+    drawn = ids.draw(*parts)
+    assert -1 <= drawn < 1
+    assert ids.draw(*parts) == drawn
+
+
+def test_a_token_needs_the_key() -> None:
+    assert ids.report_token(b"one", "id", "step", 1) != ids.report_token(b"other", "id", "step", 1)
+    assert ids.report_token(b"one", "id", "step", 1) != ids.report_token(b"one", "id", "step", 2)

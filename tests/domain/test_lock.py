@@ -1,0 +1,34 @@
+"""The lock: one holder, and a fencing token that only grows."""
+
+from tests.domain.given import ID, JOB, NOON, admitted, plan, recorded
+from tocsin.domain import lock
+from tocsin.domain.events import Acquired, Admitted
+from tocsin.domain.lock import Lock
+
+
+def acquired(execution_id: str = ID) -> Acquired:
+    return Acquired(job=JOB, execution_id=execution_id, scheduled_time=NOON, ttl=90)
+
+
+def test_a_free_lock_is_acquired() -> None:
+    assert lock.acquire(lock.initial, admitted()) == [acquired()]
+
+
+def test_its_holder_acquires_nothing_more() -> None:
+    assert lock.acquire(lock.fold(recorded([acquired()])), admitted()) == []
+
+
+def test_the_sequence_of_the_fact_is_the_fencing_token() -> None:
+    facts = recorded([acquired("a"), acquired("b")])
+    assert lock.fold(facts[:1]) == Lock("a", 1)
+    assert lock.fold(facts) == Lock("b", 2)
+
+
+def test_what_is_no_fact_of_the_lock_changes_nothing() -> None:
+    assert lock.fold(recorded([admitted()])) == lock.initial
+
+
+def test_a_lock_lasts_for_the_longest_way_through_the_steps_and_the_grace_period() -> None:
+    assert lock.ttl(admitted()) == 30 + lock.GRACE
+    graph = plan({"load": ("left", "right"), "left": ("extract",), "right": (), "extract": ()})
+    assert lock.ttl(Admitted.model_validate({**dict(admitted()), "plan": graph})) == 90 + lock.GRACE

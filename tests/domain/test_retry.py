@@ -1,0 +1,43 @@
+"""Retry delays, by hip-62's formula."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin.domain import retry
+from tocsin.domain.definition import RetryPolicy
+from tocsin.domain.events import Failure
+
+
+def test_delays_of_hip_62_grow_to_the_cap() -> None:
+    policy = RetryPolicy(max_attempts=6, initial_delay=30, multiplier=2, max_delay=300, jitter=0)
+    assert [retry.delay(policy, attempt, 0) for attempt in range(1, 6)] == [30, 60, 120, 240, 300]
+
+
+@given(
+    st.floats(0, 1e5), st.floats(1, 1e3), st.floats(0, 1e6), st.floats(0, 1), st.integers(1, 100), st.floats(-1, 0.999)
+)
+def test_i7_a_delay_is_the_formula_within_its_jitter(
+    initial: float, multiplier: float, longest: float, jitter: float, attempt: int, draw: float
+) -> None:
+    policy = RetryPolicy(initial_delay=initial, multiplier=multiplier, max_delay=longest, jitter=jitter)
+    plain = retry.delay(policy, attempt, 0)
+    assert 0 <= plain <= longest
+    delay = retry.delay(policy, attempt, draw)
+    assert plain * (1 - jitter) <= delay * (1 + 1e-9)
+    assert delay <= plain * (1 + jitter) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "error", "retryable"),
+    [
+        ((), Failure(type="X"), True),
+        ((), Failure(type="X", retryable=False), False),
+        (("X",), Failure(type="X"), False),
+        (("X",), Failure(type="XY"), True),
+        (("auth.*",), Failure(type="auth.expired"), False),
+        (("auth.*",), Failure(type="authentic"), True),
+    ],
+)
+def test_what_is_not_tried_again(patterns: tuple[str, ...], error: Failure, *, retryable: bool) -> None:
+    assert retry.is_retryable(RetryPolicy(non_retryable_errors=patterns), error) is retryable

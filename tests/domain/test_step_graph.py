@@ -1,0 +1,85 @@
+"""The graph of a job's steps: each mistake by its step and its reason, and every cycle found."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin.domain.step_graph import cycle, problems
+
+
+@dataclass(frozen=True)
+class Node:
+    name: str
+    depends_on: tuple[str, ...] = ()
+
+
+def nodes(**edges: str) -> list[Node]:
+    return [Node(name, tuple(depends_on.split())) for name, depends_on in edges.items()]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [],
+        nodes(extract=""),
+        nodes(extract="", transform="extract", load="transform", cleanup="load"),
+        nodes(load="a b", a="extract", b="extract", extract="", notify="load"),
+    ],
+    ids=["none", "one", "chain", "fan-out, written in any order"],
+)
+def test_a_graph(steps: list[Node]) -> None:
+    assert problems(steps) == ()
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        (nodes(a="b", b="c", c="a"), ("a", "the steps depend on each other in a circle: a → b → c → a")),
+        (nodes(x="", b="a", a="b x"), ("b", "the steps depend on each other in a circle: b → a → b")),
+        (nodes(a="a"), ("a", "a step cannot depend on itself")),
+        (nodes(extract="", load="extrat"), ("load", "there is no step `extrat`, did you mean `extract`?")),
+        (nodes(extract="", load="zzz"), ("load", "there is no step `zzz`")),
+        (nodes(a="", b="a a"), ("b", "`a` is named 2 times")),
+        ([Node("a"), Node("a"), Node("b", ("a",))], ("a", "there are 2 steps of this name")),
+    ],
+)
+def test_a_mistake(steps: list[Node], expected: tuple[str, str]) -> None:
+    assert problems(steps) == (expected,)
+
+
+def test_all_mistakes_at_once_without_echoes() -> None:
+    steps = [*nodes(a="b", b="a", c="c"), Node("c", ("nowhere",))]
+    assert problems(steps) == (
+        ("c", "there are 2 steps of this name"),
+        ("c", "a step cannot depend on itself"),
+        ("c", "there is no step `nowhere`"),
+    )
+
+
+EDGES = st.dictionaries(
+    st.sampled_from("abcdefgh"), st.sets(st.sampled_from("abcdefgh"), max_size=3).map(sorted), max_size=8
+)
+
+
+def _is_reachable(edges: dict[str, list[str]], start: str) -> bool:
+    """Whether a step is its own ancestor, by plain search."""
+    todo, seen = list(edges[start]), set()
+    while todo:
+        if (name := todo.pop()) == start:
+            return True
+        if name not in seen:
+            seen.add(name)
+            todo.extend(edges[name])
+    return False
+
+
+@given(EDGES)
+def test_a_cycle_is_found_if_there_is_one_and_is_one(edges: dict[str, list[str]]) -> None:
+    known = {name: [other for other in others if other in edges] for name, others in edges.items()}
+    found = cycle(known)
+    assert bool(found) == any(_is_reachable(known, name) for name in known)
+    assert all(after in known[before] for before, after in pairwise(found))
+    assert not found or found[0] == found[-1]

@@ -1,0 +1,222 @@
+"""The embedded nats-server: ready, alone on its data, and never left behind."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import nats
+import pytest
+
+from tocsin.adapters.nats.server import (
+    ANY_PORT,
+    USUAL_PORT,
+    EmbeddedServer,
+    PortTakenError,
+    RunningServer,
+    ServerStartError,
+    StoreInUseError,
+)
+from tocsin.adapters.nats.server_process import installed_binary
+
+GENEROUS_SECONDS = 20.0
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer
+server = EmbeddedServer(Path(sys.argv[1]) if sys.argv[1] else None, port=ANY_PORT).start()
+print(server.port, server.pid, server.store_dir, flush=True)
+time.sleep(600)
+"""
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + GENEROUS_SECONDS
+    while not true():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def session_is_empty(leader: int) -> bool:
+    """Neither the server nor its watchdog runs. A zombie is over: in a container, nobody may ever reap it.
+
+    Read from /proc, hence true at once on macOS.
+    """
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _parent, group = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[:3]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(group) == leader and state != "Z":
+            return False
+    return True
+
+
+@pytest.fixture
+def usual_port_taken() -> Iterator[None]:
+    """Something listens on 4222: this socket, or whatever did before."""
+    with socket.socket() as squatter:
+        squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if not listens(USUAL_PORT):
+            squatter.bind(("127.0.0.1", USUAL_PORT))
+            squatter.listen()
+        yield
+
+
+async def stored(server: RunningServer, message: bytes | None = None) -> bytes:
+    """Publish to a file stream if there is a message, and read the stream's last message."""
+    client = await nats.connect(server.url)
+    try:
+        jetstream = client.jetstream()
+        await jetstream.add_stream(name="KEPT", subjects=["kept"])
+        if message is not None:
+            await jetstream.publish("kept", message)
+        return (await jetstream.get_last_msg("KEPT", "kept")).data or b""
+    finally:
+        await client.close()
+
+
+async def test_a_started_server_has_jetstream() -> None:
+    async with EmbeddedServer(port=ANY_PORT).running() as server:
+        assert await stored(server, b"here") == b"here"
+
+
+@pytest.mark.usefixtures("usual_port_taken")
+def test_another_port_is_found_when_the_usual_one_is_taken() -> None:
+    with EmbeddedServer().start() as server:
+        assert server.port != USUAL_PORT
+        assert listens(server.port)
+
+
+def test_an_explicit_port_is_taken_or_refused(tmp_path: Path) -> None:
+    with EmbeddedServer(port=ANY_PORT).start() as first:
+        with pytest.raises(PortTakenError, match=r"(?s)exit code 1; .*address already in use"):
+            EmbeddedServer(tmp_path, port=first.port).start()
+        port = first.port
+    with EmbeddedServer(tmp_path, port=port).start() as second:
+        assert second.url == f"nats://127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize("sync_always", [False, True])
+async def test_data_survives_a_restart(tmp_path: Path, *, sync_always: bool) -> None:
+    embedded = EmbeddedServer(tmp_path / 'a "store" née 1', port=ANY_PORT, sync_always=sync_always)
+    async with embedded.running() as server:
+        await stored(server, b"kept")
+    async with embedded.running() as server:
+        assert await stored(server) == b"kept"
+
+
+@pytest.mark.parametrize("sync_always", [False, True])
+def test_the_server_flushes_every_write_when_asked(tmp_path: Path, *, sync_always: bool) -> None:
+    """The configuration file that we write is what the server was given."""
+    with EmbeddedServer(tmp_path, port=ANY_PORT, sync_always=sync_always).start():
+        jetstream = json.loads((tmp_path / "nats-server.conf").read_text(encoding="utf-8"))["jetstream"]
+        assert jetstream.get("sync_interval") == ("always" if sync_always else None)
+
+
+def test_data_and_lock_survive_the_servers_own_death(tmp_path: Path) -> None:
+    embedded = EmbeddedServer(tmp_path, port=ANY_PORT)
+    with embedded.start() as server:
+        asyncio.run(stored(server, b"kept"))
+        os.kill(server.pid, signal.SIGKILL)
+        with embedded.start() as heir:
+            assert asyncio.run(stored(heir)) == b"kept"
+
+
+def test_an_ephemeral_server_leaves_nothing_behind() -> None:
+    server = EmbeddedServer(port=ANY_PORT).start()
+    assert server.store_dir.is_dir()
+    server.stop()
+    server.stop()
+    assert not server.store_dir.exists()
+    assert not listens(server.port)
+    wait_until(lambda: session_is_empty(server.pid))
+
+
+@pytest.mark.parametrize("ephemeral", [False, True])
+def test_the_server_ends_when_its_owner_is_killed(tmp_path: Path, *, ephemeral: bool) -> None:
+    argument = "" if ephemeral else str(tmp_path)
+    with subprocess.Popen([sys.executable, "-c", OWNER, argument], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        port, pid, store_dir = owner.stdout.readline().split()
+        assert listens(int(port))
+        owner.kill()
+    wait_until(lambda: not listens(int(port)))
+    if ephemeral:
+        wait_until(lambda: not Path(store_dir).exists())
+    else:
+        EmbeddedServer(tmp_path, port=ANY_PORT).start().stop()
+    wait_until(lambda: session_is_empty(int(pid)))
+
+
+def test_a_store_directory_belongs_to_one_server(tmp_path: Path) -> None:
+    with EmbeddedServer(tmp_path, port=ANY_PORT).start() as first:
+        with pytest.raises(StoreInUseError) as refusal:
+            EmbeddedServer(tmp_path, port=ANY_PORT).start()
+        assert str(refusal.value) == (
+            f"{tmp_path} is in use by another embedded nats-server (pid {first.pid}, {first.url}): "
+            "connect to that one, stop it, or choose another store directory"
+        )
+        assert listens(first.port)
+
+
+async def test_a_cancelled_start_leaves_no_server(tmp_path: Path) -> None:
+    embedded = EmbeddedServer(tmp_path, port=ANY_PORT)
+    starting = asyncio.ensure_future(embedded.running().__aenter__())
+    await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    (await asyncio.to_thread(embedded.start)).stop()
+
+
+@pytest.mark.parametrize(
+    ("script", "complaint"),
+    [
+        (None, "server is not an executable file"),
+        (
+            "#!/bin/sh\necho out of order >&2\nexit 3\n",
+            "ended at once, exit code 3; the last lines of its log:\nout of order",
+        ),
+        ("#!/bin/sh\nexec sleep 60\n", "was not ready within 0.2 s; the last lines of its log:\n(nothing)"),
+    ],
+    ids=["missing", "ends", "hangs"],
+)
+def test_a_bad_binary_is_told(tmp_path: Path, script: str | None, complaint: str) -> None:
+    binary = tmp_path / "server"
+    if script is not None:
+        binary.write_text(script)
+        binary.chmod(0o755)
+    with pytest.raises(ServerStartError) as refusal:
+        EmbeddedServer(tmp_path / "store", port=ANY_PORT, binary=binary, ready_within=0.2).start()
+    assert str(refusal.value).endswith(complaint)
+
+
+def test_an_unusable_store_directory_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ServerStartError, match=r"the store directory cannot be used: .*file"):
+        EmbeddedServer(tmp_path / "file").start()
+
+
+def test_without_the_wheel_the_path_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tocsin.adapters.nats.server_process._WHEEL", "no-such-package")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        ServerStartError, match="neither the package no-such-package is installed nor is nats-server on"
+    ):
+        installed_binary()
+    (tmp_path / "nats-server").write_text("")
+    (tmp_path / "nats-server").chmod(0o755)
+    assert installed_binary() == tmp_path / "nats-server"

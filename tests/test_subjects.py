@@ -1,0 +1,131 @@
+"""Names on the wire: every message is stored under a subject that leads back to it."""
+
+import pytest
+
+from tests.domain.given import ID, JOB, NOON, admitted, report, started
+from tocsin import subjects
+from tocsin.domain.events import (
+    Acquired,
+    CronSkipped,
+    CronSkippedData,
+    DeadLettered,
+    Dispatched,
+    Due,
+    Message,
+    Paused,
+    RetryTimer,
+)
+
+MESSAGES: list[Message] = [
+    admitted(),
+    started(),
+    report("completed"),
+    report("failed", delivery=None),
+    Due(job="a.b-c", scheduled_time=NOON, definition=1),
+    Paused(job="a.b-c", definition=1),
+    Acquired(job=JOB, execution_id=ID, scheduled_time=NOON, ttl=1),
+    Acquired(job=JOB, shard="eu.1", execution_id=ID, scheduled_time=NOON, ttl=1),
+    RetryTimer(job="a.b", execution_id=ID, step="x_y", attempt=2),
+    Dispatched(
+        job=JOB, execution_id=ID, step="s", attempt=1, max_attempts=1, function="f", timeout=1, scheduled_time=NOON,
+        trigger="cron", token="t", queue="gpu.large",
+    ),
+    DeadLettered(
+        job=JOB, id=ID, execution_id=ID, scheduled_time=NOON, trigger="cron", attempts=(), first_attempt=NOON,
+        last_attempt=NOON,
+    ),
+    CronSkipped(
+        timestamp=NOON,
+        data=CronSkippedData(
+            cron_name="a.b", cron_expression="* * * * *", timezone="UTC", reason="disabled", scheduled_time=NOON
+        ),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_is_read_by_its_subject(message: Message) -> None:
+    subject = subjects.subject_of(message)
+    assert subjects.decode(subject, message.encode()) == message
+    assert all(token for token in subject.split("."))
+    assert not set(subject) & set("*> ")
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_subject_lies_in_the_scope_of_its_message(message: Message) -> None:
+    if not subjects.subject_of(message).startswith(("report.", "timer.")):
+        assert _matches(subjects.scope_of(message), subjects.subject_of(message))
+
+
+def test_the_lock_of_a_job_does_not_cover_those_of_its_shards() -> None:
+    assert not _matches(subjects.lock(JOB), f"lock.{JOB}.eu.acquired")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("execution.admitted", admitted()),
+        ("execution.started", started()),
+        ("report.completed", report("completed")),
+        ("timer.retry", RetryTimer(job=JOB, execution_id=ID, step="s", attempt=2)),
+        ("ledger.due", Due(job="a.b-c", scheduled_time=NOON, definition=1)),
+    ],
+)
+def test_a_filter_finds_what_it_is_for(pattern: str, message: Message) -> None:
+    assert _matches(subjects.every(pattern), subjects.subject_of(message))
+
+
+def test_the_tasks_of_a_queue_are_its_own() -> None:
+    task = next(m for m in MESSAGES if isinstance(m, Dispatched))
+    subject = subjects.subject_of(task)
+    assert _matches(subjects.tasks("gpu.large"), subject)
+    assert not _matches(subjects.tasks("gpu"), subject)
+    assert not _matches(subjects.tasks("default"), subject)
+    assert _matches(subjects.tasks("default"), subjects.subject_of(task.model_copy(update={"queue": "default"})))
+
+
+@pytest.mark.parametrize(
+    ("subject", "job"),
+    [
+        ("ledger.a_b-c.due", "a.b-c"),
+        ("cron.triggered.a_b", "a.b"),
+        ("trigger.a_b", "a.b"),
+        ("mq.scheduler.complete.a_b.id", "a.b"),
+        ("mq.scheduled.a_b", "a.b"),
+        ("execution.a_b.id.admitted", "a.b"),
+    ],
+)
+def test_every_subject_tells_its_job(subject: str, job: str) -> None:
+    assert subjects.job_of(subject) == job
+
+
+@pytest.mark.parametrize(
+    ("subject", "body"),
+    [
+        ("execution.j.id.exploded", b"{}"),
+        ("nothing.we.know", b"{}"),
+        ("execution.j.id.admitted", b"not json"),
+        ("execution.j.id.admitted", b"{}"),
+        ("trigger.j", b'{"v": 2}'),
+        ("trigger.j", b"[]"),
+        ("execution", b""),
+    ],
+)
+def test_what_cannot_be_read_says_so(subject: str, body: bytes) -> None:
+    with pytest.raises(subjects.Unreadable, match=subject):
+        subjects.decode(subject, body)
+
+
+def test_an_empty_trigger_asks_for_a_plain_run() -> None:
+    assert subjects.decode("trigger.j", b"").model_dump(exclude_none=True) == {
+        "v": 1,
+        "type": "trigger",
+        "trigger": "event",
+    }
+
+
+def _matches(pattern: str, subject: str) -> bool:
+    wanted, tokens = pattern.split("."), subject.split(".")
+    if wanted[-1] == ">":
+        wanted, tokens = wanted[:-1], tokens[: len(wanted) - 1] if len(tokens) >= len(wanted) else []
+    return len(wanted) == len(tokens) and all(w in ("*", t) for w, t in zip(wanted, tokens, strict=True))
