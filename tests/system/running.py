@@ -1,0 +1,159 @@
+"""A whole Tocsin on a real nats-server, for tests: in this process, or as processes that can be killed."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from nats.aio.msg import Msg
+
+from tocsin import Worker, bootstrap, subjects
+from tocsin.bootstrap import Installation
+from tocsin.domain import ledger
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import ExecutionFact, Message, Recorded, Trigger
+from tocsin.domain.ledger import Ledger
+from tocsin.ledgers import Ledgers
+from tocsin.ports import SequenceConflict
+from tocsin.settings import Settings
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Message)
+
+DEADLINE = 30.0
+"""Seconds after which a test gives up waiting; nothing is asserted about how long anything takes."""
+
+
+def settings(url: str, folder: Path, **more: object) -> Settings:
+    """Settings of an installation that shares its server with others."""
+    root = f"t{uuid4().hex[:8]}"
+    return Settings.model_validate(
+        {
+            "root": root,
+            "public_prefix": f"{root}-cron",
+            "trigger_prefix": f"{root}-cron.trigger",
+            "mq_prefix": f"{root}-mq",
+            "nats": {"url": url},
+            "data_dir": folder,
+            **more,
+        }
+    )
+
+
+class Running:
+    """An installation, and what a test does with it."""
+
+    def __init__(self, installation: Installation) -> None:
+        self.installation = installation
+        self.log = installation.log
+        self.settings = installation.settings
+        self._ids = count()
+
+    async def apply(self, *definitions: Mapping[str, Any]) -> None:
+        """Define jobs."""
+        for definition in definitions:
+            job = JobDefinition.model_validate(definition)
+            await self.change(job.name, partial(ledger.define, definition=job))
+
+    async def change(self, job: str, decide: Callable[[Ledger], Iterable[Message]]) -> None:
+        """Append what is decided on a job's ledger."""
+        while True:
+            state, sequence = await Ledgers(self.log).load(job)
+            try:
+                for fact in decide(state):
+                    sequence = await self.log.append(fact, expect=sequence)
+            except SequenceConflict:
+                continue
+            return
+
+    async def trigger(self, job: str, **fields: object) -> None:
+        """Ask for a run."""
+        trigger = Trigger.model_validate(fields)
+        await self.log.publish(subjects.trigger(job), trigger, message_id=f"{job}-{next(self._ids)}")
+
+    async def facts(self, subject: str, kind: type[F]) -> list[Recorded[F]]:
+        """Everything of a kind that was ever stored under a filter, oldest first."""
+        found: list[Recorded[Any]] = []
+        while batch := await self.log.read(subject, after=found[-1].sequence if found else 0):
+            found += batch
+        return [recorded for recorded in found if isinstance(recorded.message, kind)]
+
+    async def of_executions(self, job: str, kind: type[F]) -> list[F]:
+        """The facts of a kind of all executions of a job."""
+        return [r.message for r in await self.facts(f"execution.{subjects.token(job)}.>", kind)]
+
+    async def until(self, happened: Callable[[], Awaitable[T]]) -> T:
+        """Wait for something to be true, and return it."""
+        async with asyncio.timeout(DEADLINE):
+            while not (found := await happened()):  # noqa: ASYNC110 - what is waited for happens in a server
+                await asyncio.sleep(0.02)
+            return found
+
+    async def ended(self, job: str, kind: type[F], number: int = 1) -> list[F]:
+        """Wait until as many executions of a job have a fact of a kind."""
+
+        async def enough() -> list[F]:
+            found = await self.of_executions(job, kind)
+            return found if len(found) >= number else []
+
+        return await self.until(enough)
+
+    async def public(self, subject: str) -> "asyncio.Queue[Msg]":
+        """What a plain subscriber of a public subject receives from now on."""
+        queue: asyncio.Queue[Msg] = asyncio.Queue()
+        await self.installation.connection.client.subscribe(subject, cb=queue.put)
+        await self.installation.connection.client.flush()
+        return queue
+
+
+async def event(queue: "asyncio.Queue[Msg]") -> dict[str, Any]:
+    """The next event of a plain subscriber, as plain JSON."""
+    async with asyncio.timeout(DEADLINE):
+        message = await queue.get()
+    event: dict[str, Any] = json.loads(message.data)
+    return event
+
+
+@asynccontextmanager
+async def running(
+    url: str,
+    folder: Path,
+    *,
+    stages: Collection[str] = bootstrap.STAGES,
+    worker: Worker | None = None,
+    **more: object,
+) -> AsyncIterator[Running]:
+    """Stages in this process, and a worker."""
+    async with bootstrap.connect(settings(url, folder, **more)) as installation:
+        await bootstrap.initialize(installation)
+        ready = asyncio.Event()
+        tasks = [asyncio.create_task(bootstrap.run_stages(installation, list(stages), ready=ready))]
+        if worker is not None:
+            tasks.append(asyncio.create_task(_work(installation, worker)))
+        starting = asyncio.create_task(ready.wait())
+        await asyncio.wait([starting, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        starting.cancel()
+        try:
+            if tasks[0].done():
+                await tasks[0]
+            yield Running(installation)
+        finally:
+            if worker is not None:
+                worker.stop()
+            tasks[0].cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _work(installation: Installation, worker: Worker) -> None:
+    async with bootstrap.worker_connection(installation, worker.options) as connection:
+        await worker.serve(connection)
+
+
+def executions_of(facts: Iterable[ExecutionFact]) -> set[str]:
+    """The executions that facts belong to."""
+    return {fact.execution_id for fact in facts}

@@ -1,0 +1,283 @@
+"""From a definition to a finished execution, all of it over a real log."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.running import Running, event, running
+from tocsin import Context, NonRetryableError, Worker, subjects
+from tocsin.adapters import files
+from tocsin.domain import ledger
+from tocsin.domain.events import (
+    Admitted,
+    Advanced,
+    Completed,
+    DeadLettered,
+    Dispatched,
+    Due,
+    Failed,
+    Passed,
+    Refused,
+    RetryScheduled,
+    Skipped,
+    Started,
+)
+from tocsin.subjects import Stream
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NO_DELAY = {"initial_delay": 0.05, "multiplier": 2, "jitter": 0.1}
+
+
+class Functions:
+    """What the worker runs."""
+
+    def __init__(self) -> None:
+        self.worker = Worker(concurrency=50)
+        self.hold = asyncio.Event()
+        self.contexts: list[Context] = []
+        self.worker.task("f")(self.succeed)
+        self.worker.task("boom")(self.fail)
+        self.worker.task("refuse")(self.refuse)
+        self.worker.task("hold")(self.wait)
+
+    async def succeed(self, context: Context) -> dict[str, Any]:
+        self.contexts.append(context)
+        return {"step": context.step, "upstream": context.upstream}
+
+    async def fail(self, context: Context) -> None:
+        self.contexts.append(context)
+        raise ValueError(f"attempt {context.attempt}")
+
+    async def refuse(self, _: Context) -> None:
+        raise NonRetryableError("never")
+
+    async def wait(self, context: Context) -> None:
+        self.contexts.append(context)
+        await self.hold.wait()
+
+
+@pytest.fixture
+def functions() -> Functions:
+    return Functions()
+
+
+@pytest.fixture
+async def tocsin(nats_url: str, tmp_path: Path, functions: Functions) -> AsyncIterator[Running]:
+    async with running(nats_url, tmp_path, worker=functions.worker) as it:
+        yield it
+        functions.hold.set()
+
+
+async def test_the_jobs_of_the_registry_run(tocsin: Running, functions: Functions) -> None:
+    """The six jobs of hip-62, as the examples have them, each asked for once."""
+    jobs = files.load(str(EXAMPLES / "jobs.yaml"))
+    names = {step.function for job in jobs for step in job.steps()}
+    for name in names:
+        functions.worker.task(name)(functions.succeed)
+    await tocsin.apply(*(job.model_dump() for job in jobs))
+    for job in jobs:
+        await tocsin.trigger(job.name)
+    for job in jobs:
+        await tocsin.ended(job.name, Completed)
+    assert {context.function for context in functions.contexts} == names
+
+
+async def test_a_graph_fans_out_and_in(tocsin: Running, functions: Functions) -> None:
+    steps = [
+        {"name": "extract", "function": "f"},
+        {"name": "left", "function": "f", "depends_on": ["extract"]},
+        {"name": "right", "function": "f", "depends_on": ["extract"]},
+        {"name": "load", "function": "f", "depends_on": ["left", "right"]},
+    ]
+    await tocsin.apply({"name": "etl", "dag": steps})
+    await tocsin.trigger("etl")
+    [completed] = await tocsin.ended("etl", Completed)
+    assert [context.step for context in functions.contexts][::3] == ["extract", "load"]
+    assert sorted(context.step for context in functions.contexts) == ["extract", "left", "load", "right"]
+    assert set(functions.contexts[-1].upstream) == {"left", "right"}
+    assert completed.step == "load"
+    assert len(await tocsin.of_executions("etl", Advanced)) == 3
+
+
+async def test_a_failing_step_is_retried_and_then_a_dead_letter(tocsin: Running) -> None:
+    retry = {"max_attempts": 3, **NO_DELAY}
+    steps = [{"name": "extract", "function": "boom"}, {"name": "load", "function": "f", "depends_on": ["extract"]}]
+    await tocsin.apply({"name": "etl", "dag": steps, "retry": retry, "dead_letter": True})
+    await tocsin.trigger("etl", input={"day": "monday"})
+    [failed] = await tocsin.ended("etl", Failed)
+    assert (failed.step, failed.attempt, failed.reason, failed.cancelled_steps) == ("extract", 3, "attempts", ("load",))
+    delays = [fact.delay for fact in await tocsin.of_executions("etl", RetryScheduled)]
+    assert delays == [pytest.approx(0.05, rel=0.11), pytest.approx(0.1, rel=0.11)]
+
+    async def letters() -> list[DeadLettered]:
+        return [r.message for r in await tocsin.facts("dead-letter.>", DeadLettered)]
+
+    [letter] = await tocsin.until(letters)
+    assert letter.execution_id == failed.execution_id
+    assert [(a.step, a.attempt, a.error and a.error.message) for a in letter.attempts] == [
+        ("extract", 1, "attempt 1"),
+        ("extract", 2, "attempt 2"),
+        ("extract", 3, "attempt 3"),
+    ]
+    assert all(a.started_at and a.ended_at and a.worker for a in letter.attempts)
+    assert letter.last_error
+    assert "attempt 3" in (letter.last_error.traceback or "")
+    assert letter.input == {"extract": {"day": "monday"}, "load": {"day": "monday"}}
+
+
+async def test_an_error_that_may_not_be_retried_is_not(tocsin: Running) -> None:
+    await tocsin.apply({"name": "once", "function": "refuse", "retry": {"max_attempts": 5, **NO_DELAY}})
+    await tocsin.trigger("once")
+    [failed] = await tocsin.ended("once", Failed)
+    assert (failed.attempt, failed.reason) == (1, "non_retryable")
+
+
+async def test_cron_18_a_locked_job_is_skipped_while_it_runs(tocsin: Running, functions: Functions) -> None:
+    skips = await tocsin.public(f"{tocsin.settings.public_prefix}.skipped.*")
+    await tocsin.apply({"name": "probe", "schedule": "* * * * * *", "function": "hold"})
+    told = await event(skips)
+    [running_one] = executions = await tocsin.of_executions("probe", Started)
+    assert told["event"] == "cron.skipped"
+    assert told["data"] == {
+        "cron_name": "probe",
+        "cron_expression": "* * * * * *",
+        "timezone": "UTC",
+        "reason": "overlap_skip",
+        "active_job_id": running_one.execution_id,
+        "scheduled_time": told["data"]["scheduled_time"],
+    }
+    shown = await tocsin.installation.projections.get(subjects.Bucket.LOCKS, "scheduler.lock.probe")
+    assert shown is not None
+    functions.hold.set()
+    [first, second, *_] = await tocsin.ended("probe", Admitted, 2)
+    assert first.execution_id == executions[0].execution_id
+    assert first.fence is not None
+    assert second.fence is not None
+    assert second.fence > first.fence
+
+
+async def test_cron_29_a_plain_subscriber_is_told_of_each_firing(tocsin: Running) -> None:
+    told = await tocsin.public(f"{tocsin.settings.public_prefix}.triggered.tick")
+    await tocsin.apply({"name": "tick", "schedule": "* * * * * *", "function": "f", "overlap_policy": "allow"})
+    first, second = await event(told), await event(told)
+    assert first["event"] == "cron.triggered"
+    assert first["timestamp"].endswith("Z")
+    assert set(first["data"]) == {
+        *(
+            "cron_name",
+            "cron_expression",
+            "timezone",
+            "job_id",
+            "job_type",
+            "run_count",
+            "scheduled_time",
+            "actual_time",
+        )
+    }
+    assert (first["data"]["cron_name"], first["data"]["job_type"]) == ("tick", "f")
+    assert (first["data"]["run_count"], second["data"]["run_count"]) == (1, 2)
+    assert first["data"]["scheduled_time"] < second["data"]["scheduled_time"]
+
+
+async def test_a_plain_publish_runs_the_job(tocsin: Running, functions: Functions) -> None:
+    await tocsin.apply({"name": "on.demand", "function": "f", "input": {"a": 1}})
+    client = tocsin.installation.connection.client
+    await client.publish(f"{tocsin.settings.trigger_prefix}.on_demand", b'{"input": {"b": 2}}')
+    await tocsin.ended("on.demand", Completed)
+    [context] = functions.contexts
+    assert (context.input, context.trigger) == ({"a": 1, "b": 2}, "event")
+
+
+async def test_a_trigger_of_a_job_that_does_not_exist_is_kept_as_a_dead_letter(tocsin: Running) -> None:
+    await tocsin.trigger("nobody")
+
+    async def refused() -> list[Refused]:
+        return [r.message for r in await tocsin.facts("dead-letter.>", Refused)]
+
+    [letter] = await tocsin.until(refused)
+    assert (letter.job, letter.reason) == ("nobody", "no job is called 'nobody'")
+
+
+async def test_a_trigger_that_nobody_can_read_is_kept_with_its_bytes(tocsin: Running) -> None:
+    await tocsin.installation.connection.client.publish(f"{tocsin.settings.trigger_prefix}.odd", b"\xff\x00")
+
+    async def refused() -> list[Refused]:
+        return [r.message for r in await tocsin.facts("dead-letter.>", Refused)]
+
+    [letter] = await tocsin.until(refused)
+    assert letter.body == "/wA="
+    assert letter.reason.startswith("unreadable: trigger.odd: ")
+
+
+async def test_a_paused_job_says_what_it_lets_pass_and_a_resume_releases_nothing(tocsin: Running) -> None:
+    skips = await tocsin.public(f"{tocsin.settings.public_prefix}.skipped.tick")
+    await tocsin.apply({"name": "tick", "schedule": "* * * * * *", "function": "f", "overlap_policy": "allow"})
+    await tocsin.ended("tick", Completed)
+    await tocsin.change("tick", lambda state: ledger.pause(state, "tick"))
+    told = await event(skips)
+    assert (told["data"]["reason"], "active_job_id" in told["data"]) == ("disabled", False)
+    await event(skips)
+    await tocsin.change("tick", lambda state: ledger.resume(state, "tick"))
+    due = await tocsin.facts("ledger.tick.due", Due)
+
+    async def fired_again() -> bool:
+        return len(await tocsin.facts("ledger.tick.due", Due)) > len(due) + 1
+
+    await tocsin.until(fired_again)
+    passed = await tocsin.facts("ledger.tick.passed", Passed)
+    fired = [r.message.scheduled_time for r in await tocsin.facts("ledger.tick.due", Due)]
+    silent = {at for r in passed for at in r.message.scheduled_times}
+    assert not silent & set(fired)
+    assert {r.message.reason for r in passed} == {"paused"}
+    assert len(await tocsin.of_executions("tick", Skipped)) >= 2
+
+
+async def test_the_history_tells_what_became_of_an_execution(tocsin: Running) -> None:
+    await tocsin.apply({"name": "plain", "function": "f"})
+    await tocsin.trigger("plain")
+    [completed] = await tocsin.ended("plain", Completed)
+    async with tocsin.installation.history() as history:
+
+        async def row() -> bool:
+            found = await history.execution(completed.execution_id)
+            return found is not None and found.status == "completed"
+
+        await tocsin.until(row)
+
+
+async def test_executors_outside_need_no_code_of_ours(nats_url: str, tmp_path: Path) -> None:
+    """hip-62's subjects alone: a plain consumer of `mq.scheduled.<job>` that answers on the completion subject."""
+    queues = {"default": {"transport": "mq"}}
+    async with running(nats_url, tmp_path, queues=queues) as tocsin:
+        await tocsin.apply({"name": "outside", "function": "elsewhere", "input": {"a": 1}, "retry": NO_DELAY})
+        client, mq = tocsin.installation.connection.client, tocsin.settings.mq_prefix
+        taken = await client.jetstream().pull_subscribe(
+            f"{mq}.scheduled.>", durable="job-executors", stream=tocsin.installation.names.stream(Stream.MQ)
+        )
+        await tocsin.trigger("outside")
+        answers = [b'{"status": "failed", "error": "not today"}', b'{"status": "completed", "result": {"rows": 3}}']
+        for attempt, answer in enumerate(answers, start=1):
+            [message] = await taken.fetch(1, timeout=10)
+            envelope = json.loads(message.data)
+            assert (envelope["schema"], envelope["type"], envelope["source"]) == (
+                "hanzo.mq.v1",
+                "scheduler.execute",
+                "scheduler",
+            )
+            data = envelope["data"]
+            assert (data["job_name"], data["function"], data["input"], data["attempt"], data["timeout"]) == (
+                "outside",
+                "elsewhere",
+                {"a": 1},
+                attempt,
+                300.0,
+            )
+            await client.publish(f"{mq}.scheduler.complete.outside.{data['execution_id']}", answer)
+            await message.ack()
+        [completed] = await tocsin.ended("outside", Completed)
+        assert (completed.result, completed.attempt) == ({"rows": 3}, 2)
+        assert len(await tocsin.of_executions("outside", Dispatched)) == 2
