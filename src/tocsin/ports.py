@@ -233,6 +233,10 @@ class History(Protocol):
         """Executions, the newest first."""
         ...
 
+    async def count(self, *, job: str | None = None, status: str | None = None) -> int:
+        """How many executions there are."""
+        ...
+
     async def execution(self, execution_id: str) -> ExecutionRow | None:
         """One execution."""
         ...

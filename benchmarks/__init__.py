@@ -1,0 +1,1 @@
+"""Speed, measured: figures as ratios to a yardstick of the same run."""

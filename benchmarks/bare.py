@@ -1,0 +1,36 @@
+"""The yardstick: how many messages a second nats-py alone publishes, pulls and acknowledges on the same server."""
+
+import asyncio
+import time
+from uuid import uuid4
+
+from nats.aio.client import Client
+from nats.js.api import ConsumerConfig, StorageType
+
+MESSAGES = 20_000
+BODY = b"x" * 400
+
+
+async def bare_rate(client: Client) -> float:
+    """Messages a second through a file stream of their own: published with 256 in flight, pulled in batches, acked."""
+    name = f"bare-{uuid4().hex[:8]}"
+    js = client.jetstream(publish_async_max_pending=256)
+    await js.add_stream(name=name, subjects=[f"{name}.>"], storage=StorageType.FILE)
+    pull = await js.pull_subscribe(
+        f"{name}.>", durable="reader", stream=name, config=ConsumerConfig(max_ack_pending=20_000)
+    )
+
+    async def publish() -> None:
+        await asyncio.gather(*[await js.publish_async(f"{name}.{i % 100}", BODY) for i in range(MESSAGES)])
+
+    began = time.perf_counter()
+    publishing, taken = asyncio.create_task(publish()), 0
+    while taken < MESSAGES:
+        messages = await pull.fetch(256, timeout=10)
+        for message in messages:
+            await message.ack()
+        taken += len(messages)
+    await publishing
+    elapsed = time.perf_counter() - began
+    await js.delete_stream(name)
+    return MESSAGES / elapsed

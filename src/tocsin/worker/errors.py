@@ -1,0 +1,5 @@
+"""What a handler raises to say more than that it failed."""
+
+
+class NonRetryableError(Exception):
+    """This attempt failed and another one would too: the step is exhausted at once (hip-62, Retry Policy)."""

@@ -1,0 +1,389 @@
+"""What every history does, whatever keeps it. A new one joins by adding its database to `DATABASES`."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Engine, event
+
+from tests.domain.given import NOON, plan, recorded
+from tocsin.adapters.sql import open_history
+from tocsin.domain.events import (
+    Admitted,
+    Advanced,
+    Attempt,
+    Cancelled,
+    Completed,
+    DeadLettered,
+    Dispatched,
+    Exhausted,
+    Failed,
+    Failure,
+    Message,
+    Recorded,
+    Refused,
+    RetryScheduled,
+    Skipped,
+    Started,
+)
+from tocsin.ports import DeadLetterRow, ExecutionRow, History, SequenceConflict
+from tocsin.subjects import Stream
+
+BOOM = Failure(type="ValueError", message="boom")
+
+
+class Crash(Exception):
+    """The process dies at the worst moment."""
+
+
+class Database(Protocol):
+    """An empty database of some technology."""
+
+    def open(self) -> AbstractAsyncContextManager[History]:
+        """One process's history in it."""
+        ...
+
+    def crashing(self) -> AbstractContextManager[None]:
+        """Inside, whoever records a dead letter dies with `Crash` when everything else is written, before the commit."""
+        ...
+
+
+class SqliteDatabase:
+    """A file."""
+
+    def __init__(self, directory: Path) -> None:
+        self._url = f"sqlite:///{directory / 'history.db'}"
+
+    def open(self) -> AbstractAsyncContextManager[History]:
+        """One process's history in it."""
+        return open_history(self._url)
+
+    @contextmanager
+    def crashing(self) -> Iterator[None]:
+        """See `Database`."""
+
+        def crash(*context: object) -> None:
+            if "INSERT INTO scheduler_dead_letters" in str(context[2]):
+                raise Crash
+
+        event.listen(Engine, "before_cursor_execute", crash)
+        try:
+            yield
+        finally:
+            event.remove(Engine, "before_cursor_execute", crash)
+
+
+@asynccontextmanager
+async def sqlite() -> AsyncIterator[Database]:
+    """SQLite, in a directory of its own."""
+    with TemporaryDirectory(ignore_cleanup_errors=True) as directory:
+        yield SqliteDatabase(Path(directory))
+
+
+DATABASES: Sequence[Callable[[], AbstractAsyncContextManager[Database]]] = (sqlite,)
+everywhere = pytest.mark.parametrize("empty_database", DATABASES)
+EmptyDatabase = Callable[[], AbstractAsyncContextManager[Database]]
+
+
+# --- facts -----------------------------------------------------------------------------------------------------------
+
+
+def facts_of(execution_id: str, job: str = "nightly") -> dict[str, Message]:
+    """One fact of each kind."""
+    who: dict[str, Any] = {"job": job, "execution_id": execution_id}
+    what: dict[str, Any] = {**who, "scheduled_time": NOON, "trigger": "cron"}
+    return {
+        "admitted": Admitted(**what, plan=plan({"main": (), "next": ("main",)})),
+        "skipped": Skipped(**what, reason="overlap_skip", definition=1),
+        "dispatched": Dispatched(
+            **what, step="main", attempt=1, max_attempts=3, function="f/main", timeout=30, token=""
+        ),
+        "started": Started(**who, step="main", attempt=1, delivery=1, worker="w-1"),
+        "retry": RetryScheduled(**who, step="main", attempt=1, error=BOOM, delay=1, next_attempt_at=NOON),
+        "again": Started(**who, step="main", attempt=2, delivery=1, worker="w-2"),
+        "advanced": Advanced(**who, step="main", attempt=2, result={"rows": 3}),
+        "exhausted": Exhausted(**who, step="main", attempt=2, error=BOOM, reason="attempts"),
+        "completed": Completed(**what, step="next", attempt=1),
+        "failed": Failed(**what, step="main", attempt=2, error=BOOM, cancelled_steps=("next",), dead_letter=True),
+        "cancelled": Cancelled(**what),
+        "dead-lettered": DeadLettered(
+            **what,
+            id=execution_id,
+            input={"n": 1},
+            attempts=(Attempt(step="main", attempt=1, error=BOOM),),
+            last_error=BOOM,
+            first_attempt=NOON,
+            last_attempt=NOON,
+        ),
+        "refused": Refused(
+            job=job,
+            id=f"planner-{execution_id}",
+            reason="unreadable",
+            durable="planner",
+            subject="x",
+            sequence=7,
+            body="",
+        ),
+    }
+
+
+def story(*kinds: str, execution_id: str = "1", job: str = "nightly") -> list[Message]:
+    """The facts of these kinds, in this order, of one execution."""
+    facts = facts_of(execution_id, job)
+    return [facts[kind] for kind in kinds]
+
+
+A_SUCCESS = ("admitted", "dispatched", "started", "advanced", "completed")
+A_FAILURE = ("admitted", "dispatched", "started", "retry", "again", "failed", "dead-lettered")
+
+Rows = tuple[int, Sequence[ExecutionRow], Sequence[DeadLetterRow]]
+
+
+async def record_all(history: History, facts: Sequence[Recorded[Message]]) -> None:
+    """Everything in one batch, into an empty history."""
+    await history.record(Stream.LOG, facts, after=0, upto=len(facts))
+
+
+async def everything(history: History) -> Rows:
+    """All that a history tells."""
+    return (
+        await history.offset(Stream.LOG),
+        await history.executions(limit=1_000),
+        await history.dead_letters(limit=1_000),
+    )
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+@everywhere
+async def test_an_empty_history(empty_database: EmptyDatabase) -> None:
+    async with empty_database() as database, database.open() as history:
+        assert await everything(history) == (0, [], [])
+        assert await history.execution("1") is None
+
+
+@everywhere
+async def test_the_rows_of_an_execution_that_failed(empty_database: EmptyDatabase) -> None:
+    async with empty_database() as database, database.open() as history:
+        await record_all(history, recorded(story(*A_FAILURE)))
+
+        row = await history.execution("1")
+        assert row == ExecutionRow(
+            job_name="nightly",
+            execution_id="1",
+            trigger="cron",
+            status="failed",
+            scheduled_time=NOON,
+            started_at=NOON + timedelta(seconds=3),
+            completed_at=NOON + timedelta(seconds=6),
+            duration_ms=3_000,
+            attempt=2,
+            worker="w-2",
+            error="ValueError: boom",
+            dag_state={
+                "main": {
+                    "status": "failed",
+                    "attempt": 2,
+                    "started_at": "2026-11-20T12:00:03+00:00",
+                    "ended_at": "2026-11-20T12:00:06+00:00",
+                    "error": "ValueError: boom",
+                },
+                "next": {
+                    "status": "cancelled",
+                    "attempt": 0,
+                    "started_at": None,
+                    "ended_at": "2026-11-20T12:00:06+00:00",
+                    "error": None,
+                },
+            },
+        )
+        assert await history.dead_letters() == [
+            DeadLetterRow(
+                id="1",
+                job_name="nightly",
+                execution_id="1",
+                attempts=1,
+                last_error="ValueError: boom",
+                input={"n": 1},
+                first_attempt=NOON,
+                last_attempt=NOON,
+                resolved=False,
+            )
+        ]
+
+
+@everywhere
+async def test_texts_that_databases_dislike_and_times_without_a_zone(empty_database: EmptyDatabase) -> None:
+    awkward = Failure(type="Bad\0Byte", message="'; drop table \U0001f4a3")
+    facts = [
+        fact.model_copy(update={"error": awkward, "last_error": awkward, "input": {"\0": "\0", "x": float("nan")}})
+        for fact in story(*A_FAILURE)
+    ]
+    facts[0] = facts[0].model_copy(update={"scheduled_time": NOON.replace(tzinfo=None)})
+    async with empty_database() as database, database.open() as history:
+        await record_all(history, recorded(facts))
+
+        (row,), (letter,) = await history.executions(), await history.dead_letters()
+        assert row.error == letter.last_error == "Bad\ufffdByte: '; drop table \U0001f4a3"
+        assert row.scheduled_time == NOON
+        assert letter.input == {"\0": "\0", "x": None}
+
+
+@everywhere
+async def test_an_execution_may_take_months(empty_database: EmptyDatabase) -> None:
+    facts = recorded(story("admitted", "started")) + recorded(story("completed"), start=NOON + timedelta(days=90))
+    async with empty_database() as database, database.open() as history:
+        await history.record(Stream.LOG, facts, after=0, upto=3)
+        assert [row.duration_ms for row in await history.executions()] == [90 * 86_400_000 - 1_000]
+
+
+@everywhere
+async def test_more_executions_than_a_statement_has_parameters(empty_database: EmptyDatabase) -> None:
+    ids = [f"{n:05}" for n in range(3_000)]
+    admissions = recorded([facts_of(id_)["admitted"] for id_ in ids])
+    ends = recorded([facts_of(id_)["cancelled"] for id_ in ids])
+    async with empty_database() as database, database.open() as history:
+        await history.record(Stream.LOG, admissions, after=0, upto=3_000)
+        await history.record(Stream.LOG, ends, after=3_000, upto=6_000)
+        assert len(await history.executions(status="cancelled", limit=5_000)) == 3_000
+
+
+# --- listing ---------------------------------------------------------------------------------------------------------
+
+
+@everywhere
+async def test_listing(empty_database: EmptyDatabase) -> None:
+    facts = [
+        *story(*A_SUCCESS, execution_id="1"),
+        *story("admitted", execution_id="2"),
+        *story(*A_FAILURE, execution_id="3", job="hourly"),
+        *story("refused", execution_id="4"),
+    ]
+    later = [
+        fact.model_copy(update={"scheduled_time": NOON + timedelta(hours=1)})
+        for fact in story("admitted", execution_id="0", job="hourly")
+    ]
+
+    async with empty_database() as database, database.open() as history:
+        await record_all(history, recorded([*facts, *later]))
+
+        async def ids(job: str | None = None, status: str | None = None, limit: int = 50) -> list[str]:
+            return [row.execution_id for row in await history.executions(job=job, status=status, limit=limit)]
+
+        assert await ids() == ["0", "3", "2", "1"]
+        assert await ids(limit=2) == ["0", "3"]
+        assert await ids("nightly") == ["2", "1"]
+        assert await ids("nightly", "completed") == ["1"]
+        assert await ids(status="pending") == ["0", "2"]
+        assert await ids("weekly") == []
+
+        assert [letter.id for letter in await history.dead_letters()] == ["planner-4", "3"]
+        assert [letter.id for letter in await history.dead_letters(limit=1)] == ["planner-4"]
+        assert [letter.id for letter in await history.dead_letters(job="hourly", unresolved=True)] == ["3"]
+
+
+# --- the place in the stream -----------------------------------------------------------------------------------------
+
+
+@everywhere
+async def test_the_place_moves_without_rows_and_each_stream_has_its_own(empty_database: EmptyDatabase) -> None:
+    async with empty_database() as database, database.open() as history:
+        await history.record(Stream.LOG, [], after=0, upto=0)
+        await history.record(Stream.LOG, [], after=0, upto=7)
+        await history.record(Stream.LOG, [], after=7, upto=9)
+        assert (await history.offset(Stream.LOG), await history.offset(Stream.LEDGER)) == (9, 0)
+
+
+@everywhere
+@pytest.mark.parametrize("after", [0, 2, 4])
+async def test_a_batch_from_another_place_is_refused(empty_database: EmptyDatabase, after: int) -> None:
+    async with empty_database() as database, database.open() as history:
+        await record_all(history, recorded(story("admitted", "dispatched", "started")))
+        before = await everything(history)
+
+        with pytest.raises(SequenceConflict):
+            await history.record(Stream.LOG, recorded(story("completed")), after=after, upto=9)
+        assert await everything(history) == before
+
+
+@everywhere
+async def test_a_history_that_is_behind_zero_refuses_a_later_batch(empty_database: EmptyDatabase) -> None:
+    async with empty_database() as database, database.open() as history:
+        with pytest.raises(SequenceConflict):
+            await history.record(Stream.LOG, recorded(story("admitted")), after=5, upto=6)
+        assert await everything(history) == (0, [], [])
+
+
+@everywhere
+async def test_a_crash_before_the_commit_leaves_rows_and_place_as_they_were(empty_database: EmptyDatabase) -> None:
+    facts = recorded(story(*A_FAILURE))
+    async with empty_database() as database:
+        async with database.open() as history:
+            await history.record(Stream.LOG, facts[:2], after=0, upto=2)
+            before = await everything(history)
+            with database.crashing(), pytest.raises(Crash):
+                await history.record(Stream.LOG, facts[2:], after=2, upto=7)
+            assert await everything(history) == before
+
+        async with database.open() as history:
+            assert await everything(history) == before
+            await history.record(Stream.LOG, facts[2:], after=2, upto=7)
+            assert await everything(history) == await in_one_batch(empty_database, facts)
+
+
+async def in_one_batch(empty_database: EmptyDatabase, facts: Sequence[Recorded[Message]]) -> Rows:
+    async with empty_database() as database, database.open() as history:
+        await record_all(history, facts)
+        return await everything(history)
+
+
+any_facts = st.lists(
+    st.sampled_from([fact for execution_id in "123" for fact in facts_of(execution_id).values()]),
+    min_size=1,
+    max_size=30,
+).map(recorded)
+
+
+@everywhere
+@settings(deadline=None, max_examples=60)
+@given(facts=any_facts, data=st.data())
+async def test_any_split_into_batches_gives_the_same_rows(
+    empty_database: EmptyDatabase, facts: list[Recorded[Message]], data: st.DataObject
+) -> None:
+    cuts = data.draw(st.sets(st.integers(1, len(facts))))
+    async with empty_database() as database, database.open() as history:
+        for after, upto in pairwise(sorted({0, *cuts, len(facts)})):
+            batch = facts[after:upto]
+            await history.record(Stream.LOG, batch, after=after, upto=upto)
+            with pytest.raises(SequenceConflict):
+                await history.record(Stream.LOG, batch, after=after, upto=upto)
+        assert await everything(history) == await in_one_batch(empty_database, facts)
+
+
+@everywhere
+async def test_two_recorders_on_one_database_lose_and_double_nothing(empty_database: EmptyDatabase) -> None:
+    facts = recorded([fact for n in range(40) for fact in story(*A_FAILURE, execution_id=f"{n:02}")])
+
+    async def record_by(history: History, size: int) -> int:
+        won = 0
+        while (after := await history.offset(Stream.LOG)) < len(facts):
+            batch = facts[after : after + size]
+            try:
+                await history.record(Stream.LOG, batch, after=after, upto=after + len(batch))
+            except SequenceConflict:
+                continue
+            won += len(batch)
+        return won
+
+    async with empty_database() as database, database.open() as one, database.open() as other:
+        assert sum(await asyncio.gather(record_by(one, 3), record_by(other, 5))) == len(facts)
+        assert await everything(one) == await everything(other) == await in_one_batch(empty_database, facts)

@@ -1,0 +1,190 @@
+"""The recorder, over a log that gives what a test says and a history in a file that has its troubles."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import cast
+
+import pytest
+from typing_extensions import override
+
+from tests.domain.given import ID, JOB, NOON, admitted, recorded, report, started
+from tocsin.adapters.sql import SqlHistory, open_history
+from tocsin.adapters.sql.engine import connect
+from tocsin.domain.events import Completed, Message, Recorded
+from tocsin.ports import Batch, EventLog, LogUnavailable, SequenceConflict
+from tocsin.stages.recorder import LONGEST_PAUSE, SHORTEST_PAUSE, Recorder, recorder
+from tocsin.subjects import Stream
+
+LOG = recorded(
+    [
+        admitted(),
+        started(),
+        report("completed"),
+        Completed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", step="main", attempt=1),
+    ]
+)
+
+
+class ScriptedLog:
+    """A log whose followers get its messages one by one, and come to an end with it (a real one would wait)."""
+
+    def __init__(self, messages: Sequence[Recorded[Message]] = LOG) -> None:
+        self.messages = messages
+        self.followed_from: list[int] = []
+
+    async def follow(self, stream: Stream, *filters: str, after: int) -> AsyncIterator[Batch]:
+        """What an `EventLog` gives its followers."""
+        assert stream is Stream.LOG
+        self.followed_from.append(after)
+        for message in self.messages[after:]:
+            if any(matches(subject_filter, message.subject) for subject_filter in filters):
+                yield Batch([message], caught_up=message is self.messages[-1], upto=message.sequence)
+
+
+def matches(subject_filter: str, subject: str) -> bool:
+    *head, last = subject_filter.split(".")
+    tokens = subject.split(".")
+    assert last == ">"
+    return len(tokens) > len(head) and all(a in {"*", b} for a, b in zip(head, tokens, strict=False))
+
+
+class Enough(Exception):
+    """The test has seen enough."""
+
+
+class Clock:
+    """Sleeps at once, and raises `Enough` instead of sleeping once too often."""
+
+    def __init__(self, sleeps: int) -> None:
+        self.left = sleeps
+        self.slept: list[float] = []
+
+    def now(self) -> datetime:
+        return NOON
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        if not self.left:
+            raise Enough
+        self.left -= 1
+        self.slept.append(seconds)
+
+
+class TroubledHistory(SqlHistory):
+    """Before it records it has its troubles, one a call; `None` is none."""
+
+    troubles: Sequence[Exception | None] = ()
+
+    @override
+    async def record(self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int) -> None:
+        trouble, *self.troubles = self.troubles or (None,)
+        if trouble is not None:
+            raise trouble
+        await super().record(stream, messages, after=after, upto=upto)
+
+
+@asynccontextmanager
+async def troubled(path: Path, *troubles: Exception | None) -> AsyncIterator[TroubledHistory]:
+    history = TroubledHistory(connect(f"sqlite:///{path / 'history.db'}"))
+    history.troubles = troubles
+    try:
+        await history.create_tables()
+        yield history
+    finally:
+        await history.close()
+
+
+async def run(log: ScriptedLog, history: SqlHistory, *, sleeps: int = 0) -> list[float]:
+    """Run a recorder until it has slept so often; how long it slept."""
+    clock = Clock(sleeps)
+    with pytest.raises(Enough):
+        await Recorder(cast("EventLog", log), history, clock, Stream.LOG).run()
+    return clock.slept
+
+
+async def test_it_records_what_matters_and_leaves_out_inputs(tmp_path: Path) -> None:
+    log = ScriptedLog()
+    async with troubled(tmp_path) as history:
+        places = [place async for place in Recorder(cast("EventLog", log), history, Clock(0), Stream.LOG).recorded()]
+
+        assert places == [1, 2, 4]
+        assert [row.status for row in await history.executions()] == ["completed"]
+        assert await history.offset(Stream.LOG) == 4
+
+
+async def test_it_goes_on_from_the_stored_place(tmp_path: Path) -> None:
+    log = ScriptedLog(LOG[:2])
+    async with troubled(tmp_path) as history:
+        await run(log, history)
+        assert [row.status for row in await history.executions()] == ["running"]
+
+        log.messages = LOG
+        await run(log, history)
+        assert [row.status for row in await history.executions()] == ["completed"]
+        assert log.followed_from == [0, 2]
+
+
+async def test_when_another_recorder_was_faster_it_goes_on_behind_it(tmp_path: Path) -> None:
+    log = ScriptedLog()
+
+    class Overtaken(TroubledHistory):
+        @override
+        async def offset(self, stream: Stream) -> int:
+            place = await super().offset(stream)
+            if place == 0:
+                async with open_history(f"sqlite:///{tmp_path / 'history.db'}") as other:
+                    await other.record(Stream.LOG, LOG[:2], after=0, upto=2)
+            return place
+
+    history = Overtaken(connect(f"sqlite:///{tmp_path / 'history.db'}"))
+    try:
+        await history.create_tables()
+        await run(log, history, sleeps=1)
+
+        assert log.followed_from == [0, 2]
+        assert [(row.status, row.duration_ms) for row in await history.executions()] == [("completed", 2_000)]
+    finally:
+        await history.close()
+
+
+@pytest.mark.parametrize("trouble", [RuntimeError("no database"), LogUnavailable(), SequenceConflict()])
+async def test_trouble_loses_nothing_and_is_met_with_growing_patience(tmp_path: Path, trouble: Exception) -> None:
+    log = ScriptedLog()
+    async with troubled(tmp_path, *[trouble] * 7) as history:
+        slept = await run(log, history, sleeps=7)
+
+        assert slept == [0.2, 0.4, 0.8, 1.6, 3.2, LONGEST_PAUSE, LONGEST_PAUSE]
+        assert [row.status for row in await history.executions()] == ["completed"]
+
+
+async def test_patience_begins_anew_once_something_is_recorded(tmp_path: Path) -> None:
+    trouble = RuntimeError("no database")
+    async with troubled(tmp_path, trouble, trouble, None, trouble) as history:
+        assert await run(ScriptedLog(), history, sleeps=3) == [SHORTEST_PAUSE, 2 * SHORTEST_PAUSE, SHORTEST_PAUSE]
+        assert await history.offset(Stream.LOG) == 4
+
+
+async def test_it_ends_when_cancelled(tmp_path: Path) -> None:
+    waiting = asyncio.Event()
+
+    class WaitingLog(ScriptedLog):
+        @override
+        async def follow(self, stream: Stream, *filters: str, after: int) -> AsyncIterator[Batch]:
+            async for batch in super().follow(stream, *filters, after=after):
+                yield batch
+            waiting.set()
+            await asyncio.Event().wait()
+
+    async with troubled(tmp_path) as history:
+        (loop,) = recorder(cast("EventLog", WaitingLog()), history, Clock(0)).loops
+        running = asyncio.ensure_future(loop())
+        await waiting.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert await history.offset(Stream.LOG) == 4

@@ -1,0 +1,10 @@
+"""Everything a worker test stands on."""
+
+import pytest
+
+from tests.worker.given import Bench
+
+
+@pytest.fixture
+async def bench() -> Bench:
+    return Bench()

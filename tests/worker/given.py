@@ -1,0 +1,172 @@
+"""A worker's surroundings in memory, and tasks in them, for tests that say only what matters to them."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from pydantic import JsonValue
+
+from tests.domain.given import ID, JOB, KEY, NOON, admitted
+from tocsin import subjects
+from tocsin.domain import execution
+from tocsin.domain.events import Dispatched, Input, Message, Plan, PlannedStep, Report, Started
+from tocsin.ports import Delivery, EventLog
+from tocsin.testing import InMemoryEventLog, InMemoryTaskQueue, ManualClock
+from tocsin.worker.connection import Connection
+from tocsin.worker.executor import Executor
+from tocsin.worker.flag import Flag
+from tocsin.worker.handlers import Handlers
+from tocsin.worker.holdings import Holding
+from tocsin.worker.invocation import Invocations
+from tocsin.worker.threads import Threads
+
+FUNCTION = "hanzo/iam/credit-reconcile"
+WORKER = "w-1"
+
+Settled = tuple[str, float] | None
+
+
+class Watched:
+    """A delivery that remembers what it was told. `deaf`: an acknowledgement never arrives."""
+
+    def __init__(self, delivery: Delivery, *, deaf: bool = False) -> None:
+        self._delivery = delivery
+        self._deaf = deaf
+        self.settled: Settled = None
+        self.beats = 0
+
+    @property
+    def subject(self) -> str:
+        return self._delivery.subject
+
+    @property
+    def body(self) -> bytes:
+        return self._delivery.body
+
+    @property
+    def sequence(self) -> int:
+        return self._delivery.sequence
+
+    @property
+    def time(self) -> datetime:
+        return self._delivery.time
+
+    @property
+    def message_id(self) -> str | None:
+        return self._delivery.message_id
+
+    @property
+    def delivered(self) -> int:
+        return self._delivery.delivered
+
+    async def ack(self) -> None:
+        self.settled = ("ack", 0.0)
+        if not self._deaf:
+            await self._delivery.ack()
+
+    async def nak(self, delay: float) -> None:
+        self.settled = ("nak", delay)
+        await self._delivery.nak(delay)
+
+    async def term(self) -> None:
+        self.settled = ("term", 0.0)
+        await self._delivery.term()
+
+    async def in_progress(self) -> None:
+        self.beats += 1
+        await self._delivery.in_progress()
+
+
+class Bench:
+    """One log, one queue, one executor; `shutting_down` as the worker would raise it."""
+
+    def __init__(self, log: InMemoryEventLog | None = None, clock: ManualClock | None = None) -> None:
+        self.clock = clock or ManualClock(NOON)
+        self.log = log or InMemoryEventLog(self.clock)
+        self.queue = InMemoryTaskQueue(self.log)
+        self.handlers = Handlers()
+        self.shutting_down = Flag()
+        self.executor = self.executor_over(self.log)
+
+    def executor_over(self, log: EventLog) -> Executor:
+        invocations = Invocations(WORKER, self.clock, Threads(), self.shutting_down)
+        return Executor(log, self.handlers, invocations, self.clock, worker=WORKER)
+
+    def connection(self, **queues: InMemoryTaskQueue) -> Connection:
+        return Connection(self.log, queues or {"default": self.queue}, self.clock)
+
+    async def given(self, *facts: Message) -> None:
+        """Facts that are stored in the execution's scope, whatever came before."""
+        for fact in facts:
+            scope = await self.log.load(subjects.scope_of(fact))
+            await self.log.append(fact, expect=scope[-1].sequence if scope else 0)
+
+    async def given_task(self, **more: Any) -> Dispatched:  # noqa: ANN401 - as `given_tasks`
+        """One execution, admitted, and its only step dispatched."""
+        return (await self.given_tasks({"main": ()}, **more))[0]
+
+    async def given_tasks(
+        self,
+        graph: Mapping[str, tuple[str, ...]],
+        *,
+        execution_id: str = ID,
+        function: str = FUNCTION,
+        timeout: float = 30,  # noqa: ASYNC109 - the step's
+        input: Input | None = None,  # noqa: A002 - the field is called so
+        args: Sequence[JsonValue] = (),
+        queue: str = "default",
+    ) -> list[Dispatched]:
+        steps = tuple(
+            PlannedStep(
+                name=name,
+                function=function,
+                depends_on=depends_on,
+                timeout=timeout,
+                input=input or {},
+                args=tuple(args),
+                queue=queue,
+            )
+            for name, depends_on in graph.items()
+        )
+        start = admitted(Plan(definition=1, steps=steps), fence=7).model_copy(update={"execution_id": execution_id})
+        await self.given(start)
+        tasks = execution.dispatch(execution.fold(await self.log.load(subjects.scope_of(start))), key=KEY)
+        await self.given(*tasks)
+        return tasks
+
+    async def delivery(self, *, deaf: bool = False) -> Watched:
+        """The next delivery, which is there already."""
+        [delivery] = await self.queue.take(1, wait=0)
+        return Watched(delivery, deaf=deaf)
+
+    async def again(self, watched: Delivery) -> Watched:
+        """The same task once more, as after a lost acknowledgement or a holder's death."""
+        await watched.nak(0)
+        return await self.delivery()
+
+    async def run(self, handler: Callable[..., object] | None = None, **task: Any) -> Watched:  # noqa: ANN401
+        """Dispatch a task, take it, run it."""
+        if handler is not None:
+            self.handlers.add(FUNCTION, handler)
+        await self.given_task(**task)
+        watched = await self.delivery()
+        await self.executor.run(Holding(watched))
+        return watched
+
+    def running(self, watched: Watched) -> tuple[Holding, "asyncio.Task[None]"]:
+        """Begin to run a delivery."""
+        holding = Holding(watched)
+        return holding, asyncio.create_task(self.executor.run(holding))
+
+    async def reports(self) -> list[Report]:
+        found = await self.log.read("report.>")
+        return [r.message for r in found if isinstance(r.message, Report)]
+
+    async def report(self) -> Report:
+        [report] = await self.reports()
+        return report
+
+    async def claims(self) -> list[tuple[int, Started]]:
+        found = await self.log.read(f"execution.{subjects.token(JOB)}.*.started.>")
+        return [(r.sequence, r.message) for r in found if isinstance(r.message, Started)]

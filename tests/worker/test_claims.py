@@ -1,0 +1,208 @@
+"""A claim before work: who may run a task, and who must not."""
+
+import asyncio
+
+import pytest
+
+from tests.domain.given import ID, JOB, NOON
+from tests.worker.given import FUNCTION, Bench
+from tocsin import Context, subjects
+from tocsin.domain.events import Cancelled, Completed, Dispatched, Message, Recorded, Report, Started
+from tocsin.ports import LogUnavailable, SequenceConflict
+from tocsin.testing import InMemoryEventLog, ManualClock
+from tocsin.worker.holdings import Holding
+
+
+@pytest.fixture
+def ran(bench: Bench) -> list[int]:
+    """The deliveries that a handler ran."""
+    deliveries: list[int] = []
+    bench.handlers.add(FUNCTION, lambda context: deliveries.append(context.delivery))
+    return deliveries
+
+
+def started(task: Dispatched, delivery: int) -> Started:
+    return Started(
+        job=task.job,
+        execution_id=task.execution_id,
+        step=task.step,
+        attempt=task.attempt,
+        delivery=delivery,
+        worker="another",
+    )
+
+
+async def publish_failure(bench: Bench, task: Dispatched, delivery: int) -> None:
+    report = Report(
+        job=task.job,
+        execution_id=task.execution_id,
+        outcome="failed",
+        step=task.step,
+        attempt=task.attempt,
+        delivery=delivery,
+        token=task.token,
+    )
+    subject = subjects.subject_of(report)
+    await bench.log.publish(subject, report, message_id=subject)
+
+
+def cancelled() -> Cancelled:
+    return Cancelled(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron")
+
+
+def completed() -> Completed:
+    return Completed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", step="main", attempt=1)
+
+
+@pytest.mark.parametrize("end", [cancelled(), completed()])
+async def test_an_execution_that_is_over_is_not_run(bench: Bench, ran: list[int], end: Message) -> None:
+    await bench.given_task()
+    watched = await bench.delivery()
+    await bench.given(end)
+    await bench.executor.run(Holding(watched))
+    assert (ran, await bench.claims(), await bench.reports()) == ([], [], [])
+    assert watched.settled == ("ack", 0)
+
+
+async def test_what_another_step_wrote_does_not_hinder_a_claim(bench: Bench, ran: list[int]) -> None:
+    await bench.given_tasks({"a": (), "b": ()})
+    for _ in range(2):
+        await bench.executor.run(Holding(await bench.delivery()))
+    claims, reports = await bench.claims(), await bench.reports()
+    assert ran == [1, 1]
+    assert [(report.step, report.claim) for report in reports] == [(fact.step, at) for at, fact in claims]
+    [b] = [report for report in reports if report.step == "b"]
+    assert b.claimed_after == claims[0][0]  # folded, not the task's own sequence
+
+
+async def test_a_second_holder_takes_over_and_is_told_from_the_first(bench: Bench) -> None:
+    first_began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def handler(context: Context) -> int:
+        if context.delivery == 1:
+            first_began.set()
+            await go_on.wait()
+            raise RuntimeError("the first one fails later")
+        return context.delivery
+
+    bench.handlers.add(FUNCTION, handler)
+    await bench.given_task()
+    first = await bench.delivery()
+    _, running = bench.running(first)
+    await first_began.wait()
+    second = await bench.again(first)
+    await bench.executor.run(Holding(second))
+    go_on.set()
+    await running
+    assert [fact.delivery for _, fact in await bench.claims()] == [1, 2]
+    assert [(r.delivery, r.outcome) for r in await bench.reports()] == [(2, "completed"), (1, "failed")]
+
+
+async def test_an_earlier_holder_never_takes_it_back(bench: Bench, ran: list[int]) -> None:
+    await bench.given_task()
+    first = await bench.delivery()
+    second = await bench.again(first)
+    await bench.executor.run(Holding(second))
+    await bench.executor.run(Holding(first))
+    assert ran == [2]
+    assert [fact.delivery for _, fact in await bench.claims()] == [2]
+
+
+async def test_a_lost_acknowledgement_does_not_repeat_the_work(bench: Bench, ran: list[int]) -> None:
+    await bench.given_task()
+    deaf = await bench.delivery(deaf=True)
+    await bench.executor.run(Holding(deaf))
+    again = await bench.again(deaf)
+    await bench.executor.run(Holding(again))
+    assert ran == [1]
+    assert len(await bench.reports()) == 1
+    assert again.settled == ("ack", 0)
+
+
+async def test_a_failure_that_does_not_count_any_more_does_not_stand_in_for_the_work(
+    bench: Bench, ran: list[int]
+) -> None:
+    """The first holder's failure came after the second one's claim; then the second holder died."""
+    task = await bench.given_task()
+    first = await bench.delivery()
+    second = await bench.again(first)
+    await bench.given(started(task, 1), started(task, 2))
+    await publish_failure(bench, task, 1)
+    third = await bench.again(second)
+    await bench.executor.run(Holding(third))
+    assert ran == [3]
+
+
+async def test_a_failure_of_the_current_holder_is_not_repeated(bench: Bench, ran: list[int]) -> None:
+    task = await bench.given_task()
+    first = await bench.delivery()
+    await bench.given(started(task, 1))
+    await publish_failure(bench, task, 1)
+    again = await bench.again(first)
+    await bench.executor.run(Holding(again))
+    assert ran == []
+    assert again.settled == ("ack", 0)
+
+
+class LosesAnAnswer(InMemoryEventLog):
+    """Stores a claim, but behaves like an adapter whose first answer was lost, and which then sent it again."""
+
+    async def append(self, fact: Message, *, expect: int) -> int:
+        sequence = await super().append(fact, expect=expect)
+        if isinstance(fact, Started):
+            raise SequenceConflict
+        return sequence
+
+
+class RefusesClaims(InMemoryEventLog):
+    """Others are always faster."""
+
+    async def append(self, fact: Message, *, expect: int) -> int:
+        if isinstance(fact, Started):
+            raise SequenceConflict
+        return await super().append(fact, expect=expect)
+
+
+class LeavesClaimsUnanswered(InMemoryEventLog):
+    """Nobody leads."""
+
+    async def append(self, fact: Message, *, expect: int) -> int:
+        if isinstance(fact, Started):
+            raise LogUnavailable("no responders")
+        return await super().append(fact, expect=expect)
+
+
+class Lags(RefusesClaims):
+    """Reads come from a replica that has seen nothing but the execution's beginning."""
+
+    async def load(self, scope: str) -> list[Recorded[Message]]:
+        return (await super().load(scope))[:1]
+
+
+def bench_over(kind: type[InMemoryEventLog]) -> Bench:
+    clock = ManualClock(NOON)
+    return Bench(kind(clock), clock)
+
+
+async def test_a_claim_whose_answer_was_lost_is_known_as_ones_own() -> None:
+    bench = bench_over(LosesAnAnswer)
+    watched = await bench.run(lambda _: "done")
+    [(at, _)] = await bench.claims()
+    report = await bench.report()
+    assert (report.result, report.claim, report.claimed_after) == ("done", at, watched.sequence)
+
+
+@pytest.mark.parametrize("kind", [RefusesClaims, Lags])
+async def test_a_claim_that_is_not_granted_in_time_is_handed_back_for_a_moment(kind: type[InMemoryEventLog]) -> None:
+    bench = bench_over(kind)
+    watched = await bench.run(lambda _: None)
+    assert watched.settled is not None
+    told, delay = watched.settled
+    assert told == "nak"
+    assert 0.02 <= delay <= 0.2
+    assert await bench.reports() == []
+
+
+async def test_a_log_that_does_not_answer_a_claim_gets_the_task_back() -> None:
+    watched = await bench_over(LeavesClaimsUnanswered).run(lambda _: None)
+    assert watched.settled == ("nak", 1.0)

@@ -1,0 +1,131 @@
+"""What a handler is told, and what it is called with."""
+
+from collections.abc import MutableMapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import structlog
+
+from tests.domain.given import ID, JOB, NOON
+from tests.worker.given import FUNCTION, WORKER, Bench
+from tocsin import Context
+from tocsin.domain.events import Failure
+
+SECRET = "s3cr3t-pässwörd"  # noqa: S105 - a test's
+
+
+async def failure_of(bench: Bench) -> Failure:
+    error = (await bench.report()).error
+    assert error is not None
+    return error
+
+
+async def test_the_context_tells_all_about_the_attempt(bench: Bench) -> None:
+    seen: list[Context] = []
+    await bench.run(lambda context: seen.append(context), input={"a": 1}, args=["x"], timeout=90)  # noqa: PLW0108
+    [context] = seen
+    assert (context.execution_id, context.job, context.step, context.function) == (ID, JOB, "main", FUNCTION)
+    assert (context.attempt, context.max_attempts, context.delivery, context.fence) == (1, 3, 1, 7)
+    assert (context.input, context.args, context.upstream) == ({"a": 1}, ("x",), {})
+    assert (context.scheduled_time, context.trigger, context.worker) == (NOON, "cron", WORKER)
+    assert context.deadline == NOON + timedelta(seconds=90)
+    assert not context.cancelled.is_set()
+    assert not context.shutting_down.is_set()
+
+
+async def test_a_timeout_beyond_the_calendar_has_a_deadline_too(bench: Bench) -> None:
+    await bench.run(lambda context: context.deadline.isoformat(), timeout=1e15)
+    assert (await bench.report()).outcome == "completed"
+
+
+async def test_its_logger_names_the_attempt(bench: Bench) -> None:
+    lines: list[MutableMapping[str, Any]]
+    with structlog.testing.capture_logs() as lines:
+        await bench.run(lambda context: context.logger.info("at it"))
+    [line] = [line for line in lines if line["event"] == "at it"]
+    assert (line["execution_id"], line["job"], line["step"], line["attempt"]) == (ID, JOB, "main", 1)
+
+
+async def test_further_parameters_are_filled_from_the_input(bench: Bench) -> None:
+    def warm(context: Context, cache_type: str, top_k: int = 10) -> list[object]:
+        return [context.job, cache_type, top_k]
+
+    await bench.run(warm, input={"cache_type": "redis"})
+    assert (await bench.report()).result == [JOB, "redis", 10]
+
+
+async def test_further_parameters_are_filled_from_the_args_first(bench: Bench) -> None:
+    async def send(_: Context, to: str, subject: str) -> list[str]:
+        return [to, subject]
+
+    await bench.run(send, args=["ada"], input={"subject": "hello"})
+    assert (await bench.report()).result == ["ada", "hello"]
+
+
+async def test_a_handler_of_the_context_alone_takes_any_input(bench: Bench) -> None:
+    await bench.run(lambda context: context.input, input={"whatever": True})
+    assert (await bench.report()).result == {"whatever": True}
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({}, "missing a required argument: 'cache_type'; the handler takes (context, cache_type, top_k=10)"),
+        (
+            {"cache_type": "redis", "topk": 3},
+            "got an unexpected keyword argument 'topk'; the handler takes (context, cache_type, top_k=10)",
+        ),
+    ],
+)
+async def test_an_input_that_does_not_fit_fails_for_good_and_says_what_would(
+    bench: Bench, given: dict[str, Any], text: str
+) -> None:
+    def warm(context: Context, cache_type: str, top_k: int = 10) -> None: ...
+
+    await bench.run(warm, input=given)
+    assert await failure_of(bench) == Failure(type="wrong_input", message=text, retryable=False)
+
+
+async def test_secrets_are_resolved_for_the_handler_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DB_PASSWORD", SECRET)
+    seen: list[object] = []
+
+    def connect(context: Context, url: str) -> None:
+        seen.extend((context.input["url"], url, repr(context)))
+        context.logger.warning("connecting")
+
+    with structlog.testing.capture_logs() as lines:
+        await bench.run(connect, input={"url": "pg://${env:DB_PASSWORD}@db", "price": "$${5}"}, args=[])
+    assert (await failure_of(bench)).type == "wrong_input"  # `price` is no parameter: nothing ran
+    assert SECRET not in repr(lines)
+
+    bench = Bench()
+    with structlog.testing.capture_logs() as lines:
+        await bench.run(connect, input={"url": "pg://${env:DB_PASSWORD}@db"})
+    assert seen[:2] == [f"pg://{SECRET}@db"] * 2
+    assert SECRET not in str(seen[2])
+    assert SECRET not in repr(lines)
+    assert SECRET not in repr(await bench.log.read("execution.>"))
+
+
+async def test_a_secret_in_an_error_does_not_reach_the_log(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DB_PASSWORD", f"line\n{SECRET}")
+
+    def connect(context: Context) -> None:
+        raise LookupError(context.input["password"], f"no such user: {context.input['password']}")
+
+    with structlog.testing.capture_logs() as lines:
+        await bench.run(connect, input={"password": "${env:DB_PASSWORD}"})
+    failure = await failure_of(bench)
+    assert failure.message == "('${env:DB_PASSWORD}', 'no such user: ${env:DB_PASSWORD}')"
+    assert SECRET not in failure.model_dump_json()
+    assert SECRET not in repr(lines)
+
+
+async def test_a_secret_that_is_not_set_is_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DB_PASSWORD", raising=False)
+    await bench.run(lambda _: None, input={"password": "${env:DB_PASSWORD}"})
+    failure = await failure_of(bench)
+    assert (failure.type, failure.retryable) == ("secret_unresolved", True)
+    assert "DB_PASSWORD" in failure.message

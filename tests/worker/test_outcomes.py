@@ -1,0 +1,241 @@
+"""How the run of a handler can end, and what is reported of it."""
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable
+from datetime import date
+from typing import Any, NoReturn
+
+import pytest
+
+from tests.domain.given import ID
+from tests.worker.given import WORKER, Bench
+from tocsin import Context, NonRetryableError
+from tocsin.domain.events import Failure, Report
+from tocsin.worker.failures import MAX_MESSAGE, MAX_TRACEBACK
+from tocsin.worker.results import MAX_RESULT_BYTES
+
+
+class CardDeclined(NonRetryableError):
+    """What a user's handler raises."""
+
+
+async def failure_of(bench: Bench) -> Failure:
+    error = (await bench.report()).error
+    assert error is not None
+    return error
+
+
+def nested(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+# --- success ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_result_is_reported_with_its_claim_and_the_task_acknowledged(bench: Bench) -> None:
+    async def handler(_: Context) -> dict[str, int]:
+        return {"reconciled": 3}
+
+    task = await bench.given_task()
+    bench.handlers.add(task.function, handler)
+    watched = await bench.delivery()
+    await bench.running(watched)[1]
+    [(claimed, started)] = await bench.claims()
+    assert (started.delivery, started.worker) == (1, WORKER)
+    assert await bench.report() == Report(
+        job=task.job,
+        execution_id=ID,
+        outcome="completed",
+        step="main",
+        attempt=1,
+        delivery=1,
+        result={"reconciled": 3},
+        token=task.token,
+        worker=WORKER,
+        claim=claimed,
+        claimed_after=watched.sequence,
+    )
+    assert watched.settled == ("ack", 0)
+
+
+async def test_a_sync_handler_runs_in_a_thread(bench: Bench) -> None:
+    await bench.run(lambda _: threading.current_thread() is threading.main_thread())
+    assert (await bench.report()).result is False
+
+
+@pytest.mark.parametrize(
+    ("returned", "result"),
+    [(None, None), ("text", "text"), (True, True), (1.5, 1.5), ((1, [2, (3,)]), [1, [2, [3]]]), ({"a": {}}, {"a": {}})],
+)
+async def test_any_json_value_is_a_result(bench: Bench, returned: object, result: object) -> None:
+    await bench.run(lambda _: returned)
+    assert (await bench.report()).result == result
+
+
+@pytest.mark.parametrize(
+    ("returned", "text"),
+    [
+        ({"rows": [1, date(2026, 1, 1)]}, "result.rows[1] is a datetime.date, which is no JSON value"),
+        (b"bytes", "result is a bytes, which is no JSON value"),
+        ({"a": {1: "x"}}, "a key of result.a is a int, where JSON has only text"),
+        ([float("nan")], "result[0] is nan, which JSON does not have"),
+        (2**70, "result is an integer of more than 64 bits: return it as text"),
+        ("\ud800", "result holds a character that cannot be stored (U+0000 or half a surrogate pair)"),
+        (nested(100), "the result is nested more than 64 levels deep"),
+        (
+            "x" * MAX_RESULT_BYTES,
+            "the result is 65,538 bytes of JSON, more than 65,536: keep it in a store and refer to it",
+        ),
+    ],
+)
+async def test_a_result_that_cannot_be_kept_fails_for_good_and_is_named(
+    bench: Bench, returned: object, text: str
+) -> None:
+    watched = await bench.run(lambda _: returned)
+    assert await failure_of(bench) == Failure(type="invalid_result", message=text, retryable=False)
+    assert watched.settled == ("ack", 0)
+
+
+# --- failure ---------------------------------------------------------------------------------------------------------
+
+
+def boom(_: Context) -> NoReturn:
+    raise ValueError("boom")
+
+
+async def async_boom(_: Context) -> NoReturn:
+    raise ValueError("boom")
+
+
+@pytest.mark.parametrize("handler", [boom, async_boom])
+async def test_an_exception_is_reported_with_where_it_came_from(bench: Bench, handler: Callable[..., object]) -> None:
+    watched = await bench.run(handler)
+    failure = await failure_of(bench)
+    assert (failure.type, failure.message, failure.retryable) == ("ValueError", "boom", True)
+    assert failure.traceback is not None
+    assert 'raise ValueError("boom")' in failure.traceback
+    assert "tocsin/worker" not in failure.traceback
+    assert watched.settled == ("ack", 0)
+
+
+async def test_an_error_may_say_that_trying_again_is_useless(bench: Bench) -> None:
+    def declined(_: Context) -> NoReturn:
+        raise CardDeclined("no funds")
+
+    await bench.run(declined)
+    failure = await failure_of(bench)
+    assert (failure.type, failure.retryable) == (f"{__name__}.CardDeclined", False)
+
+
+async def test_what_is_kept_of_an_error_is_bounded_and_storable(bench: Bench) -> None:
+    def verbose(_: Context) -> NoReturn:
+        raise ValueError("\x00\ud800" + "x" * 1_000_000)
+
+    await bench.run(verbose)
+    failure = await failure_of(bench)
+    assert failure.traceback is not None
+    assert failure.message.startswith("\ufffd\ufffdx")
+    assert (len(failure.message), len(failure.traceback)) == (MAX_MESSAGE, MAX_TRACEBACK)
+
+
+async def test_an_error_without_text_is_reported_all_the_same(bench: Bench) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    def mute(_: Context) -> NoReturn:
+        raise Mute
+
+    await bench.run(mute)
+    assert "without readable text" in (await failure_of(bench)).message
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(SystemExit(3), "SystemExit"), (StopIteration(), "RuntimeError"), (TimeoutError(), "TimeoutError")],
+)
+async def test_no_exception_of_a_sync_handler_hurts_the_worker(bench: Bench, error: BaseException, kind: str) -> None:
+    def handler(_: Context) -> NoReturn:
+        raise error
+
+    await bench.run(handler)
+    assert (await failure_of(bench)).type == kind
+
+
+async def test_exit_in_an_async_handler_is_a_failure(bench: Bench) -> None:
+    async def handler(_: Context) -> NoReturn:
+        sys.exit("bye")
+
+    await bench.run(handler)
+    assert (await failure_of(bench)).type == "SystemExit"
+
+
+async def test_awaiting_something_cancelled_is_a_failure_and_no_shutdown(bench: Bench) -> None:
+    async def handler(_: Context) -> None:
+        future = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+
+    watched = await bench.run(handler)
+    assert (await failure_of(bench)).type == "cancelled_itself"
+    assert watched.settled == ("ack", 0)
+
+
+# --- timeouts --------------------------------------------------------------------------------------------------------
+
+
+async def test_an_async_handler_is_cancelled_when_its_time_is_over(bench: Bench) -> None:
+    cancelled = asyncio.Event()
+
+    async def handler(_: Context) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    watched = await bench.run(handler, timeout=0.01)
+    assert cancelled.is_set()
+    assert await failure_of(bench) == Failure(type="timed_out", message="did not finish within 0.01s")
+    assert watched.settled == ("ack", 0)
+
+
+async def test_a_sync_handler_is_abandoned_when_its_time_is_over(bench: Bench) -> None:
+    told = threading.Event()
+
+    def handler(context: Context) -> None:
+        context.cancelled.wait_in_thread()
+        told.set()
+
+    bench.handlers.add("slow", handler)
+    await bench.given_task(function="slow", timeout=0.01)
+    holding, running = bench.running(await bench.delivery())
+    await running
+    assert (await failure_of(bench)).type == "timed_out"
+    assert holding.abandoned is not None
+    await asyncio.wrap_future(holding.abandoned)
+    assert told.is_set()
+
+
+async def test_cleaning_up_badly_after_the_timeout_is_still_a_timeout(bench: Bench) -> None:
+    async def handler(_: Context) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise RuntimeError("while cleaning up") from None
+
+    await bench.run(handler, timeout=0.01)
+    assert (await failure_of(bench)).type == "timed_out"
+
+
+async def test_a_timeout_inside_the_handler_is_its_own_failure(bench: Bench) -> None:
+    async def handler(_: Context) -> None:
+        async with asyncio.timeout(0):
+            await asyncio.Event().wait()
+
+    await bench.run(handler)
+    assert (await failure_of(bench)).type == "TimeoutError"

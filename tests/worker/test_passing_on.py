@@ -1,0 +1,71 @@
+"""Tasks that this worker cannot run: no handler, or unreadable."""
+
+import pytest
+
+from tests.domain.given import ID, JOB
+from tests.worker.given import FUNCTION, Bench, Watched
+from tocsin.domain.events import Failure, Message
+from tocsin.worker.holdings import Holding
+
+
+async def delivered(bench: Bench, times: int) -> Watched:
+    watched = await bench.delivery()
+    for _ in range(times - 1):
+        watched = await bench.again(watched)
+    return watched
+
+
+@pytest.mark.parametrize(("times", "delay"), [(1, 0.1), (2, 0.2), (3, 0.4), (4, 0.8)])
+async def test_another_worker_may_have_the_handler(bench: Bench, times: int, delay: float) -> None:
+    await bench.given_task()
+    watched = await delivered(bench, times)
+    await bench.executor.run(Holding(watched))
+    assert watched.settled == ("nak", delay)
+    assert await bench.claims() == []
+
+
+async def test_in_the_end_the_attempt_fails_and_names_what_was_meant(bench: Bench) -> None:
+    bench.handlers.add("hanzo/iam/credit-reconciler", lambda _: None)
+    await bench.given_task()
+    watched = await delivered(bench, 5)
+    await bench.executor.run(Holding(watched))
+    message = (
+        f"no worker of queue 'default' has a handler for '{FUNCTION}'; "
+        "of the last one asked: did you mean 'hanzo/iam/credit-reconciler'?"
+    )
+    report = await bench.report()
+    assert report.error == Failure(type="handler_not_found", message=message, retryable=False)
+    assert [fact.delivery for _, fact in await bench.claims()] == [5]
+    assert watched.settled == ("ack", 0)
+
+
+@pytest.mark.parametrize(
+    ("known", "text"),
+    [
+        ([], "it has nothing"),
+        (["a", "b"], "it has 'a', 'b'"),
+        ([str(n) for n in range(12)], "'8', '9' and 2 more"),
+    ],
+)
+async def test_where_nothing_looks_alike_the_known_ones_are_named(bench: Bench, known: list[str], text: str) -> None:
+    for name in known:
+        bench.handlers.add(name, lambda _: None)
+    await bench.given_task()
+    await bench.executor.run(Holding(await delivered(bench, 5)))
+    error = (await bench.report()).error
+    assert error is not None
+    assert error.message.endswith(text)
+
+
+class FromTheFuture(Message):
+    """A task of a version that nobody knows here."""
+
+    v: int = 99
+
+
+async def test_an_unreadable_task_is_left_to_a_newer_worker(bench: Bench) -> None:
+    await bench.log.publish(f"execution.{JOB}.{ID}.dispatched.main.1", FromTheFuture(), message_id="future")
+    watched = await bench.delivery()
+    await bench.executor.run(Holding(watched))
+    assert watched.settled == ("nak", 30.0)
+    assert await bench.reports() == []

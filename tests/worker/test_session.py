@@ -1,0 +1,327 @@
+"""A worker at work: concurrency, outages, cancellation, shutdown."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.domain.given import ID, JOB, NOON
+from tests.worker.given import FUNCTION, Bench
+from tocsin import Context, Worker, subjects
+from tocsin.domain.events import Cancelled
+from tocsin.ports import Delivery, LogUnavailable
+from tocsin.testing import InMemoryTaskQueue
+from tocsin.worker import Connection
+from tocsin.worker.options import Options
+
+
+class Serving:
+    """A worker that serves; time passes only while its end is waited for."""
+
+    def __init__(self, bench: Bench, worker: Worker, **queues: InMemoryTaskQueue) -> None:
+        self._bench = bench
+        self._worker = worker
+        self._task = asyncio.create_task(worker.serve(bench.connection(**queues)))
+
+    async def until(self, event: "asyncio.Event | asyncio.Task[object]") -> None:
+        """Let time pass until something has happened."""
+        happened = asyncio.ensure_future(event.wait()) if isinstance(event, asyncio.Event) else event
+        while not happened.done():
+            self._bench.clock.advance(0.5)
+            await asyncio.wait({happened, self._task}, timeout=0.001, return_when=asyncio.FIRST_COMPLETED)
+            if self._task.done() and not happened.done():
+                self._task.result()
+                pytest.fail("the worker ended")
+
+    async def stopped(self) -> None:
+        """Ask it to stop, and wait for that."""
+        self._worker.stop()
+        await self.ended()
+
+    async def ended(self) -> None:
+        while not self._task.done():
+            self._bench.clock.advance(0.5)
+            await asyncio.wait({self._task}, timeout=0.001)
+        self._task.result()
+
+
+def ids(count: int) -> list[str]:
+    return [f"{ID[:-2]}{n:02x}" for n in range(count)]
+
+
+async def test_no_more_tasks_run_at_once_than_allowed_and_all_in_the_end(bench: Bench) -> None:
+    worker = Worker(("default", "mail"), concurrency=3)
+    running = most = done = 0
+    full, all_done, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @worker.task(FUNCTION)
+    async def handler(_: Context) -> None:
+        nonlocal running, most, done
+        running += 1
+        most = max(most, running)
+        if running == 3:
+            full.set()
+        await go_on.wait()
+        running -= 1
+        done += 1
+        if done == 20:
+            all_done.set()
+
+    for n, id_ in enumerate(ids(20)):
+        await bench.given_tasks({"main": ()}, execution_id=id_, queue="mail" if n % 2 else "default")
+    serving = Serving(bench, worker, default=bench.queue, mail=InMemoryTaskQueue(bench.log, "mail"))
+    await serving.until(full)
+    go_on.set()
+    await serving.until(all_done)
+    await serving.stopped()
+    assert most == 3
+    assert len(await bench.reports()) == 20
+
+
+class BreaksOnce(InMemoryTaskQueue):
+    """The connection is lost when it is used first."""
+
+    broken = False
+
+    async def take(self, limit: int, *, wait: float) -> Sequence[Delivery]:
+        if not self.broken:
+            self.broken = True
+            raise LogUnavailable("no connection")
+        return await super().take(limit, wait=wait)
+
+
+async def test_a_worker_outlives_an_outage(bench: Bench) -> None:
+    worker, ran = Worker(), asyncio.Event()
+
+    @worker.task(FUNCTION)
+    async def handler(_: Context) -> None:
+        ran.set()
+
+    await bench.given_task()
+    serving = Serving(bench, worker, default=BreaksOnce(bench.log))
+    await serving.until(ran)
+    await serving.stopped()
+
+
+async def test_a_queue_that_the_connection_lacks_is_named(bench: Bench) -> None:
+    with pytest.raises(ValueError, match="no queue 'mail'"):
+        await Worker(("mail",)).serve(bench.connection())
+
+
+async def test_an_abandoned_thread_keeps_its_slot_until_it_ends(bench: Bench) -> None:
+    worker = Worker(concurrency=1)
+    release, second = threading.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    runs: list[str] = []
+
+    @worker.task(FUNCTION)
+    def handler(context: Context) -> None:
+        runs.append(context.execution_id)
+        if len(runs) == 2:
+            loop.call_soon_threadsafe(second.set)
+        release.wait()
+
+    for id_ in ids(2):
+        await bench.given_tasks({"main": ()}, execution_id=id_, timeout=0.01)
+    serving = Serving(bench, worker)
+    await serving.until(asyncio.create_task(first_report(bench)))
+    assert runs == ids(1)
+    release.set()
+    await serving.until(second)
+    await serving.stopped()
+    assert runs == ids(2)
+
+
+async def first_report(bench: Bench) -> None:
+    async for batch in bench.log.follow(subjects.Stream.LOG, "report.>", after=0):
+        if batch.messages:
+            return
+
+
+# --- cancellation ----------------------------------------------------------------------------------------------------
+
+
+async def test_calling_an_execution_off_stops_its_handler_and_reports_nothing(bench: Bench) -> None:
+    worker = Worker()
+    began, interrupted = asyncio.Event(), asyncio.Event()
+
+    @worker.task(FUNCTION)
+    async def handler(context: Context) -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if context.cancelled.is_set():
+                interrupted.set()
+
+    await bench.given_task()
+    serving = Serving(bench, worker)
+    await serving.until(began)
+    await bench.given(Cancelled(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron"))
+    await serving.until(interrupted)
+    await serving.stopped()
+    assert await bench.reports() == []
+    assert await bench.queue.take(1, wait=0) == []
+
+
+async def test_a_sync_handler_sees_that_its_execution_was_called_off(bench: Bench) -> None:
+    worker = Worker()
+    began, told = threading.Event(), threading.Event()
+
+    @worker.task(FUNCTION)
+    def handler(context: Context) -> None:
+        began.set()
+        context.cancelled.wait_in_thread()
+        told.set()
+
+    await bench.given_task()
+    serving = Serving(bench, worker)
+    await serving.until(asyncio.create_task(asyncio.to_thread(began.wait)))
+    await bench.given(Cancelled(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron"))
+    await serving.until(asyncio.create_task(asyncio.to_thread(told.wait)))
+    await serving.stopped()
+    assert await bench.reports() == []
+
+
+# --- shutdown --------------------------------------------------------------------------------------------------------
+
+
+async def test_asked_to_stop_it_lets_handlers_finish_and_takes_no_more(bench: Bench) -> None:
+    worker = Worker(concurrency=1)
+    began = asyncio.Event()
+
+    @worker.task(FUNCTION)
+    async def handler(context: Context) -> str:
+        began.set()
+        await context.shutting_down.wait()
+        return "finished"
+
+    for id_ in ids(2):
+        await bench.given_tasks({"main": ()}, execution_id=id_)
+    serving = Serving(bench, worker)
+    await serving.until(began)
+    await serving.stopped()
+    assert [report.result for report in await bench.reports()] == ["finished"]
+    [left] = await bench.queue.take(2, wait=0)
+    assert left.delivered == 1
+
+
+async def test_what_does_not_finish_in_time_is_handed_back_at_once_without_a_report(bench: Bench) -> None:
+    worker = Worker(shutdown_timeout=0)
+    began = asyncio.Event()
+
+    @worker.task(FUNCTION)
+    async def handler(_: Context) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    await bench.given_task()
+    serving = Serving(bench, worker)
+    await serving.until(began)
+    await serving.stopped()
+    assert await bench.reports() == []
+    [again] = await bench.queue.take(1, wait=0)
+    assert again.delivered == 2
+
+
+async def test_asked_twice_it_waits_for_no_handler(bench: Bench) -> None:
+    worker = Worker(shutdown_timeout=3_600)
+    began = asyncio.Event()
+
+    @worker.task(FUNCTION)
+    async def handler(_: Context) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    await bench.given_task()
+    serving = Serving(bench, worker)
+    await serving.until(began)
+    worker.stop()
+    await serving.stopped()
+    [again] = await bench.queue.take(1, wait=0)
+    assert again.delivered == 2
+
+
+async def test_a_thread_that_does_not_end_is_left_behind_and_its_task_handed_back(bench: Bench) -> None:
+    worker = Worker(shutdown_timeout=0)
+    began, release = threading.Event(), threading.Event()
+
+    @worker.task(FUNCTION)
+    def handler(_: Context) -> None:
+        began.set()
+        release.wait()
+
+    await bench.given_task()
+    serving = Serving(bench, worker)
+    await serving.until(asyncio.create_task(asyncio.to_thread(began.wait)))
+    await serving.stopped()
+    [again] = await bench.queue.take(1, wait=0)
+    assert again.delivered == 2
+    release.set()
+
+
+async def test_a_caller_who_cancels_it_leaves_no_task_behind(bench: Bench) -> None:
+    worker, began = Worker(), asyncio.Event()
+
+    @worker.task(FUNCTION)
+    async def handler(_: Context) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    await bench.given_task()
+    serving = asyncio.create_task(worker.serve(bench.connection()))
+    await began.wait()
+    serving.cancel()
+    while not serving.done():
+        bench.clock.advance(0.5)
+        await asyncio.wait({serving}, timeout=0.001)
+    assert serving.cancelled()
+    [again] = await bench.queue.take(1, wait=0)
+    assert again.delivered == 2
+
+
+async def test_a_connection_is_opened_for_the_options_and_closed_in_the_end(bench: Bench) -> None:
+    told: list[object] = []
+    connected = asyncio.Event()
+
+    @asynccontextmanager
+    async def connect(options: Options) -> AsyncIterator[Connection]:
+        told.append(options.nats_url)
+        connected.set()
+        yield bench.connection()
+        told.append("closed")
+
+    worker = Worker(nats_url="nats://somewhere", connect=connect)
+    serving = asyncio.create_task(worker.serve())
+    await connected.wait()
+    worker.stop()
+    while not serving.done():
+        bench.clock.advance(0.5)
+        await asyncio.wait({serving}, timeout=0.001)
+    await serving
+    assert told == ["nats://somewhere", "closed"]
+
+
+async def test_it_can_be_stopped_while_it_still_connects(bench: Bench) -> None:
+    connecting = asyncio.Event()
+
+    @asynccontextmanager
+    async def connect(_: Options) -> AsyncIterator[Connection]:
+        connecting.set()
+        await asyncio.Event().wait()
+        yield bench.connection()
+
+    worker = Worker(connect=connect)
+    serving = asyncio.create_task(worker.serve())
+    await connecting.wait()
+    worker.stop()
+    await serving
+    assert not serving.cancelled()
+
+
+async def test_the_cancelled_fact_that_is_followed_is_the_one_that_is_stored() -> None:
+    fact = Cancelled(job="a.b", execution_id=ID, scheduled_time=NOON, trigger="cron")
+    assert subjects.every("execution.cancelled") == "execution.*.*.cancelled"
+    assert subjects.entity_of(subjects.subject_of(fact)) == f"a_b.{ID}"

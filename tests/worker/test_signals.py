@@ -1,0 +1,106 @@
+"""`Worker.run` in a process of its own, ended by signals."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+PROGRAM = """
+import asyncio
+import threading
+from contextlib import asynccontextmanager
+
+from tests.worker.given import FUNCTION, Bench
+from tocsin import Worker
+
+
+@asynccontextmanager
+async def connect(options):
+    bench = Bench()
+    await bench.given_task()
+    time = asyncio.create_task(passing(bench.clock))
+    yield bench.connection()
+    time.cancel()
+    [left] = await bench.queue.take(1, wait=0) or [None]
+    print([report.result for report in await bench.reports()], left and left.delivered, flush=True)
+
+
+async def passing(clock):
+    while True:
+        await asyncio.sleep(0.001)
+        clock.advance(0.1)
+
+
+worker = Worker(shutdown_timeout=3600, connect=connect)
+
+
+@worker.task(FUNCTION)
+{handler}
+
+worker.run()
+"""
+
+WILLING = """
+async def handler(context):
+    print("working", flush=True)
+    await context.shutting_down.wait()
+    return "finished"
+"""
+OBSTINATE = """
+async def handler(context):
+    print("working", flush=True)
+    await context.shutting_down.wait()
+    print("asked", flush=True)
+    await asyncio.Event().wait()
+"""
+OBSTINATE_THREAD = """
+def handler(context):
+    print("working", flush=True)
+    context.shutting_down.wait_in_thread()
+    print("asked", flush=True)
+    threading.Event().wait()
+"""
+
+
+@contextmanager
+def running(handler: str) -> Iterator["subprocess.Popen[str]"]:
+    program = PROGRAM.replace("{handler}", handler.strip())
+    command = [sys.executable, "-c", program]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def lines_until(process: "subprocess.Popen[str]", wanted: str) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.strip() == wanted:
+            return
+    pytest.fail(f"it never said {wanted!r}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_it_finish(number: signal.Signals) -> None:
+    with running(WILLING) as process:
+        lines_until(process, "working")
+        process.send_signal(number)
+        lines_until(process, "['finished'] None")
+        assert process.wait() == 0
+
+
+@pytest.mark.parametrize("handler", [OBSTINATE, OBSTINATE_THREAD])
+def test_a_second_signal_does_not(handler: str) -> None:
+    with running(handler) as process:
+        lines_until(process, "working")
+        process.send_signal(signal.SIGTERM)
+        lines_until(process, "asked")
+        process.send_signal(signal.SIGTERM)
+        lines_until(process, "[] 2")
+        assert process.wait() == 0
