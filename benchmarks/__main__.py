@@ -1,10 +1,9 @@
 """Runs workloads and prints what they measure, each beside the bare rate of NATS in the same run.
 
-    python -m benchmarks [W2 W3 ...] [--json FILE]
+python -m benchmarks [W2 W3 ...] [--json FILE]
 """
 
 import argparse
-import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -24,7 +24,9 @@ async def throughput(bench: Bench) -> dict[str, float]:
     async with bench.installation.history() as history:
         began, cpu = time.perf_counter(), time.process_time()
         for first in range(0, EXECUTIONS, IN_FLIGHT):
-            await asyncio.gather(*(_trigger(bench, job.name, i) for i in range(first, min(first + IN_FLIGHT, EXECUTIONS))))
+            await asyncio.gather(
+                *(_trigger(bench, job.name, i) for i in range(first, min(first + IN_FLIGHT, EXECUTIONS)))
+            )
         while await _completed(history, job.name) < EXECUTIONS:
             await asyncio.sleep(0.05)
         elapsed = time.perf_counter() - began

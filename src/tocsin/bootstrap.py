@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,7 @@ from .adapters.nats.stage_router import stage_router
 from .adapters.nats.task_queue import NatsTaskQueue
 from .adapters.sql.history import open_history
 from .domain import execution
+from .domain.ids import fingerprint
 from .outcomes import Outcomes
 from .ports import Clock, DurableSpec, EventLog, History, LogUnavailable, Projections
 from .settings import Settings
@@ -75,16 +76,20 @@ class Installation:
     projections: Projections
     clock: Clock
 
-    def history(self) -> AbstractAsyncContextManager[History]:
+    @asynccontextmanager
+    async def history(self) -> AsyncIterator[History]:
         """Open the history of the settings' database.
 
         Raises:
-            sqlalchemy.exc.SQLAlchemyError: it cannot be reached.
+            Unreachable: the installation was never initialized.
+            sqlalchemy.exc.SQLAlchemyError: the database cannot be reached.
         """
         url = self.settings.database.url
         if url.startswith("sqlite:///"):
             Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-        return open_history(url)
+        identity = fingerprint(await _report_key(self))
+        async with open_history(url, installation=identity) as history:
+            yield history
 
 
 @asynccontextmanager

@@ -134,7 +134,7 @@ class Delivery(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DurableSpec:
-    """A durable as data: who made it exist is told by `adapters`; `filters` are relative subjects of one stream."""
+    """A durable consumer, as data; `filters` are relative subjects of its one stream."""
 
     name: str
     stream: Stream

@@ -9,6 +9,7 @@ Implements hip-62 (API Endpoints: `/v1/jobs`; Audit Trail) and ojs-cron §8 (CRO
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Final, Literal, TypeAlias, TypeVar
 from uuid import uuid4
@@ -78,6 +79,50 @@ class Plan:
         return any(change.verb != "unchanged" for change in self.changes)
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A registered job: the definition in force, and the ledger that says the rest."""
+
+    definition: JobDefinition
+    defined_at: datetime
+    sequence: int
+    """The last fact on its definition."""
+    ledger: Ledger
+
+    @classmethod
+    def of(cls, state: Ledger) -> "Job | None":
+        """What a ledger says; None: there is no such job."""
+        registration = Registration.of(state)
+        if registration is None:
+            return None
+        return cls(registration.definition, registration.defined_at, registration.sequence, state)
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.definition.name
+
+    @property
+    def status(self) -> Literal["active", "paused", "disabled", "on demand"]:
+        """Whether its schedule fires, and if not why."""
+        if self.ledger.is_paused:
+            return "paused"
+        if not self.definition.enabled:
+            return "disabled"
+        return "active" if self.definition.schedule else "on demand"
+
+    def fire_times(self, after: datetime) -> Iterator[datetime]:
+        """The instants later than `after` (UTC) at which it fires if nothing changes, without end where it has none."""
+        at = ledger.next_fire_time(self.ledger, after)
+        while at is not None:
+            yield at
+            at = ledger.next_fire_time(self.ledger, at)
+
+    def next_fire_time(self, after: datetime) -> datetime | None:
+        """The first of them (CRON-28)."""
+        return next(self.fire_times(after), None)
+
+
 class Registry:
     """The jobs of an installation. `by` is who asks, and is recorded."""
 
@@ -88,32 +133,34 @@ class Registry:
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
-    async def ledgers(self) -> dict[str, Ledger]:
+    async def jobs(self) -> tuple[Job, ...]:
         """Every job that is registered now, by name, as its ledger tells it."""
-        found = await self._ledgers.load_all()
-        return {job: state for job, (state, _) in sorted(found.items()) if state.definition is not None}
+        states = await self._ledgers.load_all()
+        found = (Job.of(state) for _, (state, _) in sorted(states.items()))
+        return tuple(job for job in found if job is not None)
 
-    async def ledger(self, job: str) -> Ledger:
+    async def job(self, name: str) -> Job:
         """One job as its ledger tells it.
 
         Raises:
             JobNotFound: there is no such job.
         """
-        state, _ = await self._ledgers.load(job)
-        if state.definition is None:
-            raise JobNotFound(job)
-        return state
+        state, _ = await self._ledgers.load(name)
+        job = Job.of(state)
+        if job is None:
+            raise JobNotFound(name)
+        return job
 
-    async def get(self, job: str) -> Registration:
+    async def get(self, name: str) -> Registration:
         """One job as it is registered now.
 
         Raises:
             JobNotFound: there is no such job.
         """
-        registration = Registration.of(await self.ledger(job))
-        if registration is None:
-            raise JobNotFound(job)
-        return registration
+        job = await self.job(name)
+        return Registration(
+            definition=job.definition, paused=job.ledger.is_paused, sequence=job.sequence, defined_at=job.defined_at
+        )
 
     async def list(self) -> tuple[Registration, ...]:
         """Every job as it is projected for whoever lists and watches them: one read, a moment old."""
@@ -134,9 +181,9 @@ class Registry:
         changes = [_change(definition, state) for definition, (state, _) in zip(given.values(), states, strict=True)]
         if prune:
             changes += [
-                Change("delete", state.definition)
-                for job, state in (await self.ledgers()).items()
-                if job not in given and state.definition is not None and state.definition.owner in prune
+                Change("delete", job.definition)
+                for job in await self.jobs()
+                if job.name not in given and job.definition.owner in prune
             ]
         return Plan(tuple(changes))
 
@@ -199,7 +246,7 @@ class Registry:
             DefinitionError: the job does not take this input.
             LogUnavailable: it is stored, but cannot be read back.
         """
-        definition = (await self.get(job)).definition
+        definition = (await self.job(job)).definition
         trigger = Trigger(trigger=kind, input=input, args=None if args is None else tuple(args), by=by, reason=reason)
         check_input(definition, planning.input_of(trigger, definition), args)
         message_id = uuid4().hex

@@ -376,12 +376,11 @@ def _worded(error: ValidationError, origins: Mapping[FieldPath, str]) -> Iterato
         yield Problem(reason, field=field, value=shown, source=source)
 
 
-def _fields_of(path: Sequence[str]) -> set[str]:
+def _fields_of(path: FieldPath) -> set[str]:
     """The names of the fields of a section."""
-    model: Any = Settings
-    for name in path:
-        annotation = model.model_fields[name].annotation if hasattr(model, "model_fields") else None
-        model = annotation if hasattr(annotation, "model_fields") else Queue
+    if not path:
+        return set(Settings.model_fields)
+    model: Any = Queue if path[0] == "queues" else Settings.model_fields[path[0]].annotation
     return set(model.model_fields)
 
 

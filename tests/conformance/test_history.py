@@ -47,7 +47,7 @@ class Crash(Exception):
 class Database(Protocol):
     """An empty database of some technology."""
 
-    def open(self) -> AbstractAsyncContextManager[History]:
+    def open(self, installation: str = "") -> AbstractAsyncContextManager[History]:
         """One process's history in it."""
         ...
 
@@ -62,9 +62,9 @@ class SqliteDatabase:
     def __init__(self, directory: Path) -> None:
         self._url = f"sqlite:///{directory / 'history.db'}"
 
-    def open(self) -> AbstractAsyncContextManager[History]:
+    def open(self, installation: str = "") -> AbstractAsyncContextManager[History]:
         """One process's history in it."""
-        return open_history(self._url)
+        return open_history(self._url, installation=installation)
 
     @contextmanager
     def crashing(self) -> Iterator[None]:
@@ -387,3 +387,15 @@ async def test_two_recorders_on_one_database_lose_and_double_nothing(empty_datab
     async with empty_database() as database, database.open() as one, database.open() as other:
         assert sum(await asyncio.gather(record_by(one, 3), record_by(other, 5))) == len(facts)
         assert await everything(one) == await everything(other) == await in_one_batch(empty_database, facts)
+
+
+@everywhere
+async def test_the_streams_of_another_installation_are_recorded_from_their_beginning(
+    empty_database: EmptyDatabase,
+) -> None:
+    async with empty_database() as database, database.open("one") as one, database.open("other") as other:
+        await one.record(Stream.LOG, recorded(story("admitted", execution_id="1")), after=0, upto=7)
+        assert (await one.offset(Stream.LOG), await other.offset(Stream.LOG)) == (7, 0)
+        await other.record(Stream.LOG, recorded(story("admitted", execution_id="2")), after=0, upto=3)
+        assert (await one.offset(Stream.LOG), await other.offset(Stream.LOG)) == (7, 3)
+        assert await one.count() == 2

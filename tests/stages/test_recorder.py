@@ -15,7 +15,7 @@ from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.adapters.sql.engine import connect
 from tocsin.domain.events import Completed, Message, Recorded
 from tocsin.ports import Batch, EventLog, LogUnavailable, SequenceConflict
-from tocsin.stages.recorder import LONGEST_PAUSE, SHORTEST_PAUSE, Recorder, recorder
+from tocsin.stages.recorder import LONGEST_PAUSE, SHORTEST_PAUSE, Recorder
 from tocsin.subjects import Stream
 
 LOG = recorded(
@@ -103,14 +103,17 @@ async def run(log: ScriptedLog, history: SqlHistory, *, sleeps: int = 0) -> list
     """Run a recorder until it has slept so often; how long it slept."""
     clock = Clock(sleeps)
     with pytest.raises(Enough):
-        await Recorder(cast("EventLog", log), history, clock, Stream.LOG).run()
+        await Recorder(cast("EventLog", log), history, clock, Stream.LOG, gathering=0).run()
     return clock.slept
 
 
 async def test_it_records_what_matters_and_leaves_out_inputs(tmp_path: Path) -> None:
     log = ScriptedLog()
     async with troubled(tmp_path) as history:
-        places = [place async for place in Recorder(cast("EventLog", log), history, Clock(0), Stream.LOG).recorded()]
+        places = [
+            place
+            async for place in Recorder(cast("EventLog", log), history, Clock(0), Stream.LOG, gathering=0).recorded()
+        ]
 
         assert places == [1, 2, 4]
         assert [row.status for row in await history.executions()] == ["completed"]
@@ -181,8 +184,8 @@ async def test_it_ends_when_cancelled(tmp_path: Path) -> None:
             await asyncio.Event().wait()
 
     async with troubled(tmp_path) as history:
-        (loop,) = recorder(cast("EventLog", WaitingLog()), history, Clock(0)).loops
-        running = asyncio.ensure_future(loop())
+        loop = Recorder(cast("EventLog", WaitingLog()), history, Clock(0), Stream.LOG, gathering=0)
+        running = asyncio.ensure_future(loop.run())
         await waiting.wait()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):

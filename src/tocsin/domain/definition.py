@@ -173,8 +173,9 @@ class _Model(BaseModel):
     @classmethod
     def _open_to_newer_versions(cls, data: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - before validation
         """A field that a newer version recorded must not make the log unreadable for this one."""
-        if _is_stored(info) and isinstance(data, dict):
-            return {key: value for key, value in data.items() if key in cls.model_fields}
+        known = cls.__pydantic_fields__.keys()
+        if _is_stored(info) and isinstance(data, dict) and not data.keys() <= known:
+            return {key: value for key, value in data.items() if key in known}
         return data
 
 

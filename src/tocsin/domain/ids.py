@@ -30,6 +30,11 @@ def report_token(key: bytes, execution_id: str, step: str, attempt: int) -> str:
     return blake2b(parts, key=key, digest_size=16).hexdigest()
 
 
+def fingerprint(key: bytes) -> str:
+    """What an installation is known by to those who must not know its key."""
+    return blake2b(b"installation", key=key, digest_size=8).hexdigest()
+
+
 def draw(*parts: str) -> float:
     """A number in [-1, 1) that is always the same for the same parts."""
     return int.from_bytes(_digest("draw", *parts)[:7], "big") / 2**55 - 1

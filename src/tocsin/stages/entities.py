@@ -35,6 +35,7 @@ class Entities(Generic[S]):
         self._evolve = evolve
         self._capacity = capacity
         self._known: OrderedDict[str, tuple[S, int]] = OrderedDict()
+        self._to_be_read: set[str] = set()
 
     async def load(self, scope: str) -> tuple[S, int]:
         """An entity's state and the last sequence in its scope: as remembered, else as read."""
@@ -42,12 +43,17 @@ class Entities(Generic[S]):
         if known is not None:
             self._known.move_to_end(scope)
             return known
-        return self._remember(scope, *self._fold(await self._log.load(scope)))
+        folded = self._remember(scope, *self._fold(await self._log.load(scope)))
+        self._to_be_read.discard(scope)
+        return folded
 
     def learn(self, scope: str, recorded: Recorded[Message], *, after: int) -> None:
-        """Take in a fact that is known to follow `after` (0: that begins the scope, or tells all by itself)."""
+        """Take in a fact that is known to follow `after` (0: that begins the scope, or tells all by itself).
+
+        Later facts may exist; the guard tells. From then on only reading helps, until somebody has read.
+        """
         state, sequence = self._known.get(scope, (self._initial, 0))
-        if sequence >= recorded.sequence:
+        if sequence >= recorded.sequence or scope in self._to_be_read:
             return
         if after in (0, sequence):
             self._remember(scope, self._evolve(state if after else self._initial, recorded), recorded.sequence)
@@ -81,7 +87,7 @@ class Entities(Generic[S]):
         try:
             stored = await self._log.append(fact, expect=sequence)
         except SequenceConflict:
-            self._known.pop(scope, None)
+            self.forget(scope)
             raise
         recorded = Recorded(fact, subjects.subject_of(fact), stored, UNTOLD)
         return self._remember(scope, self._evolve(state, recorded), stored)[0]
@@ -89,6 +95,7 @@ class Entities(Generic[S]):
     def forget(self, scope: str) -> None:
         """Read anew the next time."""
         self._known.pop(scope, None)
+        self._to_be_read.add(scope)
 
     def _fold(self, facts: Iterable[Recorded[Message]]) -> tuple[S, int]:
         state, sequence = self._initial, 0

@@ -27,6 +27,9 @@ SHORTEST_PAUSE: Final = 0.2
 LONGEST_PAUSE: Final = 5.0
 """Seconds before a recorder starts over; they double with each trouble in a row."""
 
+GATHERING: Final = 0.1
+"""Seconds between two transactions; the history is that much behind, and the log is not."""
+
 _log = structlog.get_logger("tocsin.recorder")
 
 
@@ -38,11 +41,14 @@ def recorder(log: EventLog, history: History, clock: Clock) -> Stage:
 class Recorder:
     """Records one stream."""
 
-    def __init__(self, log: EventLog, history: History, clock: Clock, stream: Stream) -> None:
+    def __init__(
+        self, log: EventLog, history: History, clock: Clock, stream: Stream, *, gathering: float = GATHERING
+    ) -> None:
         self._log = log
         self._history = history
         self._clock = clock
         self._stream = stream
+        self._gathering = gathering
 
     async def run(self) -> None:
         """Record for ever. Nothing is lost by trouble: whatever is not stored is read again, from the stored place."""
@@ -70,3 +76,6 @@ class Recorder:
             await self._history.record(self._stream, batch.messages, after=place, upto=batch.upto)
             place = batch.upto
             yield place
+            # What comes meanwhile is recorded at once: a transaction for each handful of facts would cost far more.
+            if self._gathering:
+                await self._clock.sleep(self._gathering)

@@ -24,6 +24,8 @@ from .leadership import Leadership
 
 AT_ONCE: Final = 256
 TRIES: Final = 5
+UNDECIDABLE: Final = timedelta(seconds=30)
+"""After how long a job is looked at again that could not be decided for a defect."""
 _FACTS: Final = tuple(every(f"ledger.{f}") for f in ("defined", "paused", "resumed", "deleted", "due", "passed"))
 
 _log = structlog.get_logger("tocsin.ticker")
@@ -76,16 +78,23 @@ class Ticker:
             await asyncio.gather(*(self._decide(job, now) for job in jobs[i : i + AT_ONCE]))
 
     async def _decide(self, job: str, now: datetime) -> None:
+        is_stale = False
         for _ in range(TRIES):
             if not self._leadership.is_leading:
                 break
             try:
+                if is_stale:
+                    self._ledgers[job] = await self._reader.load(job)
                 await self._append(job, now)
             except SequenceConflict:
-                self._ledgers[job] = await self._reader.load(job)
+                is_stale = True
             except LogUnavailable as error:
                 _log.warning("not decided yet", action="log-unavailable", job=job, error=str(error))
                 break
+            except Exception as error:  # noqa: BLE001 - a job that cannot be decided must not stop the others
+                _log.error("not decided", action="undecidable", job=job, exc_info=error)
+                self._agenda.put(job, now + UNDECIDABLE)
+                return
             else:
                 self._agenda.put(job, ledger.next_instant(self._ledgers[job][0], now))
                 return

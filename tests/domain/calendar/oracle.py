@@ -8,10 +8,19 @@ from calendar import monthrange
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
+from importlib.resources import files
 from zoneinfo import ZoneInfo
 
 MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
 DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
+
+
+@cache
+def zone(name: str) -> ZoneInfo:
+    """The zone of the tzdata package: the machine may have an older one of its own."""
+    with files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as data:
+        return ZoneInfo.from_file(data, key=name)
 
 
 def _number(text: str) -> int:
@@ -96,7 +105,7 @@ class Oracle:
         self.second, self.minute, self.hour, self.month_days, self.month, self.week_days = (
             fields if len(fields) == 6 else ["0", *fields]
         )
-        self.zone = ZoneInfo(self.timezone)
+        self.zone = zone(self.timezone)
 
     def day_matches(self, day: date) -> bool:
         if not field_matches(self.month, day.month, 1, 12):

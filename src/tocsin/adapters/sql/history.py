@@ -28,8 +28,10 @@ class SqlHistory:
     nothing is stored then, unless the connection broke at the very commit: ask for the offset.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, installation: str = "") -> None:
+        """`installation` names the one whose streams are recorded."""
         self._engine = engine
+        self._installation = installation
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tocsin-history")
 
     async def create_tables(self) -> None:
@@ -43,11 +45,13 @@ class SqlHistory:
 
     async def offset(self, stream: Stream) -> int:
         """See `ports.History`."""
-        return await self._transaction(partial(queries.offset, stream=stream))
+        return await self._transaction(partial(queries.offset, installation=self._installation, stream=stream))
 
     async def record(self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int) -> None:
         """See `ports.History`. When cancelled, the transaction may still be committed."""
-        await self._transaction(partial(record, stream=stream, messages=messages, after=after, upto=upto))
+        await self._transaction(
+            partial(record, installation=self._installation, stream=stream, messages=messages, after=after, upto=upto)
+        )
 
     async def executions(
         self, *, job: str | None = None, status: str | None = None, limit: int = 50
@@ -78,14 +82,17 @@ class SqlHistory:
 
 
 @asynccontextmanager
-async def open_history(url: str) -> AsyncIterator[SqlHistory]:
+async def open_history(url: str, *, installation: str = "") -> AsyncIterator[SqlHistory]:
     """The history in the database of a URL, with its tables, for as long as the context lasts.
+
+    The places that it keeps are those of one installation: it may be pointed at another NATS, or at a NATS that began anew,
+    and then records that from its beginning.
 
     Raises:
         ValueError: neither SQLite nor PostgreSQL.
         sqlalchemy.exc.SQLAlchemyError: the database cannot be reached.
     """
-    history = SqlHistory(connect(url))
+    history = SqlHistory(connect(url), installation=installation)
     try:
         await history.create_tables()
         yield history

@@ -10,10 +10,11 @@ from . import tables
 from .rows import dead_letter_row, execution_row
 
 
-def offset(connection: Connection, *, stream: Stream) -> int:
-    """The last sequence of a stream that is folded in (0: none)."""
+def offset(connection: Connection, *, installation: str, stream: Stream) -> int:
+    """The last sequence of an installation's stream that is folded in (0: none)."""
     offsets = tables.offsets
-    return connection.execute(select(offsets.c.sequence).where(offsets.c.stream == stream.value)).scalar() or 0
+    here = (offsets.c.installation == installation, offsets.c.stream == stream.value)
+    return connection.execute(select(offsets.c.sequence).where(*here)).scalar() or 0
 
 
 def executions(connection: Connection, *, job: str | None, status: str | None, limit: int) -> Sequence[ExecutionRow]:

@@ -28,28 +28,35 @@ _KEYS: Final = {executions: "execution_id", dead_letters: "id"}
 
 
 def record(
-    connection: Connection, *, stream: Stream, messages: Sequence[Recorded[Message]], after: int, upto: int
+    connection: Connection,
+    *,
+    installation: str,
+    stream: Stream,
+    messages: Sequence[Recorded[Message]],
+    after: int,
+    upto: int,
 ) -> None:
-    """Fold messages into the rows and move the stream's place from `after` to `upto`.
+    """Fold messages into the rows and move the place in an installation's stream from `after` to `upto`.
 
     Raises:
         SequenceConflict: the place is elsewhere; nothing is to be committed.
     """
-    _move(connection, stream, after, upto)
+    _move(connection, installation, stream, after, upto)
     touched = {recorded.message.execution_id for recorded in messages if isinstance(recorded.message, ExecutionFact)}
     changed = history.fold(_known(connection, touched), messages)
     _write(connection, executions, [execution_values(execution) for execution in changed.values()])
     _write(connection, dead_letters, [dead_letter_values(letter) for letter in history.dead_letters(messages).values()])
 
 
-def _move(connection: Connection, stream: Stream, after: int, upto: int) -> None:
+def _move(connection: Connection, installation: str, stream: Stream, after: int, upto: int) -> None:
     # What is returned tells, not the count of rows, which not every driver gives for an insert.
-    here = (offsets.c.stream == stream.value, offsets.c.sequence == after)
-    step = update(offsets).where(*here).values(sequence=upto).returning(offsets.c.sequence)
+    where = {"installation": installation, "stream": stream.value}
+    here = (offsets.c.installation == installation, offsets.c.stream == stream.value)
+    step = update(offsets).where(*here, offsets.c.sequence == after).values(sequence=upto).returning(offsets.c.sequence)
     is_moved = connection.execute(step).first() is not None
     if not is_moved and not after:
-        insert = _insert(connection.dialect.name, offsets).values(stream=stream.value, sequence=upto)
-        first = insert.on_conflict_do_nothing(index_elements=["stream"]).returning(offsets.c.sequence)
+        insert = _insert(connection.dialect.name, offsets).values(**where, sequence=upto)
+        first = insert.on_conflict_do_nothing(index_elements=[*where]).returning(offsets.c.sequence)
         is_moved = connection.execute(first).first() is not None
     if not is_moved:
         raise SequenceConflict(f"the history's place in {stream.value} is not {after} any more")

@@ -108,6 +108,8 @@ dead_letters: Final = Table(
 offsets: Final = Table(
     "scheduler_offsets",
     metadata,
+    # A place counts in the streams of one installation only: those of another begin at 1 again.
+    Column("installation", Text, primary_key=True),
     Column("stream", Text, primary_key=True),
     Column("sequence", BigInteger, nullable=False),
 )

@@ -2,7 +2,7 @@
 
 A month is known to a day rule by its shape alone: how long it is and on which weekday it begins. There are 28 shapes,
     so a
-rule works each out at most once. The Gregorian calendar repeats itself after 400 years, in which every month takes all
+rule works each out once. The Gregorian calendar repeats itself after 400 years, in which every month takes all
 of its shapes; a rule that names no day in any shape of its months therefore never fires at all.
 """
 
@@ -16,8 +16,8 @@ from .fields import DAY_OF_MONTH, DAY_OF_WEEK, NOTHING, Values, parse_item, read
 _WEEK: Final = 7
 _SATURDAY, _SUNDAY = 6, 0
 _SHORTEST: Final = 28
+_LENGTHS: Final = range(_SHORTEST, 32)
 _FIFTH: Final = 5
-_UNKNOWN: Final = -1
 _WHOLE_WEEK: Final = (1 << _WEEK) - 1
 
 
@@ -69,14 +69,23 @@ class WeekDays:
 
 
 class DayRule:
-    """Both day fields together: a day must satisfy either when both are restricted, else the one that is."""
+    """Both day fields together: a day must satisfy either when both are restricted, else the one that is.
 
-    __slots__ = ("_shapes", "month", "week")
+    Attributes:
+        month, week: the two fields.
+        masks: the matching days, bit n being day n, of a month of a length that begins on a weekday: by length, then by
+            weekday (0 is Sunday).
+        shortest: how many days a month must have, at least, to have a matching one.
+    """
+
+    __slots__ = ("masks", "month", "shortest", "week")
 
     def __init__(self, month: MonthDays, week: WeekDays) -> None:
         self.month = month
         self.week = week
-        self._shapes = [_UNKNOWN] * (4 * _WEEK)
+        shapes = (tuple(self._mask(first, length) for first in range(_WEEK)) for length in _LENGTHS)
+        self.masks: tuple[tuple[int, ...], ...] = (*((),) * _SHORTEST, *shapes)
+        self.shortest = next((length for length in _LENGTHS if self.possible(length)), _LENGTHS.stop)
 
     @property
     def either(self) -> bool:
@@ -88,18 +97,13 @@ class DayRule:
         """Whether one of the two fields, star or not, names every day by itself."""
         return self.month.values.mask == DAY_OF_MONTH.everything or self.week.values.mask == _WHOLE_WEEK
 
-    def mask(self, first: int, length: int) -> int:
-        """The matching days of a month of this shape; bit n is day n."""
-        shape = (length - _SHORTEST) * _WEEK + first
-        mask = self._shapes[shape]
-        if mask < 0:
-            in_month, in_week = self.month.mask(first, length), self.week.mask(first, length)
-            mask = self._shapes[shape] = in_month | in_week if self.either else in_month & in_week
-        return mask
-
     def possible(self, length: int) -> bool:
         """Whether any month of this length has a matching day."""
-        return any(self.mask(first, length) for first in range(_WEEK))
+        return any(self.masks[length])
+
+    def _mask(self, first: int, length: int) -> int:
+        in_month, in_week = self.month.mask(first, length), self.week.mask(first, length)
+        return in_month | in_week if self.either else in_month & in_week
 
 
 @lru_cache(maxsize=4096)

@@ -48,8 +48,9 @@ class CalendarRule:
 
     def next_after(self, after: datetime, _anchor: datetime, /) -> datetime | None:
         """The first instant later than `after`; None beyond the year 9999."""
-        found = self._next(timezones.zone(self.timezone), seconds(after) + 1)
-        return None if found is None else EPOCH + timedelta(0, found)
+        since = after - EPOCH
+        found = self._next(timezones.zone(self.timezone), since.days * _DAY + since.seconds + 1)
+        return None if found is None or found > _LATEST else EPOCH + timedelta(0, found)
 
     def latest_until(self, until: datetime, after: datetime, _anchor: datetime, /) -> datetime | None:
         """The last instant in (after, until]."""
@@ -88,17 +89,30 @@ class CalendarRule:
 
     def _next(self, zone: Zone, start: int) -> int | None:
         """The first instant at or after `start`."""
+        if self.dst.gap == "shift" or self.dst.fold == "both":
+            return self._next_as_wished(zone, start)
+        # By the specification a time fires where it is first shown, and wall times are first shown in their order: so
+        # the next match on the wall is the next to fire, unless the clocks skip it.
+        span = zone.span(start)
+        wall = start + span.offset
+        found = self.pattern.next(max(span.fresh, wall))
+        while found is not None and found >= span.wall_end:
+            near = found - span.offset - FARTHEST
+            span = zone.span(max(span.end, near))
+            if found < span.fresh:
+                found = self.pattern.next(span.fresh)
+        return None if found is None else found - span.offset
+
+    def _next_as_wished(self, zone: Zone, start: int) -> int | None:
+        """The same under a policy that shifts what is skipped or fires again what is repeated: span by span."""
         while start <= _LATEST:
             span = zone.span(start)
             found = self.pattern.next(max(start + span.offset, self._from(span)))
-            fits = found is not None and found < span.end + span.offset
-            at = found - span.offset if found is not None and fits else None
+            at = found - span.offset if found is not None and found < span.wall_end else None
             if self.dst.gap == "shift":
                 at = next(self._shifted(span, start, span.end if at is None else at), at)
-            if at is not None:
-                return at if at <= _LATEST else None
-            if found is None:
-                return None
+            if at is not None or found is None:
+                return at
             # Nothing on the wall before `found`: go on where that time may first be shown. Only a schedule that fires
             # through both passes of a fold must look at every span, for its times come round again.
             start = span.end if self.fires_twice else max(span.end, found - span.offset - FARTHEST)
@@ -136,9 +150,7 @@ class CalendarRule:
 
     def _from(self, span: Span) -> int:
         """The wall time from which a span's times fire: those that a fold repeats have fired before."""
-        if span.before <= span.offset or self.fires_twice:
-            return span.wall
-        return span.expected
+        return span.wall if self.fires_twice else span.fresh
 
     def _gap(self, span: Span, start: int, end: int) -> Iterator[int]:
         """The wall times skipped as the span begins whose instants, by the old offset, lie in [start, end)."""

@@ -9,6 +9,9 @@ from .errors import ScheduleError
 from .zones import EPOCH, FARTHEST, Span
 
 _SECOND: Final = timedelta(seconds=1)
+# The first and the last year of all are left out, so that no offset leads beyond them.
+_FIRST_YEAR: Final = 2
+_LAST_YEAR: Final = 9998
 _SHORTEST: Final = len("2027-03-01T09:00")
 _EXAMPLE: Final = "at 2027-03-01T09:00:00"
 
@@ -32,8 +35,13 @@ def parse_moment(text: str, timezone: str, dst: DstPolicy) -> datetime:
             length=len(text),
             suggestion=_EXAMPLE,
         )
+    if at.microsecond or not _FIRST_YEAR <= at.year <= _LAST_YEAR:
+        raise ScheduleError(
+            f"at: {text} is out of range; allowed are whole seconds of the years {_FIRST_YEAR} to {_LAST_YEAR}",
+            length=len(text),
+        )
     if at.tzinfo is not None:
-        return _utc(at, text)
+        return at.astimezone(UTC)
     shown = first_shown(timezone, at)
     if shown is None and dst.gap == "skip":
         raise ScheduleError(
@@ -58,13 +66,6 @@ def _reached(timezone: str, local: datetime) -> tuple[Span, int]:
     """The first span whose clocks show the time or, having skipped it, a later one; and that time in wall seconds."""
     zone, wall = timezones.zone(timezone), (local.replace(tzinfo=UTC) - EPOCH) // _SECOND
     span = zone.span(wall - FARTHEST)
-    while span.end + span.offset <= wall:
+    while span.wall_end <= wall:
         span = zone.span(span.end)
     return span, wall
-
-
-def _utc(at: datetime, text: str) -> datetime:
-    try:
-        return at.astimezone(UTC)
-    except OverflowError:
-        raise ScheduleError(f"at: {text} is out of range", length=len(text)) from None

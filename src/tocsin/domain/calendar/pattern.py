@@ -6,8 +6,8 @@ that is possible at all, two matching days lie at most 40 years apart (29 Februa
 weekday).
 """
 
-from dataclasses import dataclass
-from datetime import MAXYEAR, date
+from dataclasses import dataclass, field
+from datetime import MAXYEAR, MINYEAR, date
 from typing import Final
 
 from .days import DayRule
@@ -18,15 +18,17 @@ _MINUTE: Final = 60
 _WEEK: Final = 7
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _LAST_DAY: Final = date.max.toordinal()
-_FEBRUARY, _DECEMBER = 2, 12
+_FIRST: Final = (1 - _EPOCH) * DAY
+_LAST: Final = (_LAST_DAY + 1 - _EPOCH) * DAY - 1
+_FEBRUARY: Final = 2
 LENGTHS: Final = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def month_length(year: int, month: int) -> int:
     """How many days the month has."""
-    if month == _FEBRUARY and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0):
-        return 29
-    return LENGTHS[month]
+    if month != _FEBRUARY or year % 4 or (year % 100 == 0 and year % 400):
+        return LENGTHS[month]
+    return LENGTHS[month] + 1
 
 
 def _lowest(mask: int) -> int:
@@ -45,6 +47,7 @@ class Pattern:
         seconds, minutes, hours, months: bit n is set when the value n matches.
         days: the days of a month that match.
         stepping: second, minute or hour walk through values (`*`, a range, a step) rather than naming fixed times.
+        earliest, latest: the first and last matching second of a matching day.
     """
 
     seconds: int
@@ -53,91 +56,106 @@ class Pattern:
     days: DayRule
     months: int
     stepping: bool
+    earliest: int = field(init=False)
+    latest: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        ends = ((_lowest(mask), _highest(mask)) for mask in (self.hours, self.minutes, self.seconds))
+        for name, (hour, minute, second) in zip(("earliest", "latest"), zip(*ends, strict=True), strict=True):
+            object.__setattr__(self, name, hour * _HOUR + minute * _MINUTE + second)
 
     def next(self, wall: int) -> int | None:
         """The first matching time at or after `wall`; None beyond the year 9999."""
         day, second = divmod(wall, DAY)
         ordinal = day + _EPOCH
         if not 0 < ordinal <= _LAST_DAY:
-            return None
+            return self.next(_FIRST) if wall < _FIRST else None
         on = date.fromordinal(ordinal)
-        left = self._days(on.year, on.month, ordinal - on.day) >> on.day
-        if left & 1:
-            found = self._time_from(second)
-            if found >= 0:
-                return day * DAY + found
-        left >>= 1
-        if left:
-            return (day + 1 + _lowest(left)) * DAY + self._first_time()
-        return self._first_from_month(on.year, on.month + 1)
+        year, month, day_of_month = on.year, on.month, on.day
+        if self.months >> month & 1:
+            first = ordinal - day_of_month + 1
+            left = self.days.masks[month_length(year, month)][first % _WEEK] >> day_of_month
+            if left & 1:
+                found = self._time_from(second)
+                if found >= 0:
+                    return day * DAY + found
+            left >>= 1
+            if left:
+                return (day + 1 + _lowest(left)) * DAY + self.earliest
+        return self._first_from_month(year, month + 1)
 
     def previous(self, wall: int) -> int | None:
         """The last matching time at or before `wall`; None before the year 1."""
         day, second = divmod(wall, DAY)
         ordinal = day + _EPOCH
         if not 0 < ordinal <= _LAST_DAY:
-            return None
+            return self.previous(_LAST) if wall > _LAST else None
         on = date.fromordinal(ordinal)
-        passed = self._days(on.year, on.month, ordinal - on.day) & (2 << on.day) - 1
+        passed = self._days(on, ordinal) & (2 << on.day) - 1
         if passed >> on.day:
             found = self._time_until(second)
             if found >= 0:
                 return day * DAY + found
             passed ^= 1 << on.day
         if passed:
-            return (day - on.day + _highest(passed)) * DAY + self._last_time()
+            return (day - on.day + _highest(passed)) * DAY + self.latest
         return self._last_until_month(on.year, on.month - 1)
 
     def count(self, start: int, end: int) -> int:
         """How many matching times lie in [start, end); whole days are multiplied, not walked through."""
+        start, end = max(start, _FIRST), min(end, _LAST + 1)
         if start >= end:
             return 0
         first, begin = divmod(start, DAY)
         last, stop = divmod(end, DAY)
         per_day = self.hours.bit_count() * self.minutes.bit_count() * self.seconds.bit_count()
         total = self._count_days(first, last) * per_day
-        total -= self._times_before(begin) if self._matches_day(first) else 0
-        return total + (self._times_before(stop) if self._matches_day(last) else 0)
+        if begin and self._matches_day(first):
+            total -= self._times_before(begin)
+        if stop and self._matches_day(last):
+            total += self._times_before(stop)
+        return total
 
-    def _days(self, year: int, month: int, before_first: int) -> int:
-        """The matching days of a month; `before_first` is the ordinal of the day before it begins."""
+    def _days(self, on: date, ordinal: int) -> int:
+        """The matching days of the month in which a day lies, whose ordinal is given with it."""
+        month = on.month
         if not self.months >> month & 1:
             return 0
-        return self.days.mask((before_first + 1) % _WEEK, month_length(year, month))
+        return self.days.masks[month_length(on.year, month)][(ordinal - on.day + 1) % _WEEK]
 
     def _first_from_month(self, year: int, month: int) -> int | None:
-        while year <= MAXYEAR:
-            left = self.months >> month if month <= _DECEMBER else 0
-            if not left:
-                year, month = year + 1, 1
-                continue
-            month += _lowest(left)
-            before = date(year, month, 1).toordinal() - 1
-            days = self.days.mask((before + 1) % _WEEK, month_length(year, month))
-            if days:
-                return (before + _lowest(days) - _EPOCH) * DAY + self._first_time()
+        while True:
+            left = self.months >> month
+            if left:
+                month += _lowest(left)
+            else:
+                year, month = year + 1, _lowest(self.months)
+                if year > MAXYEAR:
+                    return None
+            length = month_length(year, month)
+            if length >= self.days.shortest:
+                first = date(year, month, 1).toordinal()
+                days = self.days.masks[length][first % _WEEK]
+                if days:
+                    return (first - 1 + _lowest(days) - _EPOCH) * DAY + self.earliest
             month += 1
-        return None
 
     def _last_until_month(self, year: int, month: int) -> int | None:
-        while year > 0:
+        while True:
             passed = self.months & (2 << month) - 1
-            if not passed:
-                year, month = year - 1, _DECEMBER
-                continue
-            month = _highest(passed)
-            before = date(year, month, 1).toordinal() - 1
-            days = self.days.mask((before + 1) % _WEEK, month_length(year, month))
-            if days:
-                return (before + _highest(days) - _EPOCH) * DAY + self._last_time()
+            if passed:
+                month = _highest(passed)
+            else:
+                year, month = year - 1, _highest(self.months)
+                if year < MINYEAR:
+                    return None
+            length = month_length(year, month)
+            if length >= self.days.shortest:
+                first = date(year, month, 1).toordinal()
+                days = self.days.masks[length][first % _WEEK]
+                if days:
+                    return (first - 1 + _highest(days) - _EPOCH) * DAY + self.latest
             month -= 1
-        return None
-
-    def _first_time(self) -> int:
-        return _lowest(self.hours) * _HOUR + _lowest(self.minutes) * _MINUTE + _lowest(self.seconds)
-
-    def _last_time(self) -> int:
-        return _highest(self.hours) * _HOUR + _highest(self.minutes) * _MINUTE + _highest(self.seconds)
 
     def _time_from(self, second: int) -> int:
         """The first matching second of a day at or after `second`, or -1."""
@@ -189,19 +207,16 @@ class Pattern:
 
     def _matches_day(self, day: int) -> bool:
         on = date.fromordinal(day + _EPOCH)
-        return bool(self._days(on.year, on.month, on.toordinal() - on.day) >> on.day & 1)
+        return bool(self._days(on, day + _EPOCH) >> on.day & 1)
 
     def _count_days(self, start: int, end: int) -> int:
-        """How many matching days lie in [start, end), both in days since 1970."""
-        on, total = date.fromordinal(start + _EPOCH), 0
-        year, month, before = on.year, on.month, on.toordinal() - on.day
-        while before + 1 < end + _EPOCH:
-            length = month_length(year, month)
-            days = self._days(year, month, before)
-            days >>= max(0, start + _EPOCH - before)
-            days <<= max(0, start + _EPOCH - before)
-            days &= (1 << max(0, min(length + 1, end + _EPOCH - before))) - 1
+        """How many matching days lie in [start, end), both in days since 1970; month by month."""
+        total, ordinal, stop = 0, start + _EPOCH, end + _EPOCH
+        while ordinal < stop:
+            on = date.fromordinal(ordinal)
+            before = ordinal - on.day
+            after_month = before + 1 + month_length(on.year, on.month)
+            days = self._days(on, ordinal) >> on.day << on.day & (1 << min(stop, after_month) - before) - 1
             total += days.bit_count()
-            before += length
-            year, month = (year, month + 1) if month < _DECEMBER else (year + 1, 1)
+            ordinal = after_month
         return total

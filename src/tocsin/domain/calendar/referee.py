@@ -5,6 +5,7 @@ follows others. Where it is known to read an expression differently from `ojs-cr
 """
 
 import re
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -30,10 +31,10 @@ def disagreements(schedule: Schedule, after: datetime, n: int = 5) -> tuple[str,
     the reading of the expression that is compared.
     """
     start, found = instant(seconds(after)), list[str]()
-    for expression in schedule.expressions if schedule.calendar_rules else ():
+    for expression, rule in zip(schedule.expressions, schedule.calendar_rules, strict=False):
         if not known_to_differ(expression):
             theirs = _theirs(expression, schedule.timezone, start, n)
-            ours = _ours(expression, schedule.timezone, start, len(theirs))
+            ours = _ours(replace(rule, dst=SPECIFIED), start, len(theirs))
             if ours != theirs:
                 found.append(f"croniter reads {expression!r} otherwise: {_shown(theirs)}; here it is {_shown(ours)}")
     return tuple(found)
@@ -52,8 +53,8 @@ def known_to_differ(expression: str) -> bool:
     )
 
 
-def _ours(expression: str, timezone: str, start: datetime, n: int) -> list[datetime]:
-    rule, instants = CalendarRule(parse_expression(expression).pattern, timezone, SPECIFIED), list[datetime]()
+def _ours(rule: CalendarRule, start: datetime, n: int) -> list[datetime]:
+    instants = list[datetime]()
     at = rule.next_after(start, start)
     while at is not None and len(instants) < n:
         instants.append(at)

@@ -105,7 +105,7 @@ class UnionRule:
 
     def count(self, after: datetime, until: datetime, anchor: datetime, /) -> int:
         """See `Rule`; several rules are walked through, since they may share instants."""
-        return sum(1 for occurrence in self.occurrences(after, until, anchor) if occurrence.skipped_local is not None)
+        return sum(1 for occurrence in self.occurrences(after, until, anchor) if occurrence.skipped_local is None)
 
     def occurrences(self, after: datetime, until: datetime, anchor: datetime, /) -> Iterator[Occurrence]:
         """See `Rule`."""

@@ -6,7 +6,7 @@ saving" plays no part, so zones whose winter is the exception need no special ca
 """
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import pairwise
 from typing import Final
@@ -36,22 +36,30 @@ class Span:
         start, end: seconds since 1970 in UTC, the end exclusive.
         offset: seconds that the wall clock is ahead of UTC.
         before: the offset that was in force until `start`.
+        wall: the wall time that the clocks show at the start.
+        expected: the one that they would show without the change: later than `wall` in a fold, earlier in a gap.
+        fresh: the first wall time from the start on that they have not shown before.
+        wall_end: the wall time at which the span ends, exclusive.
     """
 
     start: int
     end: int
     offset: int
     before: int
+    wall: int = field(init=False)
+    expected: int = field(init=False)
+    fresh: int = field(init=False)
+    wall_end: int = field(init=False)
 
-    @property
-    def wall(self) -> int:
-        """The wall time that the clocks show at the start."""
-        return self.start + self.offset
-
-    @property
-    def expected(self) -> int:
-        """The wall time that they would show without the change: later than `wall` in a fold, earlier in a gap."""
-        return self.start + self.before
+    def __post_init__(self) -> None:
+        derived = {
+            "wall": self.start + self.offset,
+            "expected": self.start + self.before,
+            "fresh": self.start + max(self.offset, self.before),
+            "wall_end": self.end + self.offset,
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
 
 class Zone:

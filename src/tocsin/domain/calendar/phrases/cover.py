@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 _LONGEST_PLAIN = 2
-_SHORTEST_STEP = 3
+_SHORTEST_STEP = 4
 
 
 def listed(values: Iterable[int], low: int, high: int) -> str:

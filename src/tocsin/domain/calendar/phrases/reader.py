@@ -161,7 +161,7 @@ class _Clauses(Transformer[Token, list[list[Clause]]]):
 
     def times_word(self, children: list[Token]) -> int:
         fixed = {"ONCE": 1, "TWICE": 2}
-        return fixed.get(children[0].type) or words.number(children[0])
+        return fixed.get(children[0].type) or words.number(children[0].split(maxsplit=1)[0])
 
     def period_unit(self, children: list[Token]) -> Unit:
         return words.unit(children[0])
@@ -253,6 +253,8 @@ class _Clauses(Transformer[Token, list[list[Clause]]]):
 
     def time_list(self, children: list[Token]) -> list[Token]:
         return _of_type(children, "CLOCK", "NUMBER", "MARK")
+
+    clock_list = time_list
 
     def number_list(self, children: list[Token]) -> list[Token]:
         return _of_type(children, "NUMBER")

@@ -1,0 +1,1 @@
+"""How it is done: each package implements the ports on one technology."""

@@ -1,0 +1,138 @@
+"""A clock that stands still until it is told to move."""
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_ROUNDS: Final = 50
+
+
+@dataclass(order=True, slots=True)
+class Alarm:
+    """A call that the clock will make; cancelled by `cancel`."""
+
+    due: timedelta
+    number: int
+    call: Callable[[], None] | None = field(compare=False)
+
+    def cancel(self) -> None:
+        """Not any more."""
+        self.call = None
+
+
+class ManualClock:
+    """Implements `ports.Clock`. Nothing passes but by `advance`, `run` and `step`, so that every test runs alike."""
+
+    def __init__(self, start: datetime = START) -> None:
+        """`start`: aware."""
+        self._start = start.astimezone(UTC)
+        self._stepped = timedelta()
+        self._elapsed = timedelta()
+        self._numbers = itertools.count()
+        self._after: list[Alarm] = []
+        self._at: list[Alarm] = []  # `due` counted from `_start`, by the wall clock
+
+    # --- the port ----------------------------------------------------------------------------------------------------
+
+    def now(self) -> datetime:
+        """What the wall clock shows; it may have been set back."""
+        return self._start + self._stepped + self._elapsed
+
+    def monotonic(self) -> float:
+        """Seconds since the start; they never go back."""
+        return self._elapsed.total_seconds()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait until the clock has been moved on by as much."""
+        awake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        alarm = self.after(seconds, lambda: awake.set_result(None))
+        try:
+            await awake
+        finally:
+            alarm.cancel()
+
+    # --- alarms ------------------------------------------------------------------------------------------------------
+
+    def after(self, seconds: float, call: Callable[[], None]) -> Alarm:
+        """Call once that many seconds have passed, whatever the wall clock shows."""
+        return self._set(self._after, self._elapsed + timedelta(seconds=seconds), call)
+
+    def at(self, instant: datetime, call: Callable[[], None]) -> Alarm:
+        """Call once the wall clock shows `instant`; at once if it does."""
+        alarm = self._set(self._at, instant - self._start, call)
+        self._ring()
+        return alarm
+
+    def next_alarm(self) -> float | None:
+        """Seconds until the next alarm, if there is one: a simulator's way past idle time."""
+        alarm = self._next()
+        return None if alarm is None else alarm[0].total_seconds()
+
+    # --- moving it ---------------------------------------------------------------------------------------------------
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and make every call in its order at its time. Tasks that it wakes run later."""
+        end = self._elapsed + timedelta(seconds=seconds)
+        while self._ring_until(end):
+            pass
+        self._elapsed = end
+
+    async def run(self, seconds: float) -> None:
+        """Let time pass, and let every task that an alarm wakes act before the next one rings."""
+        end = self._elapsed + timedelta(seconds=seconds)
+        await settle()
+        while self._ring_until(end):
+            await settle()
+        self._elapsed = end
+        await settle()
+
+    def step(self, seconds: float) -> None:
+        """Set the wall clock forward or back, as an administrator does; no time passes."""
+        self._stepped += timedelta(seconds=seconds)
+        self._ring()
+
+    def _set(self, alarms: list[Alarm], due: timedelta, call: Callable[[], None]) -> Alarm:
+        alarm = Alarm(due, next(self._numbers), call)
+        heapq.heappush(alarms, alarm)
+        return alarm
+
+    def _next(self) -> tuple[timedelta, int, list[Alarm]] | None:
+        """How far off the next alarm is, and the list whose first it is."""
+        for alarms in (self._after, self._at):
+            while alarms and alarms[0].call is None:
+                heapq.heappop(alarms)
+        shown = self._stepped + self._elapsed
+        off = [(alarms[0].due - now, alarms[0].number, alarms) for alarms, now in self._lists(shown) if alarms]
+        if not off:
+            return None
+        distance, number, alarms = min(off, key=lambda one: one[:2])
+        return max(distance, timedelta()), number, alarms
+
+    def _lists(self, shown: timedelta) -> tuple[tuple[list[Alarm], timedelta], ...]:
+        return (self._after, self._elapsed), (self._at, shown)
+
+    def _ring_until(self, end: timedelta) -> bool:
+        found = self._next()
+        if found is None or self._elapsed + found[0] > end:
+            return False
+        distance, _, alarms = found
+        self._elapsed += distance
+        call = heapq.heappop(alarms).call
+        if call is not None:
+            call()
+        return True
+
+    def _ring(self) -> None:
+        while self._ring_until(self._elapsed):
+            pass
+
+
+async def settle() -> None:
+    """Let every task run until it waits for something."""
+    for _ in range(_ROUNDS):
+        await asyncio.sleep(0)

@@ -1,0 +1,185 @@
+"""A durable in memory: who has which message, and when it comes again."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from ...ports import DurableSpec
+from ...subjects import Stream
+from .clock import Alarm, ManualClock
+from .signal import Signal
+from .stored_stream import Entry, StoredStream
+from .subject_tree import matches
+
+
+@dataclass(slots=True)
+class _Out:
+    """A message that was handed out and not yet dealt with; `alarm` brings it back."""
+
+    entry: Entry
+    delivered: int = 0
+    alarm: Alarm | None = None
+
+
+class InMemoryDurable:
+    """A consumer with explicit acknowledgement: each message comes until somebody has acknowledged or ended it."""
+
+    def __init__(self, stream: StoredStream, spec: DurableSpec, clock: ManualClock) -> None:
+        """It begins with the first message of the stream."""
+        self.spec = spec
+        self._stream = stream
+        self._clock = clock
+        self._upto = 0
+        self._out: dict[int, _Out] = {}
+        self._again: deque[int] = deque()
+        self._changed = Signal()
+        stream.on_store(self._changed.notify)
+
+    async def take(self, limit: int, *, wait: float) -> "Sequence[InMemoryDelivery]":
+        """Up to `limit` messages, whatever is there: those that come again first, then new ones in their order.
+
+        Waits for the first one for up to `wait` seconds of the clock, which pass only when the clock is moved.
+        """
+        deliveries = self._hand_out(limit)
+        if deliveries or wait <= 0:
+            return deliveries
+        until = self._clock.monotonic() + wait
+        alarm = self._clock.after(wait, self._changed.notify)
+        try:
+            while not deliveries and self._clock.monotonic() < until:
+                await self._changed.wait()
+                deliveries = self._hand_out(limit)
+        finally:
+            alarm.cancel()
+        return deliveries
+
+    @property
+    def outstanding(self) -> int:
+        """How many messages are handed out, or wait to come again."""
+        return len(self._out)
+
+    def _hand_out(self, limit: int) -> "list[InMemoryDelivery]":
+        deliveries: list[InMemoryDelivery] = []
+        while self._again and len(deliveries) < limit:
+            out = self._out.get(self._again.popleft())
+            if out is not None:
+                deliveries.append(self._deliver(out))
+        for entry in self._stream.behind(self._upto):
+            if len(deliveries) >= limit or len(self._out) >= self.spec.max_ack_pending:
+                break
+            self._upto = entry.sequence
+            if any(matches(name, entry.subject) for name in self.spec.filters):
+                out = self._out[entry.sequence] = _Out(entry)
+                deliveries.append(self._deliver(out))
+        return deliveries
+
+    def _deliver(self, out: _Out) -> "InMemoryDelivery":
+        out.delivered += 1
+        self._come_again(out, self.spec.ack_wait)
+        return InMemoryDelivery(self, out.entry, out.delivered)
+
+    def _come_again(self, out: _Out, seconds: float) -> None:
+        if out.alarm is not None:
+            out.alarm.cancel()
+        out.alarm = self._clock.after(seconds, lambda: self._requeue(out.entry.sequence))
+
+    def _requeue(self, sequence: int) -> None:
+        if sequence in self._out and sequence not in self._again:
+            self._again.append(sequence)
+            self._changed.notify()
+
+    # --- what a delivery says ----------------------------------------------------------------------------------------
+
+    def done(self, sequence: int) -> None:
+        """Acknowledged or ended, by whichever delivery. A work queue needs the message no longer."""
+        out = self._out.pop(sequence, None)
+        if out is None:
+            return
+        if out.alarm is not None:
+            out.alarm.cancel()
+        if self.spec.stream is Stream.MQ:
+            self._stream.remove(sequence)
+        self._changed.notify()  # there may be room again for another
+
+    def back(self, sequence: int, delay: float) -> None:
+        """Handed back."""
+        out = self._out.get(sequence)
+        if out is None or sequence in self._again:
+            return
+        if delay > 0:
+            self._come_again(out, delay)
+        elif out.alarm is not None:
+            out.alarm.cancel()
+            self._requeue(sequence)
+
+    def keep(self, sequence: int) -> None:
+        """Still at work."""
+        out = self._out.get(sequence)
+        if out is not None and sequence not in self._again:
+            self._come_again(out, self.spec.ack_wait)
+
+
+class InMemoryDelivery:
+    """Implements `ports.Delivery`."""
+
+    def __init__(self, durable: InMemoryDurable, entry: Entry, delivered: int) -> None:
+        """Made by its durable."""
+        self._durable = durable
+        self._entry = entry
+        self._delivered = delivered
+        self._is_answered = False
+
+    @property
+    def subject(self) -> str:
+        """Relative."""
+        return self._entry.subject
+
+    @property
+    def body(self) -> bytes:
+        """As it was published."""
+        return self._entry.body
+
+    @property
+    def sequence(self) -> int:
+        """In its stream."""
+        return self._entry.sequence
+
+    @property
+    def time(self) -> datetime:
+        """When it was stored."""
+        return self._entry.time
+
+    @property
+    def message_id(self) -> str | None:
+        """What its publisher called it."""
+        return self._entry.message_id
+
+    @property
+    def delivered(self) -> int:
+        """1 the first time."""
+        return self._delivered
+
+    async def ack(self) -> None:
+        """Dealt with."""
+        self._answer()
+        self._durable.done(self.sequence)
+
+    async def nak(self, delay: float) -> None:
+        """Hand it back, to come again after `delay` seconds."""
+        self._answer()
+        self._durable.back(self.sequence, delay)
+
+    async def term(self) -> None:
+        """Never again."""
+        self._answer()
+        self._durable.done(self.sequence)
+
+    async def in_progress(self) -> None:
+        """Start the acknowledgement wait anew."""
+        self._durable.keep(self.sequence)
+
+    def _answer(self) -> None:
+        if self._is_answered:
+            raise RuntimeError(f"{self.subject}, delivery {self.delivered}: answered already")
+        self._is_answered = True

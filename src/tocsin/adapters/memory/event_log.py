@@ -1,0 +1,141 @@
+"""The event log in memory."""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from functools import partial
+
+from ... import subjects
+from ...domain.events import Message, Recorded, RetryTimer
+from ...ports import Batch, DurableSpec, LogUnavailable
+from ...subjects import CAPTURED, Stream, Unreadable
+from .clock import Alarm, ManualClock
+from .durable import InMemoryDurable
+from .stored_stream import Entry, StoredStream
+from .subject_tree import matches
+
+
+class InMemoryEventLog:
+    """Implements `ports.EventLog`, with the durables that read it. Delays are over when its clock says so."""
+
+    def __init__(self, clock: ManualClock | None = None) -> None:
+        """Empty streams, all of them."""
+        self.clock = clock or ManualClock()
+        self._streams = {stream: StoredStream(self.clock) for stream in Stream}
+        self._delays: dict[str, tuple[int, Alarm]] = {}
+        self._durables: dict[tuple[Stream, str], InMemoryDurable] = {}
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    async def append(self, fact: Message, *, expect: int) -> int:
+        """Store a fact if the last sequence in its scope is `expect`; its sequence."""
+        subject = subjects.subject_of(fact)
+        stream = self._capturing(subject)
+        stream.check(subjects.scope_of(fact), expect)
+        return stream.store(subject, fact.encode())
+
+    async def publish(self, subject: str, message: Message, *, message_id: str) -> int:
+        """Store an input once within the duplicate window; the sequence of the first."""
+        return self.receive(subject, message.encode(), message_id=message_id)
+
+    async def delay(self, timer: RetryTimer, *, until: datetime, scope: str, expect: int) -> None:
+        """Have `timer` stored under its own subject at `until`; a second one of the same subject replaces the first."""
+        subject = subjects.delay(timer)
+        stream = self._capturing(subject)
+        stream.check(scope, expect)
+        if replaced := self._delays.pop(subject, None):
+            sequence, alarm = replaced
+            alarm.cancel()
+            stream.remove(sequence)
+        body = timer.encode()
+        sequence = stream.store(subject, body)
+        fire = partial(self._fire, subject, sequence, subjects.subject_of(timer), body)
+        self._delays[subject] = sequence, self.clock.at(until, fire)
+
+    def receive(self, subject: str, body: bytes, *, message_id: str | None = None) -> int:
+        """Store whatever bytes somebody published on a subject that a stream captures; its sequence."""
+        return self._capturing(subject).store(subject, body, message_id=message_id)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    async def load(self, scope: str) -> list[Recorded[Message]]:
+        """The last message of each subject in a scope, oldest first."""
+        stream = self._streams[subjects.stream_of(scope)]
+        return [entry.recorded() for entry in stream.last_of_each((scope,))]
+
+    async def last(self, subject: str) -> Recorded[Message] | None:
+        """The newest message of a subject or filter."""
+        entry = self._streams[subjects.stream_of(subject)].last(subject)
+        return None if entry is None else entry.recorded()
+
+    async def get(self, stream: Stream, sequence: int) -> Recorded[Message] | None:
+        """One message by its sequence."""
+        entry = self._streams[stream].get(sequence)
+        return None if entry is None else entry.recorded()
+
+    async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
+        """Up to `limit` matching messages behind `after`, oldest first; ends before an unreadable one, or raises at it."""
+        messages: list[Recorded[Message]] = []
+        for entry in self._streams[subjects.stream_of(subject)].matching((subject,), after)[:limit]:
+            try:
+                messages.append(entry.recorded())
+            except Unreadable:
+                if not messages:
+                    raise
+                break
+        return messages
+
+    async def follow(self, stream: Stream, *filters: str, after: int | None) -> AsyncIterator[Batch]:
+        """Everything that matches, for ever; unreadable messages are left out."""
+        stored = self._streams[stream]
+        entries = stored.last_of_each(filters or (">",)) if after is None else _behind(stored, filters, after)
+        is_first = True
+        while True:
+            upto = stored.last_sequence
+            if entries or is_first:
+                yield Batch(_readable(entries), caught_up=True, upto=upto)
+            is_first = False
+            if stored.last_sequence == upto:
+                await stored.stored.wait()
+            entries = _behind(stored, filters, upto)
+
+    # --- durables ----------------------------------------------------------------------------------------------------
+
+    def durable(self, spec: DurableSpec) -> InMemoryDurable:
+        """The durable of that name, made on the first call.
+
+        Raises:
+            ValueError: there is one of the same name that is otherwise.
+        """
+        durable = self._durables.get((spec.stream, spec.name))
+        if durable is None:
+            durable = InMemoryDurable(self._streams[spec.stream], spec, self.clock)
+            self._durables[spec.stream, spec.name] = durable
+        if durable.spec != spec:
+            raise ValueError(f"durable {spec.name!r} exists as {durable.spec}")
+        return durable
+
+    def _capturing(self, subject: str) -> StoredStream:
+        stream = subjects.stream_of(subject)
+        if not any(matches(captured, subject) for captured in CAPTURED[stream]):
+            raise LogUnavailable(f"{subject}: no stream captures it")
+        return self._streams[stream]
+
+    def _fire(self, schedule: str, sequence: int, target: str, body: bytes) -> None:
+        stream = self._capturing(schedule)
+        stream.remove(sequence)
+        stream.store(target, body)
+
+
+def _behind(stored: StoredStream, filters: Sequence[str], after: int) -> list[Entry]:
+    entries = stored.behind(after)
+    return [entry for entry in entries if not filters or any(matches(name, entry.subject) for name in filters)]
+
+
+def _readable(entries: Sequence[Entry]) -> list[Recorded[Message]]:
+    recorded: list[Recorded[Message]] = []
+    for entry in entries:
+        try:
+            recorded.append(entry.recorded())
+        except Unreadable:
+            continue
+    return recorded

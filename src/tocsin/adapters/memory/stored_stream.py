@@ -1,0 +1,117 @@
+"""One stream in memory: bodies as bytes, so that what is read back went through the codec as it does on a server."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from ... import subjects
+from ...domain.events import Message, Recorded
+from ...ports import SequenceConflict
+from ...subjects import Unreadable
+from .clock import ManualClock
+from .signal import Signal
+from .subject_tree import SubjectTree
+
+DUPLICATE_WINDOW: Final = 120.0
+"""Seconds in which a second message of the same id is not stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One stored message."""
+
+    subject: str
+    sequence: int
+    time: datetime
+    body: bytes
+    message_id: str | None
+
+    def recorded(self) -> Recorded[Message]:
+        """Decoded.
+
+        Raises:
+            Unreadable: it does not decode.
+        """
+        try:
+            message = subjects.decode(self.subject, self.body)
+        except Unreadable as error:
+            error.sequence = self.sequence
+            raise
+        return Recorded(message, self.subject, self.sequence, self.time, self.message_id)
+
+
+class StoredStream:
+    """Messages by sequence and by subject, and those who wait for more."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        """Empty."""
+        self._clock = clock
+        self._entries: dict[int, Entry] = {}
+        self._tree = SubjectTree()
+        self._known_ids: dict[str, tuple[float, int]] = {}
+        self._readers: list[Callable[[], None]] = []
+        self.stored = Signal()
+        self.last_sequence = 0
+
+    def store(self, subject: str, body: bytes, *, message_id: str | None = None) -> int:
+        """Store unguarded; the sequence, of the first one if this repeats a message id."""
+        if message_id is not None:
+            known = self._known_ids.get(message_id)
+            if known is not None and self._clock.monotonic() - known[0] < DUPLICATE_WINDOW:
+                return known[1]
+            self._known_ids[message_id] = self._clock.monotonic(), self.last_sequence + 1
+        self.last_sequence += 1
+        self._entries[self.last_sequence] = Entry(subject, self.last_sequence, self._clock.now(), body, message_id)
+        self._tree.add(subject, self.last_sequence)
+        self.stored.notify()
+        for notify in self._readers:
+            notify()
+        return self.last_sequence
+
+    def on_store(self, notify: Callable[[], None]) -> None:
+        """Have every new message announced to a durable."""
+        self._readers.append(notify)
+
+    def check(self, scope: str, expect: int) -> None:
+        """Raise `SequenceConflict` unless the last sequence in `scope` is `expect`."""
+        last = self._tree.last(scope)
+        if last != expect:
+            raise SequenceConflict(f"{scope}: expected {expect}, is {last}")
+
+    def remove(self, sequence: int) -> None:
+        """Forget one message, as a purge does."""
+        entry = self._entries.pop(sequence, None)
+        if entry is not None:
+            self._tree.remove(entry.subject, sequence)
+
+    def get(self, sequence: int) -> Entry | None:
+        """By sequence."""
+        return self._entries.get(sequence)
+
+    def last(self, filter_subject: str) -> Entry | None:
+        """The newest that matches."""
+        return self._entries.get(self._tree.last(filter_subject))
+
+    def last_of_each(self, filters: tuple[str, ...]) -> list[Entry]:
+        """The newest of each subject that matches, the oldest first."""
+        found = {sequences[-1] for name in filters for sequences in self._tree.each(name)}
+        return [self._entries[sequence] for sequence in sorted(found)]
+
+    def matching(self, filters: tuple[str, ...], after: int) -> list[Entry]:
+        """All that match behind `after`, the oldest first."""
+        found = {
+            sequence
+            for name in filters
+            for sequences in self._tree.each(name)
+            for sequence in sequences
+            if sequence > after
+        }
+        return [self._entries[sequence] for sequence in sorted(found)]
+
+    def behind(self, after: int) -> Iterator[Entry]:
+        """All behind `after`, in order, without looking at what lies before."""
+        for sequence in range(after + 1, self.last_sequence + 1):
+            entry = self._entries.get(sequence)
+            if entry is not None:
+                yield entry

@@ -1,0 +1,74 @@
+"""Which sequences lie under which subjects: a tree of tokens, so that a scope is found without looking at the others."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+
+@dataclass(slots=True)
+class _Node:
+    children: dict[str, "_Node"] = field(default_factory=dict)
+    sequences: list[int] = field(default_factory=list)
+
+
+class SubjectTree:
+    """Sequences, ascending under each subject."""
+
+    def __init__(self) -> None:
+        """Empty."""
+        self._root = _Node()
+
+    def add(self, subject: str, sequence: int) -> None:
+        """`sequence` is greater than any before."""
+        node = self._root
+        for token in subject.split("."):
+            node = node.children.setdefault(token, _Node())
+        node.sequences.append(sequence)
+
+    def remove(self, subject: str, sequence: int) -> None:
+        """Forget one."""
+        for sequences in self.each(subject):
+            sequences.remove(sequence)
+
+    def each(self, filter_subject: str) -> Iterator[list[int]]:
+        """The sequences of each subject that matches and has any."""
+        yield from _walk(self._root, filter_subject.split("."), 0)
+
+    def last(self, filter_subject: str) -> int:
+        """The greatest sequence of all that match; 0 if none does."""
+        return max((sequences[-1] for sequences in self.each(filter_subject)), default=0)
+
+
+def matches(filter_subject: str, subject: str) -> bool:
+    """Whether a filter with wildcards covers a subject."""
+    return _pattern(filter_subject).fullmatch(subject) is not None
+
+
+@lru_cache(maxsize=1_024)
+def _pattern(filter_subject: str) -> re.Pattern[str]:
+    tokens = {"*": r"[^.]+", ">": r".+"}
+    return re.compile(r"\.".join(tokens.get(token) or re.escape(token) for token in filter_subject.split(".")))
+
+
+def _walk(node: _Node, tokens: list[str], at: int) -> Iterator[list[int]]:
+    if at == len(tokens):
+        if node.sequences:
+            yield node.sequences
+        return
+    if tokens[at] == ">":
+        for child in node.children.values():
+            yield from _all(child)
+        return
+    if tokens[at] == "*":
+        for child in node.children.values():
+            yield from _walk(child, tokens, at + 1)
+    elif tokens[at] in node.children:
+        yield from _walk(node.children[tokens[at]], tokens, at + 1)
+
+
+def _all(node: _Node) -> Iterator[list[int]]:
+    if node.sequences:
+        yield node.sequences
+    for child in node.children.values():
+        yield from _all(child)

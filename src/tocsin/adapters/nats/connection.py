@@ -1,0 +1,266 @@
+"""One NATS connection as the adapters use it: many requests under way at once, each waiting for its own answer.
+
+All answers come in on one wildcard inbox and find their request by the last token of its subject. That costs less than
+`Client.request` does per call (the token is a counter, the time limit a plain timer), and lets an answer consist of many
+messages, as those of a batched direct get do.
+"""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final, NoReturn, TypeAlias
+
+import structlog
+from nats import errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from pydantic_core import from_json
+
+from ...ports import LogUnavailable, SequenceConflict
+from . import wire
+
+TIMEOUT: Final = 5.0
+"""Seconds that one request waits for its answer."""
+PATIENCE: Final = 15.0
+"""Seconds that a publish is tried for. Electing the leader of a replicated stream takes 4 to 9."""
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+
+TROUBLE: Final = (
+    errors.ConnectionClosedError,
+    errors.ConnectionDrainingError,
+    errors.ConnectionReconnectingError,
+    errors.OutboundBufferLimitError,
+    errors.StaleConnectionError,
+    errors.TimeoutError,
+)
+"""What befalls a connection, and is no fault of what was asked."""
+
+Json: TypeAlias = dict[str, Any]
+Headers: TypeAlias = dict[str, str]
+
+_log = structlog.get_logger("tocsin.nats")
+
+
+class RefusedError(Exception):
+    """JetStream refused a request for a reason that trying again does not change.
+
+    `description` is the server's own, `code` its `err_code`.
+    """
+
+    def __init__(self, what: str, description: str, code: int = 0) -> None:
+        """`what` was asked."""
+        super().__init__(f"{what}: {description} (error {code})")
+        self.description = description
+        self.code = code
+
+
+class Connection:
+    """A client, and the requests that are under way on it."""
+
+    def __init__(self, client: Client, *, timeout: float = TIMEOUT, patience: float = PATIENCE) -> None:
+        """`timeout` and `patience` are seconds: for one request, and for a publish with all of its repetitions."""
+        self.client = client
+        self._timeout = timeout
+        self._patience = patience
+        self._inbox = f"{client.new_inbox()}."
+        self._is_listening = False
+        self._tokens = itertools.count(1)
+        self._requests: dict[str, tuple[Callable[[Msg], None], asyncio.Future[Msg]]] = {}
+        self._on_interrupt: set[Callable[[], None]] = set()
+
+    def interrupt(self) -> None:
+        """Give up every request that is under way: the connection was lost, and their answers with it.
+
+        To be called when the client says so; without it, each of them is given up by its own time limit.
+        """
+        for _, answer in self._requests.values():
+            if not answer.done():
+                answer.set_exception(errors.StaleConnectionError())
+        for tell in tuple(self._on_interrupt):
+            tell()
+
+    def on_interrupt(self, tell: Callable[[], None]) -> Callable[[], None]:
+        """Have `tell` called at each interruption; what is returned ends that."""
+        self._on_interrupt.add(tell)
+        return lambda: self._on_interrupt.discard(tell)
+
+    async def store(self, subject: str, body: bytes, headers: Headers) -> int:
+        """Publish into a stream; the sequence under which it is stored.
+
+        Without an answer it is sent again until the patience is over. So `headers` must make a second one harmless: by a
+        guard or a message id. A guarded message whose first answer was lost ends as a conflict, and whoever then folds
+        again finds it stored.
+
+        Raises:
+            SequenceConflict: the guard refused.
+            RefusedError: the stream does not take such a message.
+            LogUnavailable: no answer, or no leader.
+        """
+        loop = asyncio.get_running_loop()
+        deadline, pause = loop.time() + self._patience, _FIRST_PAUSE
+        while True:
+            try:
+                return _stored(subject, (await self.ask(subject, body, headers)).data)
+            except LogUnavailable:
+                if loop.time() + pause >= deadline or self.client.is_closed:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def manage(self, verb: str, request: bytes = b"") -> Json:
+        """One request to the JetStream API, e.g. `STREAM.INFO.<name>`; its answer.
+
+        Raises:
+            RefusedError: the server says no.
+            LogUnavailable: it says nothing, or that it cannot now.
+        """
+        answer: Json = from_json((await self.ask(f"$JS.API.{verb}", request)).data)
+        if error := answer.get("error"):
+            _refuse(verb, error)
+        return answer
+
+    async def ask(self, subject: str, body: bytes = b"", headers: Headers | None = None) -> Msg:
+        """One question, one answer (which may be a status message).
+
+        Raises:
+            LogUnavailable: no answer.
+        """
+        answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+
+        def receive(message: Msg) -> None:
+            if not answer.done():
+                answer.set_result(message)
+
+        return await self._request(subject, body, headers, receive, answer)
+
+    async def collect(self, subject: str, body: bytes) -> tuple[list[Msg], Msg]:
+        """One question that many messages answer; they, and the status message that ends them.
+
+        Raises:
+            LogUnavailable: the answer did not come to its end.
+        """
+        messages: list[Msg] = []
+        end: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+
+        def receive(message: Msg) -> None:
+            if status_of(message) is None:
+                messages.append(message)
+            elif not end.done():
+                end.set_result(message)
+
+        return messages, await self._request(subject, body, None, receive, end)
+
+    async def _request(
+        self,
+        subject: str,
+        body: bytes,
+        headers: Headers | None,
+        receive: Callable[[Msg], None],
+        answer: "asyncio.Future[Msg]",
+    ) -> Msg:
+        token = str(next(self._tokens))
+        self._requests[token] = receive, answer
+        timer = asyncio.get_running_loop().call_later(self._timeout, _give_up, answer)
+        try:
+            if not self._is_listening:
+                await self._listen()
+            await self.client.publish(subject, body, reply=self._inbox + token, headers=headers)
+            message = await answer
+        except TROUBLE as error:
+            raise LogUnavailable(f"{subject}: {error!r}") from error
+        finally:
+            timer.cancel()
+            del self._requests[token]
+        if status_of(message) == wire.NO_RESPONDERS:
+            raise LogUnavailable(f"{subject}: nobody is there to answer")
+        return message
+
+    async def _listen(self) -> None:
+        # The subscription is in the client's buffer before anything here can yield, so that no request overtakes it.
+        self._is_listening = True
+        try:
+            await self.client.subscribe(f"{self._inbox}*", cb=self._receive)
+        except BaseException:
+            self._is_listening = False
+            raise
+
+    async def _receive(self, message: Msg) -> None:
+        request = self._requests.get(message.subject[len(self._inbox) :])
+        if request is not None:
+            request[0](message)
+
+
+@asynccontextmanager
+async def connect(
+    servers: str | list[str],
+    *,
+    within: float = 10.0,
+    **options: Any,  # noqa: ANN401 - as various as those of `nats.connect`
+) -> AsyncIterator[Connection]:
+    """A connection that survives the servers' restarts; closed behind the block.
+
+    `within`: seconds in which the first server must answer. `options` are those of `nats.connect`.
+
+    Raises:
+        LogUnavailable: none did.
+    """
+    client = Client()
+    connection = Connection(client)
+
+    async def interrupted() -> None:
+        connection.interrupt()
+
+    settings: Json = {
+        "name": "tocsin",
+        "max_reconnect_attempts": -1,
+        "reconnect_time_wait": 0.2,
+        "error_cb": _report,
+        "disconnected_cb": interrupted,
+        **options,
+    }
+    try:
+        async with asyncio.timeout(within):
+            await client.connect(servers, **settings)
+    except (errors.Error, OSError) as error:  # asyncio's TimeoutError is an OSError
+        raise LogUnavailable(f"no NATS server answers at {servers}: {error!r}") from error
+    try:
+        yield connection
+    finally:
+        await client.close()
+
+
+def status_of(message: Msg) -> str | None:
+    """What a status message says ("404"); None for any other, also for a stored one that has no body."""
+    headers = message.headers
+    if headers is None or message.data or wire.SEQUENCE in headers:
+        return None
+    return headers.get(wire.STATUS)
+
+
+def _stored(subject: str, answer: bytes) -> int:
+    fields: Json = from_json(answer)
+    error = fields.get("error")
+    if error is not None:
+        _refuse(subject, error)
+    sequence: int = fields["seq"]
+    return sequence
+
+
+def _refuse(what: str, error: Json) -> NoReturn:
+    code, description = error.get("err_code", 0), error.get("description", "refused")
+    if code in wire.WRONG_LAST_SEQUENCE:
+        raise SequenceConflict(f"{what}: {description}")
+    if error.get("code") == wire.UNAVAILABLE:
+        raise LogUnavailable(f"{what}: {description}")
+    raise RefusedError(what, description, code)
+
+
+def _give_up(answer: "asyncio.Future[Msg]") -> None:
+    if not answer.done():
+        answer.set_exception(errors.TimeoutError())
+
+
+async def _report(error: Exception) -> None:
+    _log.warning("trouble with the connection", action="nats-error", error=repr(error))

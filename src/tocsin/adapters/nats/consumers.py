@@ -1,0 +1,61 @@
+"""Creating and updating one durable."""
+
+import json
+
+from ...ports import DurableSpec
+from ...subjects import Bucket, cursor
+from . import wire
+from .connection import Connection, Json, RefusedError
+from .desired import MAX_WAITING
+from .projections import NatsProjections
+from .provisioned import Change, ProvisionError, differences
+
+
+async def ensure_consumer(
+    connection: Connection, projections: NatsProjections, spec: DurableSpec, stream: str, wanted: Json
+) -> Change:
+    """Have a durable be as `wanted`. A new one starts behind what its cursor says is decided, else with all there is.
+
+    Raises:
+        ProvisionError: it cannot be.
+    """
+    name = f"{stream}/{spec.name}"
+    stored = await _stored(connection, stream, spec.name)
+    if stored is None:
+        start = await _start(projections, spec)
+        await _send(connection, stream, "create", wanted | start | {"max_waiting": MAX_WAITING})
+        return Change("consumer", name, "created")
+    changed = differences(stored, wanted)
+    if not changed:
+        return Change("consumer", name, "unchanged")
+    rest = {field: value for field, value in stored.items() if field != "filter_subject"}
+    await _send(connection, stream, "update", rest | wanted)
+    return Change("consumer", name, "updated", changed)
+
+
+async def _start(projections: NatsProjections, spec: DurableSpec) -> Json:
+    for key in (cursor(spec.stream, spec.name), cursor(spec.stream)):
+        if found := await projections.get(Bucket.CURSORS, key):
+            return {"deliver_policy": "by_start_sequence", "opt_start_seq": int(found[0]) + 1}
+    return {"deliver_policy": "all"}
+
+
+async def _stored(connection: Connection, stream: str, name: str) -> Json | None:
+    try:
+        config: Json = (await connection.manage(f"CONSUMER.INFO.{stream}.{name}"))["config"]
+    except RefusedError as error:
+        if error.code == wire.CONSUMER_NOT_FOUND:
+            return None
+        raise ProvisionError(f"durable {name} of stream {stream} cannot be read: {error.description}") from error
+    if "filter_subject" in config:
+        config["filter_subjects"] = [config["filter_subject"]]
+    return config
+
+
+async def _send(connection: Connection, stream: str, action: str, config: Json) -> None:
+    name: str = config["durable_name"]
+    request = {"stream_name": stream, "config": {"name": name} | config, "action": action}
+    try:
+        await connection.manage(f"CONSUMER.CREATE.{stream}.{name}", json.dumps(request).encode())
+    except RefusedError as error:
+        raise ProvisionError(f"durable {name} of stream {stream}: {error.description}") from error

@@ -1,0 +1,164 @@
+"""Following a stream for ever through a consumer of one's own, made anew from the last seen sequence after any trouble."""
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from ... import subjects
+from ...domain.events import Message, Recorded
+from ...ports import Batch, LogUnavailable
+from ...subjects import Stream, Unreadable
+from . import wire
+from .connection import TROUBLE, Connection, Json
+from .naming import Names
+from .pull import PullInbox
+from .received import Received
+
+PORTION: Final = 1_000
+"""Messages asked for ahead; the next portion is asked for when half of one is left."""
+HEARTBEAT: Final = 2.0
+"""Seconds between signs of life of an idle consumer; after twice that without one it is made anew."""
+_REQUEST: Final = 30.0
+_INACTIVE: Final = 60.0
+"""Seconds after which the server drops the consumer of a follower that died."""
+_PAUSE: Final = 0.5
+_NANOSECONDS: Final = 1_000_000_000
+
+_log = structlog.get_logger("tocsin.nats")
+
+
+class _LostError(Exception):
+    """The consumer is gone, or may be."""
+
+
+async def follow(
+    connection: Connection, names: Names, stream: Stream, filters: Sequence[str], *, after: int | None
+) -> AsyncIterator[Batch]:
+    """What `ports.EventLog.follow` promises.
+
+    After trouble in the midst of the last messages of each subject, some that are not the last may come too, in their
+    order: what is folded from them in the end is the same.
+
+    Raises:
+        RefusedError: there is no such stream, or the filters overlap.
+    """
+    wire_filters = [wire_filter for relative in filters for wire_filter in names.filters(relative)]
+    told_caught_up = False
+    while True:
+        consumer = _Consumer(connection, names, stream, wire_filters, after)
+        try:
+            upto = await consumer.create()
+            if upto is not None:
+                after = upto
+                if not told_caught_up:
+                    told_caught_up = True
+                    yield Batch((), caught_up=True, upto=upto)
+            while True:
+                batch = _batch(await consumer.take())
+                after, told_caught_up = batch.upto, told_caught_up or batch.caught_up
+                yield batch
+        except (_LostError, LogUnavailable) as error:
+            _log.info("following again", action="follow-again", stream=stream, after=after, reason=str(error))
+            await asyncio.sleep(_PAUSE)
+        finally:
+            await consumer.close()
+
+
+class _Consumer:
+    """One ephemeral consumer."""
+
+    def __init__(
+        self, connection: Connection, names: Names, stream: Stream, filters: Sequence[str], after: int | None
+    ) -> None:
+        self._connection = connection
+        self._names = names
+        self._stream = names.stream(stream)
+        self._filters = filters
+        self._after = after
+        self._name = secrets.token_hex(8)
+        self._inbox = PullInbox(connection, self._stream, self._name)
+        self._asked = 0
+        self._order = 0
+
+    async def create(self) -> int | None:
+        """Make it; the last sequence that is accounted for if nothing matches yet, else None."""
+        # Asked before the consumer is made: whatever matches up to here, the consumer knows.
+        last: int = (await self._connection.manage(f"STREAM.INFO.{self._stream}"))["state"]["last_seq"]
+        verb = f"CONSUMER.CREATE.{self._stream}.{self._name}"
+        made = await self._connection.manage(verb, json.dumps(self._request()).encode())
+        await self._inbox.open()
+        return None if made["num_pending"] else max(last, self._after or 0)
+
+    async def take(self) -> list[Received]:
+        """Whatever is there; waits for the first."""
+        inbox = self._inbox
+        while True:
+            if self._asked <= PORTION // 2:
+                await inbox.ask(PORTION, wait=_REQUEST, heartbeat=HEARTBEAT)
+                self._asked += PORTION
+            is_alive = await inbox.wait(2 * HEARTBEAT)
+            self._read_statuses(inbox)
+            if inbox.messages:
+                return self._in_order(inbox)
+            if not is_alive:
+                raise _LostError("no heartbeat")
+
+    async def close(self) -> None:
+        """Remove it, without waiting for the answer; the server would by itself after a while."""
+        await self._inbox.close()
+        with suppress(*TROUBLE):
+            await self._connection.client.publish(f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._name}")
+
+    def _in_order(self, inbox: PullInbox) -> list[Received]:
+        received = [Received(message, self._names) for message in inbox.messages]
+        inbox.messages.clear()
+        self._asked -= len(received)
+        for one in received:
+            self._order += 1
+            if one.order != self._order:
+                raise _LostError("a message was lost on the way")
+        return received
+
+    def _read_statuses(self, inbox: PullInbox) -> None:
+        while inbox.statuses:
+            status = inbox.statuses.popleft()
+            if status == wire.REQUEST_TIMEOUT:
+                self._asked = 0
+            elif status != wire.HEARTBEAT:
+                raise _LostError(f"status {status}")
+
+    def _request(self) -> Json:
+        config: Json = {
+            "name": self._name,
+            "ack_policy": "none",
+            "max_deliver": 1,
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": int(_INACTIVE * _NANOSECONDS),
+            "deliver_policy": "last_per_subject",
+        }
+        if self._after is not None:
+            config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": self._after + 1}
+        filters = self._filters or ([">"] if self._after is None else [])
+        if len(filters) == 1:
+            config["filter_subject"] = filters[0]
+        elif filters:
+            config["filter_subjects"] = list(filters)
+        return {"stream_name": self._stream, "config": config, "action": "create"}
+
+
+def _batch(received: Sequence[Received]) -> Batch:
+    recorded: list[Recorded[Message]] = []
+    for one in received:
+        try:
+            message = subjects.decode(one.subject, one.body)
+        except Unreadable as error:
+            _log.warning("unreadable, left out", action="unreadable", sequence=one.sequence, error=str(error))
+        else:
+            recorded.append(Recorded(message, one.subject, one.sequence, one.time, one.message_id))
+    return Batch(recorded, caught_up=received[-1].pending == 0, upto=received[-1].sequence)

@@ -1,0 +1,100 @@
+"""Bringing a NATS server into the state that an installation needs, and saying what that changed.
+
+Running it again changes nothing; running an upgrade's changes what the upgrade needs. Nothing is ever removed.
+"""
+
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+from nats.aio.client import Client
+
+from ...ports import DurableSpec, LogUnavailable, SequenceConflict
+from ...subjects import DEFAULT_QUEUE, INSTALLATION_KEY, Bucket, Stream
+from .connection import Connection, RefusedError
+from .consumers import ensure_consumer
+from .desired import bucket_config, consumer_config, durable_specs, stream_config
+from .naming import Names
+from .projections import NatsProjections
+from .provisioned import Change, ProvisionError
+from .streams import ensure_stream
+
+__all__ = ["OLDEST_SERVER", "Change", "ProvisionError", "provision"]
+
+OLDEST_SERVER: Final = (2, 12, 2)
+"""The oldest nats-server that works, and that the tests run against.
+
+Scheduled messages came with 2.12.0; but until 2.12.1 a stream hangs for ever when a schedule of it fires during a direct get.
+"""
+_KEY_BYTES: Final = 32
+
+
+async def provision(
+    connection: Connection,
+    names: Names,
+    *,
+    replicas: int | None = None,
+    queues: Iterable[str] = (DEFAULT_QUEUE,),
+    bridge: bool = False,
+    durables: Iterable[DurableSpec] = (),
+) -> list[Change]:
+    """Create or update streams, buckets, durables and the installation's key.
+
+    Args:
+        connection: to the server, or any one of a cluster.
+        names: of this installation.
+        replicas: how many servers keep each stream; None leaves it as it is, and is 1 for what does not exist.
+        queues: the executors' queues.
+        bridge: whether executors outside are served (the stream of `mq.…`).
+        durables: those of the stages.
+
+    Raises:
+        ProvisionError: the server cannot be brought into that state; the text says what is needed.
+        LogUnavailable: the server does not answer.
+    """
+    _check_version(connection.client)
+    await _check_jetstream(connection)
+    streams = [stream for stream in Stream if bridge or stream is not Stream.MQ]
+    changes = [await ensure_stream(connection, stream_config(stream, names), replicas) for stream in streams]
+    changes += [await ensure_stream(connection, bucket_config(bucket, names), replicas) for bucket in Bucket]
+    projections = NatsProjections(connection, names)
+    for spec in durable_specs(queues, durables, bridge=bridge):
+        config = consumer_config(spec, names)
+        changes.append(await ensure_consumer(connection, projections, spec, names.stream(spec.stream), config))
+    changes.append(await _ensure_key(projections, names))
+    return changes
+
+
+def _check_version(client: Client) -> None:
+    found = client.connected_server_version
+    if (found.major, found.minor, found.patch) < OLDEST_SERVER:
+        oldest = ".".join(map(str, OLDEST_SERVER))
+        raise ProvisionError(
+            f"nats-server {found.major}.{found.minor}.{found.patch} is too old: {oldest} or newer is needed "
+            "(scheduled messages, life times of single keys)"
+        )
+
+
+async def _check_jetstream(connection: Connection) -> None:
+    try:
+        await connection.manage("INFO")
+    except RefusedError as error:
+        raise ProvisionError(f"JetStream cannot be used: {error.description}") from error
+    except LogUnavailable as error:
+        if connection.client.is_connected:
+            raise ProvisionError(
+                "JetStream is not enabled: start nats-server with --jetstream or a `jetstream` block in its "
+                "configuration, and where it has accounts, enable it for this one"
+            ) from error
+        raise
+
+
+async def _ensure_key(projections: NatsProjections, names: Names) -> Change:
+    name = f"{names.bucket(Bucket.INSTALLATION)}/{INSTALLATION_KEY}"
+    if await projections.get(Bucket.INSTALLATION, INSTALLATION_KEY) is None:
+        with suppress(SequenceConflict):  # another provisioning was faster, and its key is as good
+            key = secrets.token_hex(_KEY_BYTES).encode()
+            await projections.put(Bucket.INSTALLATION, INSTALLATION_KEY, key, expect=0)
+            return Change("key", name, "created")
+    return Change("key", name, "unchanged")

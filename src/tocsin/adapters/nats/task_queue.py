@@ -1,0 +1,32 @@
+"""The executors' side of the log: tasks from the durable of a queue."""
+
+from collections.abc import Sequence
+
+from ... import subjects
+from ...subjects import Stream
+from .connection import Connection
+from .delivery import NatsDelivery
+from .durable import NatsDurable
+from .naming import Names
+
+__all__ = ["NatsDelivery", "NatsTaskQueue"]
+
+
+class NatsTaskQueue:
+    """Implements `ports.TaskQueue` for one queue."""
+
+    def __init__(self, connection: Connection, names: Names, queue: str = subjects.DEFAULT_QUEUE) -> None:
+        """The queue's durable exists: `provision` made it."""
+        self._durable = NatsDurable(connection, names, Stream.LOG, subjects.executors(queue))
+
+    async def take(self, limit: int, *, wait: float) -> Sequence[NatsDelivery]:
+        """Up to `limit` tasks, whatever is there; waits up to `wait` seconds for the first.
+
+        Raises:
+            LogUnavailable: nothing can be asked for now, or there is no such queue.
+        """
+        return await self._durable.take(limit, wait=wait)
+
+    async def close(self) -> None:
+        """Stop, and hand back what nobody took."""
+        await self._durable.close()

@@ -1,0 +1,86 @@
+"""The program: its global options, and its commands, one module each."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .. import telemetry
+from . import (
+    apply,
+    dead_letters,
+    dev,
+    events,
+    executions,
+    explain,
+    init,
+    jobs,
+    run,
+    schedule,
+    version,
+    worker,
+)
+from . import config as config_command
+from .backend import Backend
+from .commands import Commands
+from .exits import HELP as EXIT_CODES
+from .output import Format, Output
+from .session import Session
+
+app = typer.Typer(
+    name="tocsin",
+    cls=Commands,
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Decides when jobs run and in what order, records every decision, and lets executors do the work.",
+)
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    nats: Annotated[
+        str | None, typer.Option(metavar="URL", help="The NATS server or cluster [TOCSIN_NATS_URL].")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The settings [TOCSIN_CONFIG, else ./tocsin.yaml].")
+    ] = None,
+    root: Annotated[str | None, typer.Option(metavar="TOKEN", help="The first token of every subject.")] = None,
+    output: Annotated[Format, typer.Option("--output", "-o", help="What answers look like.")] = "table",
+    log_level: Annotated[
+        telemetry.Level | None, typer.Option(envvar="TOCSIN_LOG_LEVEL", help="The least important line of the log.")
+    ] = None,
+    log_format: Annotated[
+        telemetry.Format, typer.Option(envvar="TOCSIN_LOG_FORMAT", help="What lines of the log look like.")
+    ] = "auto",
+) -> None:
+    """Take the global options."""
+    given = context.obj
+    session = Session(
+        backend=given if isinstance(given, Backend) else Backend(),
+        output=Output(output),
+        config=config,
+        options={("nats", "url"): nats, ("root",): root},
+        log_level=log_level,
+        log_format=log_format,
+    )
+    session.log("error")  # a command tells its failure itself; what runs on logs more
+    context.obj = session
+
+
+# In the order in which one meets them.
+app.command("dev")(dev.dev)
+app.command("init")(init.init)
+app.command("run")(run.run)
+app.command("worker")(worker.worker)
+jobs.app.command("apply")(apply.apply)
+jobs.app.command("diff")(apply.diff)
+app.add_typer(jobs.app, name="jobs")
+app.command("schedule")(schedule.schedule)
+app.add_typer(executions.app, name="executions")
+app.add_typer(dead_letters.app, name="dead-letters")
+app.add_typer(events.app, name="events")
+app.command("explain")(explain.explain)
+app.add_typer(config_command.app, name="config")
+app.command("version")(version.version)

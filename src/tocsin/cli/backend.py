@@ -1,0 +1,62 @@
+"""The composition root as the commands use it; tests put another in its place.
+
+It is imported when a command first needs it, so that `tocsin --help` and the shell's completion stay instant.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..settings import Settings
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ..adapters.nats.provisioned import Change
+    from ..adapters.nats.server import RunningServer
+    from ..bootstrap import Installation
+    from ..worker import Worker
+
+
+class Backend:
+    """What the commands need from the outside."""
+
+    def connect(self, settings: Settings) -> "AbstractAsyncContextManager[Installation]":
+        """See `bootstrap.connect`."""
+        from .. import bootstrap  # noqa: PLC0415
+
+        return bootstrap.connect(settings)
+
+    async def initialize(self, installation: "Installation") -> "list[Change]":
+        """See `bootstrap.initialize`."""
+        from .. import bootstrap  # noqa: PLC0415
+
+        return await bootstrap.initialize(installation)
+
+    def stages(self) -> tuple[str, ...]:
+        """The names of all stages, in flow order."""
+        from .. import bootstrap  # noqa: PLC0415
+
+        return bootstrap.STAGES
+
+    async def run_stages(
+        self, installation: "Installation", names: Sequence[str], *, ready: "asyncio.Event | None" = None
+    ) -> None:
+        """See `bootstrap.run_stages`."""
+        from .. import bootstrap  # noqa: PLC0415
+
+        await bootstrap.run_stages(installation, names, ready=ready)
+
+    async def run_worker(self, installation: "Installation", worker: "Worker") -> None:
+        """Work off tasks until the worker is stopped."""
+        from .. import bootstrap  # noqa: PLC0415
+
+        async with bootstrap.worker_connection(installation, worker.options) as connection:
+            await worker.serve(connection)
+
+    def nats_server(self, store: Path | None, port: int | None) -> "AbstractAsyncContextManager[RunningServer]":
+        """A private NATS server that keeps its streams in `store`; None: nowhere."""
+        from ..adapters.nats.server import EmbeddedServer  # noqa: PLC0415
+
+        return EmbeddedServer(store, port).running()

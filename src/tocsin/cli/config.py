@@ -1,0 +1,36 @@
+"""`tocsin config`: the settings in force."""
+
+import typer
+from rich.text import Text
+
+from ..settings import DEFAULT, origins, shown
+from .output import table
+from .session import session_of
+
+app = typer.Typer(help="The settings.", no_args_is_help=True)
+
+
+@app.callback()
+def config() -> None:
+    """The settings."""
+
+
+@app.command()
+def show(context: typer.Context) -> None:
+    """Show every setting in force, and where its value comes from. Secrets are not shown."""
+    session = session_of(context)
+    settings = session.settings()
+    values, places = shown(settings), origins(settings)
+    session.output.answer(
+        {name: {"value": value, "origin": places[name]} for name, value in values.items()},
+        lambda: [
+            table(
+                ("SETTING", "VALUE", "FROM"),
+                [
+                    (name, value, Text(places[name], style="dim" if places[name] == DEFAULT else "cyan"))
+                    for name, value in values.items()
+                ],
+                empty="",
+            )
+        ],
+    )

@@ -1,0 +1,145 @@
+"""Facts as people read them: one line each, and as JSON."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rich.text import Text
+
+from ..domain import duration
+from ..domain.definition import JobDefinition
+from ..domain.events import (
+    Acquired,
+    Admitted,
+    Advanced,
+    Cancelled,
+    Completed,
+    DeadLettered,
+    Defined,
+    Deleted,
+    Dispatched,
+    Due,
+    Exhausted,
+    Failed,
+    Failure,
+    Message,
+    Passed,
+    Paused,
+    Planned,
+    Recorded,
+    Refused,
+    Resumed,
+    RetryScheduled,
+    Skipped,
+    Started,
+)
+from .output import local
+
+_USUAL: Final = 36
+_LEAST: Final = 12
+"""Columns for the particulars of a fact."""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A fact in words: what happened, and the particulars."""
+
+    sign: str
+    style: str
+    verb: str
+    detail: str = ""
+
+
+def line(recorded: Recorded[Message], *, after: str = "", width: int | None = None) -> Text:
+    """A fact in one line: when, what, of which job, the particulars and `after`, and the execution.
+
+    Where `width` columns do not hold it, the particulars are cut short: the execution's id is for copying.
+    """
+    fact, described = recorded.message, describe(recorded.message)
+    text = Text()
+    text.append(recorded.time.astimezone().strftime("%H:%M:%S "), style="dim")
+    text.append(f" {described.sign} {described.verb:<13}", style=described.style)
+    text.append(f" {getattr(fact, 'job', ''):<24}", style="bold")
+    detail = "  ".join(part for part in (described.detail, after) if part)
+    execution_id = getattr(fact, "execution_id", "")
+    room = None if width is None else max(_LEAST, width - len(text) - len(execution_id) - 3)
+    if room is not None and len(detail) > room:
+        detail = f"{detail[: room - 1]}…"
+    text.append(f" {detail:<{min(_USUAL, room or _USUAL)}}")
+    text.append(f"  {execution_id}", style="dim")
+    text.rstrip()
+    return text
+
+
+def as_json(recorded: Recorded[Message]) -> dict[str, Any]:
+    """A fact with everything that the log knows about it."""
+    return {
+        "time": recorded.time,
+        "sequence": recorded.sequence,
+        "subject": recorded.subject,
+        "fact": recorded.message.model_dump(mode="json", exclude_none=True),
+    }
+
+
+def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - one line a fact is what this table is for
+    """What a fact says."""
+    match fact:
+        case Defined():
+            return Described("+", "cyan", "defined", _schedule(fact.definition))
+        case Paused():
+            return Described("‖", "yellow", "paused", fact.reason or "")
+        case Resumed():
+            return Described("▷", "cyan", "resumed", fact.reason or "")
+        case Deleted():
+            return Described("-", "yellow", "deleted", fact.reason or "")
+        case Due():
+            return Described("·", "dim", "due", local(fact.scheduled_time) + (", late" if fact.catch_up else ""))
+        case Passed():
+            return Described("·", "yellow", "passed", f"{fact.count} without firing: {fact.reason}")
+        case Planned():
+            return Described("·", "dim", "planned", fact.trigger)
+        case Admitted():
+            return Described("▶", "cyan", "triggered", fact.trigger + (", late" if fact.catch_up else ""))
+        case Skipped():
+            active = f": …{fact.active_execution_id[-8:]} is active" if fact.active_execution_id else ""
+            return Described("↷", "yellow", "skipped", fact.reason + active)
+        case Dispatched():
+            return Described("→", "dim", "dispatched", _attempt(fact.step, fact.attempt, fact.max_attempts))
+        case Started():
+            return Described("→", "dim", "started", f"{_attempt(fact.step, fact.attempt)} by {fact.worker}")
+        case RetryScheduled():
+            detail = f"{_attempt(fact.step, fact.attempt)}: {_error(fact.error)}, again in {fact.delay:.1f}s"
+            return Described("↻", "yellow", "retrying", detail)
+        case Advanced():
+            return Described("→", "dim", "advanced", f"{fact.step} completed")
+        case Exhausted():
+            return Described("✗", "red", "exhausted", f"{_attempt(fact.step, fact.attempt)}: {_error(fact.error)}")
+        case Completed():
+            return Described("✓", "green", "completed")
+        case Failed():
+            cancelled = f", cancelled {', '.join(fact.cancelled_steps)}" if fact.cancelled_steps else ""
+            return Described("✗", "bold red", "failed", f"{fact.step}: {_error(fact.error)}{cancelled}")
+        case Cancelled():
+            return Described("✗", "yellow", "cancelled", fact.reason or "")
+        case Acquired():
+            return Described("·", "dim", "locked", f"for {duration.short(fact.ttl)} at most")
+        case DeadLettered():
+            return Described("☠", "bold red", "dead-lettered", f"after {len(fact.attempts)} attempts")
+        case Refused():
+            return Described("☠", "bold red", "refused", f"{fact.reason} ({fact.subject})")
+        case _:
+            return Described("?", "dim", str(getattr(fact, "type", type(fact).__name__)))
+
+
+def _schedule(definition: JobDefinition) -> str:
+    return f"{definition.schedule} {definition.timezone}" if definition.schedule else "on demand"
+
+
+def _attempt(step: str, attempt: int, of: int | None = None) -> str:
+    return f"{step} #{attempt}" + (f" of {of}" if of else "")
+
+
+def _error(error: Failure | None) -> str:
+    if error is None:
+        return "unknown"
+    message = error.message.splitlines()[0] if error.message else ""
+    return f"{error.type}: {message}" if message else error.type

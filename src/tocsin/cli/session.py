@@ -1,0 +1,99 @@
+"""What every command has at hand: the global options, and what they lead to."""
+
+import getpass
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from .. import telemetry
+from ..domain.events import Actor
+from ..domain.ledger import JobNotFound
+from ..ports import LogUnavailable
+from ..registry import Registry
+from ..settings import FieldPath, Settings, load
+from ..subjects import INSTALLATION_KEY, Bucket
+from .backend import Backend
+from .exits import Exit
+from .failures import Refused, no_such_job
+from .output import Output
+
+if TYPE_CHECKING:
+    from ..bootstrap import Installation
+
+
+@dataclass(frozen=True)
+class Session:
+    """One call of the program."""
+
+    backend: Backend = field(default_factory=Backend)
+    output: Output = field(default_factory=Output)
+    config: Path | None = None
+    options: Mapping[FieldPath, object] = field(default_factory=dict)
+    """What the command line sets, by path."""
+    log_level: telemetry.Level | None = None
+    log_format: telemetry.Format = "auto"
+
+    def settings(self, **more: object) -> Settings:
+        """The settings in force; `more` are options of the command at hand, `section__field` for nested ones.
+
+        Raises:
+            SettingsError: they cannot be used.
+        """
+        given = {tuple(name.split("__")): value for name, value in more.items()}
+        return load(self.config, options={**self.options, **given})
+
+    def log(self, usual: telemetry.Level) -> None:
+        """Write log lines from `usual` on, or as the command line says."""
+        telemetry.configure(self.log_level or usual, self.log_format)
+
+    @asynccontextmanager
+    async def installation(self, settings: Settings | None = None) -> "AsyncIterator[Installation]":
+        """The installation, connected and known to be set up.
+
+        Raises:
+            Unreachable: NATS does not answer.
+            Refused: nothing is set up there.
+        """
+        settings = settings or self.settings()
+        async with self.backend.connect(settings) as installation:
+            try:
+                key = await installation.projections.get(Bucket.INSTALLATION, INSTALLATION_KEY)
+            except LogUnavailable:
+                key = None  # a bucket that does not exist does not answer
+            if key is None:
+                raise Refused(
+                    f"nothing is set up under {settings.root!r} on this NATS: run `tocsin init` first", Exit.UNREACHABLE
+                )
+            yield installation
+
+    @asynccontextmanager
+    async def registry(self) -> AsyncIterator[Registry]:
+        """The jobs of the installation; one that does not exist is refused with the name that was probably meant."""
+        async with self.installation() as installation:
+            registry = Registry(installation.log, installation.projections)
+            try:
+                yield registry
+            except JobNotFound as error:
+                raise no_such_job(error.job, [job.name for job in await registry.jobs()]) from None
+
+
+def session_of(context: typer.Context) -> Session:
+    """The session that the root made for a command."""
+    found = context.find_object(Session)
+    if found is None:
+        raise TypeError("this command was called without the root's options")
+    return found
+
+
+def actor() -> Actor:
+    """Who calls, for the audit trail (hip-62, Audit Trail)."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user need not have a name
+        user = "unknown"
+    return Actor(identity=f"{user}@{socket.gethostname()}", source="cli")

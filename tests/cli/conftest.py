@@ -1,0 +1,132 @@
+"""The command line over the in-memory adapters: one world for each test, called as often as it likes."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import pytest
+from typer.testing import CliRunner
+from typing_extensions import override
+
+from tocsin.adapters.nats.provisioned import Change
+from tocsin.adapters.sql import SqlHistory, open_history
+from tocsin.bootstrap import Installation, Unreachable
+from tocsin.cli import app
+from tocsin.cli.backend import Backend
+from tocsin.domain.events import Message, Recorded
+from tocsin.registry import Registry
+from tocsin.settings import Settings
+from tocsin.subjects import INSTALLATION_KEY, Bucket
+from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock
+
+T = TypeVar("T")
+
+
+@dataclass
+class Told:
+    """What a call answered."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:  # noqa: ANN401 - JSON
+        return json.loads(self.out)
+
+    @property
+    def error(self) -> Any:  # noqa: ANN401 - JSON
+        return json.loads(self.err)["error"]
+
+
+@dataclass
+class World(Backend):
+    """A backend whose NATS is in memory and whose history is a file."""
+
+    folder: Path
+    clock: ManualClock = field(default_factory=ManualClock)
+    reachable: bool = True
+    used: list[Settings] = field(default_factory=list)
+    ran: list[Sequence[str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.log = InMemoryEventLog(self.clock)
+        self.projections = InMemoryProjections(self.clock)
+        self.registry = Registry(self.log, self.projections)
+        asyncio.run(self.set_up())
+
+    async def set_up(self) -> None:
+        await self.projections.put(Bucket.INSTALLATION, INSTALLATION_KEY, b"key")
+
+    @override
+    @asynccontextmanager
+    async def connect(self, settings: Settings) -> AsyncIterator[Installation]:
+        if not self.reachable:
+            raise Unreachable(f"no NATS server answers at {settings.nats.url}")
+        self.used.append(settings)
+        self.settings = settings
+        yield cast("Installation", self)
+
+    @override
+    async def initialize(self, installation: Installation) -> list[Change]:
+        return [
+            Change("stream", "TOCSIN_LOG", "created"),
+            Change("stream", "TOCSIN_LEDGER", "updated", {"num_replicas": (1, 3)}),
+            Change("consumer", "planner", "unchanged"),
+        ]
+
+    @override
+    def stages(self) -> tuple[str, ...]:
+        return "registrar", "ticker", "lock_keeper"
+
+    @override
+    async def run_stages(
+        self, installation: Installation, names: Sequence[str], *, ready: asyncio.Event | None = None
+    ) -> None:
+        self.ran.append(names)
+
+    def history(self) -> AbstractAsyncContextManager[SqlHistory]:
+        return open_history(f"sqlite:///{self.folder}/history.db")
+
+    # --- what a test says ---------------------------------------------------------------------------------------------
+
+    def call(self, *args: str, input: str | None = None) -> Told:  # noqa: A002 - the runner's name
+        result = CliRunner().invoke(app, args, input=input, obj=self)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Told(result.exit_code, result.stdout, result.stderr)
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run(work)
+
+    def append(self, *facts: Message, expect: int = 0) -> None:
+        """Facts of one scope, a second apart."""
+
+        async def _append() -> None:
+            sequence = expect
+            for fact in facts:
+                sequence = await self.log.append(fact, expect=sequence)
+                self.clock.advance(1)
+
+        self.do(_append())
+
+    def jobs(self, text: str) -> str:
+        path = self.folder / "jobs.yaml"
+        path.write_text(text, "utf-8")
+        return str(path)
+
+    def recorded(self, filter_subject: str) -> list[Recorded[Message]]:
+        return self.do(self.log.read(filter_subject))
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    for name in ("NATS_URL", "DATABASE_URL", "TOCSIN_NATS_URL", "TOCSIN_CONFIG", "TOCSIN_DATA_DIR", "TOCSIN_LOG_LEVEL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.chdir(tmp_path)
+    return World(tmp_path)

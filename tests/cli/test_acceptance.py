@@ -1,0 +1,168 @@
+"""The program itself, as a process with a NATS server of its own: it starts, it works, and it ends when asked to."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DEADLINE = 30.0
+
+JOBS = """
+jobs:
+  - { name: quick, schedule: "* * * * * *", function: quick }
+  - name: broken
+    schedule: "* * * * * *"
+    function: broken
+    dead_letter: true
+    retry: { max_attempts: 2, initial_delay: 100ms }
+  - { name: slow, function: slow }
+"""
+
+WORKER = """
+import asyncio
+from tocsin import Worker
+
+worker = Worker(shutdown_timeout=60)
+
+@worker.task("quick")
+async def quick(context): ...
+
+@worker.task("broken")
+async def broken(context):
+    raise ConnectionError("no route")
+
+@worker.task("slow")
+async def slow(context):
+    await asyncio.sleep(context.input.get("seconds", 0))
+"""
+
+Wanted = Callable[[dict[str, Any]], bool]
+
+
+class Dev:
+    """A running `tocsin dev`."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+        self.url: str = self.wait(lambda line: line.get("event") == "tocsin")["nats_url"]
+        self.wait(lambda line: line.get("event") == "ready")
+
+    def wait(self, wanted: Wanted) -> dict[str, Any]:
+        """The first line from here on that is wanted."""
+        while True:
+            line = self._lines.get(timeout=DEADLINE)
+            if line is None:
+                raise AssertionError(f"it ended with {self._process.wait()}: {self.errors()}")
+            if wanted(found := json.loads(line)):
+                return found  # type: ignore[no-any-return]
+
+    def fact(self, kind: str, job: str) -> dict[str, Any]:
+        return self.wait(lambda line: line.get("fact", {}).get("type") == kind and line["fact"]["job"] == job)
+
+    def ask(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def ended(self) -> int:
+        return self._process.wait(DEADLINE)
+
+    def errors(self) -> str:
+        assert self._process.stderr is not None
+        return self._process.stderr.read()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put(None)
+
+
+def program(*args: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tocsin", *args]
+    return subprocess.run(
+        command, cwd=cwd, env=environment(**more), capture_output=True, text=True, timeout=DEADLINE, check=False
+    )
+
+
+def environment(**more: str) -> dict[str, str]:
+    """No settings of the machine that the tests run on."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("TOCSIN_", "NATS_", "DATABASE_"))}
+    return {**ours, **more}
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Dev]:
+    (folder / "jobs.yaml").write_text(JOBS)
+    (folder / "work.py").write_text(WORKER)
+    args = ["dev", "--ephemeral", "--port", "0", "--jobs", "jobs.yaml", "--worker", "work.py:worker", "-o", "json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "tocsin", *args],
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield Dev(process)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_dev_runs_the_jobs_and_ends_in_order(number: signal.Signals, tmp_path: Path) -> None:
+    with running(tmp_path) as dev:
+        dev.fact("completed", "quick")
+        failed = dev.fact("failed", "broken")["fact"]
+        assert failed["error"]["type"] == "ConnectionError"
+        dev.fact("dead-lettered", "broken")
+        dev.ask(number)
+        dev.wait(lambda line: line.get("event") == "ending")
+        assert dev.ended() == 0
+        assert dev.errors() == ""
+
+
+def test_what_dev_runs_is_seen_and_changed_from_outside(tmp_path: Path) -> None:
+    with running(tmp_path) as dev:
+
+        def ask(*args: str) -> Any:  # noqa: ANN401 - JSON
+            told = program(*args, "--nats", dev.url, "-o", "json", cwd=tmp_path)
+            assert told.returncode == 0, told.stderr
+            return json.loads(told.stdout)
+
+        assert [job["name"] for job in ask("jobs", "list")] == ["broken", "quick", "slow"]
+        execution_id = ask("jobs", "trigger", "slow")["execution_id"]
+        assert dev.fact("completed", "slow")["fact"]["execution_id"] == execution_id
+        shown = ask("executions", "show", execution_id)
+        assert (shown["status"], shown["trigger"], len(shown["attempts"])) == ("completed", "manual", 1)
+        assert ask("jobs", "pause", "quick")["changed"]
+        dev.fact("paused", "quick")
+        assert program("jobs", "diff", "-f", "jobs.yaml", "--nats", dev.url, cwd=tmp_path).returncode == 0
+
+
+def test_dev_finishes_what_it_holds_unless_it_is_asked_twice(tmp_path: Path) -> None:
+    with running(tmp_path) as dev:
+        trigger = ("jobs", "trigger", "slow", "--nats", dev.url, "--input")
+        assert program(*trigger, '{"seconds": 60}', cwd=tmp_path).returncode == 0
+        dev.fact("admitted", "slow")
+        dev.ask(signal.SIGTERM)
+        dev.wait(lambda line: line.get("event") == "ending")
+        dev.ask(signal.SIGTERM)
+        assert dev.ended() == 5
+
+
+def test_without_a_server_a_command_ends_with_4(tmp_path: Path) -> None:
+    told = program("jobs", "list", "--nats", "nats://127.0.0.1:9", cwd=tmp_path)
+    assert told.returncode == 4
+    assert told.stderr.startswith("error: no NATS server answers at")
+    assert "Traceback" not in told.stderr

@@ -1,0 +1,150 @@
+"""`tocsin executions` and `dead-letters`: from the log for one, from the history for many."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.cli.conftest import World
+from tests.domain.given import ID, JOB, admitted, plan
+from tocsin.domain.events import (
+    Advanced,
+    DeadLettered,
+    Dispatched,
+    Failed,
+    Failure,
+    RetryScheduled,
+    Started,
+)
+from tocsin.subjects import Stream
+from tocsin.testing import START
+
+ERROR = Failure(type="ConnectionError", message="no route\nto the host")
+
+
+def dispatched(step: str, attempt: int) -> Dispatched:
+    return Dispatched(
+        job=JOB,
+        execution_id=ID,
+        step=step,
+        attempt=attempt,
+        max_attempts=2,
+        function="f",
+        timeout=30,
+        scheduled_time=START,
+        trigger="cron",
+        token="secret",
+    )
+
+
+def started(step: str, attempt: int) -> Started:
+    return Started(job=JOB, execution_id=ID, step=step, attempt=attempt, delivery=1, worker="w-1")
+
+
+@pytest.fixture
+def failed(world: World) -> World:
+    world.append(
+        admitted(plan({"extract": (), "load": ("extract",), "clean": ("load",)})),
+        dispatched("extract", 1),
+        started("extract", 1),
+        Advanced(job=JOB, execution_id=ID, step="extract", attempt=1),
+        dispatched("load", 1),
+        started("load", 1),
+        RetryScheduled(
+            job=JOB,
+            execution_id=ID,
+            step="load",
+            attempt=1,
+            error=ERROR,
+            delay=1,
+            next_attempt_at=START + timedelta(seconds=8),
+        ),
+        dispatched("load", 2),
+        started("load", 2),
+        Failed(
+            job=JOB,
+            execution_id=ID,
+            scheduled_time=START,
+            trigger="cron",
+            step="load",
+            attempt=2,
+            error=ERROR,
+            reason="attempts",
+            cancelled_steps=("clean",),
+            dead_letter=True,
+        ),
+    )
+    return world
+
+
+def test_show_folds_the_execution_from_the_log(failed: World) -> None:
+    told = failed.call("executions", "show", ID)
+    assert told.code == 0
+    assert "nightly  failed, took 9.0s" in told.out
+    assert "load #2" in told.out
+    assert "ConnectionError: no route" in told.out
+    assert "cancelled clean" in told.out
+
+
+def test_show_is_json_with_attempts_steps_and_facts(failed: World) -> None:
+    shown = failed.call("executions", "show", ID, "-o", "json").json
+    assert (shown["job"], shown["status"], shown["duration_ms"]) == (JOB, "failed", 9_000)
+    assert shown["steps"]["clean"]["status"] == "waiting"
+    assert [(one["step"], one["attempt"]) for one in shown["attempts"]] == [("extract", 1), ("load", 1), ("load", 2)]
+    assert shown["attempts"][1]["error"]["type"] == "ConnectionError"
+    assert shown["facts"][0]["fact"]["type"] == "admitted"
+    assert shown["facts"][0]["time"] == "2026-01-01T00:00:00Z"
+
+
+def test_an_execution_that_nobody_knows_is_not_found(world: World) -> None:
+    told = world.call("executions", "show", ID)
+    assert (told.code, told.err.strip()) == (3, f"error: no execution has the id {ID!r}")
+
+
+@pytest.mark.parametrize("id_", ["*", "a.b", ">", "a b"])
+def test_what_cannot_be_an_id_is_no_filter(id_: str, failed: World) -> None:
+    assert failed.call("executions", "show", id_).code == 2
+
+
+def record(world: World, stream: Stream) -> None:
+    async def _record() -> None:
+        facts = await world.log.read("execution.>" if stream is Stream.LOG else "ledger.>")
+        facts += await world.log.read("dead-letter.>")
+        async with world.history() as history:
+            await history.record(stream, facts, after=0, upto=facts[-1].sequence)
+
+    world.do(_record())
+
+
+def test_list_reads_the_history(failed: World) -> None:
+    assert failed.call("executions", "list").out.strip() == "no executions"
+    record(failed, Stream.LOG)
+    told = failed.call("executions", "list", "--job", JOB, "--status", "failed")
+    assert ID in told.out
+    assert "ConnectionError" in told.out
+    (row,) = failed.call("executions", "list", "-o", "json").json
+    assert (row["status"], row["attempt"]) == ("failed", 2)
+    assert failed.call("executions", "list", "--status", "completed", "-o", "json").json == []
+
+
+def test_a_state_that_does_not_exist_is_a_wrong_use(world: World) -> None:
+    assert world.call("executions", "list", "--status", "done").code == 2
+
+
+def test_dead_letters_are_listed(failed: World) -> None:
+    assert failed.call("dead-letters", "list").out.strip() == "no dead letters"
+    letter = DeadLettered(
+        job=JOB,
+        id=ID,
+        execution_id=ID,
+        scheduled_time=START,
+        trigger="cron",
+        attempts=(),
+        last_error=ERROR,
+        first_attempt=START,
+        last_attempt=START,
+    )
+    failed.append(letter)
+    record(failed, Stream.LOG)
+    assert ID in failed.call("dead-letters", "list", "--unresolved").out
+    (row,) = failed.call("dead-letters", "list", "-o", "json").json
+    assert (row["job_name"], row["resolved"]) == (JOB, False)

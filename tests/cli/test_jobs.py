@@ -1,0 +1,206 @@
+"""`tocsin jobs`: what is printed, what is stored, and the exit codes."""
+
+import getpass
+import json
+
+import pytest
+
+from tests.cli.conftest import World
+from tocsin.cli import apply
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import Defined, Deleted, Paused, Resumed, Trigger
+
+TWO = """
+jobs:
+  - { name: health, schedule: "*/5 * * * *", function: probe, tags: [a] }
+  - { name: nightly, schedule: "0 3 * * *", function: report, owner: us }
+"""
+ONE = """
+jobs:
+  - { name: health, schedule: "*/10 * * * *", function: probe, tags: [a] }
+"""
+
+
+@pytest.fixture
+def applied(world: World) -> World:
+    assert world.call("jobs", "apply", "-f", world.jobs(TWO)).code == 0
+    return world
+
+
+def names(world: World) -> list[str]:
+    return [job["name"] for job in world.call("jobs", "list", "-o", "json").json]
+
+
+# --- apply -----------------------------------------------------------------------------------------------------------
+
+
+def test_apply_prints_the_plan_and_does_it(world: World) -> None:
+    told = world.call("jobs", "apply", "-f", world.jobs(TWO))
+    assert told.code == 0
+    assert "+ create    health" in told.out
+    assert "2 to create" in told.out
+    assert names(world) == ["health", "nightly"]
+
+
+def test_apply_records_who_asked_and_whose_it_is(applied: World) -> None:
+    first, second = (recorded.message for recorded in applied.recorded("ledger.>"))
+    assert isinstance(first, Defined)
+    assert isinstance(second, Defined)
+    assert first.by is not None
+    assert first.by.identity.startswith(f"{getpass.getuser()}@")
+    assert (first.definition.owner, second.definition.owner) == (apply.OWNER, "us")
+
+
+def test_apply_again_changes_nothing(applied: World) -> None:
+    told = applied.call("jobs", "apply", "-f", applied.jobs(TWO))
+    assert (told.code, told.out.splitlines()[-1].strip()) == (0, "2 unchanged")
+    assert len(applied.recorded("ledger.>")) == 2
+
+
+def test_an_update_is_printed_field_by_field(applied: World) -> None:
+    told = applied.call("jobs", "apply", "-f", applied.jobs(ONE.replace("tags: [a]", "timeout: 90s")))
+    assert 'schedule: "*/5 * * * *" → "*/10 * * * *"' in told.out
+    assert "timeout: 5m → 1m30s" in told.out
+    assert "1 to update" in told.out
+
+
+def test_a_dry_run_only_prints(world: World) -> None:
+    told = world.call("jobs", "apply", "-f", world.jobs(TWO), "--dry-run")
+    assert "2 to create" in told.out
+    assert world.recorded("ledger.>") == []
+
+
+def test_definitions_come_from_standard_input_too(world: World) -> None:
+    assert world.call("jobs", "apply", "-f", "-", input=TWO).code == 0
+    assert names(world) == ["health", "nightly"]
+
+
+def test_definitions_come_from_the_settings_if_no_file_is_named(world: World) -> None:
+    (world.folder / "tocsin.yaml").write_text(f"jobs_file: {world.jobs(TWO)}\nexecution: {{ default_timeout: 7s }}\n")
+    assert world.call("jobs", "apply").code == 0
+    assert world.do(world.registry.get("health")).definition.timeout == 7
+
+
+def test_without_any_file_apply_says_what_it_needs(world: World) -> None:
+    told = world.call("jobs", "apply")
+    assert told.code == 2
+    assert "Name a file or a folder with -f" in told.err
+
+
+def test_pruning_deletes_what_the_same_owner_has_no_more(applied: World) -> None:
+    told = applied.call("jobs", "apply", "-f", applied.jobs(ONE), "--prune")
+    assert told.code == 0
+    assert names(applied) == ["health", "nightly"]  # somebody else's
+    applied.call("jobs", "apply", "-f", applied.jobs(TWO.replace("health", "other")), "--owner", "us")
+    assert (
+        "- delete    nightly"
+        in applied.call("jobs", "apply", "-f", applied.jobs("jobs: []"), "--prune", "--owner", "us").out
+    )
+    assert names(applied) == ["health"]
+
+
+def test_a_plan_is_json_for_programs(world: World) -> None:
+    told = world.call("jobs", "apply", "-f", world.jobs(TWO), "--output", "json")
+    assert told.json["summary"] == {"create": 2, "update": 0, "delete": 0, "unchanged": 0}
+    assert told.json["changes"][0] == {"job": "health", "action": "create", "differences": []}
+
+
+def test_invalid_definitions_are_all_refused_and_none_applied(world: World) -> None:
+    text = TWO.replace("function: probe", "funktion: probe").replace("0 3 * * *", "0 25 * * *")
+    told = world.call("jobs", "apply", "-f", world.jobs(text), "-o", "json")
+    assert told.code == 2
+    assert told.error["kind"] == "usage"
+    assert any("did you mean `function`?" in problem for problem in told.error["problems"])
+    assert any("nightly" in problem for problem in told.error["problems"])
+    assert world.recorded("ledger.>") == []
+
+
+# --- diff ------------------------------------------------------------------------------------------------------------
+
+
+def test_diff_answers_with_its_exit_code(applied: World) -> None:
+    assert applied.call("jobs", "diff", "-f", applied.jobs(TWO)).code == 0
+    told = applied.call("jobs", "diff", "-f", applied.jobs(ONE))
+    assert told.code == 1
+    assert "~ update    health" in told.out
+    assert len(applied.recorded("ledger.>")) == 2
+
+
+# --- list and show ---------------------------------------------------------------------------------------------------
+
+
+def test_list_shows_the_next_time(applied: World) -> None:
+    told = applied.call("jobs", "list")
+    assert told.code == 0
+    assert "*/5 * * * *" in told.out
+    assert "UTC" in told.out
+    (health,) = applied.call("--output", "json", "jobs", "list", "--tag", "a").json
+    assert health["state"] == "active"
+    assert health["next_fire_time"].endswith(":00Z")
+    assert int(health["next_fire_time"][-6:-4]) % 5 == 0
+
+
+def test_no_jobs_are_said_and_not_an_empty_table(world: World) -> None:
+    assert "tocsin jobs apply" in world.call("jobs", "list").out
+    assert world.call("jobs", "list", "-o", "json").json == []
+
+
+def test_show_shows_the_definition(applied: World) -> None:
+    assert "schedule: 0 3 * * *" in applied.call("jobs", "show", "nightly").out
+    shown = applied.call("jobs", "show", "nightly", "-o", "json").json
+    assert JobDefinition.model_validate(shown["definition"]).function == "report"
+
+
+# --- pause, resume, delete, trigger ----------------------------------------------------------------------------------
+
+
+def test_pause_and_resume_are_recorded_with_their_reason(applied: World) -> None:
+    assert applied.call("jobs", "pause", "nightly", "--reason", "maintenance").out.strip() == "paused nightly"
+    assert applied.call("jobs", "pause", "nightly").out.strip() == "paused nightly (it was already)"
+    assert applied.call("jobs", "resume", "nightly", "-o", "json").json["changed"] is True
+    paused, resumed = (recorded.message for recorded in applied.recorded("ledger.nightly.>")[1:])
+    assert isinstance(paused, Paused)
+    assert paused.reason == "maintenance"
+    assert isinstance(resumed, Resumed)
+
+
+def test_delete_asks_nobody_where_nobody_is(applied: World) -> None:
+    assert applied.call("jobs", "delete", "nightly").out.strip() == "deleted nightly"
+    assert isinstance(applied.recorded("ledger.nightly.>")[-1].message, Deleted)
+
+
+def test_trigger_answers_with_the_execution(applied: World) -> None:
+    told = applied.call("jobs", "trigger", "nightly", "--input", '{"day": 1}', "-o", "json")
+    assert told.code == 0
+    assert len(told.json["execution_id"]) == 36
+    (trigger,) = (recorded.message for recorded in applied.recorded("trigger.nightly"))
+    assert isinstance(trigger, Trigger)
+    assert (trigger.trigger, trigger.input) == ("manual", {"day": 1})
+
+
+def test_input_can_come_from_a_file(applied: World) -> None:
+    (applied.folder / "input.json").write_text(json.dumps({"day": 2}))
+    assert applied.call("jobs", "trigger", "nightly", "--input", "@input.json").code == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (("--input", "{"), "--input: Expecting property name"),
+        (("--input", "[1]"), "--input: a JSON object is needed"),
+        (("--args", "{}"), "--args: a JSON list is needed"),
+        (("--input", "@nope.json"), "No such file"),
+    ],
+)
+def test_input_that_cannot_be_used_is_refused(args: tuple[str, ...], expected: str, applied: World) -> None:
+    told = applied.call("jobs", "trigger", "nightly", *args)
+    assert told.code == 2
+    assert expected in told.err
+    assert applied.recorded("trigger.nightly") == []
+
+
+@pytest.mark.parametrize("verb", ["show", "pause", "resume", "delete", "trigger"])
+def test_a_job_that_does_not_exist_is_told_with_the_nearest(verb: str, applied: World) -> None:
+    told = applied.call("jobs", verb, "nihgtly")
+    assert told.code == 3
+    assert told.err.strip() == "error: no job is called 'nihgtly', did you mean 'nightly'?"

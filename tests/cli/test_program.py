@@ -1,0 +1,186 @@
+"""The program as a whole: global options anywhere, exit codes, errors as one sentence, and the small commands."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.cli.conftest import World
+from tocsin import __version__
+from tocsin.cli.commands import hoisted
+from tocsin.cli.exits import MEANINGS
+from tocsin.cli.failures import Refused, failure_of
+from tocsin.cli.run import chosen
+from tocsin.ports import LogUnavailable
+
+STAGES = ("registrar", "ticker", "lock_keeper")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("jobs list", "jobs list"),
+        ("jobs list --output json", "--output json jobs list"),
+        ("jobs list -o json --tag x", "-o json jobs list --tag x"),
+        ("jobs list --nats=nats://a", "--nats=nats://a jobs list"),
+        ("--root r jobs show x", "--root r jobs show x"),
+        ("jobs show -- --output", "jobs show -- --output"),
+        ("jobs list --output", "jobs list --output"),
+    ],
+)
+def test_global_options_may_stand_anywhere(given: str, expected: str) -> None:
+    assert hoisted(given.split()) == expected.split()
+
+
+def test_options_of_the_command_line_reach_the_settings(world: World) -> None:
+    world.call("jobs", "list", "--nats", "nats://a:1", "--root", "other")
+    assert (world.used[-1].nats.url, world.used[-1].root) == ("nats://a:1", "other")
+
+
+def test_help_tells_the_exit_codes_and_the_global_options(world: World) -> None:
+    told = world.call("--help")
+    assert told.code == 0
+    assert all(meaning.split()[0] in told.out for meaning in MEANINGS.values())
+    assert "--nats URL" in world.call("jobs", "list", "--help").out
+
+
+# --- failures --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "args", [("jobs", "lits"), ("jobs", "list", "--outptu", "json"), ("jobs", "show"), ("jobs", "list", "-o", "xml")]
+)
+def test_a_wrong_use_is_2_and_one_sentence(args: tuple[str, ...], world: World) -> None:
+    told = world.call(*args)
+    assert told.code == 2
+    assert told.err.startswith("error: ")
+    assert "Traceback" not in told.err
+
+
+def test_a_server_that_does_not_answer_is_4(world: World) -> None:
+    world.reachable = False
+    told = world.call("jobs", "list", "--nats", "nats://a:1")
+    assert (told.code, told.err.strip()) == (4, "error: no NATS server answers at nats://a:1")
+
+
+def test_a_server_that_is_not_set_up_says_what_to_do(world: World) -> None:
+    world.projections = type(world.projections)(world.clock)
+    told = world.call("jobs", "list")
+    assert told.code == 4
+    assert "run `tocsin init` first" in told.err
+
+
+def test_a_broken_configuration_is_2(world: World) -> None:
+    (world.folder / "tocsin.yaml").write_text("leader: { tll: 3s }")
+    told = world.call("jobs", "list", "-o", "json")
+    assert told.code == 2
+    assert told.error["message"] == "tocsin.yaml: unknown field `leader.tll`, did you mean `leader.ttl`?"
+
+
+def test_a_traceback_is_for_those_who_ask(world: World) -> None:
+    world.reachable = False
+    assert "Traceback" in world.call("jobs", "list", "--log-level", "debug").err
+
+
+def test_of_several_failures_at_once_the_first_is_told() -> None:
+    failures = ExceptionGroup("stages", [ExceptionGroup("loops", [LogUnavailable("no leader")]), ValueError("later")])
+    assert failure_of(failures).message == "the log cannot be reached: no leader"
+    assert failure_of(ValueError("what?")).code == 6
+
+
+# --- small commands --------------------------------------------------------------------------------------------------
+
+
+def test_version(world: World) -> None:
+    assert world.call("version").out.strip() == f"tocsin {__version__}"
+    assert world.call("version", "-o", "json").json["tocsin"] == __version__
+
+
+def test_init_says_what_changed(world: World) -> None:
+    told = world.call("init")
+    assert told.out.splitlines() == [
+        "stream TOCSIN_LOG: created",
+        "stream TOCSIN_LEDGER: updated (num_replicas 1 → 3)",
+        "2 changed, 1 unchanged",
+    ]
+    assert [one["action"] for one in world.call("init", "-o", "json").json] == ["created", "updated", "unchanged"]
+
+
+def test_config_show_tells_where_each_value_comes_from_and_no_secret(world: World) -> None:
+    (world.folder / "tocsin.yaml").write_text("nats: { user: me, password: hunter2 }")
+    told = world.call("config", "show", "--root", "other")
+    assert "hunter2" not in told.out
+    shown = world.call("config", "show", "--root", "other", "-o", "json").json
+    assert shown["root"] == {"value": "other", "origin": "command line"}
+    assert shown["nats.password"] == {"value": "******", "origin": "tocsin.yaml"}
+    assert shown["leader.ttl"] == {"value": "15s", "origin": "default"}
+
+
+def test_explain_needs_no_server(world: World) -> None:
+    world.reachable = False
+    told = world.call("explain", "every weekday at 9am", "--tz", "Europe/Berlin", "-o", "json")
+    assert told.json["expressions"] == ["0 9 * * 1-5"]
+    assert len(told.json["next"]) == 5
+    refused = world.call("explain", "0 25 * * *")
+    assert refused.code == 2
+    assert "25" in refused.err
+
+
+def test_schedule_counts_what_fires_in_the_window(world: World) -> None:
+    path = world.jobs("""
+jobs:
+  - { name: often, schedule: "*/5 * * * *", function: f }
+  - { name: paused, schedule: "*/5 * * * *", function: f }
+  - { name: once, schedule: "0 0 1 1 *", function: f }
+""")
+    world.call("jobs", "apply", "-f", path)
+    world.call("jobs", "pause", "paused")
+    told = world.call("schedule", "--hours", "1", "--limit", "2", "-o", "json").json
+    often = next(one for one in told["jobs"] if one["job"] == "often")
+    assert "paused" not in [one["job"] for one in told["jobs"]]
+    assert often["count"] == 12
+    assert len(often["fire_times"]) == 2
+    assert datetime.now(UTC) < datetime.fromisoformat(often["fire_times"][0])
+    assert "and 11 times more until" in world.call("schedule", "--hours", "1").out
+
+
+# --- run -------------------------------------------------------------------------------------------------------------
+
+
+def test_stages_are_run_in_the_order_of_the_flow(world: World) -> None:
+    assert world.call("run", "lock-keeper", "registrar").code == 0
+    assert world.call("run", "--all").code == 0
+    assert world.ran == [("registrar", "lock_keeper"), STAGES]
+
+
+@pytest.mark.parametrize(
+    ("given", "every", "expected"),
+    [
+        ([], False, "name stages, or say --all"),
+        (["ticker"], True, "name stages, or say --all"),
+        (["tickr"], False, "no stage is called `tickr`, did you mean `ticker`?"),
+    ],
+)
+def test_stages_that_cannot_be_run_are_refused(given: list[str], *, every: bool, expected: str) -> None:
+    with pytest.raises(Refused, match=expected):
+        chosen(given, STAGES, every=every)
+
+
+# --- worker ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("nope.py", "there is no file nope.py"),
+        ("no_such_module_at_all", "cannot be imported: ModuleNotFoundError"),
+        ("json:dumps", "json:dumps is no worker but 'function'"),
+        ("json:nope", "json has no `nope`"),
+        ("broken.py:worker", "broken.py cannot be imported: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_what_is_no_worker_is_refused(target: str, expected: str, world: World) -> None:
+    (world.folder / "broken.py").write_text("1 / 0")
+    told = world.call("worker", target, "-o", "json")
+    assert told.code == 2
+    assert expected in json.loads(told.err)["error"]["message"]

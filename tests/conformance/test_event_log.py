@@ -1,0 +1,379 @@
+"""What every event log does."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
+from datetime import timedelta
+from typing import TypeAlias, cast
+
+import pytest
+
+from tests.conformance.given import acquired, cron_triggered, dispatched, due, report, started, timer
+from tests.conformance.worlds import World
+from tocsin import subjects
+from tocsin.domain.events import Message, Recorded, Trigger
+from tocsin.ports import Batch, LogUnavailable, SequenceConflict
+from tocsin.subjects import Stream, Unreadable
+
+SCOPE = subjects.execution("a.job", "e1")
+TIMERS = "timer.>"
+Following: TypeAlias = AsyncGenerator[Batch, None]
+
+
+# --- appending -------------------------------------------------------------------------------------------------------
+
+
+async def test_what_was_appended_is_read_back_as_it_was(world: World) -> None:
+    before = world.now()
+    sequence = await world.log.append(dispatched(), expect=0)
+
+    (found,) = await world.log.load(SCOPE)
+
+    assert found.message == dispatched()
+    assert (found.subject, found.sequence, found.message_id) == ("execution.a_job.e1.dispatched.main.1", sequence, None)
+    assert before - timedelta(seconds=1) < found.time <= world.now()
+    assert found.time.utcoffset() == timedelta()
+    assert await world.log.get(Stream.LOG, sequence) == found
+    assert await world.log.last(SCOPE) == found
+    assert await world.log.last(found.subject) == found
+    assert await world.log.read(SCOPE) == [found]
+
+
+async def test_nothing_is_there_at_first(world: World) -> None:
+    assert await world.log.load(SCOPE) == []
+    assert await world.log.last(SCOPE) is None
+    assert await world.log.last("execution.a_job.e1.completed") is None
+    assert await world.log.get(Stream.LOG, 1) is None
+    assert await world.log.read("execution.>") == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (dispatched(), started()),
+        (due(hour=12), due(hour=13)),
+        (acquired("e1"), acquired("e2")),
+        (acquired("e1", shard="eu"), acquired("e2", shard="eu")),
+        (cron_triggered(run=1), cron_triggered(run=2)),
+    ],
+    ids=["execution", "ledger", "lock", "shard's lock", "announcement"],
+)
+async def test_a_stale_writer_is_refused(world: World, first: Message, second: Message) -> None:
+    sequence = await world.log.append(first, expect=0)
+
+    for stale in (0, sequence + 1):
+        with pytest.raises(SequenceConflict):
+            await world.log.append(second, expect=stale)
+
+    assert [found.message for found in await world.log.load(subjects.scope_of(first))] == [first]
+    assert await world.log.append(second, expect=sequence) == sequence + 1
+
+
+async def test_entities_do_not_contend(world: World) -> None:
+    sequences = [
+        await world.log.append(fact, expect=0)
+        for fact in (dispatched("e1"), dispatched("e2"), acquired(), acquired(shard="eu"), due("j1"), due("j2"))
+    ]
+    assert len(sequences) == 6
+    await world.log.append(started("e1"), expect=sequences[0])
+
+
+async def test_inputs_move_no_guard(world: World) -> None:
+    sequence = await world.log.append(dispatched(), expect=0)
+    await world.log.publish(subjects.subject_of(report()), report(), message_id="r")
+
+    await world.log.append(started(), expect=sequence)
+
+
+async def test_of_twenty_writers_exactly_one_wins(world: World) -> None:
+    for _ in range(5):
+        last = await world.log.last(SCOPE)
+        expect = last.sequence if last else 0
+        attempts = (world.log.append(started(delivery=n), expect=expect) for n in range(20))
+        outcomes = await asyncio.gather(*attempts, return_exceptions=True)
+
+        losers = [outcome for outcome in outcomes if isinstance(outcome, SequenceConflict)]
+        (won,) = [outcome for outcome in outcomes if isinstance(outcome, int)]
+        assert len(losers) == 19
+        assert (await world.log.load(SCOPE))[-1].sequence == won
+
+
+async def test_many_appends_are_under_way_at_once(world: World) -> None:
+    sequences = await asyncio.gather(*(world.log.append(dispatched(f"e{n}"), expect=0) for n in range(500)))
+
+    assert sorted(sequences) == list(range(1, 501))
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+async def test_load_returns_the_last_of_each_subject_oldest_first(world: World) -> None:
+    scope, last = subjects.ledger("a.job"), 0
+    for fact in (due(hour=9), due(hour=10)):
+        last = await world.log.append(fact, expect=last)
+    await world.log.append(due("another"), expect=0)
+
+    assert [found.message for found in await world.log.load(scope)] == [due(hour=10)]
+
+    first = await world.log.append(dispatched(), expect=0)
+    second = await world.log.append(started(delivery=2), expect=first)
+    third = await world.log.append(started(delivery=1), expect=second)
+    assert [found.sequence for found in await world.log.load(SCOPE)] == [first, second, third]
+
+
+async def test_a_scope_may_hold_more_subjects_than_the_server_answers_at_once(world: World) -> None:
+    deliveries = range(1, 1_101)
+    for _ in range(2):  # each subject twice, of which the second counts
+        await asyncio.gather(
+            *(world.receive(subjects.subject_of(report(delivery=n)), report(delivery=n).encode()) for n in deliveries)
+        )
+
+    found = await world.log.load("report.a_job.e1.>")
+
+    assert len(found) == 1_100
+    assert {cast("int", getattr(one.message, "delivery", 0)) for one in found} == set(deliveries)
+    assert [one.sequence for one in found] == sorted(one.sequence for one in found)
+    assert min(one.sequence for one in found) == 1_101
+
+
+async def test_read_pages_through_what_matches(world: World) -> None:
+    for n in range(1, 8):
+        await world.log.append(dispatched(f"e{n}"), expect=0)
+        await world.log.append(acquired(shard=f"s{n}"), expect=0)
+
+    first = await world.log.read("execution.*.*.dispatched.>", limit=4)
+    second = await world.log.read("execution.*.*.dispatched.>", after=first[-1].sequence, limit=4)
+
+    assert [one.sequence for one in first] == [1, 3, 5, 7]
+    assert [one.sequence for one in second] == [9, 11, 13]
+    assert await world.log.read("execution.*.*.dispatched.>", after=13) == []
+
+
+async def test_last_of_a_filter_is_the_newest_of_all_its_subjects(world: World) -> None:
+    for n in (2, 1, 3):
+        await world.log.append(dispatched(f"e{n}"), expect=0)
+
+    newest = await world.log.last("execution.a_job.*.dispatched.>")
+
+    assert newest is not None
+    assert newest.message == dispatched("e3")
+
+
+# --- inputs ----------------------------------------------------------------------------------------------------------
+
+
+async def test_publishing_twice_stores_once(world: World) -> None:
+    subject = subjects.trigger("a.job")
+    first = await world.log.publish(subject, Trigger(reason="one"), message_id="a")
+    again = await world.log.publish(subject, Trigger(reason="two"), message_id="a")
+    other = await world.log.publish(subject, Trigger(reason="three"), message_id="b")
+
+    found = await world.log.read("trigger.*")
+
+    assert first == again < other
+    assert [(one.message, one.message_id) for one in found] == [
+        (Trigger(reason="one"), "a"),
+        (Trigger(reason="three"), "b"),
+    ]
+
+
+async def test_an_input_without_a_body_is_one_without_wishes(world: World) -> None:
+    sequence = await world.receive(subjects.trigger("a.job"), b"")
+
+    found = await world.log.get(Stream.LEDGER, sequence)
+
+    assert found is not None
+    assert found.message == Trigger()
+
+
+async def test_what_no_stream_captures_is_not_stored(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = getattr(world, "connection", None)
+    if connection is not None:
+        monkeypatch.setattr(connection, "_patience", 0.0)
+    with pytest.raises(LogUnavailable):
+        await world.log.publish("nowhere.at.all", Trigger(), message_id="a")
+
+
+# --- delays ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_delay_ends_as_its_timer_and_never_early(world: World) -> None:
+    sequence = await world.log.append(dispatched(), expect=0)
+    until = world.now() + timedelta(seconds=0.5)
+    await world.log.delay(timer(), until=until, scope=SCOPE, expect=sequence)
+
+    assert await world.log.read(TIMERS) == []
+    (fired,) = await world.until(_reading(world, TIMERS))
+
+    assert (fired.message, fired.subject) == (timer(), subjects.subject_of(timer()))
+    assert fired.time >= until
+    assert fired.message_id is None
+    assert [found.message for found in await world.log.load(SCOPE)] == [dispatched()]
+
+
+async def test_a_delay_until_the_past_ends_at_once(world: World) -> None:
+    await world.log.delay(timer(), until=world.now() - timedelta(hours=1), scope=SCOPE, expect=0)
+
+    assert [one.message for one in await world.until(_reading(world, TIMERS))] == [timer()]
+
+
+async def test_a_delay_is_refused_when_its_scope_has_moved(world: World) -> None:
+    sequence = await world.log.append(dispatched(), expect=0)
+    soon = world.now() + timedelta(seconds=0.1)
+    for stale in (0, sequence + 1):
+        with pytest.raises(SequenceConflict):
+            await world.log.delay(timer(), until=soon, scope=SCOPE, expect=stale)
+
+    # One that is later and accepted tells when the refused one would long have ended.
+    await world.log.delay(timer(attempt=3), until=soon, scope=SCOPE, expect=sequence)
+    assert [one.message for one in await world.until(_reading(world, TIMERS))] == [timer(attempt=3)]
+
+
+async def test_a_second_delay_replaces_the_first(world: World) -> None:
+    now = world.now()
+    await world.log.delay(timer(), until=now + timedelta(seconds=0.3), scope=SCOPE, expect=0)
+    await world.log.delay(timer(), until=now + timedelta(seconds=1.2), scope=SCOPE, expect=0)
+    await world.log.delay(timer(attempt=3), until=now + timedelta(seconds=1.2), scope=SCOPE, expect=0)
+
+    fired = await world.until(_reading(world, TIMERS, count=2))
+
+    assert {one.subject for one in fired} == {subjects.subject_of(timer()), subjects.subject_of(timer(attempt=3))}
+    assert all(one.time >= now + timedelta(seconds=1.2) for one in fired)
+    assert await world.log.read("delay.>") == []
+
+
+# --- unreadable messages ---------------------------------------------------------------------------------------------
+
+
+async def test_a_scope_with_an_unreadable_fact_is_not_folded(world: World) -> None:
+    await world.log.append(dispatched(), expect=0)
+    sequence = await world.receive("execution.a_job.e1.from-the-future", b"{}")
+
+    for reading in (world.log.load(SCOPE), world.log.last(SCOPE), world.log.get(Stream.LOG, sequence)):
+        with pytest.raises(Unreadable) as caught:
+            await reading
+        assert caught.value.sequence == sequence
+
+
+async def test_read_ends_before_what_it_cannot_read_and_says_where_to_go_on(world: World) -> None:
+    subject = subjects.trigger("a.job")
+    await world.receive(subject, b'{"reason": "one"}')
+    broken = await world.receive(subject, b"no json")
+    last = await world.receive(subject, b'{"reason": "two"}')
+
+    assert [one.message for one in await world.log.read(subject)] == [Trigger(reason="one")]
+    with pytest.raises(Unreadable) as caught:
+        await world.log.read(subject, after=broken - 1)
+    assert caught.value.sequence == broken
+    assert [one.sequence for one in await world.log.read(subject, after=broken)] == [last]
+
+
+# --- following -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_follower_of_nothing_is_told_so(world: World) -> None:
+    async with _following(world, Stream.LOG, after=None) as batches:
+        batch = await anext(batches)
+
+    assert (list(batch.messages), batch.caught_up, batch.upto) == ([], True, 0)
+
+
+async def test_a_follower_gets_what_was_there_and_what_comes(world: World) -> None:
+    for n in range(3):
+        await world.log.append(dispatched(f"e{n}"), expect=0)
+    async with _following(world, Stream.LOG, after=1) as batches:
+        seen = await _until_caught_up(batches)
+        assert [one.sequence for one in seen] == [2, 3]
+
+        waiting = asyncio.ensure_future(anext(batches))
+        await world.log.append(dispatched("e3"), expect=0)
+        batch = await waiting
+
+    assert [one.message for one in batch.messages] == [dispatched("e3")]
+    assert (batch.caught_up, batch.upto) == (True, 4)
+
+
+async def test_a_follower_without_a_past_gets_the_last_of_each_subject_and_what_comes(world: World) -> None:
+    last = 0
+    for hour in (9, 10, 11):
+        last = await world.log.append(due(hour=hour), expect=last)
+    other = await world.log.append(due("other"), expect=0)
+    async with _following(world, Stream.LEDGER, "ledger.*.due", after=None) as batches:
+        seen = await _until_caught_up(batches)
+        assert [one.sequence for one in seen] == [last, other]
+
+        await world.log.publish(subjects.trigger("a.job"), Trigger(), message_id="not followed")
+        newest = await world.log.append(due(hour=12), expect=last)
+        assert [one.sequence for one in (await anext(batches)).messages] == [newest]
+
+
+async def test_a_follower_resumes_behind_what_it_was_told(world: World) -> None:
+    for n in range(1_500):
+        await world.receive(subjects.subject_of(report(delivery=n)), report(delivery=n).encode())
+    seen: list[int] = []
+    upto = 0
+    while upto < 1_500:
+        async with _following(world, Stream.LOG, "report.>", after=upto) as batches:
+            batch = await anext(batches)
+        seen += [one.sequence for one in batch.messages]
+        upto = batch.upto
+
+    assert seen == list(range(1, 1_501))
+
+
+async def test_a_follower_of_a_log_that_it_knows_is_told_that_nothing_is_new(world: World) -> None:
+    sequence = await world.log.append(dispatched(), expect=0)
+    async with _following(world, Stream.LOG, after=sequence) as batches:
+        batch = await anext(batches)
+
+    assert (list(batch.messages), batch.caught_up, batch.upto) == ([], True, sequence)
+
+
+async def test_a_follower_leaves_out_what_it_cannot_read(world: World) -> None:
+    await world.log.append(dispatched(), expect=0)
+    sequence = await world.receive("execution.a_job.e1.from-the-future", b"{}")
+    async with _following(world, Stream.LOG, after=0) as batches:
+        seen, upto = [], 0
+        while upto < sequence:
+            batch = await anext(batches)
+            seen += [one.message for one in batch.messages]
+            upto = batch.upto
+
+    assert seen == [dispatched()]
+
+
+async def test_a_follower_ends_when_its_task_is_cancelled(world: World) -> None:
+    told = asyncio.Event()
+
+    async def follow() -> None:
+        async for _ in world.log.follow(Stream.LOG, after=None):
+            told.set()
+
+    task = asyncio.create_task(follow())
+    await told.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def _reading(world: World, subject: str, *, count: int = 1) -> Callable[[], Awaitable[Sequence[Recorded[Message]]]]:
+    async def look() -> Sequence[Recorded[Message]]:
+        found = await world.log.read(subject)
+        return found if len(found) >= count else ()
+
+    return look
+
+
+def _following(
+    world: World, stream: Stream, *filters: str, after: int | None
+) -> AbstractAsyncContextManager[Following]:
+    return aclosing(cast("Following", world.log.follow(stream, *filters, after=after)))
+
+
+async def _until_caught_up(batches: Following) -> list[Recorded[Message]]:
+    seen: list[Recorded[Message]] = []
+    while True:
+        batch = await anext(batches)
+        seen += batch.messages
+        if batch.caught_up:
+            return seen

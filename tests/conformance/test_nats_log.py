@@ -1,0 +1,182 @@
+"""What only the log on a real server does: the public side, and living through trouble."""
+
+import asyncio
+from contextlib import aclosing
+from itertools import count
+from pathlib import Path
+from typing import cast
+
+import pytest
+from nats.aio.msg import Msg
+
+from tests.conformance.given import cron_triggered, dispatched, report, started
+from tests.conformance.test_event_log import Following
+from tests.conformance.worlds import NatsWorld, fresh_names
+from tocsin import subjects
+from tocsin.adapters.nats import connection as connections
+from tocsin.adapters.nats.connection import Headers, connect
+from tocsin.adapters.nats.event_log import NatsEventLog
+from tocsin.adapters.nats.provision import provision
+from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer
+from tocsin.adapters.nats.task_queue import NatsTaskQueue
+from tocsin.domain.events import Trigger
+from tocsin.ports import Batch, DurableSpec, LogUnavailable, SequenceConflict
+from tocsin.subjects import Stream
+
+SCOPE = subjects.execution("a.job", "e1")
+
+
+async def test_announcements_reach_the_public_as_they_were_stored_and_refused_ones_never(nats: NatsWorld) -> None:
+    heard = await nats.connection.client.subscribe(f"{nats.names.public_prefix}.>")
+    first = await nats.log.append(cron_triggered(run=1), expect=0)
+    with pytest.raises(SequenceConflict):
+        await nats.log.append(cron_triggered(run=2), expect=0)
+    await nats.log.append(dispatched(), expect=0)
+    await nats.log.append(cron_triggered(run=3), expect=first)
+
+    messages = [await heard.next_msg(timeout=10) for _ in range(2)]
+    await nats.connection.client.flush()
+
+    assert [message.data for message in messages] == [cron_triggered(run=n).encode() for n in (1, 3)]
+    assert {message.subject for message in messages} == {f"{nats.names.public_prefix}.triggered.a_job"}
+    assert heard.pending_msgs == 0
+
+
+async def test_what_the_public_asks_for_arrives_as_a_trigger(nats: NatsWorld) -> None:
+    durable = await nats.durable(DurableSpec("triggers", Stream.LEDGER, ("trigger.*",)))
+    own = await nats.log.publish(subjects.trigger("a.job"), Trigger(reason="own"), message_id="a")
+    public = f"{nats.names.trigger_prefix}.a_job"
+    foreign = await nats.connection.store(public, b'{"reason": "foreign"}', {"Nats-Msg-Id": "b"})
+
+    reasons = [(own, "trigger.a_job", Trigger(reason="own")), (foreign, "trigger.a_job", Trigger(reason="foreign"))]
+    read = await nats.log.read("trigger.a_job")
+    assert [(one.sequence, one.subject, one.message) for one in read] == reasons
+    assert (await nats.log.last("trigger.a_job")) == read[-1]
+    taken = [*await durable.take(1, wait=10), *await durable.take(1, wait=10)]
+    assert [(one.sequence, one.subject, subjects.decode(one.subject, one.body)) for one in taken] == reasons
+    async with aclosing(cast("Following", nats.log.follow(Stream.LEDGER, "trigger.*", after=0))) as batches:
+        followed = list((await _messages(batches)).messages)
+    assert followed == read[: len(followed)]  # one or both, as they come
+
+
+async def test_an_append_whose_answer_was_lost_ends_as_a_conflict_and_is_stored_once(
+    nats: NatsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _lose_the_first_answer(nats, monkeypatch)
+    with pytest.raises(SequenceConflict):
+        await nats.log.append(dispatched(), expect=0)
+
+    assert [found.message for found in await nats.log.load(SCOPE)] == [dispatched()]
+
+
+async def test_an_input_whose_answer_was_lost_is_stored_once(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    _lose_the_first_answer(nats, monkeypatch)
+
+    assert await nats.log.publish("trigger.j", Trigger(), message_id="a") == 1
+    assert len(await nats.log.read("trigger.j")) == 1
+
+
+async def test_no_answer_at_all_is_told(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats.connection, "_patience", 0.0)
+    monkeypatch.setattr(connections, "_FIRST_PAUSE", 0.0)
+    await nats.connection.manage(f"STREAM.DELETE.{nats.names.stream(Stream.LOG)}")
+
+    with pytest.raises(LogUnavailable):
+        await nats.log.append(dispatched(), expect=0)
+    with pytest.raises(LogUnavailable):
+        await nats.log.load(SCOPE)
+
+
+async def test_a_closed_connection_is_told_at_once(nats: NatsWorld) -> None:
+    await nats.connection.client.close()
+
+    with pytest.raises(LogUnavailable):
+        await nats.log.append(dispatched(), expect=0)
+    with pytest.raises(LogUnavailable):
+        await nats.log.last(SCOPE)
+
+
+async def test_a_queue_without_a_durable_is_told(nats: NatsWorld) -> None:
+    with pytest.raises(LogUnavailable, match="queue-nowhere"):
+        await NatsTaskQueue(nats.connection, nats.names, "nowhere").take(1, wait=1)
+
+
+async def test_a_follower_outlives_its_consumer(nats: NatsWorld) -> None:
+    stream = nats.names.stream(Stream.LOG)
+    async with aclosing(cast("Following", nats.log.follow(Stream.LOG, "execution.>", after=0))) as batches:
+        await nats.log.append(dispatched("e1"), expect=0)
+        assert [one.message for one in (await _messages(batches)).messages] == [dispatched("e1")]
+
+        waiting = asyncio.ensure_future(_messages(batches))
+        (name,) = (await nats.connection.manage(f"CONSUMER.NAMES.{stream}"))["consumers"][-1:]
+        await nats.connection.manage(f"CONSUMER.DELETE.{stream}.{name}")
+        await nats.log.append(dispatched("e2"), expect=0)
+
+        assert [one.message for one in (await waiting).messages] == [dispatched("e2")]
+
+
+async def test_a_follower_removes_its_consumer_when_it_ends(nats: NatsWorld) -> None:
+    stream = nats.names.stream(Stream.LOG)
+
+    async def consumers() -> int:
+        total: int = (await nats.connection.manage(f"CONSUMER.NAMES.{stream}"))["total"]
+        return total
+
+    async def is_gone() -> bool:
+        return await consumers() == before
+
+    before = await consumers()
+    async with aclosing(cast("Following", nats.log.follow(Stream.LOG, after=None))) as batches:
+        await anext(batches)
+        assert await consumers() == before + 1
+
+    await nats.until(is_gone)
+
+
+async def test_writers_followers_and_takers_outlive_a_restart_of_the_server(tmp_path: Path) -> None:
+    names = fresh_names()
+    with EmbeddedServer(tmp_path, port=ANY_PORT).start() as server:
+        port, url = server.port, server.url
+        async with connect(url, reconnect_time_wait=0.05) as connection:
+            await provision(connection, names)
+            log, queue = NatsEventLog(connection, names), NatsTaskQueue(connection, names)
+            first = await log.append(dispatched("e1"), expect=0)
+            async with aclosing(cast("Following", log.follow(Stream.LOG, "execution.>", after=0))) as batches:
+                assert (await _messages(batches)).upto == first
+                (task,) = await queue.take(1, wait=10)
+                await task.ack()
+                await connection.client.flush()
+                following = asyncio.ensure_future(_messages(batches))
+                taking = asyncio.ensure_future(queue.take(10, wait=60))
+                await asyncio.to_thread(server.stop)
+                with pytest.raises(LogUnavailable):
+                    await taking
+                appending = asyncio.ensure_future(log.append(started("e1"), expect=first))
+                with EmbeddedServer(tmp_path, port=port).start():
+                    second = await appending
+                    assert [one.message for one in (await following).messages] == [started("e1")]
+                    third = await log.append(dispatched("e2"), expect=0)
+                    assert [one.sequence for one in await queue.take(10, wait=60)] == [third]
+                    assert second < third
+                    await log.publish(subjects.subject_of(report()), report(), message_id="r")
+                    await connection.client.close()
+
+
+async def _messages(batches: Following) -> Batch:
+    """The next batch that holds any."""
+    async for batch in batches:
+        if batch.messages:
+            return batch
+    raise AssertionError("the follower ended")
+
+
+def _lose_the_first_answer(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask, calls = nats.connection.ask, count(1)
+
+    async def losing(subject: str, body: bytes = b"", headers: Headers | None = None) -> Msg:
+        answer = await ask(subject, body, headers)
+        if next(calls) == 1:
+            raise LogUnavailable("the answer is lost")
+        return answer
+
+    monkeypatch.setattr(nats.connection, "ask", losing)

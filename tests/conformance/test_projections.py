@@ -1,0 +1,141 @@
+"""What all projections do."""
+
+import asyncio
+
+import pytest
+
+from tests.conformance.worlds import World
+from tocsin.ports import SequenceConflict
+from tocsin.subjects import Bucket
+
+LEADER = Bucket.LEADER
+KEY = "scheduler.lock.a_job"
+
+
+async def test_what_was_put_is_there_under_its_revision(world: World) -> None:
+    assert await world.projections.get(LEADER, KEY) is None
+    first = await world.projections.put(LEADER, KEY, b"one")
+    assert await world.projections.get(LEADER, KEY) == (b"one", first)
+    second = await world.projections.put(LEADER, KEY, b"two")
+
+    assert second > first
+    assert await world.projections.get(LEADER, KEY) == (b"two", second)
+
+
+async def test_a_value_may_be_empty(world: World) -> None:
+    revision = await world.projections.put(LEADER, KEY, b"")
+
+    assert await world.projections.get(LEADER, KEY) == (b"", revision)
+    assert await world.projections.entries(LEADER) == {KEY: b""}
+
+
+async def test_buckets_and_keys_are_apart(world: World) -> None:
+    await world.projections.put(LEADER, KEY, b"one", expect=0)
+    await world.projections.put(LEADER, "other", b"two", expect=0)
+    await world.projections.put(Bucket.LOCKS, KEY, b"three", expect=0)
+
+    assert await world.projections.entries(LEADER) == {KEY: b"one", "other": b"two"}
+    assert await world.projections.entries(Bucket.LOCKS) == {KEY: b"three"}
+    assert await world.projections.entries(Bucket.CURSORS) == {}
+
+
+async def test_another_revision_than_expected_is_refused(world: World) -> None:
+    first = await world.projections.put(LEADER, KEY, b"one", expect=0)
+    for wrong in (0, first + 7):
+        with pytest.raises(SequenceConflict):
+            await world.projections.put(LEADER, KEY, b"lost", expect=wrong)
+    second = await world.projections.put(LEADER, KEY, b"two", expect=first)
+    with pytest.raises(SequenceConflict):
+        await world.projections.put(LEADER, KEY, b"lost", expect=first)
+
+    assert await world.projections.get(LEADER, KEY) == (b"two", second)
+
+
+async def test_of_ten_who_create_a_key_exactly_one_does(world: World) -> None:
+    for marked in (False, True):
+        outcomes = await asyncio.gather(
+            *(world.projections.put(LEADER, KEY, b"%d" % n, expect=0) for n in range(10)), return_exceptions=True
+        )
+        won = [n for n, outcome in enumerate(outcomes) if isinstance(outcome, int)]
+        assert [type(outcome) for outcome in outcomes].count(SequenceConflict) == 9
+        found = await world.projections.get(LEADER, KEY)
+        assert found is not None
+        assert [found[0]] == [b"%d" % n for n in won]
+        if not marked:  # and again over the mark of a removed key
+            await world.projections.remove(LEADER, KEY)
+
+
+async def test_what_was_removed_is_absent_and_may_be_created_again(world: World) -> None:
+    revision = await world.projections.put(LEADER, KEY, b"one")
+    await world.projections.remove(LEADER, KEY, expect=revision)
+
+    assert await world.projections.get(LEADER, KEY) is None
+    assert await world.projections.entries(LEADER) == {}
+    with pytest.raises(SequenceConflict):
+        await world.projections.put(LEADER, KEY, b"lost", expect=revision)
+    again = await world.projections.put(LEADER, KEY, b"two", expect=0)
+    assert again > revision
+    assert await world.projections.get(LEADER, KEY) == (b"two", again)
+
+
+async def test_removing_what_is_absent_is_no_error(world: World) -> None:
+    await world.projections.remove(LEADER, KEY)
+    await world.projections.remove(LEADER, KEY, expect=0)
+    await world.projections.remove(LEADER, KEY, expect=7)
+    await world.projections.put(LEADER, KEY, b"one", expect=0)
+    await world.projections.remove(LEADER, KEY)
+    await world.projections.remove(LEADER, KEY)
+
+    assert await world.projections.get(LEADER, KEY) is None
+
+
+async def test_a_stale_remover_is_refused(world: World) -> None:
+    first = await world.projections.put(LEADER, KEY, b"one")
+    second = await world.projections.put(LEADER, KEY, b"two")
+    with pytest.raises(SequenceConflict):
+        await world.projections.remove(LEADER, KEY, expect=first)
+
+    assert await world.projections.get(LEADER, KEY) == (b"two", second)
+
+
+async def test_a_life_time_ends_and_the_key_may_be_created_again(world: World) -> None:
+    first = await world.projections.put(LEADER, KEY, b"one", expect=0, ttl=1)
+    assert await world.projections.get(LEADER, KEY) == (b"one", first)
+    with pytest.raises(SequenceConflict):
+        await world.projections.put(LEADER, KEY, b"lost", expect=0, ttl=1)
+
+    await world.until(lambda: _is_absent(world, KEY))
+
+    assert await world.projections.entries(LEADER) == {}
+    with pytest.raises(SequenceConflict):
+        await world.projections.put(LEADER, KEY, b"lost", expect=first, ttl=1)
+    second = await world.projections.put(LEADER, KEY, b"two", expect=0, ttl=60)
+    assert await world.projections.get(LEADER, KEY) == (b"two", second)
+
+
+async def test_a_life_time_is_renewed_by_putting_again(world: World) -> None:
+    first = await world.projections.put(LEADER, KEY, b"one", expect=0, ttl=1)
+    renewed = await world.projections.put(LEADER, KEY, b"one", expect=first, ttl=60)
+    await world.projections.put(LEADER, "witness", b"", ttl=1)  # ends no earlier than the first life would have
+
+    await world.until(lambda: _is_absent(world, "witness"))
+
+    assert await world.projections.get(LEADER, KEY) == (b"one", renewed)
+
+
+@pytest.mark.parametrize("ttl", [0, -1.0])
+async def test_a_life_time_is_longer_than_nothing(world: World, ttl: float) -> None:
+    with pytest.raises(ValueError, match=f"ttl {ttl}"):
+        await world.projections.put(LEADER, KEY, b"", ttl=ttl)
+
+
+async def test_a_bucket_may_hold_more_keys_than_the_server_answers_at_once(world: World) -> None:
+    entries = {f"job-{n}": b"%d" % n for n in range(1_100)}
+    await asyncio.gather(*(world.projections.put(LEADER, key, value) for key, value in entries.items()))
+    await world.projections.remove(LEADER, "job-7")
+
+    assert await world.projections.entries(LEADER) == {key: entries[key] for key in entries if key != "job-7"}
+
+
+async def _is_absent(world: World, key: str) -> bool:
+    return await world.projections.get(LEADER, key) is None

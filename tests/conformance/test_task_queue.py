@@ -1,0 +1,204 @@
+"""What every durable does: a queue of tasks is one."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from tests.conformance.given import dispatched, report, started
+from tests.conformance.worlds import World
+from tocsin import subjects
+from tocsin.ports import Delivery, DurableSpec, TaskQueue
+from tocsin.subjects import Stream
+
+ACK_WAIT = 1.0
+PLENTY = 10.0
+REPORTS = DurableSpec("reports", Stream.LOG, ("report.>",), ACK_WAIT)
+
+
+async def test_tasks_come_in_their_order_as_they_were_stored(world: World) -> None:
+    queue = await world.queue("default")
+    for n in range(5):
+        await world.log.append(dispatched(f"e{n}"), expect=0)
+
+    tasks = await _take(queue, 5)
+
+    for n, task in enumerate(tasks):
+        stored = await world.log.get(Stream.LOG, task.sequence)
+        assert stored is not None
+        assert subjects.decode(task.subject, task.body) == stored.message == dispatched(f"e{n}")
+        assert (task.subject, task.time, task.message_id) == (stored.subject, stored.time, stored.message_id)
+        assert task.delivered == 1
+
+
+async def test_a_message_keeps_its_id(world: World) -> None:
+    durable = await world.durable(REPORTS)
+    await world.log.publish(subjects.subject_of(report()), report(), message_id="an id")
+
+    (found,) = await _take(durable, 1)
+
+    assert found.message_id == "an id"
+
+
+async def test_no_more_than_the_limit_is_taken_and_the_rest_is_there_for_others(world: World) -> None:
+    one, other = await world.queue("default"), await world.queue("default")
+    for n in range(5):
+        await world.log.append(dispatched(f"e{n}"), expect=0)
+
+    first = await one.take(2, wait=PLENTY)
+    rest = await _take(other, 3)
+
+    assert [task.sequence for task in [*first, *rest]] == [1, 2, 3, 4, 5]
+
+
+async def test_whoever_finds_nothing_waits_for_the_first(world: World) -> None:
+    queue = await world.queue("default")
+    taking = asyncio.ensure_future(queue.take(10, wait=PLENTY))
+    await world.log.append(dispatched(), expect=0)
+
+    (task,) = await taking
+
+    assert task.sequence == 1
+
+
+@pytest.mark.parametrize("wait", [0, 0.3])
+async def test_whoever_finds_nothing_at_all_comes_back_with_nothing(world: World, wait: float) -> None:
+    queue = await world.queue("default")
+    taking = asyncio.ensure_future(queue.take(10, wait=wait))
+
+    async def has_come_back() -> bool:
+        return taking.done()
+
+    await world.until(has_come_back)
+    assert list(await taking) == []
+
+
+async def test_whoever_gives_up_waiting_loses_nothing(world: World) -> None:
+    queue = await world.queue("default")
+    taking = asyncio.ensure_future(queue.take(10, wait=PLENTY))
+    await asyncio.sleep(0)
+    taking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await taking
+    await world.log.append(dispatched(), expect=0)
+
+    (task,) = await _take(queue, 1)
+
+    assert task.sequence == 1
+
+
+async def test_each_queue_has_its_own_tasks(world: World) -> None:
+    default, gpu = await world.queue("default"), await world.queue("gpu.large")
+    await world.log.append(dispatched("e1", queue="gpu.large"), expect=0)
+    await world.log.append(dispatched("e2"), expect=0)
+    sequence = await world.log.append(dispatched("e3"), expect=0)
+    await world.log.append(started("e3"), expect=sequence)
+
+    assert [task.sequence for task in await _take(default, 2)] == [2, 3]
+    assert [task.sequence for task in await _take(gpu, 1)] == [1]
+    assert list(await default.take(10, wait=0)) == list(await gpu.take(10, wait=0)) == []
+
+
+async def test_what_is_handed_back_comes_again_and_what_is_dealt_with_does_not(world: World) -> None:
+    durable = await world.durable(REPORTS)
+    for n in range(4):
+        await world.receive(subjects.subject_of(report(delivery=n)), b"{}")
+    acked, ended, back, later = await _take(durable, 4)
+    await acked.ack()
+    await ended.term()
+    await back.nak(0)
+    await later.nak(0.1)
+
+    again = await world.until(_taking(durable, 2))
+
+    assert [(task.sequence, task.delivered) for task in again] == [(back.sequence, 2), (later.sequence, 2)]
+    for task in again:
+        await task.ack()
+    # One more round: had anything else been due, it would have come before this one.
+    await world.receive(subjects.subject_of(report()), b"{}")
+    assert [task.sequence for task in await _take(durable, 1)] == [5]
+
+
+async def test_what_nobody_answered_comes_again_unless_it_is_kept(world: World) -> None:
+    durable = await world.durable(REPORTS)
+    for n in range(2):
+        await world.receive(subjects.subject_of(report(delivery=n)), b"{}")
+    kept, forgotten = await _take(durable, 2)
+    again: list[Delivery] = []
+
+    async def keep_one_until_the_other_comes() -> bool:
+        await kept.in_progress()
+        again.extend(await durable.take(10, wait=0))
+        return bool(again)
+
+    await world.until(keep_one_until_the_other_comes)
+
+    assert [(task.sequence, task.delivered) for task in again] == [(forgotten.sequence, 2)]
+    await kept.ack()
+    (again[0],) = await world.until(_taking(durable, 1))
+    assert (again[0].sequence, again[0].delivered) == (forgotten.sequence, 3)
+
+
+async def test_the_answer_of_an_older_delivery_counts(world: World) -> None:
+    durable = await world.durable(REPORTS)
+    await world.receive(subjects.subject_of(report()), b"{}")
+    (first,) = await _take(durable, 1)
+    (second,) = await world.until(_taking(durable, 1))
+    assert second.delivered == 2
+    await first.ack()
+
+    await world.receive(subjects.subject_of(report()), b"{}")
+    (third,) = await world.until(_taking(durable, 1))
+    assert third.sequence == 2
+
+
+async def test_a_delivery_is_answered_once(world: World) -> None:
+    durable = await world.durable(REPORTS)
+    await world.receive(subjects.subject_of(report()), b"{}")
+    (found,) = await _take(durable, 1)
+    await found.ack()
+
+    for again in (found.ack(), found.nak(0), found.term()):
+        with pytest.raises(RuntimeError, match="answered already"):
+            await again
+
+
+async def test_only_so_many_are_out_at_once(world: World) -> None:
+    durable = await world.durable(DurableSpec("narrow", Stream.LOG, ("report.>",), 60.0, max_ack_pending=2))
+    for n in range(3):
+        await world.receive(subjects.subject_of(report(delivery=n)), b"{}")
+
+    first, second = await _take(durable, 2)
+    assert list(await durable.take(10, wait=0)) == []
+    await first.ack()
+    assert [task.sequence for task in await world.until(_taking(durable, 1))] == [3]
+    await second.ack()
+
+
+async def test_a_new_reader_of_a_durable_goes_on_where_the_others_were(world: World) -> None:
+    for n in range(3):
+        await world.receive(subjects.subject_of(report(delivery=n)), b"{}")
+    for task in await _take(await world.durable(REPORTS), 2):
+        await task.ack()
+
+    assert [task.sequence for task in await _take(await world.durable(REPORTS), 1)] == [3]
+
+
+async def _take(queue: TaskQueue, count: int) -> list[Delivery]:
+    """Exactly so many that are there already, in however many portions."""
+    taken: list[Delivery] = []
+    while len(taken) < count:
+        portion = await queue.take(count - len(taken), wait=PLENTY)
+        assert portion
+        taken += portion
+    return taken
+
+
+def _taking(queue: TaskQueue, count: int) -> Callable[[], Awaitable[Sequence[Delivery]]]:
+    taken: list[Delivery] = []
+
+    async def look() -> Sequence[Delivery]:
+        taken.extend(await queue.take(count - len(taken), wait=0))
+        return taken if len(taken) == count else ()
+
+    return look

@@ -1,0 +1,141 @@
+"""The two worlds that every behaviour is shown in: memory, and a real server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from itertools import count
+from secrets import token_hex
+from typing import Protocol, TypeVar
+
+from tocsin.adapters.nats.connection import Connection, connect
+from tocsin.adapters.nats.durable import NatsDurable
+from tocsin.adapters.nats.event_log import NatsEventLog
+from tocsin.adapters.nats.naming import Names
+from tocsin.adapters.nats.projections import NatsProjections
+from tocsin.adapters.nats.provision import provision
+from tocsin.adapters.nats.task_queue import NatsTaskQueue
+from tocsin.ports import DurableSpec, EventLog, Projections, TaskQueue
+from tocsin.testing import InMemoryEventLog, InMemoryProjections, InMemoryTaskQueue, ManualClock
+
+PATIENCE = 20.0
+T = TypeVar("T")
+
+
+class World(Protocol):
+    """What a behaviour needs; everything in it is empty at first."""
+
+    @property
+    def log(self) -> EventLog: ...
+    @property
+    def projections(self) -> Projections: ...
+
+    def now(self) -> datetime:
+        """The log's clock."""
+        ...
+
+    async def queue(self, name: str) -> TaskQueue:
+        """One executor's access to a queue."""
+        ...
+
+    async def durable(self, spec: DurableSpec) -> TaskQueue:
+        """One reader of a durable."""
+        ...
+
+    async def receive(self, subject: str, body: bytes, message_id: str | None = None) -> int:
+        """Store whatever bytes somebody published."""
+        ...
+
+    async def until(self, look: Callable[[], Awaitable[T]]) -> T:
+        """Let time pass until `look` finds something, and no longer than `PATIENCE`."""
+        ...
+
+
+class MemoryWorld:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.log = InMemoryEventLog(self.clock)
+        self.projections = InMemoryProjections(self.clock)
+
+    def now(self) -> datetime:
+        return self.clock.now()
+
+    async def queue(self, name: str) -> TaskQueue:
+        return InMemoryTaskQueue(self.log, name)
+
+    async def durable(self, spec: DurableSpec) -> TaskQueue:
+        return self.log.durable(spec)
+
+    async def receive(self, subject: str, body: bytes, message_id: str | None = None) -> int:
+        return self.log.receive(subject, body, message_id=message_id)
+
+    async def until(self, look: Callable[[], Awaitable[T]]) -> T:
+        end = self.clock.monotonic() + PATIENCE
+        while not (found := await look()):
+            assert self.clock.monotonic() < end, f"nothing within {PATIENCE} s"
+            await self.clock.run(0.1)
+        return found
+
+
+class NatsWorld:
+    def __init__(self, connection: Connection, names: Names) -> None:
+        self.connection = connection
+        self.names = names
+        self.log = NatsEventLog(connection, names)
+        self.projections = NatsProjections(connection, names)
+        self._open: list[NatsTaskQueue | NatsDurable] = []
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)  # the server runs on this machine
+
+    async def queue(self, name: str) -> TaskQueue:
+        await provision(self.connection, self.names, queues=(name,))
+        return self._closed_at_the_end(NatsTaskQueue(self.connection, self.names, name))
+
+    async def durable(self, spec: DurableSpec) -> TaskQueue:
+        await provision(self.connection, self.names, queues=(), durables=(spec,))
+        return self._closed_at_the_end(NatsDurable(self.connection, self.names, spec.stream, spec.name))
+
+    async def receive(self, subject: str, body: bytes, message_id: str | None = None) -> int:
+        headers = {"Nats-Msg-Id": message_id} if message_id else {}
+        return await self.connection.store(self.names.to_wire(subject), body, headers)
+
+    async def until(self, look: Callable[[], Awaitable[T]]) -> T:
+        async with asyncio.timeout(PATIENCE):
+            while not (found := await look()):  # noqa: ASYNC110 - the server announces nothing of what is looked for
+                await asyncio.sleep(0.02)
+            return found
+
+    async def close(self) -> None:
+        for queue in self._open:
+            await queue.close()
+
+    def _closed_at_the_end(self, queue: "Q") -> "Q":
+        self._open.append(queue)
+        return queue
+
+
+Q = TypeVar("Q", NatsTaskQueue, NatsDurable)
+_numbers = count()
+
+
+def fresh_names() -> Names:
+    """Names that no other test shares, so that all can share a server."""
+    unique = f"{token_hex(4)}-{next(_numbers)}"
+    return Names(
+        root=f"t{unique}",
+        trigger_prefix=f"in-{unique}.trigger",
+        public_prefix=f"out-{unique}",
+        mq_prefix=f"mq-{unique}",
+    )
+
+
+@asynccontextmanager
+async def nats_world(url: str) -> AsyncIterator[NatsWorld]:
+    """A provisioned installation of its own."""
+    async with connect(url) as connection:
+        names = fresh_names()
+        await provision(connection, names)
+        world = NatsWorld(connection, names)
+        yield world
+        await world.close()

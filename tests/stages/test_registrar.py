@@ -1,0 +1,49 @@
+"""The registrar: what is shown is what the ledger says, in whatever order changes are handled."""
+
+from tests.stages.world import World
+from tocsin.domain import ledger
+from tocsin.domain.events import DefinitionFact
+from tocsin.domain.registration import Registration
+from tocsin.ledgers import Ledgers
+from tocsin.subjects import Bucket
+
+JOB = {"name": "a.job", "schedule": "0 * * * *", "function": "f"}
+
+
+async def shown(world: World) -> Registration | None:
+    found = await world.projections.get(Bucket.DEFINITIONS, "a_job")
+    return Registration.model_validate_json(found[0]) if found else None
+
+
+async def test_a_definition_is_shown(world: World) -> None:
+    sequence = await world.define(JOB)
+    await world.run(world.registrar)
+    found = await shown(world)
+    assert found is not None
+    assert (found.definition.name, found.paused, found.sequence) == ("a.job", False, sequence)
+
+
+async def test_a_pause_is_shown_and_a_deletion_takes_it_away(world: World) -> None:
+    await world.define(JOB)
+    state, sequence = await Ledgers(world.log).load("a.job")
+    [paused] = ledger.pause(state, "a.job")
+    await world.log.append(paused, expect=sequence)
+    await world.run(world.registrar)
+    found = await shown(world)
+    assert found is not None
+    assert found.paused
+    state, sequence = await Ledgers(world.log).load("a.job")
+    [deleted] = ledger.delete(state, "a.job")
+    await world.log.append(deleted, expect=sequence)
+    await world.run(world.registrar)
+    assert await shown(world) is None
+
+
+async def test_an_old_change_handled_last_shows_what_holds_now(world: World) -> None:
+    await world.define(JOB)
+    await world.define({**JOB, "schedule": "30 * * * *"})
+    for recorded in reversed(await world.recorded(DefinitionFact)):
+        await world.registrar.subscriptions[0].handle(recorded)
+    found = await shown(world)
+    assert found is not None
+    assert found.definition.schedule == "30 * * * *"

@@ -1,0 +1,245 @@
+"""The ticker and its lease: every instant once, whoever leads, and nobody when in doubt."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+
+from tests.stages.world import World
+from tocsin.domain import ledger
+from tocsin.domain.events import Due, Message, Passed, Recorded
+from tocsin.ledgers import Ledgers
+from tocsin.ports import LogUnavailable
+from tocsin.stages.leadership import Leadership
+from tocsin.stages.ticker import Ticker
+from tocsin.subjects import Bucket
+from tocsin.testing import settle
+
+EVERY_MINUTE = {"name": "tick", "schedule": "* * * * *", "function": "f"}
+
+
+def candidate(world: World, holder: str = "a") -> Leadership:
+    return Leadership(world.projections, world.clock, key="ticker", holder=holder, ttl=15, renew_interval=5)
+
+
+@asynccontextmanager
+async def leading(world: World, holder: str = "a") -> AsyncIterator[Ticker]:
+    """A ticker that leads and has read the ledger."""
+    leadership = candidate(world, holder)
+    await leadership.run_once()
+    leadership._until = float("inf")
+    ticker = Ticker(world.log, leadership, world.clock)
+    following = asyncio.create_task(ticker.follow())
+    await settle()
+    yield ticker
+    following.cancel()
+
+
+async def fired(world: World) -> list[object]:
+    return [fact.scheduled_time for fact in await world.stored(Due)]
+
+
+async def tick(world: World, ticker: Ticker, seconds: float) -> None:
+    """Seconds later, look."""
+    await settle()
+    world.clock.advance(seconds)
+    await settle()
+    await ticker.run_once(world.clock.now())
+
+
+async def test_an_instant_is_put_into_the_ledger_when_it_comes(world: World) -> None:
+    await world.define(EVERY_MINUTE)
+    async with leading(world) as ticker:
+        await tick(world, ticker, 30)
+        assert await fired(world) == []
+        await tick(world, ticker, 30)
+        [due] = await world.stored(Due)
+        assert due.scheduled_time == world.clock.now()
+        await tick(world, ticker, 1)
+        assert len(await fired(world)) == 1
+
+
+async def test_i1_two_that_lead_at_once_fire_each_instant_once(world: World) -> None:
+    await world.define(EVERY_MINUTE)
+    async with leading(world, "a") as one, leading(world, "b") as other:
+        for _ in range(5):
+            world.clock.advance(60)
+            await asyncio.gather(one.run_once(world.clock.now()), other.run_once(world.clock.now()))
+            await settle()
+    times = await fired(world)
+    assert len(times) == len(set(times)) == 5
+
+
+async def test_one_that_knows_nothing_new_is_refused_and_reads(world: World) -> None:
+    await world.define(EVERY_MINUTE)
+    async with leading(world) as ticker:
+        state, sequence = await Ledgers(world.log).load("tick")
+        [paused] = ledger.pause(state, "tick")
+        world.clock.advance(60)
+        await world.log.append(paused, expect=sequence)
+        await ticker.run_once(world.clock.now())
+    assert await fired(world) == [world.clock.now()]  # it came before the pause was stored
+    assert await world.stored(Passed) == []
+
+
+async def test_who_does_not_lead_appends_nothing(world: World) -> None:
+    await world.define(EVERY_MINUTE)
+    async with leading(world) as ticker:
+        ticker._leadership._until = float("-inf")
+        await tick(world, ticker, 120)
+        assert await fired(world) == []
+
+
+async def test_an_edit_is_followed(world: World) -> None:
+    await world.define({**EVERY_MINUTE, "schedule": "0 0 1 1 *"})
+    async with leading(world) as ticker:
+        await tick(world, ticker, 1)
+        await world.define(EVERY_MINUTE)
+        await tick(world, ticker, 1)
+        await tick(world, ticker, 60)
+        assert len(await fired(world)) == 1
+
+
+async def test_an_absence_fires_one_catch_up(world: World) -> None:
+    await world.define(EVERY_MINUTE)
+    world.clock.advance(600 + 30)
+    async with leading(world) as ticker:
+        await tick(world, ticker, 0)
+    [due] = await world.stored(Due)
+    assert due.catch_up
+    assert [(fact.reason, fact.count) for fact in await world.stored(Passed)] == [("missed", 9)]
+
+
+async def test_a_job_that_cannot_be_decided_stops_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.define({**EVERY_MINUTE, "name": "broken"})
+    await world.define(EVERY_MINUTE)
+    elapse = ledger.elapse
+
+    def broken(state: ledger.Ledger, now: object) -> list[Due | Passed]:
+        if state.job == "broken":
+            raise ValueError("a bug")
+        return elapse(state, now)  # type: ignore[arg-type]
+
+    async with leading(world) as ticker:
+        monkeypatch.setattr(ledger, "elapse", broken)
+        await tick(world, ticker, 60)
+        assert [fact.job for fact in await world.stored(Due)] == ["tick"]
+        monkeypatch.undo()
+        await tick(world, ticker, 30)
+        assert {fact.job for fact in await world.stored(Due)} == {"tick", "broken"}
+
+
+async def test_a_log_that_does_not_answer_is_asked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.define(EVERY_MINUTE)
+    async with leading(world) as ticker:
+
+        async def unavailable(*_: object, **__: object) -> int:
+            raise LogUnavailable("no answer")
+
+        monkeypatch.setattr(world.log, "append", unavailable)
+        await tick(world, ticker, 60)
+        monkeypatch.undo()
+        await tick(world, ticker, 1)
+    assert await fired(world) == [world.clock.now() - timedelta(seconds=1)]
+
+
+async def test_a_stage_looks_once_a_second_at_its_beginning(world: World) -> None:
+    leadership = candidate(world)
+    ticker = Ticker(world.log, leadership, world.clock)
+    looked: list[int] = []
+
+    async def look(now: object) -> None:
+        looked.append(world.clock.now().microsecond)
+
+    leadership._until, ticker._caught_up = float("inf"), True
+    ticker.run_once = look  # type: ignore[method-assign, assignment]
+    running = asyncio.create_task(ticker.run())
+    await settle()
+    world.clock.advance(0.5)
+    await settle()
+    for _ in range(3):
+        world.clock.advance(1)
+        await settle()
+    running.cancel()
+    assert looked[1:]
+    assert max(looked[1:]) < 600_000
+    assert len(looked) <= 5
+
+
+# --- the lease -------------------------------------------------------------------------------------------------------
+
+
+async def test_cron_21_one_candidate_leads(world: World) -> None:
+    one, other = candidate(world, "a"), candidate(world, "b")
+    await one.run_once()
+    await other.run_once()
+    assert (one.is_leading, other.is_leading) == (True, False)
+
+
+async def test_cron_23_a_lease_is_renewed(world: World) -> None:
+    one, other = candidate(world, "a"), candidate(world, "b")
+    for _ in range(10):
+        await one.run_once()
+        await other.run_once()
+        world.clock.advance(5)
+        await settle()
+    assert one.is_leading
+    assert not other.is_leading
+
+
+async def test_cron_22_who_does_not_renew_stops_by_itself_before_another_leads(world: World) -> None:
+    one, other = candidate(world, "a"), candidate(world, "b")
+    await one.run_once()
+    for _ in range(20):
+        world.clock.advance(1)
+        await settle()
+        await other.run_once()
+        assert not (one.is_leading and other.is_leading)
+    assert other.is_leading
+
+
+async def test_a_lease_that_is_given_back_passes_at_once(world: World) -> None:
+    one, other = candidate(world, "a"), candidate(world, "b")
+    await one.run_once()
+    await one.release()
+    await other.run_once()
+    assert (one.is_leading, other.is_leading) == (False, True)
+
+
+async def test_a_cancelled_candidate_gives_its_lease_back(world: World) -> None:
+    one = candidate(world)
+    running = asyncio.create_task(one.run())
+    await settle()
+    assert one.is_leading
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert await world.projections.get(Bucket.LEADER, "ticker") is None
+
+
+async def test_a_leader_that_cannot_renew_leads_to_the_end_of_its_lease(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = candidate(world)
+    await one.run_once()
+
+    async def unavailable(*_: object, **__: object) -> int:
+        raise LogUnavailable("no answer")
+
+    monkeypatch.setattr(world.projections, "put", unavailable)
+    world.clock.advance(14)
+    await one.run_once()
+    assert one.is_leading
+    world.clock.advance(1)
+    assert not one.is_leading
+
+
+def test_facts_that_are_no_news_are_not_learned(world: World) -> None:
+    ticker = Ticker(world.log, candidate(world), world.clock)
+    due = Due(job="tick", scheduled_time=world.clock.now(), definition=1)
+    recorded: Recorded[Message] = Recorded(due, "ledger.tick.due", 7, world.clock.now())
+    ticker.learn(recorded)
+    ticker.learn(Recorded(due, "ledger.tick.due", 3, world.clock.now()))
+    assert ticker._ledgers["tick"][1] == 7

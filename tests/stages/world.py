@@ -1,0 +1,110 @@
+"""The stages on the in-memory log, for tests in the manner of given, when, then."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from tests.domain.given import KEY
+from tocsin import subjects
+from tocsin.domain import execution, ledger
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import Message, Recorded, Trigger
+from tocsin.ledgers import Ledgers
+from tocsin.outcomes import Outcomes
+from tocsin.stage import Stage, Subscription
+from tocsin.stages.dag_advancer import dag_advancer
+from tocsin.stages.dead_letter_sink import dead_letter_sink
+from tocsin.stages.entities import Entities
+from tocsin.stages.lock_keeper import lock_keeper
+from tocsin.stages.mq_bridge import mq_bridge
+from tocsin.stages.planner import planner
+from tocsin.stages.registrar import registrar
+from tocsin.stages.retrier import retrier
+from tocsin.subjects import Stream
+from tocsin.testing import DurableSpec, InMemoryEventLog, InMemoryProjections, ManualClock
+
+M = TypeVar("M", bound=Message)
+
+
+class World:
+    """A log, and stages that read it when told to."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.log = InMemoryEventLog(self.clock)
+        self.projections = InMemoryProjections(self.clock)
+        self.outcomes = Outcomes(self.log)
+        executions = Entities(self.log, execution.initial, execution.evolve)
+        self.registrar = registrar(self.log, self.projections)
+        self.planner = planner(self.log, self.clock)
+        self.lock_keeper = lock_keeper(self.log, executions, self.projections, self.clock)
+        self.dag_advancer = dag_advancer(executions, KEY)
+        self.retrier = retrier(self.log, executions, KEY)
+        self.dead_letter_sink = dead_letter_sink(self.log)
+        self.mq_bridge = mq_bridge(self.log, executions, KEY, ["default"])
+
+    async def given(self, *facts: Message) -> None:
+        """Facts that are in the log already."""
+        for fact in facts:
+            scope = await self.log.load(subjects.scope_of(fact))
+            await self.log.append(fact, expect=scope[-1].sequence if scope else 0)
+
+    async def define(self, definition: Mapping[str, Any]) -> int:
+        """A job; the sequence of its definition."""
+        job = JobDefinition.model_validate(definition)
+        state, sequence = await Ledgers(self.log).load(job.name)
+        [fact] = ledger.define(state, job)
+        return await self.log.append(fact, expect=sequence)
+
+    async def trigger(self, job: str, message_id: str = "m", **fields: object) -> None:
+        """Somebody asks for a run."""
+        await self.log.publish(subjects.trigger(job), Trigger.model_validate(fields), message_id=message_id)
+
+    async def run(self, *stages: Stage) -> None:
+        """Have stages handle what is there, until nothing is."""
+        subscriptions = [subscription for stage in stages for subscription in stage.subscriptions]
+        while any([await self.handle(subscription) for subscription in subscriptions]):
+            pass
+
+    async def handle(self, subscription: Subscription) -> int:
+        """Have one durable's messages handled once; how many there were."""
+        deliveries = await self.durable(subscription).take(256, wait=0)
+        await self.outcomes.apply(subscription, deliveries)
+        return len(deliveries)
+
+    def durable(self, subscription: Subscription) -> Any:  # noqa: ANN401 - the in-memory durable
+        """The durable of a subscription."""
+        return self.log.durable(DurableSpec(subscription.durable, subscription.stream, subscription.filters))
+
+    async def redeliver(self, *stages: Stage) -> None:
+        """Have stages handle everything that they ever read once more, as if no acknowledgement had arrived."""
+        for stage in stages:
+            for subscription in stage.subscriptions:
+                for filter_ in subscription.filters:
+                    for recorded in await self.log.read(filter_):
+                        await subscription.handle(recorded)
+
+    async def stored(self, kind: type[M]) -> list[M]:
+        """Every message of a kind, oldest first."""
+        return [recorded.message for recorded in await self.recorded(kind)]
+
+    async def recorded(self, kind: type[M]) -> list[Recorded[Any]]:
+        """The same, as stored."""
+        everything = [*await self.log.read("ledger.>", limit=10_000), *await self._log()]
+        return [recorded for recorded in everything if isinstance(recorded.message, kind)]
+
+    async def _log(self) -> Iterable[Recorded[Message]]:
+        kinds = ("execution.>", "lock.>", "cron.>", "dead-letter.>", "report.>", "timer.>")
+        found = [recorded for kind in kinds for recorded in await self.log.read(kind, limit=10_000)]
+        return sorted(found, key=lambda recorded: recorded.sequence)
+
+    async def size(self) -> int:
+        """How many messages the log's streams hold."""
+        return len(list(await self._log())) + len(await self.log.read("ledger.>", limit=10_000))
+
+    @property
+    def pending(self) -> int:
+        """How many messages nobody has acknowledged."""
+        return sum(durable.outstanding for durable in self.log._durables.values())
+
+
+__all__ = ["Stream", "World"]

@@ -1,0 +1,326 @@
+"""Bringing a server into the state that is needed: idempotent, telling what changed, and what is in the way."""
+
+import asyncio
+import json
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.aio.client import Client, ServerVersion
+
+from tests.conformance.given import dispatched, report
+from tests.conformance.worlds import fresh_names
+from tocsin import subjects
+from tocsin.adapters.nats.connection import Connection, RefusedError, connect
+from tocsin.adapters.nats.durable import NatsDurable
+from tocsin.adapters.nats.event_log import NatsEventLog
+from tocsin.adapters.nats.naming import Names
+from tocsin.adapters.nats.projections import NatsProjections
+from tocsin.adapters.nats.provision import OLDEST_SERVER, Change, ProvisionError, provision
+from tocsin.adapters.nats.server_process import installed_binary
+from tocsin.adapters.nats.streams import overlaps
+from tocsin.domain.events import Completion
+from tocsin.ports import DurableSpec
+from tocsin.subjects import INSTALLATION_KEY, Bucket, Stream
+
+REPORTS = DurableSpec("reports", Stream.LOG, ("report.>",))
+NO_JETSTREAM = (
+    "JetStream is not enabled: start nats-server with --jetstream or a `jetstream` block in its configuration, "
+    "and where it has accounts, enable it for this one"
+)
+
+
+@pytest.fixture
+async def connection(nats_url: str) -> AsyncIterator[Connection]:
+    async with connect(nats_url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def names() -> Names:
+    return fresh_names()
+
+
+# --- what is there afterwards ----------------------------------------------------------------------------------------
+
+
+async def test_everything_is_created_once(connection: Connection, names: Names) -> None:
+    first = await provision(connection, names, queues=("default", "gpu"), bridge=True, durables=[REPORTS])
+    second = await provision(connection, names, queues=("default", "gpu"), bridge=True, durables=[REPORTS])
+
+    ledger, log, mq = (names.stream(stream) for stream in Stream)
+    assert [(change.kind, change.name) for change in first] == [
+        ("stream", ledger),
+        ("stream", log),
+        ("stream", mq),
+        *(("stream", names.bucket_stream(bucket)) for bucket in Bucket),
+        ("consumer", f"{log}/reports"),
+        ("consumer", f"{log}/job-executors"),
+        ("consumer", f"{log}/queue-gpu"),
+        ("consumer", f"{mq}/job-executors"),
+        ("key", f"{names.root}_installation/report-key"),
+    ]
+    assert {change.action for change in first} == {"created"}
+    assert [(change.kind, change.name) for change in second] == [(change.kind, change.name) for change in first]
+    assert {change.action for change in second} == {"unchanged"}
+
+
+@pytest.mark.parametrize("stream", [Stream.LEDGER, Stream.LOG])
+async def test_nothing_in_a_main_stream_ends_by_itself(connection: Connection, names: Names, stream: Stream) -> None:
+    await provision(connection, names)
+
+    config = await _stream(connection, names.stream(stream))
+
+    unlimited = {"max_age": 0, "max_bytes": -1, "max_msgs": -1, "max_msgs_per_subject": -1, "max_consumers": -1}
+    assert {field: config[field] for field in unlimited} == unlimited
+    assert (config["retention"], config["storage"], config["num_replicas"]) == ("limits", "file", 1)
+    assert config["allow_direct"]
+    assert config["allow_msg_schedules"]
+    assert config["allow_msg_ttl"]
+
+
+async def test_the_public_side_follows_the_prefixes(connection: Connection) -> None:
+    unique = fresh_names().root
+    names = Names(unique, f"{unique}-in.a.b", f"{unique}-out", f"{unique}-mq")
+    await provision(connection, names, bridge=True)
+
+    ledger, log, mq = [await _stream(connection, names.stream(stream)) for stream in Stream]
+
+    assert ledger["subjects"] == [f"{unique}.ledger.>", f"{unique}.trigger.*", f"{unique}-in.a.b.*"]
+    assert log["republish"] == {"src": f"{unique}.cron.>", "dest": f"{unique}-out.>"}
+    assert mq["subjects"] == [f"{unique}-mq.scheduled.>", f"{unique}-mq.scheduler.complete.>"]
+
+
+async def test_without_the_bridge_there_is_no_stream_for_it(connection: Connection, names: Names) -> None:
+    await provision(connection, names)
+
+    with pytest.raises(RefusedError):
+        await _stream(connection, names.stream(Stream.MQ))
+
+
+async def test_the_key_is_made_once_by_however_many(connection: Connection, names: Names) -> None:
+    await provision(connection, names)
+    first = await NatsProjections(connection, names).get(Bucket.INSTALLATION, INSTALLATION_KEY)
+    await asyncio.gather(*(provision(connection, names) for _ in range(3)))
+
+    assert first is not None
+    assert len(bytes.fromhex(first[0].decode())) == 32
+    assert await NatsProjections(connection, names).get(Bucket.INSTALLATION, INSTALLATION_KEY) == first
+
+
+# --- updates ---------------------------------------------------------------------------------------------------------
+
+
+async def test_what_differs_is_updated_and_told(connection: Connection, names: Names) -> None:
+    await provision(connection, names, durables=[REPORTS])
+    wider = DurableSpec("reports", Stream.LOG, ("report.>", "timer.>"), ack_wait=5)
+
+    changes = await provision(connection, names, durables=[wider])
+
+    own = [names.to_wire("report.>"), names.to_wire("timer.>")]
+    fields = {"ack_wait": (30_000_000_000, 5_000_000_000), "filter_subjects": (own[:1], own)}
+    assert [change for change in changes if change.action != "unchanged"] == [
+        Change("consumer", f"{names.stream(Stream.LOG)}/reports", "updated", fields)
+    ]
+    assert changes[-3].line() == (
+        f"consumer {names.stream(Stream.LOG)}/reports: updated "
+        f"(ack_wait 30000000000 → 5000000000, filter_subjects {own[:1]} → {own})"
+    )
+    assert {change.action for change in await provision(connection, names, durables=[wider])} == {"unchanged"}
+
+
+async def test_a_limit_that_would_lose_facts_is_taken_off_and_what_is_the_operators_stays(
+    connection: Connection, names: Names
+) -> None:
+    await provision(connection, names)
+    log = names.stream(Stream.LOG)
+    config = await _stream(connection, log)
+    mine = {"description": "mine", "compression": "s2", "max_msgs": 1_000}
+    await connection.manage(f"STREAM.UPDATE.{log}", json.dumps(config | mine).encode())
+
+    changes = await provision(connection, names)
+
+    assert [change for change in changes if change.action != "unchanged"] == [
+        Change("stream", log, "updated", {"max_msgs": (1_000, -1)})
+    ]
+    config = await _stream(connection, log)
+    assert (config["description"], config["compression"], config["max_msgs"]) == ("mine", "s2", -1)
+
+
+# --- where a new durable begins --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cursors", "first"),
+    [
+        ({}, 1),
+        ({subjects.cursor(Stream.LOG): b"2"}, 3),
+        ({subjects.cursor(Stream.LOG): b"2", subjects.cursor(Stream.LOG, "reports"): b"3"}, 4),
+        ({subjects.cursor(Stream.LEDGER): b"2", subjects.cursor(Stream.LOG, "others"): b"3"}, 1),
+    ],
+    ids=["no cursor", "the stream's", "its own", "those of others"],
+)
+async def test_a_new_durable_begins_behind_its_cursor(
+    connection: Connection, names: Names, cursors: dict[str, bytes], first: int
+) -> None:
+    await provision(connection, names)
+    for key, value in cursors.items():
+        await NatsProjections(connection, names).put(Bucket.CURSORS, key, value)
+    log = NatsEventLog(connection, names)
+    for n in range(5):
+        await log.publish(subjects.subject_of(report(delivery=n)), report(delivery=n), message_id=str(n))
+
+    await provision(connection, names, durables=[REPORTS])
+
+    durable = NatsDurable(connection, names, Stream.LOG, "reports")
+    assert (await durable.take(1, wait=10))[0].sequence == first
+    await durable.close()
+    assert {change.action for change in await provision(connection, names, durables=[REPORTS])} == {"unchanged"}
+
+
+# --- the bridge ------------------------------------------------------------------------------------------------------
+
+
+async def test_completions_stay_until_the_bridge_has_them_and_nobody_else_can_take_them(
+    connection: Connection, names: Names
+) -> None:
+    spec = DurableSpec("mq-bridge-completions", Stream.MQ, ("mq.scheduler.complete.>",))
+    await provision(connection, names, bridge=True)
+    log, mq = NatsEventLog(connection, names), names.stream(Stream.MQ)
+    await log.publish("mq.scheduler.complete.a_job.e1", Completion(status="completed"), message_id="a")
+    await provision(connection, names, bridge=True, durables=[spec])
+
+    durable = NatsDurable(connection, names, Stream.MQ, spec.name)
+    (found,) = await durable.take(1, wait=10)
+    assert found.subject == "mq.scheduler.complete.a_job.e1"
+    assert (await log.last(found.subject)) is not None
+    await found.ack()
+    await durable.close()
+
+    thief = {"stream_name": mq, "config": {"durable_name": "thief", "ack_policy": "explicit"}, "action": "create"}
+    with pytest.raises(RefusedError):
+        await connection.manage(f"CONSUMER.CREATE.{mq}.thief", json.dumps(thief).encode())
+
+
+async def test_two_installations_share_a_server(connection: Connection) -> None:
+    logs = []
+    for names in (fresh_names(), fresh_names()):
+        await provision(connection, names)
+        logs.append(NatsEventLog(connection, names))
+
+    for log in logs:
+        assert await log.append(dispatched(), expect=0) == 1
+
+
+# --- what is in the way ----------------------------------------------------------------------------------------------
+
+
+async def test_subjects_that_somebody_elses_stream_has(connection: Connection, names: Names) -> None:
+    name = f"ORDERS-{names.root}"
+    theirs = {"name": name, "subjects": [f"orders.{names.root}", f"{names.trigger_prefix}.>"]}
+    await connection.manage(f"STREAM.CREATE.{name}", json.dumps(theirs).encode())
+
+    with pytest.raises(ProvisionError) as caught:
+        await provision(connection, names)
+
+    assert str(caught.value) == (
+        f"stream {name} captures {names.trigger_prefix}.>, which overlaps {names.trigger_prefix}.* of "
+        f"{names.stream(Stream.LEDGER)}: choose other prefixes, or an account of its own for this installation"
+    )
+
+
+async def test_a_stream_that_cannot_become_what_is_needed(connection: Connection, names: Names) -> None:
+    log = names.stream(Stream.LOG)
+    config = {"name": log, "subjects": [names.to_wire("execution.>")], "storage": "memory"}
+    await connection.manage(f"STREAM.CREATE.{log}", json.dumps(config).encode())
+
+    with pytest.raises(ProvisionError) as caught:
+        await provision(connection, names)
+
+    assert str(caught.value) == (
+        f"stream {log} cannot be changed into what is needed: storage is memory, and file is needed. "
+        "Move its messages into a stream of the right kind, or choose another root"
+    )
+
+
+async def test_more_replicas_than_there_are_servers(connection: Connection, names: Names) -> None:
+    with pytest.raises(ProvisionError) as caught:
+        await provision(connection, names, replicas=3)
+
+    ledger = names.stream(Stream.LEDGER)
+    assert str(caught.value) == (f"stream {ledger} cannot be created: replicas > 1 not supported in non-clustered mode")
+
+
+async def test_a_server_that_is_too_old(connection: Connection, names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "connected_server_version", property(lambda _: ServerVersion("2.11.10")))
+
+    with pytest.raises(ProvisionError) as caught:
+        await provision(connection, names)
+
+    oldest = ".".join(map(str, OLDEST_SERVER))
+    assert str(caught.value) == (
+        f"nats-server 2.11.10 is too old: {oldest} or newer is needed (scheduled messages, life times of single keys)"
+    )
+
+
+async def test_a_server_without_jetstream(names: Names, tmp_path: Path) -> None:
+    with _server(tmp_path, "") as url:
+        async with connect(url) as connection:
+            with pytest.raises(ProvisionError) as caught:
+                await provision(connection, names)
+
+    assert str(caught.value) == NO_JETSTREAM
+
+
+async def test_an_account_without_jetstream(names: Names, tmp_path: Path) -> None:
+    accounts = (
+        f"jetstream {{store_dir: {json.dumps(str(tmp_path))}}}\naccounts {{A {{users: [{{user: a, password: b}}]}}}}"
+    )
+    with _server(tmp_path, accounts) as url:
+        async with connect(url, user="a", password="b") as connection:
+            with pytest.raises(ProvisionError) as caught:
+                await provision(connection, names)
+
+    assert str(caught.value) == NO_JETSTREAM
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("a.b", "a.b", True),
+        ("a.b", "a.c", False),
+        ("a.*", "*.b", True),
+        ("a.>", "a.b.c", True),
+        (">", "a", True),
+        ("a.b.c", "a.*.>", True),
+        ("a.>", "a", False),
+        ("a.*", "a.b.c", False),
+    ],
+)
+def test_filters_overlap_when_one_subject_matches_both(one: str, other: str, *, expected: bool) -> None:
+    assert (overlaps(one, other), overlaps(other, one)) == (expected, expected)
+
+
+async def _stream(connection: Connection, name: str) -> dict[str, Any]:
+    config: dict[str, Any] = (await connection.manage(f"STREAM.INFO.{name}"))["config"]
+    return config
+
+
+@contextmanager
+def _server(directory: Path, configuration: str) -> Iterator[str]:
+    """A server as `configuration` says."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    file = directory / "nats.conf"
+    file.write_text(f"listen: 127.0.0.1:{port}\n{configuration}\n")
+    process = subprocess.Popen([installed_binary(), "-c", file], stderr=subprocess.DEVNULL)
+    try:
+        yield f"nats://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()

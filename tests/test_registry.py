@@ -1,0 +1,246 @@
+"""The registry: what applying does, that asking twice changes nothing, and that somebody else's changes are not lost."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from tocsin import subjects
+from tocsin.domain import planning
+from tocsin.domain.definition import DefinitionError, JobDefinition
+from tocsin.domain.events import Actor, Defined, Deleted, Message, Paused, Recorded, Trigger
+from tocsin.domain.ledger import JobNotFound
+from tocsin.domain.registration import Registration
+from tocsin.ports import SequenceConflict
+from tocsin.registry import TRIES, Difference, Registry
+from tocsin.subjects import Bucket, Stream
+from tocsin.testing import START, InMemoryEventLog, InMemoryProjections, ManualClock
+
+ME = Actor(identity="me@here", source="test")
+
+
+class World:
+    def __init__(self, log: InMemoryEventLog | None = None) -> None:
+        self.log = log or InMemoryEventLog(ManualClock())
+        self.projections = InMemoryProjections(self.log.clock)
+        self.registry = Registry(self.log, self.projections)
+
+    async def facts(self, job: str) -> list[Message]:
+        return [recorded.message for recorded in await self.log.read(subjects.ledger(job))]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def job(name: str = "nightly", **fields: object) -> JobDefinition:
+    return JobDefinition.model_validate({"name": name, "schedule": "0 3 * * *", "function": "f", **fields})
+
+
+def dag(**timeouts: float) -> JobDefinition:
+    steps = [{"name": name, "function": name, "timeout": timeout} for name, timeout in timeouts.items()]
+    return JobDefinition.model_validate({"name": "nightly", "dag": steps})
+
+
+# --- apply -----------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_new_is_created_and_says_who_asked(world: World) -> None:
+    plan = await world.registry.apply([job("a"), job("b")], by=ME)
+    assert [(change.verb, change.job) for change in plan.changes] == [("create", "a"), ("create", "b")]
+    assert await world.facts("a") == [Defined(job="a", definition=job("a"), by=ME)]
+
+
+async def test_applying_again_changes_nothing(world: World) -> None:
+    await world.registry.apply([job()])
+    plan = await world.registry.apply([job()])
+    assert not plan.has_differences
+    assert len(await world.facts("nightly")) == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "differences"),
+    [
+        (job(), job(schedule="0 4 * * *"), [Difference("schedule", "0 3 * * *", "0 4 * * *")]),
+        (job(), job(retry={"max_attempts": 5}), [Difference("retry.max_attempts", 3, 5)]),
+        (job(input={"a": {"b": 1}}), job(input={"a": {"b": 2}}), [Difference("input.a.b", 1, 2)]),
+        (job(input={"a": 1}), job(), [Difference("input.a", 1, None)]),
+        (job(tags=["x"]), job(tags=["x", "y"]), [Difference("tags", ["x"], ["x", "y"])]),
+        (dag(one=1, two=2), dag(zero=0.5, one=1, two=3), None),
+    ],
+)
+async def test_an_update_tells_each_field_that_differs(
+    before: JobDefinition, after: JobDefinition, differences: list[Difference] | None, world: World
+) -> None:
+    await world.registry.apply([before])
+    (change,) = (await world.registry.apply([after])).changes
+    assert change.verb == "update"
+    if differences is None:  # steps are compared by name, wherever they stand
+        assert [one.field for one in change.differences] == ["dag.two.timeout", "dag.zero"]
+    else:
+        assert list(change.differences) == differences
+    assert (await world.registry.get("nightly")).definition == after
+
+
+async def test_an_update_leaves_a_paused_job_paused(world: World) -> None:
+    await world.registry.apply([job()])
+    await world.registry.pause("nightly")
+    await world.registry.apply([job(schedule="0 4 * * *")])
+    assert (await world.registry.get("nightly")).paused
+
+
+async def test_a_dry_run_stores_nothing(world: World) -> None:
+    plan = await world.registry.apply([job()], dry_run=True)
+    assert plan.has_differences
+    assert await world.facts("nightly") == []
+
+
+async def test_pruning_deletes_what_the_same_owner_has_no_more_and_nobody_elses(world: World) -> None:
+    await world.registry.apply(
+        [job("kept", owner="us"), job("gone", owner="us"), job("theirs", owner="them"), job("free")]
+    )
+    plan = await world.registry.apply([job("kept", owner="us")], prune={"us"})
+    assert [(change.verb, change.job) for change in plan.changes] == [("unchanged", "kept"), ("delete", "gone")]
+    assert [one.name for one in await world.registry.jobs()] == ["free", "kept", "theirs"]
+
+
+async def test_a_job_that_went_to_another_owner_since_the_plan_is_not_deleted(world: World) -> None:
+    await world.registry.apply([job("moved", owner="us")])
+    plan = await world.registry.plan([job("kept", owner="us")], prune={"us"})
+    await world.registry.apply([job("moved", owner="them")])
+    await world.registry.carry_out(plan)
+    assert (await world.registry.get("moved")).definition.owner == "them"
+
+
+async def test_a_deleted_job_can_be_registered_again(world: World) -> None:
+    await world.registry.apply([job()])
+    await world.registry.delete("nightly")
+    plan = await world.registry.apply([job()])
+    assert [change.verb for change in plan.changes] == ["create"]
+    assert (await world.registry.get("nightly")).sequence == 3
+
+
+# --- pause, resume, delete -------------------------------------------------------------------------------------------
+
+
+async def test_pausing_is_recorded_once_with_who_and_why(world: World) -> None:
+    await world.registry.apply([job()])
+    assert await world.registry.pause("nightly", by=ME, reason="maintenance")
+    assert not await world.registry.pause("nightly")
+    assert (await world.facts("nightly"))[1:] == [
+        Paused(job="nightly", definition=1, previous=1, by=ME, reason="maintenance")
+    ]
+    assert await world.registry.resume("nightly")
+    assert not await world.registry.resume("nightly")
+
+
+async def test_a_deleted_job_is_not_there_any_more(world: World) -> None:
+    await world.registry.apply([job()])
+    await world.registry.delete("nightly", by=ME)
+    assert isinstance((await world.facts("nightly"))[-1], Deleted)
+    assert await world.registry.jobs() == ()
+    with pytest.raises(JobNotFound):
+        await world.registry.get("nightly")
+
+
+@pytest.mark.parametrize("verb", ["get", "job", "pause", "resume", "delete", "trigger"])
+async def test_a_job_that_does_not_exist_is_refused(verb: str, world: World) -> None:
+    with pytest.raises(JobNotFound, match="no job is called 'nope'"):
+        await getattr(world.registry, verb)("nope")
+
+
+# --- somebody else at the same time ----------------------------------------------------------------------------------
+
+
+class Contested(InMemoryEventLog):
+    """A log in which somebody else is faster, so many times."""
+
+    others = 0
+
+    @override
+    async def append(self, fact: Message, *, expect: int) -> int:
+        if self.others:
+            self.others -= 1
+            raise SequenceConflict
+        return await super().append(fact, expect=expect)
+
+
+async def test_a_change_is_decided_anew_when_the_ledger_moved() -> None:
+    log = Contested(ManualClock())
+    world = World(log)
+    log.others = TRIES - 1
+    await world.registry.apply([job()])
+    assert len(await world.facts("nightly")) == 1
+
+
+async def test_a_ledger_that_never_rests_is_given_up_with_a_clear_word() -> None:
+    log = Contested(ManualClock())
+    log.others = TRIES
+    with pytest.raises(SequenceConflict, match="'nightly' was changed by others 5 times meanwhile: try again"):
+        await World(log).registry.apply([job()])
+
+
+async def test_changes_at_once_are_all_stored(world: World) -> None:
+    await world.registry.apply([job()])
+    await asyncio.gather(
+        world.registry.pause("nightly"), world.registry.apply([job(timeout=60)]), world.registry.pause("nightly")
+    )
+    assert len(await world.facts("nightly")) == 3
+    assert (await world.registry.get("nightly")).paused
+
+
+# --- trigger ---------------------------------------------------------------------------------------------------------
+
+
+async def stored_trigger(world: World) -> Recorded[Trigger]:
+    stored = await world.log.get(Stream.LEDGER, 2)
+    assert stored is not None
+    assert isinstance(stored.message, Trigger)
+    return Recorded(stored.message, stored.subject, stored.sequence, stored.time, stored.message_id)
+
+
+async def test_a_trigger_answers_with_the_id_that_the_planner_will_give(world: World) -> None:
+    await world.registry.apply([job(input={"a": 1})])
+    execution_id = await world.registry.trigger("nightly", {"b": 2}, by=ME, reason="now")
+    trigger = await stored_trigger(world)
+    assert trigger.message == Trigger(trigger="manual", input={"b": 2}, by=ME, reason="now")
+    assert planning.execution_id_of(trigger, "nightly") == execution_id
+    assert trigger.message_id
+
+
+async def test_input_that_the_job_does_not_take_is_refused_at_the_door(world: World) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    await world.registry.apply([job(input={"n": 1}, input_schema=schema)])
+    with pytest.raises(DefinitionError, match=r"input\.n"):
+        await world.registry.trigger("nightly", {"n": "many"})
+    assert await world.log.last(subjects.trigger("nightly")) is None
+    await world.registry.trigger("nightly")  # its own input fits
+
+
+# --- asking ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [({}, "active"), ({"enabled": False}, "disabled"), ({"schedule": None}, "on demand")],
+)
+async def test_a_job_tells_whether_it_fires(fields: dict[str, Any], status: str, world: World) -> None:
+    await world.registry.apply([job(**fields)])
+    found = await world.registry.job("nightly")
+    assert found.status == status
+    assert (found.next_fire_time(START) is not None) == (status == "active")
+    await world.registry.pause("nightly")
+    assert (await world.registry.job("nightly")).status == "paused"
+
+
+async def test_no_jobs_are_no_jobs(world: World) -> None:
+    assert await world.registry.jobs() == ()
+    assert await world.registry.list() == ()
+
+
+async def test_the_projection_is_listed_as_it_is(world: World) -> None:
+    registration = Registration(definition=job(), sequence=1, defined_at=START)
+    await world.projections.put(Bucket.DEFINITIONS, "nightly", registration.encode())
+    assert await world.registry.list() == (registration,)

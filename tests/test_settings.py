@@ -1,0 +1,180 @@
+"""Settings: which place wins, what is refused and in what words, and what is never shown."""
+
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tocsin.settings import MASK, Settings, SettingsError, load, origins, shown
+
+HIP62 = """
+server:  { host: 0.0.0.0, port: 8062 }
+database: { url: "${DATABASE_URL}", max_connections: 10 }
+nats:    { url: "${NATS_URL}", user: scheduler, password: "${NATS_PASSWORD}" }
+leader:  { ttl: 15s, renew_interval: 5s }
+execution: { default_timeout: 300s, history_retention_days: 90 }
+jobs_file: /etc/scheduler/jobs.yaml
+auth:    { iam_url: "https://hanzo.id", verify_tokens: true }
+metrics: { enabled: true, port: 9090 }
+"""
+
+
+class Write(Protocol):
+    def __call__(self, text: str, name: str = "tocsin.yaml") -> Path: ...
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No settings of the machine that the tests run on."""
+    for name in ("NATS_URL", "DATABASE_URL", "TOCSIN_NATS_URL", "TOCSIN_CONFIG", "TOCSIN_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def _write(text: str, name: str = "tocsin.yaml") -> Path:
+        path = tmp_path / name
+        path.write_text(text, "utf-8")
+        return path
+
+    return _write
+
+
+def refusal(text: str, write: Write) -> str:
+    with pytest.raises(SettingsError) as refused:
+        load(write(text))
+    return str(refused.value).replace(f"{write(text)}: ", "")
+
+
+def test_without_anything_the_defaults_hold() -> None:
+    settings = load()
+    assert settings == Settings()
+    assert set(origins(settings).values()) == {"default"}
+
+
+def test_the_document_of_hip_62_is_read_as_it_stands(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://db/scheduler")
+    monkeypatch.setenv("NATS_URL", "nats://mq:4222")
+    monkeypatch.setenv("NATS_PASSWORD", "hunter2")
+    settings = load(write(HIP62))
+    assert settings.database.url == "postgresql://db/scheduler"
+    assert settings.nats.password is not None
+    assert settings.nats.password.get_secret_value() == "hunter2"
+    assert settings.leader.ttl == 15
+    assert settings.jobs_file == Path("/etc/scheduler/jobs.yaml")
+    assert settings.auth.iam_url == "https://hanzo.id"
+
+
+def test_the_history_lies_with_the_data_unless_something_else_is_said(tmp_path: Path) -> None:
+    assert Settings(data_dir=tmp_path).database.url == f"sqlite:///{tmp_path}/history.db"
+    assert load(options={("data_dir",): tmp_path}).database.url == f"sqlite:///{tmp_path}/history.db"
+    assert Settings.model_validate({"database": {"url": "sqlite:///x.db"}}).database.url == "sqlite:///x.db"
+
+
+def test_plain_settings_read_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOCSIN_ROOT", "other")
+    assert Settings().root == "tocsin"
+
+
+def test_the_first_place_that_names_a_field_wins(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write("nats: { url: 'nats://file:1', user: filed }\nroot: filed\nreplicas: 3\n")
+    monkeypatch.setenv("TOCSIN_ROOT", "set")
+    monkeypatch.setenv("NATS_URL", "nats://deployed:1")
+    monkeypatch.setenv("TOCSIN_NATS_URL", "nats://set:1")
+    settings = load(path, options={("root",): "given", ("nats", "url"): None})
+    assert (settings.root, settings.nats.url, settings.nats.user) == ("given", "nats://set:1", "filed")
+    found = origins(settings)
+    assert found["root"] == "command line"
+    assert found["nats.url"] == "TOCSIN_NATS_URL"
+    assert found["nats.user"] == found["replicas"] == str(path)
+    assert found["leader.ttl"] == "default"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "field", "expected"),
+    [
+        ("TOCSIN_LEADER__TTL", "30s", "leader.ttl", "30s"),
+        ("TOCSIN_LEADER__TTL", "PT1M", "leader.ttl", "1m"),
+        ("TOCSIN_LEADER", '{"ttl": "20s"}', "leader.ttl", "20s"),
+        ("TOCSIN_DATABASE_URL", "sqlite:///x.db", "database.url", "sqlite:///x.db"),
+        ("DATABASE_URL", "sqlite:///y.db", "database.url", "sqlite:///y.db"),
+        ("TOCSIN_NATS__URL", "nats://z:1", "nats.url", "nats://z:1"),
+        ("TOCSIN_QUEUES", '{"gpu": {"transport": "mq"}}', "queues.gpu.transport", "mq"),
+    ],
+)
+def test_variables_set_fields(
+    variable: str, value: str, field: str, expected: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    settings = load()
+    assert shown(settings)[field] == expected
+    assert origins(settings)[field] == variable
+
+
+def test_the_file_is_named_by_the_option_then_by_the_variable_then_by_the_place(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("root: here")
+    assert load().root == "here"
+    monkeypatch.setenv("TOCSIN_CONFIG", str(write("root: named", "named.yaml")))
+    assert load().root == "named"
+    assert load(write("root: given", "given.yaml")).root == "given"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("leader: { tll: 3s }", "unknown field `leader.tll`, did you mean `leader.ttl`?"),
+        ("nat: { url: x }", "unknown field `nat`, did you mean `nats`?"),
+        ("queues: { gpu: { transprt: mq } }", "did you mean `queues.gpu.transport`?"),
+        ("leader: { ttl: 3x }", '`leader.ttl` is "3x": not a duration'),
+        ("leader: { ttl: 3s }", "`renew_interval` must be shorter than `ttl`"),
+        ("root: Not.One", '`root` is "Not.One": must be one token'),
+        ("server: { port: 99999 }", "`server.port` is 99999"),
+        ("nats: { url: '${NOT_SET}' }", "the environment variable `NOT_SET` is not set"),
+        ("queues: { gpu: { transport: carrier-pigeon } }", "must be 'native' or 'mq'"),
+        ("[1, 2]", "expected a mapping of settings, and this is a list"),
+        ("a: b: c", "not YAML"),
+    ],
+)
+def test_what_is_wrong_is_told_with_what_would_be_right(text: str, expected: str, write: Write) -> None:
+    assert expected in refusal(text, write)
+
+
+def test_everything_that_is_wrong_is_told_at_once(write: Write) -> None:
+    assert refusal("leader: { ttl: 3x }\nserver: { port: none }", write).count("\n") == 1
+
+
+def test_a_reference_that_something_else_overrides_needs_no_variable(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOCSIN_NATS_URL", "nats://set:1")
+    assert load(write("nats: { url: '${NOT_SET}' }")).nats.url == "nats://set:1"
+
+
+def test_a_literal_reference_is_written_with_two_dollars(write: Write) -> None:
+    assert load(write("auth: { iam_url: 'a$${b}' }")).auth.iam_url == "a${b}"
+
+
+def test_a_named_file_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="no such file"):
+        load(tmp_path / "missing.yaml")
+
+
+def test_secrets_are_never_shown() -> None:
+    settings = Settings.model_validate(
+        {
+            "nats": {"url": "nats://me:hunter2@a:1,nats://token@b:1,nats://c:1", "password": "hunter2"},
+            "database": {"url": "postgresql://me:hunter2@db/x"},
+        }
+    )
+    values = shown(settings)
+    assert values["nats.password"] == MASK
+    assert values["nats.url"] == f"nats://me:{MASK}@a:1,nats://{MASK}@b:1,nats://c:1"
+    assert values["database.url"] == f"postgresql://me:{MASK}@db/x"
+    assert "hunter2" not in str(values) + repr(settings.nats.password)
+
+
+def test_a_wrong_password_is_not_repeated(write: Write) -> None:
+    assert "1234" not in refusal("nats: { password: [1234] }", write)

@@ -1,0 +1,88 @@
+"""Log lines: their form, their action, and that libraries go the same way."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from tocsin import telemetry
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    root = logging.getLogger()
+    before = root.handlers, root.level
+    yield
+    root.handlers, root.level = before
+    structlog.reset_defaults()
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def configured(level: telemetry.Level = "info", form: telemetry.Format = "auto") -> io.StringIO:
+    stream = io.StringIO()
+    telemetry.configure(level, form, stream=stream)
+    return stream
+
+
+def test_what_is_no_terminal_gets_json_with_time_level_logger_and_action() -> None:
+    stream = configured()
+    structlog.get_logger("tocsin.test").info("the lease is ours", action="leadership-gained", lease="ticker")
+    (line,) = lines(stream)
+    assert (
+        line.items()
+        >= {
+            "event": "the lease is ours",
+            "action": "leadership-gained",
+            "level": "info",
+            "logger": "tocsin.test",
+            "lease": "ticker",
+        }.items()
+    )
+    assert line["timestamp"].endswith("Z")
+
+
+def test_an_action_is_made_of_the_event_where_none_was_given() -> None:
+    stream = configured()
+    structlog.get_logger("tocsin.test").info("NATS: connected, again!")
+    assert lines(stream)[0]["action"] == "nats-connected-again"
+
+
+def test_the_level_counts_for_our_own_lines() -> None:
+    stream = configured(level="warning")
+    structlog.get_logger("tocsin.test").info("not this")
+    structlog.get_logger("tocsin.test").warning("this")
+    assert [line["event"] for line in lines(stream)] == ["this"]
+
+
+def test_libraries_are_heard_from_warning_on_whatever_our_level() -> None:
+    stream = configured(level="debug")
+    library = logging.getLogger("nats.aio")
+    library.info("not this")
+    library.warning("slow consumer %s", 7)
+    (line,) = lines(stream)
+    assert (line["event"], line["action"], line["logger"]) == ("slow consumer 7", "slow-consumer-7", "nats.aio")
+
+
+def test_for_people_a_line_is_text() -> None:
+    stream = configured(form="console")
+    structlog.get_logger("tocsin.test").warning("the log does not answer", action="log-unavailable")
+    assert "the log does not answer" in stream.getvalue()
+    assert "action=log-unavailable" in stream.getvalue()
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_an_exception_is_part_of_its_line() -> None:
+    stream = configured()
+    try:
+        int("broken")
+    except ValueError:
+        structlog.get_logger("tocsin.test").exception("a handler failed", action="handler-failed")
+    (line,) = lines(stream)
+    assert "broken" in json.dumps(line["exception"])
