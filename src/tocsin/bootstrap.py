@@ -5,7 +5,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ import structlog
 from faststream.nats import NatsBroker
 
 from .adapters.clock import SystemClock
-from .adapters.nats.connection import Connection
+from .adapters.nats.connection import FOR_EVER, Connection
 from .adapters.nats.connection import connect as connect_nats
 from .adapters.nats.event_log import NatsEventLog
 from .adapters.nats.executors import ensure_executors
@@ -129,6 +129,7 @@ async def initialize(installation: Installation) -> list[Change]:
         replicas=settings.replicas,
         queues=tuple({DEFAULT_QUEUE, *settings.queues}),
         bridge=bool(_bridged(settings)),
+        task_ack_wait=settings.worker.ack_wait,
         durables=tuple(DurableSpec(s.durable, s.stream, s.filters, ack_wait=s.ack_wait) for s in subscriptions),
     )
 
@@ -150,6 +151,7 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             logger=None,
             apply_types=False,
             graceful_timeout=settings.worker.shutdown_timeout,
+            **FOR_EVER,
             **_credentials(settings),
         )
         outcomes = Outcomes(installation.log)
@@ -190,7 +192,7 @@ def compose(installation: Installation, names: Collection[str], *, key: bytes) -
         dead_letter_sink(log),
         *((mq_bridge(log, executions, key, bridged),) if (bridged := _bridged(settings)) else ()),
     )
-    return [stage for stage in stages if stage.name in names]
+    return [_patient(stage, settings.stages.ack_wait) for stage in stages if stage.name in names]
 
 
 @asynccontextmanager
@@ -210,13 +212,17 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
     """What a worker needs of an installation."""
     connection, names = installation.connection, installation.names
     ack_wait = installation.settings.worker.ack_wait
-    await ensure_executors(connection, names, options.queues)
+    await ensure_executors(connection, names, options.queues, ack_wait=ack_wait)
     queues = {queue: NatsTaskQueue(connection, names, queue) for queue in options.queues}
     try:
         yield WorkerConnection(installation.log, queues, installation.clock, ack_wait)
     finally:
         for queue in queues.values():
             await queue.close()
+
+
+def _patient(stage: Stage, ack_wait: float) -> Stage:
+    return replace(stage, subscriptions=tuple(replace(s, ack_wait=ack_wait) for s in stage.subscriptions))
 
 
 async def _report_key(installation: Installation) -> bytes:

@@ -12,7 +12,7 @@ are too.
 import asyncio
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Final
 
 import structlog
@@ -56,7 +56,7 @@ class Outcomes:
         for i, delivery in enumerate(queue):
             if not await self._one(subscription, delivery):
                 for rest in queue[i + 1 :]:
-                    await rest.nak(self._moment())
+                    await _tell(rest.nak(self._moment()))
                 return
 
     async def _one(self, subscription: Subscription, delivery: Delivery) -> bool:
@@ -64,18 +64,25 @@ class Outcomes:
         try:
             await self._handle(subscription, delivery)
         except SequenceConflict:
-            await delivery.nak(self._moment())
-            return False
+            return await self._later(delivery, self._moment())
         except LogUnavailable as error:
             _log.warning("handed back", action="log-unavailable", durable=subscription.durable, error=str(error))
-            await delivery.nak(1.0)
-            return False
+            return await self._later(delivery, 1.0)
         except subjects.Unreadable as error:
-            return await self._refuse(subscription, delivery, f"unreadable: {error}")
+            if error.sequence is None:
+                return await self._refuse(subscription, delivery, f"unreadable: {error}")
+            # Not this message but a fact that it is about, perhaps of a newer version: a newer copy of us will manage.
+            _log.error("handed back", action="fact-unreadable", durable=subscription.durable, error=str(error))
+            return await self._later(delivery, _BACKOFF[-1])
         except Exception as error:  # noqa: BLE001 - a handler's bug must not stop the stage
             return await self._failed(subscription, delivery, error)
-        await delivery.ack()
+        self._failures.pop((subscription.durable, delivery.sequence), None)
+        await _tell(delivery.ack())
         return True
+
+    async def _later(self, delivery: Delivery, delay: float) -> bool:
+        await _tell(delivery.nak(delay))
+        return False
 
     async def _handle(self, subscription: Subscription, delivery: Delivery) -> None:
         message = subjects.decode(delivery.subject, delivery.body)
@@ -104,8 +111,7 @@ class Outcomes:
         if self._failures[key] >= FAILURES:
             del self._failures[key]
             return await self._refuse(subscription, delivery, f"{type(error).__name__}: {error}")
-        await delivery.nak(_BACKOFF[min(self._failures[key], len(_BACKOFF)) - 1])
-        return False
+        return await self._later(delivery, _BACKOFF[min(self._failures[key], len(_BACKOFF)) - 1])
 
     async def _refuse(self, subscription: Subscription, delivery: Delivery, reason: str) -> bool:
         job, durable = subjects.job_of(delivery.subject), subscription.durable
@@ -115,11 +121,20 @@ class Outcomes:
         except SequenceConflict:
             pass  # recorded before; only the acknowledgement was lost
         except LogUnavailable:
-            await delivery.nak(1.0)
-            return False
+            return await self._later(delivery, 1.0)
+        except Exception as error:  # noqa: BLE001 - what cannot even be refused must not keep others from being handled
+            _log.error("no dead letter", action="refusal-failed", subject=delivery.subject, exc_info=error)
+            return await self._later(delivery, _BACKOFF[-1])
         _log.error("dead letter", action="message-refused", subject=delivery.subject, reason=reason)
-        await delivery.term()
+        await _tell(delivery.term())
         return True
 
     def _moment(self) -> float:
         return self._chance.uniform(0.02, 0.2)
+
+
+async def _tell(answer: Awaitable[None]) -> None:
+    try:
+        await answer
+    except LogUnavailable as error:
+        _log.warning("not told", action="not-told", error=str(error))  # it comes again by itself

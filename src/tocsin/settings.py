@@ -162,6 +162,13 @@ class Queue(_Section):
     transport: Literal["native", "mq"] = "native"
 
 
+class Stages(_Section):
+    """How the stages behave that this installation runs."""
+
+    ack_wait: Duration = 30.0
+    """How long a stage may take over a message before it is given to another copy, or to its successor after a crash."""
+
+
 class Worker(_Section):
     """How executors and stages behave that this installation runs."""
 
@@ -185,7 +192,8 @@ class Settings(BaseSettings):
     public_prefix: Prefix = "cron"
     trigger_prefix: Prefix = "cron.trigger"
     mq_prefix: Prefix = "mq"
-    replicas: int = Field(default=1, ge=1, le=5)
+    replicas: int | None = Field(default=None, ge=1, le=5)
+    """How many servers keep each stream; by default 1 for what is made new, and as it is for what is there."""
     data_dir: Folder = DATA_DIR.expanduser()
     jobs_file: Path | None = None
     server: Server = Server()
@@ -195,6 +203,7 @@ class Settings(BaseSettings):
     execution: Execution = Execution()
     auth: Auth = Auth()
     metrics: Metrics = Metrics()
+    stages: Stages = Stages()
     worker: Worker = Worker()
     queues: dict[str, Queue] = {}
 

@@ -52,6 +52,8 @@ TICKER_LEASE: Final = "ticker"
 INSTALLATION_KEY: Final = "report-key"
 DEFAULT_QUEUE: Final = "default"
 ABSENT: Final = "-"  # no delivery named
+ANY: Final = "*"
+"""No name, though a server stores what somebody publishes under it; read again it would stand for every name."""
 
 # Durable consumers. An executor's durable is its queue's.
 JOB_EXECUTORS: Final = "job-executors"
@@ -246,6 +248,8 @@ def job_of(subject: str) -> str:
 def entity_of(subject: str) -> str:
     """What must be handled in order: the execution, else the job."""
     kind, job, *rest = subject.split(".", 3)
+    if kind == "mq":
+        return rest[-1]
     return job if kind == "ledger" or not rest else f"{job}.{rest[0]}"
 
 

@@ -102,7 +102,26 @@ def test_pruning_deletes_what_the_same_owner_has_no_more(applied: World) -> None
 def test_a_plan_is_json_for_programs(world: World) -> None:
     told = world.call("jobs", "apply", "-f", world.jobs(TWO), "--output", "json")
     assert told.json["summary"] == {"create": 2, "update": 0, "delete": 0, "unchanged": 0}
-    assert told.json["changes"][0] == {"job": "health", "action": "create", "differences": []}
+    change = told.json["changes"][0]
+    assert (change["job"], change["action"], change["differences"]) == ("health", "create", [])
+    assert len(change["next"]) == 5
+
+
+def test_a_phrase_comes_back_as_cron_and_what_is_unusual_as_a_warning(world: World) -> None:
+    definition = """
+        jobs:
+          - name: warm
+            schedule: every weekday at 2:30am
+            timezone: America/New_York
+            function: f
+          - name: rare
+            schedule: 30 2 * * *
+            timezone: America/New_York
+            function: f
+    """
+    told = world.call("jobs", "apply", "-f", world.jobs(definition))
+    assert "is 30 2 * * 1-5" in told.out
+    assert "02:30 does not exist and will not fire (see dst.gap)" in " ".join(told.out.split())
 
 
 def test_invalid_definitions_are_all_refused_and_none_applied(world: World) -> None:

@@ -133,6 +133,59 @@ def test_a_missed_instant_of_a_definition_that_was_replaced_is_superseded(log: L
     assert due(facts) == []
 
 
+def test_a_deploy_that_changes_no_instant_loses_no_catch_up(log: Log) -> None:
+    """The tickers are down at ten, and the job is applied anew with another time limit before they are back."""
+    log.define(job(timeout=60), at("10:00:30"))
+    facts = log.tick(at("10:05:00"))
+    assert due(facts) == [(at("10:00:00"), True)]
+
+
+def test_a_missed_instant_of_a_job_that_is_paused_now_does_not_fire(log: Log) -> None:
+    log.store(ledger.pause(log.state, "nightly"), at("10:00:30"))
+    assert passed(log.tick(at("10:05:00"))) == [("superseded", 1, at("10:00:00"))]
+
+
+def test_all_missed_instants_are_bounded_by_number() -> None:
+    log = Log()
+    log.define(job("* * * * *", catch_up="all", catch_up_limit=5), at("09:30:00"))
+    facts = log.tick(at("10:30:30"))
+    assert passed(facts) == [("missed", 55, at("10:25:00"))]
+    assert due(facts) == [(at(f"10:{minute}:00"), True) for minute in range(26, 31)]
+
+
+def test_all_missed_instants_are_bounded_by_number_over_several_decisions() -> None:
+    log = Log()
+    log.define(job("* * * * * *", catch_up="all", catch_up_limit=50), at("09:30:00"))
+    facts = log.tick(at("10:30:00"))
+    late = [when for when, is_late in due(facts) if is_late]
+    assert (len(late), late[0]) == (50, at("10:29:08"))
+    assert sum(count for _, count, _ in passed(facts)) + len(due(facts)) == 3600
+
+
+def test_all_missed_instants_are_bounded_by_age() -> None:
+    log = Log()
+    log.define(job("* * * * *", catch_up="all", catch_up_max_age=600), at("09:30:00"))
+    facts = log.tick(at("10:30:30"))
+    assert [when for when, _ in due(facts)] == [at(f"10:{minute}:00") for minute in range(21, 31)]
+
+
+@pytest.mark.parametrize(("seconds", "fires"), [(1799, False), (1801, True)])
+def test_a_starting_deadline_says_how_late_an_instant_may_fire(seconds: int, *, fires: bool) -> None:
+    log = Log()
+    log.define(job(starting_deadline=seconds), at("09:30:00"))
+    facts = log.tick(at("10:30:00"))
+    assert bool(due(facts)) is fires
+    assert bool(passed(facts)) is not fires
+
+
+def test_what_gets_out_of_hand_is_throttled_and_says_so() -> None:
+    log = Log()
+    log.define(job("* * * * *", catch_up="all"), at("09:30:00"))
+    facts = ledger.elapse(log.state, at("10:00:00"), allowance=10)
+    assert len(due(facts)) == 10
+    assert passed(facts) == [("throttled", 20, at("10:00:00"))]
+
+
 def test_a_pause_lets_instants_pass_and_a_resume_releases_no_backlog(log: Log) -> None:
     log.store(ledger.pause(log.state, "nightly"), at("09:45:00"))
     assert passed(log.tick(at("10:00:00"))) == [("paused", 1, at("10:00:00"))]
@@ -184,6 +237,24 @@ def test_cron_16_a_local_time_that_does_not_exist_passes_and_says_so() -> None:
     )
     assert due(log.tick(datetime(2027, 3, 15, 6, 30, tzinfo=UTC))) == [
         (datetime(2027, 3, 15, 6, 30, tzinfo=UTC), False)
+    ]
+
+
+def test_a_skipped_local_time_that_falls_on_an_instant_that_fires_is_told_by_that_fact() -> None:
+    """In New York 02:00 does not exist on 14 March; 03:00, which does, is the same instant."""
+    log = Log()
+    log.define(job("0 2,3 * * *", timezone="America/New_York"), datetime(2027, 3, 14, 5, tzinfo=UTC))
+    [fact] = log.tick(datetime(2027, 3, 14, 7, 0, 1, tzinfo=UTC))
+    assert isinstance(fact, Due)
+    assert (fact.scheduled_time, fact.dst_skip) == (datetime(2027, 3, 14, 7, tzinfo=UTC), True)
+
+
+def test_a_job_may_wish_its_skipped_times_shifted() -> None:
+    log = Log()
+    shift = {"gap": "shift"}
+    log.define(job("30 2 * * *", timezone="America/New_York", dst=shift), datetime(2027, 3, 14, 5, tzinfo=UTC))
+    assert due(log.tick(datetime(2027, 3, 14, 7, 30, 1, tzinfo=UTC))) == [
+        (datetime(2027, 3, 14, 7, 30, tzinfo=UTC), False)
     ]
 
 

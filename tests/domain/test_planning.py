@@ -76,12 +76,13 @@ def test_every_step_is_resolved() -> None:
 
 
 def passed(reason: str) -> Passed:
-    times = (NOON, NOON + timedelta(hours=1))
+    instants = (NOON, NOON + timedelta(hours=1))
+    times = instants if reason in {"paused", "dst_skip"} else ()
     return Passed.model_validate(
         {
             "job": JOB,
             "start": NOON - timedelta(hours=1),
-            "until": times[-1],
+            "until": instants[-1],
             "reason": reason,
             "count": 2,
             "definition": 7,
@@ -92,11 +93,19 @@ def passed(reason: str) -> Passed:
 
 @pytest.mark.parametrize(("reason", "told"), [("paused", "disabled"), ("dst_skip", "dst_skip")])
 def test_instants_that_pass_in_public_are_skipped_one_by_one(reason: str, told: str) -> None:
-    skipped = planning.from_passed(passed(reason), job())
+    skipped = planning.skips_of(passed(reason), job())
     assert [(s.reason, s.scheduled_time) for s in skipped] == [(told, NOON), (told, NOON + timedelta(hours=1))]
-    assert skipped[0].execution_id == ids.occurrence_id(JOB, NOON)
+    assert skipped[0].execution_id == ids.passed_id(JOB, NOON) != ids.occurrence_id(JOB, NOON)
 
 
-@pytest.mark.parametrize("reason", ["missed", "superseded"])
+def test_a_local_time_that_does_not_exist_may_fall_on_an_instant_that_fires() -> None:
+    due = DUE.model_copy(update={"dst_skip": True})
+    [skipped] = planning.skips_of(due, job())
+    assert (skipped.reason, skipped.scheduled_time) == ("dst_skip", NOON)
+    assert skipped.execution_id != planning.from_due(due, job()).execution_id
+    assert planning.skips_of(DUE, job()) == []
+
+
+@pytest.mark.parametrize("reason", ["missed", "superseded", "throttled"])
 def test_missed_instants_are_in_the_ledger_only(reason: str) -> None:
-    assert planning.from_passed(passed(reason), job()) == []
+    assert planning.skips_of(passed(reason), job()) == []

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -12,6 +12,7 @@ from tocsin.domain import ledger
 from tocsin.domain.events import Due, Message, Passed, Recorded
 from tocsin.ledgers import Ledgers
 from tocsin.ports import LogUnavailable
+from tocsin.stages.circuit_breaker import PER_MINUTE
 from tocsin.stages.leadership import Leadership
 from tocsin.stages.ticker import Ticker
 from tocsin.subjects import Bucket
@@ -117,10 +118,10 @@ async def test_a_job_that_cannot_be_decided_stops_no_other(world: World, monkeyp
     await world.define(EVERY_MINUTE)
     elapse = ledger.elapse
 
-    def broken(state: ledger.Ledger, now: object) -> list[Due | Passed]:
+    def broken(state: ledger.Ledger, now: datetime, *, allowance: int) -> list[Due | Passed]:
         if state.job == "broken":
             raise ValueError("a bug")
-        return elapse(state, now)  # type: ignore[arg-type]
+        return elapse(state, now, allowance=allowance)
 
     async with leading(world) as ticker:
         monkeypatch.setattr(ledger, "elapse", broken)
@@ -129,6 +130,17 @@ async def test_a_job_that_cannot_be_decided_stops_no_other(world: World, monkeyp
         monkeypatch.undo()
         await tick(world, ticker, 30)
         assert {fact.job for fact in await world.stored(Due)} == {"tick", "broken"}
+
+
+async def test_a_clock_that_runs_away_makes_no_flood(world: World) -> None:
+    await world.define({**EVERY_MINUTE, "schedule": "* * * * * *", "catch_up": "all", "catch_up_limit": 1000})
+    async with leading(world) as ticker:
+        for _ in range(3):
+            now = world.clock.now() + timedelta(minutes=15)
+            world.clock.now = lambda now=now: now  # type: ignore[method-assign, misc]
+            await ticker.run_once(now)
+    assert len(await fired(world)) == PER_MINUTE
+    assert {fact.reason for fact in await world.stored(Passed)} == {"throttled"}
 
 
 async def test_a_log_that_does_not_answer_is_asked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,11 +162,11 @@ async def test_a_stage_looks_once_a_second_at_its_beginning(world: World) -> Non
     ticker = Ticker(world.log, leadership, world.clock)
     looked: list[int] = []
 
-    async def look(now: object) -> None:
-        looked.append(world.clock.now().microsecond)
+    async def look(now: datetime) -> None:
+        looked.append(now.microsecond)
 
     leadership._until, ticker._caught_up = float("inf"), True
-    ticker.run_once = look  # type: ignore[method-assign, assignment]
+    ticker.run_once = look  # type: ignore[method-assign]
     running = asyncio.create_task(ticker.run())
     await settle()
     world.clock.advance(0.5)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Annotated, Final
 
 import typer
@@ -10,6 +11,7 @@ from rich.text import Text
 
 from ..adapters.files import load
 from ..domain import duration
+from ..domain.calendar import Schedule, next_instants, parse, warnings_at
 from ..domain.definition import JobDefinition, show
 from ..registry import Change, Plan, Registry, Verb
 from ..settings import Settings
@@ -123,11 +125,37 @@ def as_json(plan: Plan) -> dict[str, object]:
     """A plan for programs."""
     return {
         "changes": [
-            {"job": change.job, "action": change.verb, "differences": [asdict(one) for one in change.differences]}
+            {
+                "job": change.job,
+                "action": change.verb,
+                "differences": [asdict(one) for one in change.differences],
+                **_reading_as_json(change),
+            }
             for change in plan.changes
         ],
         "summary": {verb: len(plan.of(verb)) for verb in _SIGNS},
     }
+
+
+def _reading_as_json(change: Change) -> dict[str, object]:
+    """What the schedule was read as, when it fires next, and what its author should know."""
+    schedule = _schedule(change)
+    if schedule is None:
+        return {}
+    now = datetime.now(UTC)
+    return {
+        "expressions": schedule.expressions,
+        "next": next_instants(schedule, now, 5, anchor=now),
+        "warnings": warnings_at(schedule, now),
+    }
+
+
+def _schedule(change: Change) -> Schedule | None:
+    """The schedule of a job that is new or changed."""
+    definition = change.definition
+    if definition.schedule is None or change.verb not in {"create", "update"}:
+        return None
+    return parse(definition.schedule, definition.timezone, dst=definition.dst)
 
 
 def lines(plan: Plan) -> list[RenderableType]:
@@ -159,6 +187,18 @@ def _lines(change: Change) -> list[Text]:
             )
             for one in change.differences
         ),
+        *_notes(change),
+    ]
+
+
+def _notes(change: Change) -> list[Text]:
+    schedule = _schedule(change)
+    if schedule is None:
+        return []
+    read = [] if schedule.expressions == (change.definition.schedule,) else [f"is {' and '.join(schedule.expressions)}"]
+    return [
+        *(Text(f"             {line}", style="dim") for line in read),
+        *(Text(f"             {warning}", style="yellow") for warning in warnings_at(schedule, datetime.now(UTC))),
     ]
 
 

@@ -32,7 +32,12 @@ def _page(explanation: Explanation) -> list[RenderableType]:
     return [
         Text(explanation.meaning, style="bold"),
         Text("   ".join(explanation.expressions), style="cyan"),
-        *(Text(warning, style="yellow") for warning in (*explanation.warnings, *explanation.clock_changes)),
+        *(Text(warning, style="yellow") for warning in explanation.warnings),
+        *(Text(change, style="dim") for change in explanation.clock_changes if not _is_warned_of(explanation, change)),
         *(Text(instant) for instant in instants),
         *([] if explanation.next else [Text("it never fires again", style="yellow")]),
     ]
+
+
+def _is_warned_of(explanation: Explanation, change: str) -> bool:
+    return any(warning.startswith(change) for warning in explanation.warnings)

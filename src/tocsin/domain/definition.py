@@ -29,6 +29,7 @@ from pydantic import (
 from typing_extensions import override
 
 from . import calendar, duration, step_graph
+from .calendar import DstPolicy
 from .secret_reference import SecretReferenceError, find_references
 
 STORED: Final[Mapping[str, bool]] = {"stored": True}
@@ -213,6 +214,8 @@ class JobDefinition(_Model):
     schedule: Text | None = None
     """Cron, `@every`, or a phrase such as `every weekday at 7am`. None: the job runs by trigger only."""
     timezone: Text = "UTC"
+    dst: DstPolicy | None = None
+    """What becomes of local times that do not exist, or exist twice; by default as ojs-cron §5.2 says."""
     function: Function | None = None
     dag: tuple[Step, ...] = ()
     """Either this or `function`."""
@@ -230,6 +233,12 @@ class JobDefinition(_Model):
     meta: Object = {}
     catch_up: CatchUp = "once"
     """After a pause of the scheduler: fire the newest missed instant, none, or every one."""
+    catch_up_limit: int = Field(default=100, ge=1, le=1_000, strict=True)
+    """How many missed instants `catch_up: all` fires at most: the newest ones."""
+    catch_up_max_age: Seconds = 86_400.0
+    """How old a missed instant may be that `catch_up: all` fires."""
+    starting_deadline: Timeout | None = None
+    """How late an instant may fire at all; None: however late."""
     input_schema: Object | None = None
     """A JSON Schema that `input` satisfies, here and at every trigger."""
     owner: Text | None = None
@@ -304,7 +313,7 @@ def _schedule_problems(definition: JobDefinition) -> Iterator[Problem]:
         return
     if definition.schedule is not None:
         try:
-            calendar.parse(definition.schedule, definition.timezone)
+            calendar.parse(definition.schedule, definition.timezone, dst=definition.dst)
         except calendar.ScheduleError as error:
             yield _unscheduled("schedule", definition.schedule, error)
 

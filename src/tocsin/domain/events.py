@@ -7,7 +7,7 @@ breaking change is a new class with a new `v`. Times are aware UTC datetimes, du
 from base64 import b64encode
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
+from typing import Annotated, Final, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -16,6 +16,11 @@ from .definition import JobDefinition, RetryPolicy
 TriggerKind: TypeAlias = Literal["cron", "manual", "api", "event", "replay", "recovery"]
 Input: TypeAlias = dict[str, JsonValue]
 Sequence: TypeAlias = Annotated[int, Field(ge=0)]
+
+MAX_BODY: Final = 262_144
+"""Bytes of a message that its dead letter keeps: anybody may send up to what the server takes, and base64 adds a third."""
+MAX_REASON: Final = 4_096
+"""Characters of the reason that it keeps: one input can be wrong in thousands of ways."""
 
 
 class Message(BaseModel):
@@ -109,15 +114,19 @@ class Deleted(DefinitionFact):
 
 
 class Due(LedgerFact):
-    """One instant that the schedule names has come and is to be decided on."""
+    """One instant that the schedule names has come and is to be decided on.
+
+    `dst_skip`: a local time that the clocks left out falls on the same instant; that one is skipped.
+    """
 
     type: Literal["due"] = "due"
     scheduled_time: datetime
     definition: Sequence
     catch_up: bool = False
+    dst_skip: bool = False
 
 
-PassedReason: TypeAlias = Literal["paused", "dst_skip", "missed", "superseded"]
+PassedReason: TypeAlias = Literal["paused", "dst_skip", "missed", "superseded", "throttled"]
 
 
 class Passed(LedgerFact):
@@ -422,7 +431,10 @@ class DeadLettered(DeadLetterFact):
 
 
 class Refused(DeadLetterFact):
-    """A message that could not be used: kept with its bytes (base64) and the reason."""
+    """A message that could not be used: kept with its bytes (base64) and the reason.
+
+    Both are cut off where they would make this too large to be stored; the message itself stays in the log.
+    """
 
     type: Literal["refused"] = "refused"
     reason: str
@@ -437,11 +449,11 @@ class Refused(DeadLetterFact):
         return cls(
             job=job,
             id=f"{durable}-{sequence}",
-            reason=reason,
+            reason=reason[:MAX_REASON],
             durable=durable,
             subject=subject,
             sequence=sequence,
-            body=b64encode(body).decode(),
+            body=b64encode(body[:MAX_BODY]).decode(),
         )
 
 

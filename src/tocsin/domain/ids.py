@@ -19,6 +19,14 @@ def occurrence_id(job: str, scheduled_time: datetime, shard: str = "") -> str:
     return _uuid7(scheduled_time, "occurrence", job, scheduled_time.isoformat(), shard)
 
 
+def passed_id(job: str, scheduled_time: datetime) -> str:
+    """The id under which an instant is skipped that never was to fire.
+
+    Its own space: a local time that the clocks left out may fall on an instant that fires.
+    """
+    return _uuid7(scheduled_time, "passed", job, scheduled_time.isoformat())
+
+
 def trigger_id(job: str, message_id: str, at: datetime, shard: str = "") -> str:
     """The id of the execution that one trigger message asks for: its own space, no scheduled instant is used up."""
     return _uuid7(at, "trigger", job, message_id, shard)

@@ -7,14 +7,15 @@ lies between the watermark and now is decided by the definitions that were in fo
 Implements ojs-cron §7.3 (CRON-25: at most one catch-up occurrence) and §8.5; cloacina's catch-up policies.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 from itertools import groupby, islice, pairwise
 from typing import Final
 
-from .calendar import Occurrence, parse
-from .definition import JobDefinition
+from .calendar import DstPolicy, Occurrence, Schedule, parse
+from .definition import CatchUp, JobDefinition
 from .events import (
     Actor,
     Defined,
@@ -59,12 +60,44 @@ class Regime:
 
 
 @dataclass(frozen=True, slots=True)
+class Timetable:
+    """The part of a definition that decides on time."""
+
+    schedule: str | None
+    timezone: str
+    dst: DstPolicy | None
+    enabled: bool
+    catch_up: CatchUp
+    catch_up_limit: int
+    catch_up_max_age: float
+    starting_deadline: float | None
+
+    @classmethod
+    def of(cls, definition: JobDefinition) -> "Timetable":
+        """That of a definition."""
+        return cls(*(getattr(definition, name) for name in cls.__slots__))
+
+    def names_the_instants_of(self, other: "Timetable") -> bool:
+        """Whether both name the same instants."""
+        return (self.schedule, self.timezone, self.dst) == (other.schedule, other.timezone, other.dst)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A definition that a regime may name: `since` when, what it says of time, and the rest unless that was dropped."""
+
+    since: datetime
+    timetable: Timetable
+    definition: JobDefinition | None
+
+
+@dataclass(frozen=True, slots=True)
 class Ledger:
     """A job's ledger. `regimes` are those that govern undecided time; the last of them is in force now."""
 
     job: str = ""
     regimes: tuple[Regime, ...] = ()
-    definitions: Mapping[int, tuple[JobDefinition, datetime]] = field(default_factory=dict)
+    definitions: Mapping[int, Known] = field(default_factory=dict)
     watermark: datetime | None = None
     last_fired: datetime | None = None
 
@@ -76,8 +109,18 @@ class Ledger:
     @property
     def definition(self) -> JobDefinition | None:
         """The definition in force now; None: no such job."""
-        known = self.definitions.get(self.current.definition) if self.current else None
-        return known[0] if known else None
+        known = self._known
+        return known.definition if known else None
+
+    @property
+    def timetable(self) -> Timetable | None:
+        """What the definition in force now says of time."""
+        known = self._known
+        return known.timetable if known else None
+
+    @property
+    def _known(self) -> Known | None:
+        return self.definitions.get(self.current.definition) if self.current else None
 
     @property
     def is_paused(self) -> bool:
@@ -96,8 +139,9 @@ def evolve(state: Ledger, recorded: Recorded[Message]) -> Ledger:  # noqa: PLR09
     fact = recorded.message
     match fact:
         case Defined():
-            known = {**state.definitions, recorded.sequence: (fact.definition, recorded.time)}
-            return _govern(replace(state, definitions=known), recorded, fact, recorded.sequence, paused=fact.paused)
+            known = Known(recorded.time, Timetable.of(fact.definition), fact.definition)
+            state = replace(state, definitions={**state.definitions, recorded.sequence: known})
+            return _govern(state, recorded, fact, recorded.sequence, paused=fact.paused)
         case Paused():
             return _govern(state, recorded, fact, fact.definition, paused=True)
         case Resumed():
@@ -117,6 +161,13 @@ def fold(facts: Iterable[Recorded[Message]], state: Ledger = initial) -> Ledger:
     for recorded in facts:
         state = evolve(state, recorded)
     return state
+
+
+def for_time_only(state: Ledger) -> Ledger:
+    """The same without what time needs not: a tenth of the memory, for whoever holds a hundred thousand ledgers."""
+    if all(known.definition is None for known in state.definitions.values()):
+        return state
+    return replace(state, definitions={s: replace(known, definition=None) for s, known in state.definitions.items()})
 
 
 def missing(state: Ledger) -> int | None:
@@ -210,82 +261,147 @@ def _previous(state: Ledger) -> int:
 # --- decide: time ----------------------------------------------------------------------------------------------------
 
 
-def elapse(state: Ledger, now: datetime) -> list[Due | Passed]:
+def elapse(state: Ledger, now: datetime, *, allowance: int = AT_ONCE) -> list[Due | Passed]:
     """What became of the instants between the watermark and `now` (UTC), oldest first.
 
-    At most `AT_ONCE` instants are decided; ask again until the answer is empty.
+    At most `AT_ONCE` instants are decided; ask again until the answer is empty. At most `allowance` of them fire: beyond
+    that something is out of hand, a clock or a schedule, and what is left passes as `throttled`.
     """
     undecided = list(islice(_undecided(state, now), AT_ONCE + 1))
-    complete = len(undecided) <= AT_ONCE
+    more = len(undecided) > AT_ONCE
     undecided = undecided[:AT_ONCE]
-    fireable = [occurrence for regime, occurrence in undecided if _can_fire(state, regime, occurrence)]
-    newest = fireable[-1] if fireable and complete else None
-    verdicts = [_verdict(state, regime, o, now, newest=o is newest) for regime, o in undecided]
+    verdicts = _verdicts(state, undecided, now, more=more, allowance=allowance)
+    firing = {o.at for verdict, (_, o) in zip(verdicts, undecided, strict=True) if verdict is None}
     facts: list[Due | Passed] = []
     start = state.watermark or (state.regimes[0].since if state.regimes else now)
     for (reason, regime), group in groupby(zip(verdicts, undecided, strict=True), key=lambda v: (v[0], v[1][0])):
         occurrences = [occurrence for _, (_, occurrence) in group]
         if reason is None:
             facts += (_due(state, regime, occurrence, now) for occurrence in occurrences)
-        else:
-            facts.append(_passed(state, regime, occurrences, reason, start))
+        elif alone := [o for o in occurrences if reason != "dst_skip" or o.at not in firing]:
+            facts.append(_passed(state, regime, alone, reason, start))
         start = occurrences[-1].at
-    return facts
+    return _with_skipped_times(facts, undecided)
+
+
+def _with_skipped_times(
+    facts: list[Due | Passed], undecided: Sequence[tuple[Regime, Occurrence]]
+) -> list[Due | Passed]:
+    """Have a `due` tell of the local time that does not exist and falls on its very instant.
+
+    Two facts for one instant could not both lie behind the watermark that the first of them moves: a crash between them
+    would lose the second.
+    """
+    skipped = {occurrence.at for _, occurrence in undecided if occurrence.skipped_local is not None}
+    return [
+        fact.model_copy(update={"dst_skip": True}) if isinstance(fact, Due) and fact.scheduled_time in skipped else fact
+        for fact in facts
+    ]
 
 
 def next_fire_time(state: Ledger, after: datetime) -> datetime | None:
     """The next instant that will fire if nothing changes; None: paused, disabled, or there is none (CRON-07, CRON-28)."""
-    definition = state.definition
-    if definition is None or definition.schedule is None or state.is_paused or not definition.enabled:
+    timetable = state.timetable
+    if timetable is None or timetable.schedule is None or state.is_paused or not timetable.enabled:
         return None
-    return parse(definition.schedule, definition.timezone).next_after(after, anchor=_anchor(state, state.regimes[-1]))
+    return _schedule(timetable).next_after(after, anchor=_anchor(state, state.regimes[-1]))
 
 
 def next_instant(state: Ledger, after: datetime) -> datetime | None:
     """When there will be something to decide next: an instant that fires, passes, or does not exist in its zone."""
-    definition, current = state.definition, state.current
-    if definition is None or current is None or definition.schedule is None:
+    timetable, current = state.timetable, state.current
+    if timetable is None or current is None or timetable.schedule is None:
         return None
     floor = max(after, state.watermark) if state.watermark else after
     anchor = _anchor(state, current)
-    schedule = parse(definition.schedule, definition.timezone)
+    schedule = _schedule(timetable)
     fires = schedule.next_after(floor, anchor=anchor)
     if fires is None:
         return None
     return next((occurrence.at for occurrence in schedule.occurrences(floor, fires, anchor=anchor)), fires)
 
 
+@lru_cache(maxsize=2**17)  # a tick asks for the same schedules again and again: as many as jobs may be registered
+def _parsed(text: str, timezone: str, dst: DstPolicy | None) -> Schedule:
+    return parse(text, timezone, dst=dst)
+
+
+def _schedule(timetable: Timetable) -> Schedule:
+    return _parsed(timetable.schedule or "", timetable.timezone, timetable.dst)
+
+
 def _undecided(state: Ledger, now: datetime) -> Iterator[tuple[Regime, Occurrence]]:
     ends = (*(regime.since for regime in state.regimes[1:]), now)
     for regime, end in zip(state.regimes, ends, strict=True):
         known = state.definitions.get(regime.definition)
-        if known is None or known[0].schedule is None:
+        if known is None or known.timetable.schedule is None:
             continue
         start = max(state.watermark, regime.since) if state.watermark else regime.since
-        schedule = parse(known[0].schedule, known[0].timezone)
+        schedule = _schedule(known.timetable)
         for occurrence in schedule.occurrences(start, min(end, now), anchor=_anchor(state, regime)):
             yield regime, occurrence
 
 
-def _can_fire(state: Ledger, regime: Regime, occurrence: Occurrence) -> bool:
-    definition, _ = state.definitions[regime.definition]
-    return definition.enabled and not regime.paused and occurrence.skipped_local is None
+def _verdicts(
+    state: Ledger, undecided: Sequence[tuple[Regime, Occurrence]], now: datetime, *, more: bool, allowance: int
+) -> list[PassedReason | None]:
+    """Why each occurrence does not fire; None: it fires."""
+    verdicts = [_refusal(state, regime, occurrence, now) for regime, occurrence in undecided]
+    fireable = [i for i, verdict in enumerate(verdicts) if verdict is None]
+    late = [i for i in fireable if now - undecided[i][1].at > PUNCTUAL]
+    if late:
+        timetable = state.timetable
+        # An instant that is due now needs no catch-up beside it (ojs-cron §7.3: at most one).
+        newest = 0 if timetable is None else _caught_up(timetable, is_due=len(late) < len(fireable))
+        newest = max(0, newest - _count_behind(state, undecided[-1][1], now)) if more else newest
+        for i in late[: max(0, len(late) - newest)]:
+            verdicts[i] = "missed"
+    fired = [i for i, verdict in enumerate(verdicts) if verdict is None]
+    for i in fired[allowance:]:
+        verdicts[i] = "throttled"
+    return verdicts
 
 
-def _verdict(
-    state: Ledger, regime: Regime, occurrence: Occurrence, now: datetime, *, newest: bool
-) -> PassedReason | None:
-    """Why an occurrence does not fire; None: it fires."""
-    definition, _ = state.definitions[regime.definition]
-    if not _can_fire(state, regime, occurrence):
-        return "dst_skip" if occurrence.skipped_local is not None else "paused"
-    if now - occurrence.at <= PUNCTUAL:
+def _caught_up(timetable: Timetable, *, is_due: bool) -> int:
+    """How many of the newest missed instants fire all the same."""
+    match timetable.catch_up:
+        case "all":
+            return timetable.catch_up_limit
+        case "once":
+            return 0 if is_due else 1
+        case _:
+            return 0
+
+
+def _count_behind(state: Ledger, last: Occurrence, now: datetime) -> int:
+    """How many instants follow the last one that this decision covers."""
+    timetable = state.timetable
+    if timetable is None or timetable.schedule is None:
+        return 0
+    return _schedule(timetable).count(last.at, now, anchor=_anchor(state, state.regimes[-1]))
+
+
+def _refusal(state: Ledger, regime: Regime, occurrence: Occurrence, now: datetime) -> PassedReason | None:
+    """Why an occurrence cannot fire, whatever came before and after it."""
+    timetable = state.definitions[regime.definition].timetable
+    if regime.paused or not timetable.enabled:
+        return "paused"
+    if occurrence.skipped_local is not None:
+        return "dst_skip"
+    age = (now - occurrence.at).total_seconds()
+    if age <= PUNCTUAL.total_seconds():
         return None
-    if regime is not state.regimes[-1]:
+    if not _still_holds(state, timetable):
         return "superseded"
-    if definition.catch_up == "all" or (definition.catch_up == "once" and newest):
-        return None
-    return "missed"
+    if timetable.starting_deadline is not None and age > timetable.starting_deadline:
+        return "missed"
+    return "missed" if timetable.catch_up == "all" and age > timetable.catch_up_max_age else None
+
+
+def _still_holds(state: Ledger, timetable: Timetable) -> bool:
+    """Whether what is in force now names the same instants, and would let them fire: a deploy loses no catch-up."""
+    now = state.timetable
+    return now is not None and now.names_the_instants_of(timetable) and now.enabled and not state.is_paused
 
 
 def _due(state: Ledger, regime: Regime, occurrence: Occurrence, now: datetime) -> Due:
@@ -313,4 +429,4 @@ def _anchor(state: Ledger, regime: Regime) -> datetime:
     if state.last_fired is not None:
         return state.last_fired
     known = state.definitions.get(regime.definition)
-    return known[1] if known else regime.since
+    return known.since if known else regime.since

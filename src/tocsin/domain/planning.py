@@ -17,6 +17,7 @@ from .events import (
     PlannedStep,
     Recorded,
     Skipped,
+    SkipReason,
     Trigger,
     TriggerKind,
 )
@@ -57,22 +58,28 @@ def input_of(trigger: Trigger, definition: JobDefinition) -> Input:
     return {**definition.input, **(trigger.input or {})}
 
 
-def from_passed(passed: Passed, definition: JobDefinition) -> list[Skipped]:
+def skips_of(fact: Due | Passed, definition: JobDefinition) -> list[Skipped]:
     """What the public is told of instants that passed without firing: one skip each, each under its own id."""
-    if passed.reason not in {"paused", "dst_skip"}:
-        return []
+    reason: SkipReason = "disabled" if isinstance(fact, Passed) and fact.reason == "paused" else "dst_skip"
+    match fact:
+        case Due(dst_skip=True):
+            times: tuple[datetime, ...] = (fact.scheduled_time,)
+        case Passed():
+            times = fact.scheduled_times
+        case _:
+            times = ()
     return [
         Skipped(
-            job=passed.job,
-            execution_id=ids.occurrence_id(passed.job, at),
-            reason="disabled" if passed.reason == "paused" else "dst_skip",
+            job=fact.job,
+            execution_id=ids.passed_id(fact.job, at),
+            reason=reason,
             scheduled_time=at,
             trigger="cron",
-            definition=passed.definition,
+            definition=fact.definition,
             cron_expression=definition.schedule,
             timezone=definition.timezone,
         )
-        for at in passed.scheduled_times
+        for at in times
     ]
 
 

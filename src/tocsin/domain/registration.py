@@ -18,9 +18,8 @@ class Registration(Message):
     @classmethod
     def of(cls, ledger: Ledger) -> "Registration | None":
         """What a ledger says; None: there is no such job."""
-        if ledger.current is None or ledger.current.definition not in ledger.definitions:
+        current = ledger.current
+        known = ledger.definitions.get(current.definition) if current else None
+        if current is None or known is None or known.definition is None:
             return None
-        definition, defined_at = ledger.definitions[ledger.current.definition]
-        return cls(
-            definition=definition, paused=ledger.current.paused, sequence=ledger.current.fact, defined_at=defined_at
-        )
+        return cls(definition=known.definition, paused=current.paused, sequence=current.fact, defined_at=known.since)

@@ -21,6 +21,8 @@ def dead_letter_sink(log: EventLog) -> Stage:
         if not isinstance(failed, Failed) or not failed.dead_letter:
             return
         facts = await log.load(subjects.scope_of(failed))
+        if not facts or facts[-1].sequence < recorded.sequence:
+            raise SequenceConflict("the log's replica that answered has not seen the end yet")
         try:
             await log.append(dead_letter.of(failed, facts), expect=0)
         except SequenceConflict:

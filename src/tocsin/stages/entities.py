@@ -67,30 +67,30 @@ class Entities(Generic[S]):
             SequenceConflict: the scope has moved; ask again.
         """
         remembered = scope in self._known
-        state, _ = await self.load(scope)
-        facts = decide(state)
+        known = await self.load(scope)
+        facts = decide(known[0])
         if not facts and remembered:
             self.forget(scope)
-            state, _ = await self.load(scope)
-            facts = decide(state)
+            known = await self.load(scope)
+            facts = decide(known[0])
         for fact in facts:
-            await self.append(scope, fact)
+            known = await self.append(scope, fact, behind=known)
         return facts
 
-    async def append(self, scope: str, fact: Message) -> S:
-        """Append a fact behind what was loaded; the state after it.
+    async def append(self, scope: str, fact: Message, *, behind: tuple[S, int]) -> tuple[S, int]:
+        """Append a fact behind what it was decided on, whatever was learned since; the state after it, and its sequence.
 
         Raises:
             SequenceConflict: the scope has moved; what was remembered of it is forgotten.
         """
-        state, sequence = self._known.get(scope, (self._initial, 0))
+        state, sequence = behind
         try:
             stored = await self._log.append(fact, expect=sequence)
         except SequenceConflict:
             self.forget(scope)
             raise
         recorded = Recorded(fact, subjects.subject_of(fact), stored, UNTOLD)
-        return self._remember(scope, self._evolve(state, recorded), stored)[0]
+        return self._remember(scope, self._evolve(state, recorded), stored)
 
     def forget(self, scope: str) -> None:
         """Read anew the next time."""

@@ -51,8 +51,10 @@ class LockKeeper:
         if not isinstance(wanted, Planned):
             return
         scope = subjects.scope_of(wanted)
-        self._executions.learn(scope, recorded, after=0)
-        state, _ = await self._executions.load(scope)
+        # Read, unless it is remembered: were it decided long ago, taking its lock first would be found out too late.
+        await self._executions.load(scope)
+        self._executions.learn(scope, recorded, after=0)  # a replica that lags may not even know that it was planned
+        state, sequence = await self._executions.load(scope)
         if state.status is not Status.PLANNED:
             await self._announce_again(wanted)
             return
@@ -60,9 +62,8 @@ class LockKeeper:
         mine = held.holder == wanted.execution_id
         decided = execution.admit(state, fence=held.fence) if mine else execution.skip(state, active=held.holder or "")
         for fact in decided:
-            await self._executions.append(scope, fact)
-            _, sequence = await self._executions.load(scope)
-            await self._announcements.decided(fact, after=sequence)
+            _, stored = await self._executions.append(scope, fact, behind=(state, sequence))
+            await self._announcements.decided(fact, after=stored)
 
     async def on_end(self, recorded: Recorded[Message]) -> None:
         """An execution is over: its lock needs no fact, but is shown no more."""
@@ -76,11 +77,11 @@ class LockKeeper:
     async def _acquire(self, wanted: Planned) -> Lock:
         """The lock as it is after asking for it: held by `wanted`, or by one that is still active."""
         scope = subjects.lock(wanted.job)
-        state, _ = await self._locks.load(scope)
+        state, sequence = await self._locks.load(scope)
         if state.holder not in {None, wanted.execution_id} and not await self._is_over(wanted.job, str(state.holder)):
             return state
         for fact in lock.acquire(state, wanted):
-            state = await self._locks.append(scope, fact)
+            state, sequence = await self._locks.append(scope, fact, behind=(state, sequence))
         await self._show(wanted)
         return state
 

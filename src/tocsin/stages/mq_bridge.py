@@ -30,6 +30,8 @@ def mq_bridge(log: EventLog, executions: Entities[Execution], key: bytes, queues
         if not isinstance(answer, Completion):
             return
         job, execution_id = subjects.completed(recorded.subject)
+        if subjects.ANY in {job, execution_id}:
+            raise Unreadable(f"{recorded.subject}: names no execution")
         scope = subjects.execution(job, execution_id)
         executions.forget(scope)
         state, _ = await executions.load(scope)

@@ -10,6 +10,7 @@ from .. import subjects
 from ..domain import planning
 from ..domain.definition import DefinitionError, check_input
 from ..domain.events import Admitted, Due, Message, Passed, Planned, Recorded, Refused, Skipped, Trigger
+from ..domain.ledger import initial
 from ..ledgers import Ledgers
 from ..ports import Clock, EventLog, SequenceConflict
 from ..stage import Stage, Subscription
@@ -42,48 +43,52 @@ class Planner:
 
     async def on_time(self, recorded: Recorded[Message]) -> None:
         """An instant came."""
-        match recorded.message:
-            case Due() as due:
-                await self._plan(planning.from_due(due, await self._ledgers.definition(due.definition)))
-            case Passed() as passed:
-                definition = await self._ledgers.definition(passed.definition)
-                for skipped in planning.from_passed(passed, definition):
-                    await self._plan(skipped)
+        fact = recorded.message
+        if not isinstance(fact, Due | Passed):
+            return
+        definition = await self._ledgers.definition(fact.definition)
+        if isinstance(fact, Due):
+            await self._plan(planning.from_due(fact, definition))
+        for skipped in planning.skips_of(fact, definition):
+            await self._plan(skipped)
 
     async def on_trigger(self, recorded: Recorded[Message]) -> None:
         """Somebody asked for a run."""
         trigger, job = recorded.message, subjects.job_of(recorded.subject)
         if not isinstance(trigger, Trigger):
             return
-        ledger, _ = await self._ledgers.load(job)
+        asked = Recorded(trigger, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
+        ledger, _ = await self._ledgers.load(job) if job != subjects.ANY else (initial, 0)
         definition, regime = ledger.definition, ledger.current
         if definition is None or regime is None:
-            await self._refuse(recorded, job, f"no job is called {job!r}")
+            await self._refuse(asked, job, f"no job is called {job!r}")
             return
         try:
             check_input(definition, planning.input_of(trigger, definition), trigger.args)
         except DefinitionError as error:
-            await self._refuse(recorded, job, str(error))
+            await self._refuse(asked, job, str(error))
             return
-        asked = Recorded(trigger, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
         await self._plan(planning.from_trigger(asked, definition, regime.definition))
 
     async def _plan(self, first: Planned | Admitted | Skipped) -> None:
-        await self._announcements.decided(first, after=await self._store(first))
-
-    async def _store(self, first: Planned | Admitted | Skipped) -> int:
-        """The sequence of the first fact of an execution: as stored now, or as it was before."""
+        """Store the first fact of an execution, and say what the public is to hear of it."""
+        decided: Message = first
         try:
-            return await self._log.append(first, expect=0)
+            sequence = await self._log.append(first, expect=0)
         except SequenceConflict:
-            stored = await self._log.last(subjects.subject_of(first))
-            if stored is None:
+            before = await self._log.load(subjects.scope_of(first))
+            if not before:
                 raise
-            return stored.sequence
+            # A trigger that comes again may find another definition in force. What was decided the first time stands.
+            decided, sequence = before[0].message, before[0].sequence
+        await self._announcements.decided(decided, after=sequence)
 
-    async def _refuse(self, recorded: Recorded[Message], job: str, reason: str) -> None:
-        body = recorded.message.encode()
-        fact = Refused.of(job, "planner-triggers", recorded.subject, recorded.sequence, body, reason)
+    async def _refuse(self, trigger: Recorded[Trigger], job: str, reason: str) -> None:
+        before = subjects.execution(job, planning.execution_id_of(trigger, job))
+        if await self._log.last(before) is not None:
+            return  # it was planned, by a definition that is not in force any more
+        body = trigger.message.encode()
+        fact = Refused.of(job, "planner-triggers", trigger.subject, trigger.sequence, body, reason)
         try:
             await self._log.append(fact, expect=0)
         except SequenceConflict:

@@ -9,7 +9,7 @@ from .. import subjects
 from ..domain.events import DefinitionFact, Message, Recorded
 from ..domain.registration import Registration
 from ..ledgers import Ledgers
-from ..ports import EventLog, Projections
+from ..ports import EventLog, Projections, SequenceConflict
 from ..stage import Stage, Subscription
 from ..subjects import Bucket, Stream
 
@@ -24,7 +24,9 @@ def registrar(log: EventLog, projections: Projections) -> Stage:
         job = recorded.message.job
         key = subjects.token(job)
         shown = await projections.get(Bucket.DEFINITIONS, key)
-        ledger, _ = await ledgers.load(job)
+        ledger, sequence = await ledgers.load(job)
+        if sequence < recorded.sequence:
+            raise SequenceConflict("the log's replica that answered has not seen the change yet")
         registration = Registration.of(ledger)
         revision = shown[1] if shown else 0
         if registration is None:

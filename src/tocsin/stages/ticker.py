@@ -12,13 +12,15 @@ from typing import Final
 import structlog
 
 from ..domain import ledger
-from ..domain.events import DefinitionFact, LedgerFact, Message, Recorded
+from ..domain.calendar import ScheduleError
+from ..domain.events import Due, LedgerFact, Message, Recorded
 from ..domain.ledger import Ledger
 from ..ledgers import Ledgers
 from ..ports import Clock, EventLog, LogUnavailable, SequenceConflict
 from ..stage import Stage
 from ..subjects import Stream, every, subject_of
 from .agenda import Agenda
+from .circuit_breaker import CircuitBreaker
 from .entities import UNTOLD
 from .leadership import Leadership
 
@@ -41,6 +43,7 @@ class Ticker:
         self._reader = Ledgers(log)
         self._ledgers: dict[str, tuple[Ledger, int]] = {}
         self._agenda = Agenda()
+        self._breaker = CircuitBreaker(clock)
         self._caught_up = False
 
     async def follow(self) -> None:
@@ -58,9 +61,18 @@ class Ticker:
         state, sequence = self._ledgers.get(fact.job, (ledger.initial, 0))
         if recorded.sequence <= sequence:
             return
-        self._ledgers[fact.job] = ledger.evolve(state, recorded), recorded.sequence
-        if isinstance(fact, DefinitionFact) or not sequence:
-            self._agenda.put(fact.job, recorded.time)
+        state = ledger.for_time_only(ledger.evolve(state, recorded))
+        self._ledgers[fact.job] = state, recorded.sequence
+        self._agenda.put(fact.job, self._when(state, recorded.time))
+
+    def _when(self, state: Ledger, learned: datetime) -> datetime | None:
+        """When to look at a job of which something was learned: when it is due, or at once where that is not plain."""
+        if len(state.regimes) != 1 or ledger.missing(state) is not None:
+            return learned
+        try:
+            return ledger.next_instant(state, state.regimes[0].since)
+        except ScheduleError:
+            return learned
 
     async def run(self) -> None:
         """Look once a second, at its beginning (CRON-24)."""
@@ -84,7 +96,7 @@ class Ticker:
                 break
             try:
                 if is_stale:
-                    self._ledgers[job] = await self._reader.load(job)
+                    self._know(job, *await self._reader.load(job))
                 await self._append(job, now)
             except SequenceConflict:
                 is_stale = True
@@ -103,12 +115,26 @@ class Ticker:
     async def _append(self, job: str, now: datetime) -> None:
         state, sequence = self._ledgers[job]
         if ledger.missing(state) is not None:
-            state, sequence = self._ledgers[job] = await self._reader.load(job)
-        while facts := ledger.elapse(state, now):
+            state, sequence = self._know(job, *await self._reader.load(job))
+            if ledger.missing(state) is not None:
+                raise LogUnavailable("the log's replica that answered lacks a fact on the definition")
+        while facts := ledger.elapse(state, now, allowance=self._breaker.left(job)):
             for fact in facts:
                 sequence = await self._log.append(fact, expect=sequence)
                 state = ledger.evolve(state, Recorded(fact, subject_of(fact), sequence, UNTOLD))
-                self._ledgers[job] = state, sequence
+                self._know(job, state, sequence)
+                if isinstance(fact, Due):
+                    self._breaker.count(job)
+                elif fact.reason == "throttled":
+                    _log.error(
+                        "out of hand", action="throttled", job=job, count=fact.count, until=fact.until.isoformat()
+                    )
+
+    def _know(self, job: str, state: Ledger, sequence: int) -> tuple[Ledger, int]:
+        """Remember a ledger, unless a newer one was learned since it was asked for; what is known now."""
+        if sequence >= self._ledgers[job][1]:
+            self._ledgers[job] = ledger.for_time_only(state), sequence
+        return self._ledgers[job]
 
 
 def ticker(log: EventLog, leadership: Leadership, clock: Clock) -> Stage:

@@ -11,10 +11,11 @@ The facts, all in the zones' own law:
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
-from tocsin.domain.calendar import DstPolicy, Occurrence, Schedule, clock_changes, parse, warnings_at
+from tocsin.domain.calendar import DstPolicy, Occurrence, Schedule, ScheduleError, clock_changes, parse, warnings_at
 
 SHIFT = DstPolicy(gap="shift")
 BOTH = DstPolicy(fold="both")
@@ -232,6 +233,12 @@ def test_fold_both_finds_the_second_pass_of_a_rare_time() -> None:
     assert once.latest_until(utc("2026-11-01T06:15"), after=utc("2026-01-01T00:00"), anchor=after) == utc(
         "2026-11-01T05:30"
     )
+
+
+@pytest.mark.parametrize("wish", [{"gap": "later"}, {"fold": "twice"}, {"gap": None}])
+def test_there_are_no_other_wishes(wish: dict[str, Any]) -> None:
+    with pytest.raises(ScheduleError, match=r"^dst\.(gap|fold): there is no policy"):
+        DstPolicy(**wish)
 
 
 # --- told beforehand -------------------------------------------------------------------------------------------------

@@ -1,12 +1,13 @@
 """What holds of every schedule: time goes forward, nothing is between neighbours, and all questions have one answer."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tocsin.domain.calendar import DstPolicy, Schedule, ScheduleError, parse
+from tocsin.domain.calendar import DstPolicy, Schedule, ScheduleError, parse, timezones
+from tocsin.domain.calendar.instants import seconds
 
 from . import strategies as random
 from .oracle import Oracle
@@ -109,6 +110,26 @@ def test_whole_days_are_counted_as_the_days_and_times_in_them(
     whole = schedule.count(after, after + length, anchor=after)
     assert whole == schedule.count(after, middle, anchor=after) + schedule.count(middle, after + length, anchor=after)
     assert (whole > 0) == (schedule.latest_until(after + length, after=after, anchor=after) is not None)
+
+
+@given(random.expressions, random.zones, random.moments)
+@settings(max_examples=100, deadline=None)
+def test_the_direct_way_of_the_specification_ends_where_the_way_of_all_policies_does(
+    expression: str, timezone: str, after: datetime
+) -> None:
+    try:
+        (rule,) = parse(expression, timezone).calendar_rules
+    except ScheduleError:
+        assume(False)  # an expression that never fires
+    zone, start = timezones.zone(timezone), seconds(after)
+    assert rule._next(zone, start) == rule._next_as_wished(zone, start)
+
+
+def test_an_instant_that_two_expressions_name_is_one() -> None:
+    schedule, start = parse("every day at 9am, and every hour on weekends"), datetime(2026, 1, 3, tzinfo=UTC)
+    assert schedule.expressions == ("0 9 * * *", "0 * * * 0,6")
+    saturday = start - timedelta(seconds=1), start + timedelta(hours=23)
+    assert schedule.count(*saturday, anchor=start) == 24
 
 
 def test_schedules_are_values() -> None:

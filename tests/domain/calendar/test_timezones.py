@@ -72,6 +72,7 @@ def test_cron_14_offsets_and_abbreviations_are_refused(name: str, suggestion: st
         ("America/New York", "America/New_York"),
         ("new york", "America/New_York"),
         ("utc", "UTC"),
+        ("pst", "America/Los_Angeles"),
         ("America", None),
         ("posix/Europe/Berlin", None),
         ("right/UTC", None),

@@ -40,6 +40,9 @@ TROUBLE: Final = (
 Json: TypeAlias = dict[str, Any]
 Headers: TypeAlias = dict[str, str]
 
+FOR_EVER: Final[Json] = {"max_reconnect_attempts": -1, "reconnect_time_wait": 0.2}
+"""Options of any NATS client of ours: however long the servers are away, what runs goes on when they are back."""
+
 _log = structlog.get_logger("tocsin.nats")
 
 
@@ -214,8 +217,7 @@ async def connect(
 
     settings: Json = {
         "name": "tocsin",
-        "max_reconnect_attempts": -1,
-        "reconnect_time_wait": 0.2,
+        **FOR_EVER,
         "error_cb": _report,
         "disconnected_cb": interrupted,
         **options,

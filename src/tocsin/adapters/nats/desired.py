@@ -4,6 +4,7 @@ Only what we depend on is named here. Everything else (placement, compression) s
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from ... import subjects
@@ -80,10 +81,11 @@ def consumer_config(spec: DurableSpec, names: Names) -> Json:
     }
 
 
-def durable_specs(queues: Iterable[str], stages: Iterable[DurableSpec], *, bridge: bool) -> list[DurableSpec]:
+def durable_specs(
+    queues: Iterable[str], stages: Iterable[DurableSpec], *, bridge: bool, task_ack_wait: float
+) -> list[DurableSpec]:
     """The durables of the stages, and those of the executors: ours on the log, those outside on the bridge's stream."""
-    specs = [*stages]
-    specs += [DurableSpec(subjects.executors(queue), Stream.LOG, (subjects.tasks(queue),)) for queue in queues]
+    executors = [DurableSpec(subjects.executors(queue), Stream.LOG, (subjects.tasks(queue),)) for queue in queues]
     if bridge:
-        specs.append(DurableSpec(subjects.JOB_EXECUTORS, Stream.MQ, ("mq.scheduled.>",)))
-    return specs
+        executors.append(DurableSpec(subjects.JOB_EXECUTORS, Stream.MQ, ("mq.scheduled.>",)))
+    return [*stages, *(replace(spec, ack_wait=task_ack_wait) for spec in executors)]

@@ -9,12 +9,12 @@ from .naming import Names
 from .projections import NatsProjections
 
 
-async def ensure_executors(connection: Connection, names: Names, queues: Iterable[str]) -> None:
-    """Have the durable of each queue be there.
+async def ensure_executors(connection: Connection, names: Names, queues: Iterable[str], *, ack_wait: float) -> None:
+    """Have the durable of each queue be there, with `ack_wait` seconds for each sign of life.
 
     Raises:
         ProvisionError: it cannot be; most likely nobody ran `tocsin init`.
     """
     projections = NatsProjections(connection, names)
-    for spec in durable_specs(queues, (), bridge=False):
+    for spec in durable_specs(queues, (), bridge=False, task_ack_wait=ack_wait):
         await ensure_consumer(connection, projections, spec, names.stream(spec.stream), consumer_config(spec, names))

@@ -11,6 +11,7 @@ from typing import Final
 from nats.aio.client import Client
 
 from ...ports import DurableSpec, LogUnavailable, SequenceConflict
+from ...stage import ACK_WAIT
 from ...subjects import DEFAULT_QUEUE, INSTALLATION_KEY, Bucket, Stream
 from .connection import Connection, RefusedError
 from .consumers import ensure_consumer
@@ -38,6 +39,7 @@ async def provision(
     queues: Iterable[str] = (DEFAULT_QUEUE,),
     bridge: bool = False,
     durables: Iterable[DurableSpec] = (),
+    task_ack_wait: float = ACK_WAIT,
 ) -> list[Change]:
     """Create or update streams, buckets, durables and the installation's key.
 
@@ -48,6 +50,7 @@ async def provision(
         queues: the executors' queues.
         bridge: whether executors outside are served (the stream of `mq.…`).
         durables: those of the stages.
+        task_ack_wait: seconds that an executor may go without a sign of life.
 
     Raises:
         ProvisionError: the server cannot be brought into that state; the text says what is needed.
@@ -59,7 +62,7 @@ async def provision(
     changes = [await ensure_stream(connection, stream_config(stream, names), replicas) for stream in streams]
     changes += [await ensure_stream(connection, bucket_config(bucket, names), replicas) for bucket in Bucket]
     projections = NatsProjections(connection, names)
-    for spec in durable_specs(queues, durables, bridge=bridge):
+    for spec in durable_specs(queues, durables, bridge=bridge, task_ack_wait=task_ack_wait):
         config = consumer_config(spec, names)
         changes.append(await ensure_consumer(connection, projections, spec, names.stream(spec.stream), config))
     changes.append(await _ensure_key(projections, names))

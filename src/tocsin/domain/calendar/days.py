@@ -1,9 +1,8 @@
 """The days of a month that a pair of day fields names (`ojs-cron` 3.1, 3.3): `L`, `W` and `#` included.
 
-A month is known to a day rule by its shape alone: how long it is and on which weekday it begins. There are 28 shapes,
-    so a
-rule works each out once. The Gregorian calendar repeats itself after 400 years, in which every month takes all
-of its shapes; a rule that names no day in any shape of its months therefore never fires at all.
+A month is known to a day rule by its shape alone, how long it is and on which weekday it begins. There are 28 shapes, and
+a rule works each out once. The Gregorian calendar repeats itself after 400 years, in which every month takes all of its
+shapes; a rule that names no day in any shape of its months therefore never fires at all.
 """
 
 from dataclasses import dataclass

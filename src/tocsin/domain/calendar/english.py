@@ -1,8 +1,7 @@
 """What a schedule means, in English.
 
-The sentence is made from what was understood, not from what was written: someone who reads it back finds out whether
-    the two
-are the same.
+The sentence is made from what was understood, not from what was written: whoever reads it finds out whether the two are
+the same.
 """
 
 from collections.abc import Callable, Sequence

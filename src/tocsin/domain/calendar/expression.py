@@ -49,6 +49,7 @@ class Expression:
     warnings: tuple[str, ...]
 
 
+@lru_cache(maxsize=2048)
 def parse_expression(text: str) -> Expression:
     """Reads five fields, or six with seconds first; which of the two is told by their number (CRON-08).
 
@@ -102,6 +103,7 @@ def _in(months: int) -> list[int]:
     return [month for month in range(1, 13) if months >> month & 1]
 
 
+@lru_cache(maxsize=1024)
 def _possible(days: DayRule, months: int) -> bool:
     return any(days.possible(length) for month in _in(months) for length in _lengths(month))
 

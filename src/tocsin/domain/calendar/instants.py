@@ -6,7 +6,7 @@ and a gap's wall times, which no span shows, are reported.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -40,11 +40,25 @@ def wall_time(wall: int) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class CalendarRule:
-    """A pattern on the wall clock of a zone."""
+    """A pattern on the wall clock of a zone.
+
+    Attributes:
+        pattern: the wall times.
+        timezone: the zone's name; it is looked up each time, so that newer zone data is in force at once.
+        dst: the job's wishes for clock changes.
+        by_wish: whether they differ from the specification, for this pattern.
+        fires_twice: whether wall times that a fold repeats fire again.
+    """
 
     pattern: Pattern
     timezone: str
     dst: DstPolicy
+    by_wish: bool = field(init=False)
+    fires_twice: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fires_twice", self.dst.fold == "both" and self.pattern.stepping)
+        object.__setattr__(self, "by_wish", self.dst.gap == "shift" or self.fires_twice)
 
     def next_after(self, after: datetime, _anchor: datetime, /) -> datetime | None:
         """The first instant later than `after`; None beyond the year 9999."""
@@ -89,7 +103,7 @@ class CalendarRule:
 
     def _next(self, zone: Zone, start: int) -> int | None:
         """The first instant at or after `start`."""
-        if self.dst.gap == "shift" or self.dst.fold == "both":
+        if self.by_wish:
             return self._next_as_wished(zone, start)
         # By the specification a time fires where it is first shown, and wall times are first shown in their order: so
         # the next match on the wall is the next to fire, unless the clocks skip it.
@@ -142,11 +156,6 @@ class CalendarRule:
         while found is not None and found < end:
             yield found
             found = self.pattern.next(found + 1)
-
-    @property
-    def fires_twice(self) -> bool:
-        """Whether wall times that a fold repeats fire again."""
-        return self.dst.fold == "both" and self.pattern.stepping
 
     def _from(self, span: Span) -> int:
         """The wall time from which a span's times fire: those that a fold repeats have fired before."""

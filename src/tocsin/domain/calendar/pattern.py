@@ -60,9 +60,11 @@ class Pattern:
     latest: int = field(init=False)
 
     def __post_init__(self) -> None:
-        ends = ((_lowest(mask), _highest(mask)) for mask in (self.hours, self.minutes, self.seconds))
-        for name, (hour, minute, second) in zip(("earliest", "latest"), zip(*ends, strict=True), strict=True):
-            object.__setattr__(self, name, hour * _HOUR + minute * _MINUTE + second)
+        hours, minutes, seconds = self.hours, self.minutes, self.seconds
+        earliest = _lowest(hours) * _HOUR + _lowest(minutes) * _MINUTE + _lowest(seconds)
+        latest = _highest(hours) * _HOUR + _highest(minutes) * _MINUTE + _highest(seconds)
+        object.__setattr__(self, "earliest", earliest)
+        object.__setattr__(self, "latest", latest)
 
     def next(self, wall: int) -> int | None:
         """The first matching time at or after `wall`; None beyond the year 9999."""
@@ -124,18 +126,19 @@ class Pattern:
         return self.days.masks[month_length(on.year, month)][(ordinal - on.day + 1) % _WEEK]
 
     def _first_from_month(self, year: int, month: int) -> int | None:
+        rule, months = self.days, self.months
         while True:
-            left = self.months >> month
+            left = months >> month
             if left:
                 month += _lowest(left)
             else:
-                year, month = year + 1, _lowest(self.months)
+                year, month = year + 1, _lowest(months)
                 if year > MAXYEAR:
                     return None
             length = month_length(year, month)
-            if length >= self.days.shortest:
+            if length >= rule.shortest:
                 first = date(year, month, 1).toordinal()
-                days = self.days.masks[length][first % _WEEK]
+                days = rule.masks[length][first % _WEEK]
                 if days:
                     return (first - 1 + _lowest(days) - _EPOCH) * DAY + self.earliest
             month += 1

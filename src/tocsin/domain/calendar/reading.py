@@ -1,8 +1,7 @@
 """`parse`: from whatever a user wrote to a schedule.
 
-What kind of text it is, is told by its look alone: `@…` is a special expression, `at` with a date is a single instant,
-    tokens
-made of cron's characters are a cron expression, everything else is English.
+The look of the text alone tells its kind. `@…` is a special expression, `at` with a date is a single instant, words made
+of cron's characters are a cron expression, everything else is English.
 """
 
 import re
@@ -22,6 +21,8 @@ from .rules import IntervalRule, OnceRule, UnionRule
 from .schedule import Schedule
 
 _LONGEST: Final = 1_000
+# As many as a large installation has jobs, so that asking again costs nothing; about half a kilobyte each.
+_REMEMBERED: Final = 2**17
 _CRON: Final = re.compile(
     r"(?:[\d*/,#?\-]|L|W|JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC|SUN|MON|TUE|WED|THU|FRI|SAT)+",
     re.IGNORECASE | re.ASCII,
@@ -45,7 +46,7 @@ def parse(text: str, timezone: str = "UTC", *, dst: DstPolicy | None = None) -> 
     return _parse(text, timezone, dst or SPECIFIED, timezones.database())
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=_REMEMBERED)
 def _parse(text: str, timezone: str, dst: DstPolicy, database: timezones.TimezoneDatabase) -> Schedule:
     timezones.validate(timezone, database.names)
     warnings = timezones.zone_warnings(timezone)

@@ -66,7 +66,7 @@ _INSTEAD: Final = MappingProxyType(
         "GMT0": "UTC",
         "GMT+0": "UTC",
         "GMT-0": "UTC",
-        "localtime": "the zone's own name, as in Europe/Berlin",
+        "LOCALTIME": "the zone's own name, as in Europe/Berlin",
     }
 )
 
@@ -124,7 +124,7 @@ def validate(name: str, names: frozenset[str]) -> str:
         problem = "timezone: the name is empty; allowed are IANA names such as Europe/Berlin"
     elif _OFFSET.fullmatch(name.strip()):
         problem = f"timezone: {shown} is an offset, and offsets know no daylight saving; allowed are IANA names"
-    elif name in _INSTEAD or _ABBREVIATION.fullmatch(name):
+    elif name.upper() in _INSTEAD or _ABBREVIATION.fullmatch(name):
         problem = f"timezone: {shown} is an abbreviation, which is ambiguous; allowed are IANA names"
     else:
         problem = f"timezone: there is no zone {shown!r}; allowed are IANA names such as Europe/Berlin"
@@ -132,8 +132,8 @@ def validate(name: str, names: frozenset[str]) -> str:
 
 
 def _meant(name: str, names: frozenset[str]) -> str:
-    if name in _INSTEAD:
-        return _INSTEAD[name]
+    if name.upper() in _INSTEAD:
+        return _INSTEAD[name.upper()]
     if _OFFSET.fullmatch(name):
         return "the zone of the place, as in America/New_York, or UTC"
     wanted = name.casefold().replace(" ", "_")

@@ -24,6 +24,7 @@ _CHUNK: Final = 2**25
 # between two looks there is at most one.
 _LOOK: Final = 6 * _DAY
 _MARGIN: Final = 2 * _DAY
+_FOREVER: Final = 2**62
 _EARLIEST: Final = -(10**10)
 _LATEST: Final = 253_370_764_800 - _CHUNK
 
@@ -65,11 +66,14 @@ class Span:
 class Zone:
     """One zone's spans, worked out where they are asked for."""
 
-    __slots__ = ("_chunks", "_data", "name")
+    __slots__ = ("_always", "_chunks", "_data", "name")
 
     def __init__(self, name: str, data: tzinfo) -> None:
         self.name = name
         self._data = data
+        # A zone says its offset at no time in particular only if it is the same at all times.
+        offset = data.utcoffset(None)
+        self._always = None if offset is None else Span(-_FOREVER, _FOREVER, offset // _SECOND, offset // _SECOND)
         self._chunks: dict[int, tuple[list[int], list[Span]]] = {}
 
     def span(self, instant: int) -> Span:
@@ -77,6 +81,8 @@ class Zone:
 
         Its ends are true clock changes or lie more than FARTHEST away from the instant.
         """
+        if self._always is not None:
+            return self._always
         chunk = self._chunks.get(instant // _CHUNK)
         if chunk is None:
             chunk = self._chunks[instant // _CHUNK] = self._explore(instant // _CHUNK)

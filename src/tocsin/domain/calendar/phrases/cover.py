@@ -1,4 +1,4 @@
-"""Writes sets of values down as cron fields, and times of day as as few cron expressions as can hold them."""
+"""Writes sets of values down as cron fields, and times of day in as few cron expressions as can hold them."""
 
 from collections import defaultdict
 from collections.abc import Iterable

@@ -62,8 +62,20 @@ def _steps(step: int, marks: Marks | None, window: Window | None) -> list[str]:
         )
     if step < _MINUTE:
         return _seconds(step, window)
-    offsets = [minute * _MINUTE for minute in marks.minutes] if marks else [0]
-    return cover.times(at + offset for at in _grid(step, window) for offset in offsets)
+    if marks is None:
+        return cover.times(_grid(step, window))
+    return cover.times(at + minute * _MINUTE for at in _hours(step, window) for minute in marks.minutes)
+
+
+def _hours(step: int, window: Window | None) -> list[int]:
+    """The hours whose minutes are named, in seconds of the day; a window's last hour is not among them."""
+    if window is not None and (window.start % _HOUR or window.end % _HOUR):
+        raise ScheduleError(
+            "phrase: with minutes past the hour, the window must begin and end on the hour",
+            suggestion="every hour between 9am and 5pm at minute 15",
+        )
+    hours = _grid(step, window)
+    return [at for at in hours if window is None or at != window.end]
 
 
 def _seconds(step: int, window: Window | None) -> list[str]:

@@ -1,13 +1,10 @@
-"""From the text of a phrase to its clauses: the grammar, and the errors of those who did not know it."""
+"""From the tree that the grammar makes of a phrase to its clauses."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
-from functools import lru_cache
-from importlib.resources import files
 from typing import Final, cast
 
-from lark import Lark, Token, Transformer, Tree
-from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken, VisitError
+from lark import Token, Transformer, Tree
+from lark.exceptions import VisitError
 
 from ..errors import ScheduleError
 from . import words
@@ -26,65 +23,8 @@ from .clauses import (
     Weekdays,
     Window,
 )
+from .grammar import parse_tree
 
-_EXAMPLE: Final = (
-    "every weekday at 9am, every 15 minutes, last friday of the month at 18:00, or cron fields such as 0 9 * * 1-5"
-)
-_VOCABULARY: Final = (
-    *(
-        "every",
-        "each",
-        "day",
-        "days",
-        "hour",
-        "hours",
-        "minute",
-        "minutes",
-        "second",
-        "seconds",
-        "week",
-        "month",
-        "quarter",
-    ),
-    *(
-        "year",
-        "other",
-        "hourly",
-        "daily",
-        "weekly",
-        "monthly",
-        "quarterly",
-        "yearly",
-        "weekday",
-        "weekdays",
-        "weekends",
-    ),
-    *("between", "from", "until", "except", "midnight", "noon", "last", "first", "third", "once", "twice", "times"),
-    *(
-        "monday",
-        "tuesday",
-        "wednesday",
-        "thursday",
-        "friday",
-        "saturday",
-        "sunday",
-        "january",
-        "february",
-        "march",
-        "april",
-    ),
-    *("june", "july", "august", "september", "october", "november", "december"),
-)
-_INSTEAD: Final = {
-    "biweekly": "@every 336h, or twice a week on monday and thursday at 9am",
-    "fortnightly": "@every 336h",
-    "bimonthly": "every other month, or on the 1st and 15th of the month",
-    "nightly": "every day at 2am",
-    "morning": "every day at 9am",
-    "evening": "every day at 6pm",
-    "utc": "the zone in its own field, `timezone`",
-    "gmt": "the zone in its own field, `timezone`",
-}
 _HALF_HOUR: Final = 1_800
 _QUARTER_HOUR: Final = 900
 _HOUR: Final = 3_600
@@ -97,39 +37,11 @@ def read_clauses(text: str) -> list[list[Clause]]:
         ScheduleError: placed in `text`.
     """
     try:
-        return _Clauses().transform(_grammar().parse(text))
-    except UnexpectedInput as error:
-        raise _unreadable(text, error) from None
+        return _Clauses().transform(parse_tree(text))
     except VisitError as error:
         if isinstance(error.orig_exc, ScheduleError):
             raise error.orig_exc.within(text, 0) from None
         raise
-
-
-@lru_cache(maxsize=1)
-def _grammar() -> Lark:
-    source = files(__package__).joinpath("phrases.lark").read_text(encoding="utf-8")
-    return Lark(source, parser="lalr", lexer="contextual")
-
-
-def _unreadable(text: str, error: UnexpectedInput) -> ScheduleError:
-    if isinstance(error, UnexpectedToken) and error.token.type != "$END":
-        start, word = error.token.start_pos or 0, str(error.token)
-    elif isinstance(error, UnexpectedCharacters):
-        start = error.pos_in_stream
-        word = text[start:].split(maxsplit=1)[0]
-    else:
-        start, word = len(text.rstrip()), ""
-    if not word:
-        return ScheduleError(
-            "phrase: it ends too early; something is missing here", text=text, start=start, suggestion=_EXAMPLE
-        )
-    close = get_close_matches(word.lower().strip(",.;"), _VOCABULARY, n=1)
-    known = close and close[0] == word.lower()
-    suggestion = _INSTEAD.get(word.lower().strip(",.;")) or (close[0] if close and not known else _EXAMPLE)
-    return ScheduleError(
-        f"phrase: cannot make sense of {word!r} here", text=text, start=start, length=len(word), suggestion=suggestion
-    )
 
 
 def _of_type(children: Iterable[object], *types: str) -> list[Token]:

@@ -1,0 +1,420 @@
+"""What interleavings, lagging replicas, lost answers and hostile messages must not bring about."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.conformance.worlds import nats_world
+from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, started
+from tests.stages.world import World
+from tocsin import subjects
+from tocsin.domain import dead_letter, execution, ids
+from tocsin.domain.definition import RetryPolicy
+from tocsin.domain.events import (
+    Acquired,
+    Admitted,
+    Advanced,
+    Completed,
+    CronTriggered,
+    DeadLettered,
+    Defined,
+    Deleted,
+    Due,
+    Failed,
+    Failure,
+    Message,
+    Planned,
+    Recorded,
+    Refused,
+    Report,
+    RetryScheduled,
+    Started,
+    Trigger,
+)
+from tocsin.outcomes import Outcomes
+from tocsin.ports import DurableSpec, LogUnavailable, SequenceConflict
+from tocsin.stage import Subscription
+from tocsin.stages.announcements import Announcements
+from tocsin.stages.dag_advancer import dag_advancer
+from tocsin.stages.dead_letter_sink import dead_letter_sink
+from tocsin.stages.entities import Entities
+from tocsin.stages.leadership import Leadership
+from tocsin.stages.lock_keeper import lock_keeper
+from tocsin.stages.planner import planner
+from tocsin.stages.registrar import registrar
+from tocsin.stages.retrier import retrier
+from tocsin.stages.ticker import Ticker
+from tocsin.subjects import Bucket, Stream
+from tocsin.testing import InMemoryEventLog, settle
+
+PAYLOAD = 1_048_576
+"""Bytes that a NATS server takes by default."""
+
+
+class Lagging(InMemoryEventLog):
+    """The log of a world, whose reads are answered by a replica that has not seen what lies behind `upto`."""
+
+    def __init__(self, world: World, upto: int) -> None:
+        self.__dict__.update(world.log.__dict__)
+        self.upto = upto
+
+    async def load(self, scope: str) -> list[Recorded[Message]]:
+        newest = {recorded.subject: recorded for recorded in await self.read(scope, limit=10_000)}
+        return sorted(newest.values(), key=lambda recorded: recorded.sequence)
+
+    async def last(self, subject: str) -> Recorded[Message] | None:
+        found = await self.read(subject, limit=10_000)
+        return found[-1] if found else None
+
+    async def get(self, stream: Stream, sequence: int) -> Recorded[Message] | None:
+        return await super().get(stream, sequence) if sequence <= self.upto else None
+
+    async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
+        found = await super().read(subject, after=after, limit=limit)
+        return [recorded for recorded in found if recorded.sequence <= self.upto]
+
+
+def planned(execution_id: str, hour: int = 12) -> Planned:
+    return Planned(
+        job=JOB, execution_id=execution_id, scheduled_time=NOON.replace(hour=hour), trigger="cron", plan=plan()
+    )
+
+
+def completed(execution_id: str, fence: int | None = None) -> Completed:
+    return Completed(job=JOB, execution_id=execution_id, scheduled_time=NOON, trigger="cron", fence=fence)
+
+
+def report(outcome: str, step: str = "main", attempt: int = 1, **more: object) -> Report:
+    fields = {"outcome": outcome, "step": step, "attempt": attempt, "job": JOB, "execution_id": ID, "delivery": 1}
+    return Report.model_validate({**fields, "token": ids.report_token(KEY, ID, step, attempt), **more})
+
+
+async def told(world: World, answer: Report) -> None:
+    subject = subjects.subject_of(answer)
+    await world.log.publish(subject, answer, message_id=subject)
+
+
+def fresh_executions(log: InMemoryEventLog) -> Entities[execution.Execution]:
+    return Entities(log, execution.initial, execution.evolve)
+
+
+# --- a decision stands on what it was decided on ---------------------------------------------------------------------
+
+
+async def test_a_fact_is_not_appended_behind_another_that_its_decision_did_not_know(world: World) -> None:
+    """Two copies admit one execution: what the slower one learns meanwhile must not lift its guard."""
+    await world.given(planned(ID))
+    executions = fresh_executions(world.log)
+    [wanted] = await world.recorded(Planned)
+    scope = subjects.execution(JOB, ID)
+
+    keeper = lock_keeper(world.log, executions, world.projections, world.clock)
+    put = world.projections.put
+
+    async def overtaken(*args: Any, **kwargs: Any) -> int:  # noqa: ANN401 - passed on as it is
+        world.projections.put = put  # type: ignore[method-assign]
+        other = lock_keeper(world.log, fresh_executions(world.log), world.projections, world.clock)
+        await other.subscriptions[0].handle(wanted)
+        [fact] = await world.recorded(Admitted)
+        executions.learn(scope, fact, after=0)
+        return await put(*args, **kwargs)
+
+    world.projections.put = overtaken  # type: ignore[method-assign]
+    with pytest.raises(SequenceConflict):
+        await keeper.subscriptions[0].handle(wanted)
+    assert len(await world.stored(Admitted)) == 1
+
+
+async def test_i4_what_was_decided_long_ago_takes_no_lock_when_it_comes_again(world: World) -> None:
+    await world.given(planned("a"))
+    await world.run(world.lock_keeper)
+    [first] = await world.recorded(Acquired)
+    await world.given(completed("a", first.sequence), planned("b", 13))
+    await world.run(world.lock_keeper)
+    [_, second] = await world.recorded(Acquired)
+    await world.given(completed("b", second.sequence))
+    await world.run(world.lock_keeper)
+    size = await world.size()
+    keeper = lock_keeper(world.log, fresh_executions(world.log), world.projections, world.clock)
+    for wanted in await world.recorded(Planned):
+        await keeper.subscriptions[0].handle(wanted)
+    assert await world.size() == size
+    assert await world.projections.get(Bucket.LOCKS, subjects.lock_key(JOB)) is None
+
+
+async def test_a_trigger_that_comes_again_after_an_edit_is_dealt_with(world: World) -> None:
+    job = {"name": JOB, "function": "f", "overlap_policy": "allow"}
+    await world.define(job)
+    await world.trigger(JOB)
+    await world.run(world.planner)
+    await world.define({**job, "overlap_policy": "skip"})
+    size = await world.size()
+    await world.redeliver(planner(world.log, world.clock))
+    assert await world.size() == size
+
+
+async def test_i4_a_trigger_that_comes_again_after_its_job_is_gone_is_no_dead_letter(world: World) -> None:
+    definition = await world.define({"name": JOB, "function": "f"})
+    await world.trigger(JOB)
+    await world.run(world.planner)
+    await world.given(Deleted(job=JOB, previous=definition))
+    await world.redeliver(planner(world.log, world.clock))
+    assert await world.stored(Refused) == []
+
+
+# --- a replica that lags ---------------------------------------------------------------------------------------------
+
+
+async def test_a_lagging_replica_makes_no_announcement_twice(world: World) -> None:
+    fact = admitted()
+    await world.given(fact)
+    await Announcements(world.log, world.clock).decided(fact, after=1)
+    await world.given(started())
+    again = Announcements(Lagging(world, upto=1), world.clock)
+    again._last[subjects.announcement("triggered", JOB)] = 2, 1
+    with pytest.raises(SequenceConflict):
+        await again.decided(fact, after=1)
+    assert len(await world.stored(CronTriggered)) == 1
+
+
+async def test_a_lagging_replica_makes_no_dead_letter_with_half_a_history(world: World) -> None:
+    end = Failed(
+        job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", step="main", attempt=1, dead_letter=True
+    )
+    await world.given(admitted(), started(), end)
+    [failed] = await world.recorded(Failed)
+    with pytest.raises(SequenceConflict):
+        await dead_letter_sink(Lagging(world, upto=1)).subscriptions[0].handle(failed)
+    assert await world.stored(DeadLettered) == []
+
+
+async def test_a_lagging_replica_leaves_no_old_definition_shown(world: World) -> None:
+    await world.define({"name": JOB, "function": "old"})
+    await world.run(world.registrar)
+    await world.define({"name": JOB, "function": "new"})
+    [_, change] = await world.recorded(Defined)
+    with pytest.raises(SequenceConflict):
+        await registrar(Lagging(world, upto=1), world.projections).subscriptions[0].handle(change)
+
+
+LEADER = "an empty decision must be confirmed by the stream's leader"
+
+
+@pytest.mark.xfail(reason=LEADER, strict=True)
+async def test_a_lagging_replica_loses_no_success(world: World) -> None:
+    graph = plan({"a": (), "b": ("a",)})
+    await world.given(admitted(graph))
+    await world.run(world.dag_advancer)
+    await world.given(started("a"), Advanced(job=JOB, execution_id=ID, step="a", attempt=1))
+    await world.run(world.dag_advancer)
+    await world.given(*execution.dispatch(execution.fold(await world.log.load(subjects.execution(JOB, ID))), key=KEY))
+    await world.given(started("b"))
+    [claim] = [r for r in await world.recorded(Started) if r.message.step == "b"]
+    stage = dag_advancer(fresh_executions(Lagging(world, upto=3)), KEY)
+    answer = report("completed", "b", claim=claim.sequence, claimed_after=claim.sequence - 1)
+    with pytest.raises(SequenceConflict):
+        await stage.subscriptions[1].handle(Recorded(answer, subjects.subject_of(answer), 99, NOON))
+
+
+@pytest.mark.xfail(reason=LEADER, strict=True)
+async def test_a_lagging_replica_loses_no_retry(world: World) -> None:
+    again = RetryPolicy(max_attempts=2, initial_delay=30, jitter=0)
+    await world.given(admitted(plan(retry=again)))
+    await world.run(world.dag_advancer)
+    await world.given(started())
+    await told(world, report("failed", error=Failure(type="E")))
+    await world.run(world.retrier)
+    [waiting] = await world.recorded(RetryScheduled)
+    [(timer, _)] = execution.delays(execution.fold(await world.log.load(subjects.execution(JOB, ID))))
+    stage = dag_advancer(fresh_executions(Lagging(world, upto=waiting.sequence - 1)), KEY)
+    with pytest.raises(SequenceConflict):
+        await stage.subscriptions[2].handle(Recorded(timer, subjects.subject_of(timer), 99, NOON))
+
+
+@pytest.mark.xfail(reason=LEADER, strict=True)
+async def test_a_lagging_replica_loses_no_failure(world: World) -> None:
+    await world.given(admitted())
+    await world.run(world.dag_advancer)
+    await world.given(started())
+    stage = retrier(world.log, fresh_executions(Lagging(world, upto=1)), KEY)
+    answer = report("failed", error=Failure(type="E"))
+    with pytest.raises(SequenceConflict):
+        await stage.subscriptions[0].handle(Recorded(answer, subjects.subject_of(answer), 99, NOON))
+
+
+@pytest.mark.xfail(reason=LEADER, strict=True)
+async def test_i5_a_holder_that_a_lagging_replica_does_not_know_yet_is_not_over(world: World) -> None:
+    await world.given(planned("a"))
+    await world.run(world.lock_keeper)
+    await world.given(planned("b", 13))
+    [_, wanted] = await world.recorded(Planned)
+    executions = fresh_executions(Lagging(world, upto=0))
+    keeper = lock_keeper(world.log, executions, world.projections, world.clock)
+    with pytest.raises(SequenceConflict):
+        await keeper.subscriptions[0].handle(wanted)
+    assert [fact.execution_id for fact in await world.stored(Acquired)] == ["a"]
+
+
+@pytest.mark.xfail(reason=LEADER, strict=True)
+async def test_a_lagging_replica_refuses_no_trigger_of_a_job_that_exists(world: World) -> None:
+    await world.define({"name": JOB, "function": "f"})
+    await world.trigger(JOB)
+    [asked] = await world.recorded(Trigger) or [
+        r for r in await world.log.read("trigger.*") if isinstance(r.message, Trigger)
+    ]
+    with pytest.raises(SequenceConflict):
+        await planner(Lagging(world, upto=0), world.clock).subscriptions[1].handle(asked)
+    assert await world.stored(Refused) == []
+
+
+# --- the ticker and its lease ----------------------------------------------------------------------------------------
+
+
+async def test_an_edit_learned_while_an_append_is_under_way_is_not_forgotten(world: World) -> None:
+    job = {"name": "tick", "function": "f", "schedule": "0 1 1 1 *"}
+    await world.define(job)
+    leadership = Leadership(world.projections, world.clock, key="ticker", holder="a")
+    leadership._until = float("inf")
+    ticker = Ticker(world.log, leadership, world.clock)
+    following = asyncio.create_task(ticker.follow())
+    await settle()
+    append = world.log.append
+
+    async def overtaken(fact: Message, *, expect: int) -> int:
+        sequence = await append(fact, expect=expect)
+        world.log.append = append  # type: ignore[method-assign]
+        await world.define({**job, "schedule": "* * * * *"})
+        await settle()
+        return sequence
+
+    world.log.append = overtaken  # type: ignore[method-assign]
+    world.clock.advance(3600)
+    await ticker.run_once(world.clock.now())
+    for _ in range(3):
+        world.clock.advance(60)
+        await ticker.run_once(world.clock.now())
+        await settle()
+    following.cancel()
+    assert len(await world.stored(Due)) == 4
+
+
+@pytest.mark.xfail(
+    reason="a leader whose renewal was stored, but not answered, waits for its own lease to expire", strict=True
+)
+async def test_a_lease_whose_renewal_was_not_answered_is_kept(world: World) -> None:
+    leader = Leadership(world.projections, world.clock, key="ticker", holder="a")
+    await leader.run_once()
+    put = world.projections.put
+
+    async def unanswered(*args: Any, **kwargs: Any) -> int:  # noqa: ANN401 - passed on as it is
+        await put(*args, **kwargs)
+        world.projections.put = put  # type: ignore[method-assign]
+        raise LogUnavailable("no answer")
+
+    world.projections.put = unanswered  # type: ignore[method-assign]
+    world.clock.advance(5)
+    await leader.run_once()
+    world.clock.advance(5)
+    await leader.run_once()
+    assert leader.is_leading
+
+
+# --- messages from outside -------------------------------------------------------------------------------------------
+
+
+async def test_a_trigger_of_every_job_triggers_none(world: World) -> None:
+    await world.define({"name": JOB, "function": "f"})
+    world.log.receive("trigger.*", b"{}")
+    await world.handle(world.planner.subscriptions[1])
+    assert await world.stored(Planned) == []
+    assert world.pending == 0
+
+
+async def test_an_answer_that_is_handed_back_keeps_none_of_another_execution_waiting(world: World) -> None:
+    handled: list[str] = []
+
+    async def handle(recorded: Recorded[Message]) -> None:
+        handled.append(recorded.subject)
+        if recorded.subject.endswith(".1"):
+            raise LogUnavailable("not now")
+
+    answers = (subjects.every("mq.scheduler.complete"),)
+    subscription = Subscription("answers", Stream.MQ, answers, handle)
+    for number in (1, 2):
+        world.log.receive(f"mq.scheduler.complete.{JOB}.{number}", b"{}")
+    await world.handle(subscription)
+    assert len(handled) == 2
+
+
+async def test_a_fact_of_a_newer_version_condemns_no_message_about_it(world: World) -> None:
+    await world.given(admitted())
+    await world.run(world.dag_advancer)
+    await world.given(started())
+    world.log.receive(f"execution.{JOB}.{ID}.transcended", b"{}")
+    await told(world, report("completed"))
+    await world.handle(world.dag_advancer.subscriptions[1])
+    assert world.pending == 1
+    assert await world.stored(Refused) == []
+
+
+async def test_an_acknowledgement_that_cannot_be_told_stops_no_other_message(world: World) -> None:
+    await world.given(*(admitted().model_copy(update={"execution_id": str(n)}) for n in range(2)))
+    handled: list[int] = []
+
+    async def handle(recorded: Recorded[Message]) -> None:
+        handled.append(recorded.sequence)
+
+    class Unheard:
+        def __init__(self, delivery: Any) -> None:  # noqa: ANN401 - an in-memory delivery
+            self.__dict__.update({name: getattr(delivery, name) for name in ("subject", "body", "sequence", "time")})
+            self.message_id, self.delivered = None, 9
+
+        async def ack(self) -> None:
+            raise LogUnavailable("gone")
+
+    subscription = Subscription("s", Stream.LOG, ("execution.>",), handle)
+    deliveries: Any = [Unheard(delivery) for delivery in await world.durable(subscription).take(10, wait=0)]
+    await world.outcomes.apply(subscription, deliveries)
+    assert handled == [1, 2]
+
+
+async def test_anything_that_a_server_takes_can_be_a_dead_letter(nats_url: str) -> None:
+    async with nats_world(nats_url) as nats:
+        spec = DurableSpec("planner-triggers", Stream.LEDGER, (subjects.every("trigger"),))
+        durable = await nats.durable(spec)
+        subscription = planner(nats.log, World().clock).subscriptions[1]
+        nonsense = [b"x" * 1_000_000, b'{"input": {"a": "' + b"x" * 1_000_000 + b'"}}']
+        for body in nonsense:
+            await nats.receive(subjects.trigger(JOB), body)
+        await Outcomes(nats.log).apply(subscription, await durable.take(10, wait=5))
+        assert len(await nats.log.read("dead-letter.>")) == len(nonsense)
+
+
+@pytest.mark.xfail(reason="what all the steps before return is passed on whole, however many they are", strict=True)
+def test_a_task_behind_many_results_can_be_stored() -> None:
+    before = tuple(f"s{n}" for n in range(17))
+    graph = {**dict.fromkeys(before, ()), "last": before}
+    facts: list[Message] = [
+        admitted(plan(graph)),
+        *(Advanced(job=JOB, execution_id=ID, step=step, attempt=1, result="x" * 65_000) for step in before),
+    ]
+    state = execution.fold(Recorded(fact, "", n, NOON) for n, fact in enumerate(facts, 1))
+    assert all(len(fact.encode()) < PAYLOAD for fact in execution.dispatch(state, key=KEY))
+
+
+@pytest.mark.xfail(
+    reason="a dead letter repeats the traceback of every attempt, and 100 attempts are allowed", strict=True
+)
+def test_the_dead_letter_of_many_attempts_can_be_stored() -> None:
+    error = Failure(type="E", message="m" * 4_096, traceback="t" * 8_192)
+    facts: list[Message] = [admitted()]
+    for attempt in range(1, 100):
+        again = RetryScheduled(
+            job=JOB, execution_id=ID, step="main", attempt=attempt, error=error, delay=1, next_attempt_at=NOON
+        )
+        facts += [started("main", attempt), again]
+    end = Failed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", step="main", attempt=100, error=error)
+    recorded = [Recorded[Message](fact, "", n, NOON + timedelta(seconds=n)) for n, fact in enumerate([*facts, end], 1)]
+    assert len(dead_letter.of(end, recorded).encode()) < PAYLOAD
