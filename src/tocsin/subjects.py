@@ -204,8 +204,8 @@ def announcement(event: str, job: str) -> str:
 
 
 def lock_key(job: str) -> str:
-    """The key that shows a job's lock (hip-62, Distributed Locking)."""
-    return f"scheduler.lock.{job}"
+    """The key that shows a job's lock (hip-62, Distributed Locking); a name that makes no subject is written as a token."""
+    return f"scheduler.lock.{job if all(job.split('.')) else token(job)}"
 
 
 def reports(task: e.Dispatched) -> str:

@@ -111,17 +111,19 @@ async def test_a_fact_is_not_appended_behind_another_that_its_decision_did_not_k
     scope = subjects.execution(JOB, ID)
 
     keeper = lock_keeper(world.log, executions, world.projections, world.clock)
-    put = world.projections.put
+    append = world.log.append
 
-    async def overtaken(*args: Any, **kwargs: Any) -> int:  # noqa: ANN401 - passed on as it is
-        world.projections.put = put  # type: ignore[method-assign]
+    async def overtaken(fact: Message, *, expect: int) -> int:
+        world.log.append = append  # type: ignore[method-assign]
+        sequence = await append(fact, expect=expect)
+        assert isinstance(fact, Acquired)
         other = lock_keeper(world.log, fresh_executions(world.log), world.projections, world.clock)
         await other.subscriptions[0].handle(wanted)
-        [fact] = await world.recorded(Admitted)
-        executions.learn(scope, fact, after=0)
-        return await put(*args, **kwargs)
+        [decided] = await world.recorded(Admitted)
+        executions.learn(scope, decided, after=0)
+        return sequence
 
-    world.projections.put = overtaken  # type: ignore[method-assign]
+    world.log.append = overtaken  # type: ignore[method-assign]
     with pytest.raises(SequenceConflict):
         await keeper.subscriptions[0].handle(wanted)
     assert len(await world.stored(Admitted)) == 1
@@ -269,6 +271,15 @@ async def test_a_lagging_replica_refuses_no_trigger_of_a_job_that_exists(world: 
     assert await world.stored(Refused) == []
 
 
+async def test_a_lagging_replica_swallows_no_announcement(world: World) -> None:
+    await world.given(planned(ID), admitted())
+    [wanted] = await world.recorded(Planned)
+    executions = fresh_executions(world.log)
+    keeper = lock_keeper(Lagging(world, upto=1), executions, world.projections, world.clock)
+    with pytest.raises(SequenceConflict):
+        await keeper.subscriptions[0].handle(wanted)
+
+
 # --- the ticker and its lease ----------------------------------------------------------------------------------------
 
 
@@ -322,6 +333,18 @@ async def test_a_lease_whose_renewal_was_not_answered_is_kept(world: World) -> N
 
 
 # --- messages from outside -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("job", ["a.", "a..b"])
+async def test_a_job_whose_name_makes_no_subject_is_admitted_like_any_other(nats_url: str, job: str) -> None:
+    async with nats_world(nats_url) as nats:
+        wanted = planned("a").model_copy(update={"job": job})
+        sequence = await nats.log.append(wanted, expect=0)
+        recorded: Recorded[Message] = Recorded(wanted, subjects.subject_of(wanted), sequence, NOON)
+        executions = Entities(nats.log, execution.initial, execution.evolve)
+        keeper = lock_keeper(nats.log, executions, nats.projections, World().clock)
+        await keeper.subscriptions[0].handle(recorded)
+        assert len(await nats.log.load(subjects.scope_of(wanted))) == 2
 
 
 async def test_a_trigger_of_every_job_triggers_none(world: World) -> None:

@@ -10,10 +10,10 @@ import json
 
 from .. import subjects
 from ..domain import execution, lock
-from ..domain.events import Message, Planned, Recorded, Terminal
+from ..domain.events import Admitted, Message, Planned, Recorded, Terminal
 from ..domain.execution import Execution, Status
 from ..domain.lock import Lock
-from ..ports import Clock, EventLog, Projections
+from ..ports import Clock, EventLog, Projections, SequenceConflict
 from ..stage import Stage, Subscription
 from ..subjects import Bucket, Stream, lock_key
 from .announcements import Announcements
@@ -56,7 +56,7 @@ class LockKeeper:
         self._executions.learn(scope, recorded, after=0)  # a replica that lags may not even know that it was planned
         state, sequence = await self._executions.load(scope)
         if state.status is not Status.PLANNED:
-            await self._announce_again(wanted)
+            await self._announce_again(wanted, state)
             return
         held = await self._acquire(wanted)
         mine = held.holder == wanted.execution_id
@@ -99,8 +99,11 @@ class LockKeeper:
         value = {"execution_id": wanted.execution_id, "acquired_at": self._clock.now().isoformat(), "ttl": ttl}
         await self._projections.put(Bucket.LOCKS, lock_key(wanted.job), json.dumps(value).encode(), ttl=ttl)
 
-    async def _announce_again(self, wanted: Planned) -> None:
+    async def _announce_again(self, wanted: Planned, state: Execution) -> None:
         """It was decided before; make sure that it was also said."""
         for subject in subjects.admissions(wanted.job, wanted.execution_id):
             if (decided := await self._log.last(subject)) is not None:
                 await self._announcements.decided(decided.message, after=decided.sequence)
+                return
+        if state.status is Status.SKIPPED or isinstance(state.requested, Admitted):
+            raise SequenceConflict("the log's replica that answered has not seen the decision yet")

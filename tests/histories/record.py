@@ -1,0 +1,101 @@
+"""Records a log of a real installation, for `test_histories.py`.
+
+    python -m tests.histories.record NAME
+
+Recorded logs are never written again: what they hold is what released versions stored. A new kind of fact gets a new log.
+"""
+
+import asyncio
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.system.running import Running, running
+from tocsin import Context, Worker
+from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer
+from tocsin.domain import ledger
+from tocsin.domain.events import Completed, Failed, Passed, Skipped
+
+FOLDER = Path(__file__).parent
+
+
+def worker() -> Worker:
+    """What ran then."""
+    it = Worker(name="recorded")
+
+    @it.task("f")
+    async def succeed(context: Context) -> dict[str, object]:
+        return {"step": context.step}
+
+    @it.task("boom")
+    async def fail(context: Context) -> None:
+        raise ValueError(f"attempt {context.attempt}")
+
+    @it.task("slow")
+    async def wait(_: Context) -> None:
+        await asyncio.sleep(2.5)
+
+    return it
+
+
+async def happen(tocsin: Running) -> None:
+    """A little of everything."""
+    retry = {"max_attempts": 2, "initial_delay": 0.2}
+    left, right = ({"name": name, "function": "f", "depends_on": ["extract"]} for name in ("left", "right"))
+    steps = [{"name": "extract", "function": "f"}, left, right]
+    broken = [{"name": "extract", "function": "boom"}, {"name": "load", "function": "f", "depends_on": ["extract"]}]
+    await tocsin.apply(
+        {"name": "etl", "dag": steps, "overlap_policy": "allow"},
+        {"name": "broken.etl", "dag": broken, "retry": retry, "dead_letter": True},
+        {"name": "slow", "schedule": "* * * * * *", "function": "slow"},
+        {"name": "tick", "schedule": "* * * * * *", "function": "f", "overlap_policy": "allow"},
+    )
+    await tocsin.trigger("etl", input={"a": 1}, by={"identity": "ada"})
+    await tocsin.trigger("broken.etl")
+    await tocsin.trigger("nobody")
+    await tocsin.ended("etl", Completed)
+    await tocsin.ended("broken.etl", Failed)
+    await tocsin.ended("slow", Skipped, 2)
+    await tocsin.change("tick", lambda state: ledger.pause(state, "tick"))
+    await tocsin.until(lambda: tocsin.facts("ledger.tick.passed", Passed))
+    await tocsin.change("tick", lambda state: ledger.resume(state, "tick"))
+    await tocsin.ended("slow", Completed, 2)
+    for job in ("tick", "slow"):
+        await tocsin.change(job, lambda state, job=job: ledger.delete(state, job))  # type: ignore[misc]
+    done = len(await tocsin.of_executions("slow", Completed))
+    await asyncio.sleep(3)
+    assert len(await tocsin.of_executions("slow", Completed)) >= done
+
+
+async def record(name: str) -> None:
+    """Run, and write what was stored."""
+    with tempfile.TemporaryDirectory() as folder, EmbeddedServer(port=ANY_PORT).start() as server:
+        async with running(server.url, Path(folder), worker=worker()) as tocsin:
+            await happen(tocsin)
+            lines = []
+            for subject in (
+                "ledger.>",
+                "execution.>",
+                "lock.>",
+                "cron.>",
+                "dead-letter.>",
+                "report.>",
+                "timer.>",
+                "trigger.>",
+            ):
+                for recorded in await tocsin.log.read(subject, limit=100_000):
+                    body = json.loads(recorded.message.encode())
+                    line = {
+                        "subject": recorded.subject,
+                        "sequence": recorded.sequence,
+                        "time": recorded.time.isoformat(),
+                        "body": body,
+                    }
+                    lines.append(json.dumps(line, separators=(",", ":")))
+    text = "\n".join(lines).replace(f"{Path.cwd()}/", "")  # tracebacks name files
+    (FOLDER / f"{name}.jsonl").write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    asyncio.run(record(sys.argv[1]))

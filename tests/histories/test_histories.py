@@ -1,0 +1,87 @@
+"""Every log that was ever recorded is still read, and still folds to what it meant."""
+
+import json
+from collections import defaultdict
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from tocsin import subjects
+from tocsin.domain import execution, history, ledger
+from tocsin.domain.events import ExecutionFact, LedgerFact, Message, Recorded, Requested
+from tocsin.domain.execution import Status
+
+FOLDER = Path(__file__).parent
+LOGS = sorted(FOLDER.glob("*.jsonl"))
+per_log = pytest.mark.parametrize("log", LOGS, ids=lambda path: path.stem)
+
+
+def read(log: Path) -> list[Recorded[Message]]:
+    facts = []
+    for line in log.read_text(encoding="utf-8").splitlines():
+        stored = json.loads(line)
+        message = subjects.decode(stored["subject"], json.dumps(stored["body"]).encode())
+        facts.append(Recorded(message, stored["subject"], stored["sequence"], datetime.fromisoformat(stored["time"])))
+    return facts
+
+
+def executions(log: Path) -> dict[str, list[Recorded[Message]]]:
+    found: dict[str, list[Recorded[Message]]] = defaultdict(list)
+    for recorded in read(log):
+        if isinstance(recorded.message, ExecutionFact):
+            found[recorded.message.execution_id].append(recorded)
+    return {key: sorted(facts, key=lambda recorded: recorded.sequence) for key, facts in found.items()}
+
+
+def test_there_are_logs() -> None:
+    assert LOGS
+
+
+@per_log
+def test_every_message_is_stored_under_the_subject_that_it_would_have_today(log: Path) -> None:
+    for recorded in read(log):
+        if not recorded.subject.startswith("trigger."):
+            assert subjects.subject_of(recorded.message) == recorded.subject
+
+
+@per_log
+def test_what_is_read_is_written_the_same(log: Path) -> None:
+    for line in log.read_text(encoding="utf-8").splitlines():
+        stored = json.loads(line)
+        message = subjects.decode(stored["subject"], json.dumps(stored["body"]).encode())
+        assert json.loads(message.encode()) | stored["body"] == json.loads(message.encode())
+
+
+@per_log
+def test_executions_fold_to_what_they_came_to(log: Path) -> None:
+    expected = json.loads(log.with_suffix(".expected.json").read_text(encoding="utf-8"))
+    statuses: dict[str, list[str]] = defaultdict(list)
+    for facts in executions(log).values():
+        state = execution.fold(facts)
+        job = facts[0].message
+        assert isinstance(job, ExecutionFact)
+        statuses[job.job].append(state.status)
+        if state.status is not Status.SKIPPED:
+            assert isinstance(state.requested, Requested)
+            assert set(state.steps) == {step.name for step in state.requested.plan.steps}
+    assert {job: sorted(found) for job, found in statuses.items()} == expected["executions"]
+
+
+@per_log
+def test_the_read_model_says_the_same_as_the_fold(log: Path) -> None:
+    for execution_id, facts in executions(log).items():
+        row = history.fold({}, facts)[execution_id]
+        status = execution.fold(facts).status
+        assert row.status == (status if status in execution.OVER else row.status)
+
+
+@per_log
+def test_ledgers_fold_to_what_holds(log: Path) -> None:
+    expected = json.loads(log.with_suffix(".expected.json").read_text(encoding="utf-8"))
+    states: dict[str, ledger.Ledger] = defaultdict(lambda: ledger.initial)
+    for recorded in sorted(read(log), key=lambda recorded: recorded.sequence):
+        if isinstance(recorded.message, LedgerFact):
+            states[recorded.message.job] = ledger.evolve(states[recorded.message.job], recorded)
+    assert {job: state.definition is not None for job, state in states.items()} == expected["defined"]
+    assert all(ledger.missing(state) is None for state in states.values())
