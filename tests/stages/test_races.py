@@ -10,8 +10,8 @@ from tests.conformance.worlds import nats_world
 from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, started
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.domain import dead_letter, execution, ids
-from tocsin.domain.definition import RetryPolicy
+from tocsin.domain import dead_letter, execution, ids, planning
+from tocsin.domain.definition import JobDefinition, RetryPolicy
 from tocsin.domain.events import (
     Acquired,
     Admitted,
@@ -164,6 +164,16 @@ async def test_i4_a_trigger_that_comes_again_after_its_job_is_gone_is_no_dead_le
     await world.given(Deleted(job=JOB, previous=definition))
     await world.redeliver(planner(world.log, world.clock))
     assert await world.stored(Refused) == []
+
+
+async def test_a_lock_that_cannot_be_shown_keeps_nothing_from_running(world: World) -> None:
+    async def broken(*_: object, **__: object) -> int:
+        raise RuntimeError("the bucket is full")
+
+    world.projections.put = broken  # type: ignore[method-assign]
+    await world.given(planned("a"))
+    await world.run(world.lock_keeper)
+    assert [fact.execution_id for fact in await world.stored(Admitted)] == ["a"]
 
 
 # --- a replica that lags ---------------------------------------------------------------------------------------------
@@ -425,6 +435,14 @@ def test_a_task_behind_many_results_can_be_stored() -> None:
     ]
     state = execution.fold(Recorded(fact, "", n, NOON) for n, fact in enumerate(facts, 1))
     assert all(len(fact.encode()) < PAYLOAD for fact in execution.dispatch(state, key=KEY))
+
+
+@pytest.mark.xfail(reason="every step of a plan repeats the input that it inherits", strict=True)
+def test_the_plan_of_whatever_can_be_registered_can_be_stored() -> None:
+    dag = [{"name": f"s{n}", "function": "f"} for n in range(20)]
+    definition = JobDefinition.model_validate({"name": JOB, "dag": dag, "input": {"a": "x" * 60_000}})
+    due = Due(job=JOB, scheduled_time=NOON, definition=1)
+    assert len(planning.from_due(due, definition).encode()) < PAYLOAD
 
 
 @pytest.mark.xfail(

@@ -8,6 +8,8 @@ projects  KV `locks`, for those who look there as hip-62 says; the lock itself i
 
 import json
 
+import structlog
+
 from .. import subjects
 from ..domain import execution, lock
 from ..domain.events import Admitted, Message, Planned, Recorded, Terminal
@@ -18,6 +20,8 @@ from ..stage import Stage, Subscription
 from ..subjects import Bucket, Stream, lock_key
 from .announcements import Announcements
 from .entities import Entities
+
+_log = structlog.get_logger("tocsin.stages")
 
 
 def lock_keeper(log: EventLog, executions: Entities[Execution], projections: Projections, clock: Clock) -> Stage:
@@ -97,7 +101,10 @@ class LockKeeper:
     async def _show(self, wanted: Planned) -> None:
         ttl = lock.ttl(wanted)
         value = {"execution_id": wanted.execution_id, "acquired_at": self._clock.now().isoformat(), "ttl": ttl}
-        await self._projections.put(Bucket.LOCKS, lock_key(wanted.job), json.dumps(value).encode(), ttl=ttl)
+        try:
+            await self._projections.put(Bucket.LOCKS, lock_key(wanted.job), json.dumps(value).encode(), ttl=ttl)
+        except Exception as error:  # noqa: BLE001 - only shown: a lock taken for what is then not admitted blocks its job
+            _log.warning("not shown", action="lock-not-shown", job=wanted.job, error=str(error))
 
     async def _announce_again(self, wanted: Planned, state: Execution) -> None:
         """It was decided before; make sure that it was also said."""
