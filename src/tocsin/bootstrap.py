@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, Final
 
 import structlog
@@ -178,7 +179,7 @@ def compose(installation: Installation, names: Collection[str], *, key: bytes) -
         projections,
         clock,
         key=TICKER_LEASE,
-        holder=f"{socket.gethostname()}-{os.getpid()}",
+        holder=f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}",
         ttl=settings.leader.ttl,
         renew_interval=settings.leader.renew_interval,
     )

@@ -15,7 +15,7 @@ from .domain import ledger
 from .domain.definition import JobDefinition
 from .domain.events import Defined, Message, Recorded
 from .domain.ledger import Ledger
-from .ports import Batch, EventLog
+from .ports import Batch, EventLog, LogUnavailable
 from .subjects import Stream
 
 CAPACITY: Final = 10_000
@@ -56,13 +56,13 @@ class Ledgers:
         """The definition that is stored under a sequence of the ledger.
 
         Raises:
-            LookupError: there is none.
+            LogUnavailable: a replica that lags was asked.
         """
         known = self._definitions.get(sequence)
         if known is None:
             recorded = await self._log.get(Stream.LEDGER, sequence)
             if recorded is None or not isinstance(recorded.message, Defined):
-                raise LookupError(f"no definition at sequence {sequence} of the ledger")
+                raise LogUnavailable(f"the definition at sequence {sequence} of the ledger is not there (yet)")
             known = self._definitions[sequence] = recorded.message.definition
             if len(self._definitions) > CAPACITY:
                 self._definitions.popitem(last=False)

@@ -49,6 +49,10 @@ class EventLog(Protocol):
         """The last message of each subject in a scope, oldest first: enough to fold it."""
         ...
 
+    async def tail(self, scope: str) -> int:
+        """The last sequence in a scope (0: none), as whoever guards appends knows it: no replica that lags answers."""
+        ...
+
     async def last(self, subject: str) -> Recorded[Message] | None:
         """The newest message that matches a subject or filter of one stream."""
         ...

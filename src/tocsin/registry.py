@@ -19,7 +19,7 @@ from pydantic import JsonValue
 from . import subjects
 from .domain import ledger, planning
 from .domain.definition import STORED, JobDefinition, check_input
-from .domain.events import Actor, DefinitionFact, Input, Recorded, Trigger, TriggerKind
+from .domain.events import Actor, DefinitionFact, Input, Recorded, Trigger, TriggerSource
 from .domain.ledger import JobNotFound, Ledger
 from .domain.registration import Registration
 from .ledgers import Ledgers
@@ -236,7 +236,7 @@ class Registry:
         args: Sequence[JsonValue] | None = None,
         *,
         by: Actor | None = None,
-        kind: TriggerKind = "manual",
+        kind: TriggerSource = "manual",
         reason: str | None = None,
     ) -> str:
         """Ask for a run now; the id that its execution will have. The keys of `input` go over the definition's.

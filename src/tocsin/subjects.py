@@ -12,7 +12,7 @@ takes it off again, and maps the public prefixes (`cron.trigger`, `mq`) onto the
     delay.<job>.<id>.retry.<step>.<attempt>                      the server's schedules, whose targets are timers
     mq.scheduled.<job>, mq.scheduler.complete.<job>.<id>         tasks and answers of executors outside, as hip-62 names them
 
-`trigger.*` lies in the ledger's stream: the log republishes under `cron.`, and a stream may not republish into subjects
+`trigger.>` lies in the ledger's stream: the log republishes under `cron.`, and a stream may not republish into subjects
 that it captures itself.
 """
 
@@ -43,7 +43,7 @@ class Bucket(StrEnum):
 
 
 CAPTURED: Final[dict[Stream, tuple[str, ...]]] = {
-    Stream.LEDGER: ("ledger.>", "trigger.*"),
+    Stream.LEDGER: ("ledger.>", "trigger.>"),
     Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>", "report.>", "timer.>", "delay.>"),
     Stream.MQ: ("mq.scheduled.>", "mq.scheduler.complete.>"),
 }
@@ -232,7 +232,7 @@ def every(pattern: str) -> str:
         case "timer":
             return f"timer.*.*.{decision}.>"
         case "trigger":
-            return "trigger.*"
+            return "trigger.>"
         case "mq":
             return f"mq.{decision}.*.*"
         case _:
@@ -242,6 +242,8 @@ def every(pattern: str) -> str:
 def job_of(subject: str) -> str:
     """The job that a subject speaks of."""
     tokens = subject.split(".")
+    if tokens[0] == "trigger":  # the public may write the dots of a name as they are
+        return name(".".join(tokens[1:]))
     return name(tokens[{"cron": 2, "mq": 3 if tokens[1] == "scheduler" else 2}.get(tokens[0], 1)])
 
 

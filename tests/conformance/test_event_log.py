@@ -39,6 +39,13 @@ async def test_what_was_appended_is_read_back_as_it_was(world: World) -> None:
     assert await world.log.read(SCOPE) == [found]
 
 
+async def test_the_tail_of_a_scope_is_its_last_sequence(world: World) -> None:
+    assert await world.log.tail(SCOPE) == 0
+    first = await world.log.append(dispatched(), expect=0)
+    await world.log.append(dispatched(execution_id="another"), expect=0)
+    assert await world.log.tail(SCOPE) == first
+
+
 async def test_nothing_is_there_at_first(world: World) -> None:
     assert await world.log.load(SCOPE) == []
     assert await world.log.last(SCOPE) is None
@@ -168,7 +175,7 @@ async def test_publishing_twice_stores_once(world: World) -> None:
     again = await world.log.publish(subject, Trigger(reason="two"), message_id="a")
     other = await world.log.publish(subject, Trigger(reason="three"), message_id="b")
 
-    found = await world.log.read("trigger.*")
+    found = await world.log.read("trigger.>")
 
     assert first == again < other
     assert [(one.message, one.message_id) for one in found] == [

@@ -43,7 +43,7 @@ async def test_announcements_reach_the_public_as_they_were_stored_and_refused_on
 
 
 async def test_what_the_public_asks_for_arrives_as_a_trigger(nats: NatsWorld) -> None:
-    durable = await nats.durable(DurableSpec("triggers", Stream.LEDGER, ("trigger.*",)))
+    durable = await nats.durable(DurableSpec("triggers", Stream.LEDGER, ("trigger.>",)))
     own = await nats.log.publish(subjects.trigger("a.job"), Trigger(reason="own"), message_id="a")
     public = f"{nats.names.trigger_prefix}.a_job"
     foreign = await nats.connection.store(public, b'{"reason": "foreign"}', {"Nats-Msg-Id": "b"})
@@ -54,7 +54,7 @@ async def test_what_the_public_asks_for_arrives_as_a_trigger(nats: NatsWorld) ->
     assert (await nats.log.last("trigger.a_job")) == read[-1]
     taken = [*await durable.take(1, wait=10), *await durable.take(1, wait=10)]
     assert [(one.sequence, one.subject, subjects.decode(one.subject, one.body)) for one in taken] == reasons
-    async with aclosing(cast("Following", nats.log.follow(Stream.LEDGER, "trigger.*", after=0))) as batches:
+    async with aclosing(cast("Following", nats.log.follow(Stream.LEDGER, "trigger.>", after=0))) as batches:
         followed = list((await _messages(batches)).messages)
     assert followed == read[: len(followed)]  # one or both, as they come
 

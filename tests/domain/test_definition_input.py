@@ -138,3 +138,9 @@ def test_a_trigger_s_input_is_checked_as_the_definition_s_was() -> None:
     ]
     with pytest.raises(DefinitionError, match=r"`args`: malformed reference `\$\{x\}`"):
         check_input(job, {"top_k": 7}, args=["${x}"])
+
+
+def test_the_inputs_of_all_steps_together_fit_one_message() -> None:
+    dag = [{"name": f"s{n}", "function": "f", "input": {"a": "x" * 60_000}} for n in range(10)]
+    with pytest.raises(ValidationError, match="600,080 bytes of JSON in all inputs together, more than 524,288"):
+        JobDefinition.model_validate({"name": "nightly", "dag": dag})

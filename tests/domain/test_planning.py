@@ -58,8 +58,8 @@ def test_a_trigger_without_an_id_is_named_by_its_place_in_the_log() -> None:
 
 def test_the_input_of_a_trigger_goes_over_that_of_the_job() -> None:
     definition = job(input={"a": 1, "b": 2})
-    [step] = planning.from_trigger(triggered(input={"b": 3}), definition, 7).plan.steps
-    assert step.input == {"a": 1, "b": 3}
+    plan = planning.from_trigger(triggered(input={"b": 3}), definition, 7).plan
+    assert (plan.input, plan.steps[0].input) == ({"a": 1, "b": 3}, None)
     assert planning.input_of(Trigger(input={"b": 3}), definition) == {"a": 1, "b": 3}
 
 
@@ -73,6 +73,13 @@ def test_every_step_is_resolved() -> None:
     a, b = planning.from_due(DUE, definition).plan.steps
     assert (a.timeout, a.queue, a.retry) == (10, "etl", definition.retry)
     assert (b.timeout, b.depends_on) == (5, ("a",))
+
+
+def test_a_step_with_an_input_of_its_own_keeps_it_under_that_of_a_trigger() -> None:
+    steps = [{"name": "a", "function": "f", "input": {"a": 1, "b": 2}}, {"name": "b", "function": "f"}]
+    plan = planning.from_trigger(triggered(input={"b": 3}), job(function=None, dag=steps, input={"c": 4}), 7).plan
+    assert plan.input == {"c": 4, "b": 3}
+    assert [step.input for step in plan.steps] == [{"a": 1, "b": 3}, None]
 
 
 def passed(reason: str) -> Passed:

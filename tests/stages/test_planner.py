@@ -90,7 +90,7 @@ async def test_a_trigger_is_planned_with_its_input(world: World) -> None:
     await world.trigger("nightly", input={"b": 2}, trigger="manual")
     await world.run(world.planner)
     [planned] = await world.stored(Planned)
-    assert (planned.trigger, planned.plan.steps[0].input) == ("manual", {"a": 1, "b": 2})
+    assert (planned.trigger, planned.plan.input) == ("manual", {"a": 1, "b": 2})
 
 
 async def test_a_trigger_of_an_unknown_job_is_a_dead_letter(world: World) -> None:

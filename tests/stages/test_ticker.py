@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -255,3 +256,25 @@ def test_facts_that_are_no_news_are_not_learned(world: World) -> None:
     ticker.learn(recorded)
     ticker.learn(Recorded(due, "ledger.tick.due", 3, world.clock.now()))
     assert ticker._ledgers["tick"][1] == 7
+
+
+async def test_a_lease_whose_renewal_was_stored_and_not_answered_is_recognized(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = candidate(world)
+    await one.run_once()
+    put = world.projections.put
+
+    async def unanswered(*args: Any, **more: Any) -> int:  # noqa: ANN401 - whatever is put
+        await put(*args, **more)
+        raise LogUnavailable("the answer was lost")
+
+    monkeypatch.setattr(world.projections, "put", unanswered)
+    world.clock.advance(5)
+    await one.run_once()
+    monkeypatch.undo()
+    world.clock.advance(5)
+    await one.run_once()
+    assert one.is_leading
+    await one.run_once()
+    assert one.is_leading

@@ -90,7 +90,7 @@ async def test_the_public_side_follows_the_prefixes(connection: Connection) -> N
 
     ledger, log, mq = [await _stream(connection, names.stream(stream)) for stream in Stream]
 
-    assert ledger["subjects"] == [f"{unique}.ledger.>", f"{unique}.trigger.*", f"{unique}-in.a.b.*"]
+    assert ledger["subjects"] == [f"{unique}.ledger.>", f"{unique}.trigger.>", f"{unique}-in.a.b.>"]
     assert log["republish"] == {"src": f"{unique}.cron.>", "dest": f"{unique}-out.>"}
     assert mq["subjects"] == [f"{unique}-mq.scheduled.>", f"{unique}-mq.scheduler.complete.>"]
 
@@ -228,7 +228,7 @@ async def test_subjects_that_somebody_elses_stream_has(connection: Connection, n
         await provision(connection, names)
 
     assert str(caught.value) == (
-        f"stream {name} captures {names.trigger_prefix}.>, which overlaps {names.trigger_prefix}.* of "
+        f"stream {name} captures {names.trigger_prefix}.>, which overlaps {names.trigger_prefix}.> of "
         f"{names.stream(Stream.LEDGER)}: choose other prefixes, or an account of its own for this installation"
     )
 

@@ -5,6 +5,7 @@ import pytest
 from tests.domain.given import ID, JOB
 from tests.worker.given import FUNCTION, Bench, Watched
 from tocsin.domain.events import Failure, Message
+from tocsin.worker.executor import DELIVERIES_TO_FIND_A_HANDLER
 from tocsin.worker.holdings import Holding
 
 
@@ -27,7 +28,7 @@ async def test_another_worker_may_have_the_handler(bench: Bench, times: int, del
 async def test_in_the_end_the_attempt_fails_and_names_what_was_meant(bench: Bench) -> None:
     bench.handlers.add("hanzo/iam/credit-reconciler", lambda _: None)
     await bench.given_task()
-    watched = await delivered(bench, 5)
+    watched = await delivered(bench, DELIVERIES_TO_FIND_A_HANDLER)
     await bench.executor.run(Holding(watched))
     message = (
         f"no worker of queue 'default' has a handler for '{FUNCTION}'; "
@@ -35,7 +36,7 @@ async def test_in_the_end_the_attempt_fails_and_names_what_was_meant(bench: Benc
     )
     report = await bench.report()
     assert report.error == Failure(type="handler_not_found", message=message, retryable=False)
-    assert [fact.delivery for _, fact in await bench.claims()] == [5]
+    assert [fact.delivery for _, fact in await bench.claims()] == [DELIVERIES_TO_FIND_A_HANDLER]
     assert watched.settled == ("ack", 0)
 
 
@@ -51,7 +52,7 @@ async def test_where_nothing_looks_alike_the_known_ones_are_named(bench: Bench, 
     for name in known:
         bench.handlers.add(name, lambda _: None)
     await bench.given_task()
-    await bench.executor.run(Holding(await delivered(bench, 5)))
+    await bench.executor.run(Holding(await delivered(bench, DELIVERIES_TO_FIND_A_HANDLER)))
     error = (await bench.report()).error
     assert error is not None
     assert error.message.endswith(text)

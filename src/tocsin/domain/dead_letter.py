@@ -1,6 +1,7 @@
 """The dead letter of an execution: every attempt of every step, from the facts (hip-62, Dead Letter Handling)."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from .events import (
     Advanced,
@@ -17,6 +18,9 @@ from .events import (
     Started,
 )
 
+TRACEBACKS: Final = 10
+"""The last attempts, whose tracebacks a dead letter keeps."""
+
 
 def of(failed: Failed, facts: Iterable[Recorded[Message]]) -> DeadLettered:
     """The dead letter of an execution that ended with `failed`, from all of its facts, oldest first."""
@@ -31,11 +35,22 @@ def of(failed: Failed, facts: Iterable[Recorded[Message]]) -> DeadLettered:
         scheduled_time=failed.scheduled_time,
         trigger=failed.trigger,
         input=_input_of(history),
-        attempts=attempts,
+        attempts=_with_tracebacks_of_the_last(attempts),
         last_error=failed.error,
         first_attempt=min(ends),
         last_attempt=max(ends),
     )
+
+
+def _with_tracebacks_of_the_last(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
+    """Hundreds of tracebacks would make a letter that no message can hold; each is in the log with its own fact."""
+    earlier = [
+        attempt.model_copy(update={"error": attempt.error.model_copy(update={"traceback": None})})
+        if attempt.error
+        else attempt
+        for attempt in attempts[:-TRACEBACKS]
+    ]
+    return (*earlier, *attempts[-TRACEBACKS:])
 
 
 def attempts_of(facts: Iterable[Recorded[Message]]) -> tuple[Attempt, ...]:
@@ -66,6 +81,7 @@ def attempts_of(facts: Iterable[Recorded[Message]]) -> tuple[Attempt, ...]:
 def _input_of(facts: Iterable[Recorded[Message]]) -> Input:
     for recorded in facts:
         if isinstance(recorded.message, Requested):
-            steps = recorded.message.plan.steps
-            return steps[0].input if len(steps) == 1 else {step.name: step.input for step in steps}
+            plan = recorded.message.plan
+            own = {step.name: step.input for step in plan.steps if step.input is not None}
+            return {**plan.input, **own}
     return {}

@@ -38,6 +38,9 @@ STORED: Final[Mapping[str, bool]] = {"stored": True}
 MAX_INPUT_BYTES: Final = 65_536
 """Input and args together, as compact UTF-8 JSON (hip-62: payloads exceeding 64KB are rejected)."""
 
+MAX_PLAN_BYTES: Final = 524_288
+"""The inputs and args of a job and of all its steps together, as compact UTF-8 JSON."""
+
 MAX_DEPTH: Final = 64
 """Levels of nesting in a JSON value: more than anyone writes, and far below what stops a parser."""
 
@@ -303,6 +306,26 @@ def _problems(definition: JobDefinition) -> Iterator[Problem]:
             given = definition.input if step.input is None else step.input
             for problem in _input_problems(given, definition.args if step.args is None else step.args):
                 yield replace(problem, step=step.name)
+    yield from _plan_problems(definition)
+
+
+def _plan_problems(definition: JobDefinition) -> Iterator[Problem]:
+    """Every execution stores its plan, with the inputs of all steps, in one message."""
+    inputs = (
+        definition.input,
+        definition.args,
+        *(value for step in definition.dag for value in (step.input, step.args)),
+    )
+    size = sum(_size(value) for value in inputs if value)
+    if size > MAX_PLAN_BYTES:
+        reason = (
+            f"{size:,} bytes of JSON in all inputs together, more than {MAX_PLAN_BYTES:,}: keep large data in a store"
+        )
+        yield Problem(reason, field="dag")
+
+
+def _size(value: Mapping[str, JsonValue] | Sequence[JsonValue]) -> int:
+    return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 def _schedule_problems(definition: JobDefinition) -> Iterator[Problem]:
@@ -336,9 +359,7 @@ def _input_problems(
             find_references(value if isinstance(value, dict) else list(value))
         except SecretReferenceError as error:
             yield Problem(str(error), field=field)
-    size = sum(
-        len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()) for value in (input, args) if value
-    )
+    size = sum(_size(value) for value in (input, args) if value)
     if size > MAX_INPUT_BYTES:
         yield Problem(
             f"{size:,} bytes of JSON, more than {MAX_INPUT_BYTES:,}: keep large data in a store and refer to it",

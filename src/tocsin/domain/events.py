@@ -148,15 +148,18 @@ class Passed(LedgerFact):
 
 
 class PlannedStep(Message):
-    """A step with everything resolved: what the executor is asked to do, and how often."""
+    """A step with everything resolved: what the executor is asked to do, and how often.
+
+    Without an input, or args, of its own it is given the plan's.
+    """
 
     name: str
     function: str
     depends_on: tuple[str, ...] = ()
     timeout: float
     queue: str = "default"
-    input: Input = {}
-    args: tuple[JsonValue, ...] = ()
+    input: Input | None = None
+    args: tuple[JsonValue, ...] | None = None
     retry: RetryPolicy = RetryPolicy()
 
 
@@ -165,6 +168,8 @@ class Plan(Message):
 
     definition: Sequence
     steps: tuple[PlannedStep, ...]
+    input: Input = {}
+    args: tuple[JsonValue, ...] = ()
     overlap_policy: Literal["skip", "allow", "cancel_previous", "enqueue"] = "skip"
     dead_letter: bool = False
     cron_expression: str | None = None
@@ -221,7 +226,11 @@ class Skipped(ExecutionFact):
 
 
 class Dispatched(ExecutionFact):
-    """The task: the intent to run one attempt of one step, and at the same time the message that executors take."""
+    """The task: the intent to run one attempt of one step, and at the same time the message that executors take.
+
+    `upstream` holds the results of the steps that it depends on; those that would have made the task too large for a
+    message are named in `upstream_left_out`.
+    """
 
     type: Literal["dispatched"] = "dispatched"
     step: str
@@ -232,6 +241,7 @@ class Dispatched(ExecutionFact):
     input: Input = {}
     args: tuple[JsonValue, ...] = ()
     upstream: dict[str, JsonValue] = {}
+    upstream_left_out: tuple[str, ...] = ()
     timeout: float
     scheduled_time: datetime
     trigger: TriggerKind
@@ -346,12 +356,15 @@ class Acquired(LockFact):
 # --- inputs: asked for, not yet decided ------------------------------------------------------------------------------
 
 
+TriggerSource: TypeAlias = Literal["manual", "api", "event", "replay", "recovery"]
+
+
 class Trigger(Message):
     """Run this job now (on `cron.trigger.<job>`, or by the command line). Everything may be left out."""
 
     v: Literal[1] = 1
     type: Literal["trigger"] = "trigger"
-    trigger: TriggerKind = "event"
+    trigger: TriggerSource = "event"
     input: Input | None = None
     args: tuple[JsonValue, ...] | None = None
     by: Actor | None = None
@@ -523,6 +536,7 @@ class EnvelopeData(Message):
     trigger: TriggerKind
     fence: Sequence | None = None
     upstream: dict[str, JsonValue] = {}
+    upstream_left_out: tuple[str, ...] = ()
     metadata: dict[str, JsonValue] = {}
 
 

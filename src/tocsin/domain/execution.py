@@ -4,6 +4,7 @@ State is folded from the execution's own scope; every decision below is idempote
 decided it answers with nothing, so that a redelivered message adds no fact (hip-62, Job Dependency Graphs, Retry Policy).
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -52,6 +53,9 @@ class Status(StrEnum):
     CANCELLED = "cancelled"
     SKIPPED = "skipped"
 
+
+UPSTREAM_BYTES: Final = 524_288
+"""Results that one task brings along; a NATS server takes messages of a mebibyte by default."""
 
 OVER: Final = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.SKIPPED})
 
@@ -344,6 +348,7 @@ def _exhausted(attempt: int, error: Failure, reason: ExhaustedReason) -> Step:
 
 def _task(state: Execution, step: PlannedStep, attempt: int, key: bytes) -> Dispatched:
     requested = state.asked
+    passed = _passed_on(state, step)
     return Dispatched(
         job=requested.job,
         execution_id=requested.execution_id,
@@ -352,9 +357,10 @@ def _task(state: Execution, step: PlannedStep, attempt: int, key: bytes) -> Disp
         max_attempts=step.retry.max_attempts,
         function=step.function,
         queue=step.queue,
-        input=step.input,
-        args=step.args,
-        upstream={name: state.steps[name].result for name in step.depends_on},
+        input=requested.plan.input if step.input is None else step.input,
+        args=requested.plan.args if step.args is None else step.args,
+        upstream=passed,
+        upstream_left_out=tuple(name for name in step.depends_on if name not in passed),
         timeout=step.timeout,
         scheduled_time=requested.scheduled_time,
         trigger=requested.trigger,
@@ -362,6 +368,18 @@ def _task(state: Execution, step: PlannedStep, attempt: int, key: bytes) -> Disp
         token=ids.report_token(key, requested.execution_id, step.name, attempt),
         meta=requested.plan.meta,
     )
+
+
+def _passed_on(state: Execution, step: PlannedStep) -> dict[str, JsonValue]:
+    """The results that a task brings along: as many as a message can take."""
+    passed: dict[str, JsonValue] = {}
+    size = 0
+    for name in step.depends_on:
+        result = state.steps[name].result
+        size += len(json.dumps(result))
+        if size <= UPSTREAM_BYTES:
+            passed[name] = result
+    return passed
 
 
 def _planned(plan: Plan, name: str) -> PlannedStep:

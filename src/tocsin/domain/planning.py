@@ -1,6 +1,7 @@
 """What one execution will do: a definition, applied to one instant or one trigger."""
 
 from datetime import datetime
+from typing import Final
 
 from pydantic import JsonValue
 
@@ -21,6 +22,8 @@ from .events import (
     Trigger,
     TriggerKind,
 )
+
+_INHERITED: Final = {"input": None, "args": None}
 
 
 def from_due(due: Due, definition: JobDefinition) -> Planned | Admitted:
@@ -114,6 +117,10 @@ def _origin(job: str, trigger: TriggerKind, scheduled_time: datetime) -> dict[st
 
 def _plan(definition: JobDefinition, sequence: int, given: Trigger | None, origin: dict[str, JsonValue]) -> Plan:
     given_input = (given.input if given else None) or {}
+    given_args = given.args if given else None
+    steps = definition.steps()
+    # What a step inherits is not repeated in it: twenty steps may share one large input.
+    own = {step.name: step for step in definition.dag or (step.model_copy(update=_INHERITED) for step in steps)}
     return Plan(
         definition=sequence,
         steps=tuple(
@@ -123,12 +130,14 @@ def _plan(definition: JobDefinition, sequence: int, given: Trigger | None, origi
                 depends_on=step.depends_on,
                 timeout=step.timeout or definition.timeout,
                 queue=step.queue or definition.queue,
-                input={**(step.input or {}), **given_input},
-                args=(given.args if given and given.args is not None else step.args) or (),
+                input=None if own[step.name].input is None else {**(own[step.name].input or {}), **given_input},
+                args=own[step.name].args if given_args is None else None,
                 retry=step.retry or definition.retry,
             )
-            for step in definition.steps()
+            for step in steps
         ),
+        input={**definition.input, **given_input},
+        args=definition.args if given_args is None else given_args,
         overlap_policy=definition.overlap_policy,
         dead_letter=definition.dead_letter,
         cron_expression=definition.schedule,

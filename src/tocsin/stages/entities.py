@@ -61,18 +61,19 @@ class Entities(Generic[S]):
     async def decide(self, scope: str, decide: Callable[[S], Sequence[Message]]) -> Sequence[Message]:
         """Append what `decide` says about an entity, in order; what it said.
 
-        That there is nothing to do is believed only of what was just read: what is remembered may be old.
+        That there is nothing to do is believed only of the newest state: what is remembered, or read from a replica, may
+        be old, and no guard would tell.
 
         Raises:
             SequenceConflict: the scope has moved; ask again.
         """
-        remembered = scope in self._known
         known = await self.load(scope)
         facts = decide(known[0])
-        if not facts and remembered:
-            self.forget(scope)
+        if not facts and not await self.is_newest(scope, known[1]):
             known = await self.load(scope)
             facts = decide(known[0])
+            if not facts and not await self.is_newest(scope, known[1]):
+                raise SequenceConflict(f"{scope}: a replica that lags was read")
         for fact in facts:
             known = await self.append(scope, fact, behind=known)
         return facts
@@ -91,6 +92,13 @@ class Entities(Generic[S]):
             raise
         recorded = Recorded(fact, subjects.subject_of(fact), stored, UNTOLD)
         return self._remember(scope, self._evolve(state, recorded), stored)
+
+    async def is_newest(self, scope: str, sequence: int) -> bool:
+        """Whether nothing is stored behind `sequence`; if something is, it is read the next time."""
+        if await self._log.tail(scope) == sequence:
+            return True
+        self.forget(scope)
+        return False
 
     def forget(self, scope: str) -> None:
         """Read anew the next time."""

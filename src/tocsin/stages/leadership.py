@@ -64,6 +64,7 @@ class Leadership:
             self._revision = await self._projections.put(Bucket.LEADER, self._key, value, expect=expect, ttl=self._ttl)
         except SequenceConflict:
             self._until = float("-inf")
+            await self._recognize(asked)
         except LogUnavailable:
             pass  # what is left of the lease still counts, and ends by itself
         else:
@@ -71,6 +72,16 @@ class Leadership:
         if led != self.is_leading:
             what = "gained" if self.is_leading else "lost"
             _log.info(f"leadership {what}", action=f"leadership-{what}", lease=self._key, holder=self._holder)
+
+    async def _recognize(self, asked: float) -> None:
+        """The lease that stands may be our own: asked for, stored, and the answer lost."""
+        try:
+            shown = await self._projections.get(Bucket.LEADER, self._key)
+        except LogUnavailable:
+            return
+        if shown is not None and json.loads(shown[0])["holder"] == self._holder and shown[1] != self._revision:
+            self._revision = shown[1]
+            self._until = asked + self._renew_interval  # when it was stored is not known: renew soon
 
     async def release(self) -> None:
         """Give the lease back, so that another candidate leads at once."""

@@ -91,10 +91,11 @@ class LockKeeper:
 
     async def _is_over(self, job: str, execution_id: str) -> bool:
         scope = subjects.execution(job, execution_id)
-        state, _ = await self._executions.load(scope)
-        if not state.is_over:
-            self._executions.forget(scope)
-            state, _ = await self._executions.load(scope)
+        state, sequence = await self._executions.load(scope)
+        if not state.is_over and not await self._executions.is_newest(scope, sequence):
+            state, sequence = await self._executions.load(scope)
+            if not state.is_over and not await self._executions.is_newest(scope, sequence):
+                raise SequenceConflict(f"{scope}: a replica that lags was read")
         # What the log does not know any more was archived, and only what is over is archived.
         return state.is_over or state.status is Status.UNKNOWN
 

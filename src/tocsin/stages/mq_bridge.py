@@ -10,7 +10,7 @@ from .. import subjects
 from ..domain import execution, ids
 from ..domain.events import Completion, Dispatched, Envelope, EnvelopeData, Failure, Message, Recorded, Report
 from ..domain.execution import Execution
-from ..ports import EventLog
+from ..ports import EventLog, SequenceConflict
 from ..stage import Stage, Subscription
 from ..subjects import Stream, Unreadable
 from .entities import Entities
@@ -18,25 +18,44 @@ from .entities import Entities
 
 def mq_bridge(log: EventLog, executions: Entities[Execution], key: bytes, queues: Sequence[str]) -> Stage:
     """The bridge for `queues`. It vouches for answers: whoever may publish on the completion subjects is believed."""
+    it = MqBridge(log, executions, key, frozenset(queues))
+    tasks = tuple(subjects.tasks(queue) for queue in queues)
+    completions = (subjects.every("mq.scheduler.complete"),)
+    return Stage(
+        "mq_bridge",
+        (
+            Subscription("mq-bridge", Stream.LOG, tasks, it.on_task),
+            Subscription("mq-bridge-completions", Stream.MQ, completions, it.on_completion),
+        ),
+    )
 
-    async def on_task(recorded: Recorded[Message]) -> None:
+
+class MqBridge:
+    """The bridge's handlers."""
+
+    def __init__(self, log: EventLog, executions: Entities[Execution], key: bytes, queues: frozenset[str]) -> None:
+        self._log = log
+        self._executions = executions
+        self._key = key
+        self._queues = queues
+
+    async def on_task(self, recorded: Recorded[Message]) -> None:
+        """A task for an executor outside."""
         task = recorded.message
         if isinstance(task, Dispatched):
             message_id = f"{task.execution_id}:{task.step}:{task.attempt}"
-            await log.publish(subjects.handed_over(task.job), envelope(task, recorded), message_id=message_id)
+            await self._log.publish(subjects.handed_over(task.job), envelope(task, recorded), message_id=message_id)
 
-    async def on_completion(recorded: Recorded[Message]) -> None:
+    async def on_completion(self, recorded: Recorded[Message]) -> None:
+        """An answer from outside, which may come again, and too late."""
         answer = recorded.message
         if not isinstance(answer, Completion):
             return
         job, execution_id = subjects.completed(recorded.subject)
         if subjects.ANY in {job, execution_id}:
             raise Unreadable(f"{recorded.subject}: names no execution")
-        scope = subjects.execution(job, execution_id)
-        executions.forget(scope)
-        state, _ = await executions.load(scope)
-        for step, attempt in meant(answer, execution.in_flight(state)):
-            token = ids.report_token(key, execution_id, step, attempt)
+        for step, attempt in await self._meant(answer, subjects.execution(job, execution_id)):
+            token = ids.report_token(self._key, execution_id, step, attempt)
             if answer.token not in {None, token}:
                 raise Unreadable(f"{recorded.subject}: the token is not that of step {step!r}, attempt {attempt}")
             report = Report(
@@ -50,28 +69,27 @@ def mq_bridge(log: EventLog, executions: Entities[Execution], key: bytes, queues
                 error=Failure(type="error", message=answer.error) if isinstance(answer.error, str) else answer.error,
             )
             subject = subjects.subject_of(report)
-            await log.publish(subject, report, message_id=subject)
+            await self._log.publish(subject, report, message_id=subject)
 
-    def meant(answer: Completion, in_flight: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-        """The attempt that an answer is about; none where it comes again, or too late."""
+    async def _meant(self, answer: Completion, scope: str) -> list[tuple[str, int]]:
+        """The attempt that an answer is about, if that is still wanted."""
+        self._executions.forget(scope)
+        state, sequence = await self._executions.load(scope)
         fitting = [
             (step, attempt)
-            for step, attempt in in_flight
-            if answer.step in {None, step} and answer.attempt in {None, attempt}
+            for step, attempt in execution.in_flight(state)
+            if answer.step in {None, step} and answer.attempt in {None, attempt} and self._is_outside(state, step)
         ]
+        if not fitting and not await self._executions.is_newest(scope, sequence):
+            raise SequenceConflict(f"{scope}: a replica that lags was read")
         if len(fitting) > 1:
             names = ", ".join(step for step, _ in fitting)
             raise Unreadable(f"the completion names no step, and several are in flight: {names}")
         return fitting
 
-    tasks = tuple(subjects.tasks(queue) for queue in queues)
-    return Stage(
-        "mq_bridge",
-        (
-            Subscription("mq-bridge", Stream.LOG, tasks, on_task),
-            Subscription("mq-bridge-completions", Stream.MQ, (subjects.every("mq.scheduler.complete"),), on_completion),
-        ),
-    )
+    def _is_outside(self, state: Execution, step: str) -> bool:
+        """Only tasks that were handed over can be answered for here."""
+        return any(planned.name == step and planned.queue in self._queues for planned in state.asked.plan.steps)
 
 
 def envelope(task: Dispatched, recorded: Recorded[Message]) -> Envelope:
@@ -93,6 +111,7 @@ def envelope(task: Dispatched, recorded: Recorded[Message]) -> Envelope:
             trigger=task.trigger,
             fence=task.fence,
             upstream=task.upstream,
+            upstream_left_out=task.upstream_left_out,
             metadata=task.meta,
         ),
     )

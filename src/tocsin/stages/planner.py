@@ -58,9 +58,11 @@ class Planner:
         if not isinstance(trigger, Trigger):
             return
         asked = Recorded(trigger, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
-        ledger, _ = await self._ledgers.load(job) if job != subjects.ANY else (initial, 0)
+        ledger, known = await self._ledgers.load(job) if job != subjects.ANY else (initial, 0)
         definition, regime = ledger.definition, ledger.current
         if definition is None or regime is None:
+            if job != subjects.ANY and await self._log.tail(subjects.ledger(job)) != known:
+                raise SequenceConflict(f"{job}: a replica that lags was read")
             await self._refuse(asked, job, f"no job is called {job!r}")
             return
         try:

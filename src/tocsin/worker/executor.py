@@ -17,7 +17,7 @@ from .logger import log as worker_log
 from .outcome import Failed, Outcome, Stopped, StopReason, Succeeded
 from .reporting import report_of, store
 
-DELIVERIES_TO_FIND_A_HANDLER: Final = 5
+DELIVERIES_TO_FIND_A_HANDLER: Final = 7
 """From this delivery on, a task without a handler fails; until then another worker may have one."""
 UNREADABLE_DELAY: Final = 30.0
 UNAVAILABLE_DELAY: Final = 1.0

@@ -62,6 +62,11 @@ class InMemoryEventLog:
         stream = self._streams[subjects.stream_of(scope)]
         return [entry.recorded() for entry in stream.last_of_each((scope,))]
 
+    async def tail(self, scope: str) -> int:
+        """The last sequence in a scope."""
+        entry = self._streams[subjects.stream_of(scope)].last(scope)
+        return 0 if entry is None else entry.sequence
+
     async def last(self, subject: str) -> Recorded[Message] | None:
         """The newest message of a subject or filter."""
         entry = self._streams[subjects.stream_of(subject)].last(subject)

@@ -245,6 +245,9 @@ def _stored(subject: str, answer: bytes) -> int:
     fields: Json = from_json(answer)
     error = fields.get("error")
     if error is not None:
+        if error.get("code", 0) >= wire.SERVER_ERRORS and error.get("err_code") not in wire.WRONG_LAST_SEQUENCE:
+            # Nothing is wrong with what was sent: a full disk, no leader. Work that is done must not be given up for it.
+            raise LogUnavailable(f"{subject}: {error.get('description', 'refused')}")
         _refuse(subject, error)
     sequence: int = fields["seq"]
     return sequence

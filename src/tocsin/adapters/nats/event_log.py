@@ -1,6 +1,7 @@
 """The event log on JetStream: guarded appends, scheduled messages, folds by direct get."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -10,7 +11,7 @@ from ...domain.events import Message, Recorded, RetryTimer
 from ...ports import Batch
 from ...subjects import Stream, Unreadable
 from . import wire
-from .connection import Connection
+from .connection import Connection, RefusedError
 from .direct_get import DirectGet, Stored
 from .follow import follow
 from .naming import Names
@@ -72,6 +73,18 @@ class NatsEventLog:
         """The last message of each subject in a scope, oldest first."""
         stream = self._streams[subjects.stream_of(scope)]
         return [self._recorded(stored) for stored in await stream.last_of_each(self._names.filters(scope))]
+
+    async def tail(self, scope: str) -> int:
+        """The last sequence in a scope. Only the stream's leader answers this request."""
+        verb = f"STREAM.MSG.GET.{self._names.stream(subjects.stream_of(scope))}"
+        request = json.dumps({"last_by_subj": self._names.to_wire(scope)}).encode()
+        try:
+            sequence: int = (await self._connection.manage(verb, request))["message"]["seq"]
+        except RefusedError as error:
+            if error.code == wire.NO_MESSAGE_FOUND:
+                return 0
+            raise
+        return sequence
 
     async def last(self, subject: str) -> Recorded[Message] | None:
         """The newest message of a subject or filter."""

@@ -29,6 +29,9 @@ WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
 """The second is what the losers of a race get while the winner's message is still under way to the replicas."""
 UNAVAILABLE: Final = 503
 """The `code` of an answer that may be another the next time: no leader, no resources."""
+SERVER_ERRORS: Final = 500
+"""From this `code` on the fault is the server's."""
 STREAM_NOT_FOUND: Final = 10059
 CONSUMER_NOT_FOUND: Final = 10014
 SUBJECTS_OVERLAP: Final = 10065
+NO_MESSAGE_FOUND: Final = 10_037
