@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
@@ -14,7 +14,7 @@ import structlog
 from faststream.nats import NatsBroker
 
 from .adapters.clock import SystemClock
-from .adapters.nats.connection import FOR_EVER, Connection
+from .adapters.nats.connection import AWAY, FOR_EVER, Connection
 from .adapters.nats.connection import connect as connect_nats
 from .adapters.nats.event_log import NatsEventLog
 from .adapters.nats.executors import ensure_executors
@@ -158,7 +158,7 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
         outcomes = Outcomes(installation.log)
         for stage in stages:
             broker.include_router(stage_router(stage, outcomes, installation.names))
-        await stack.enter_async_context(broker)
+        stack.push_async_callback(_stop, broker)
         await broker.start()
         _log.info("stages are running", action="stages-started", stages=[stage.name for stage in stages])
         if ready is not None:
@@ -220,6 +220,11 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
     finally:
         for queue in queues.values():
             await queue.close()
+
+
+async def _stop(broker: NatsBroker) -> None:
+    with suppress(*AWAY):
+        await broker.stop()
 
 
 def _patient(stage: Stage, ack_wait: float) -> Stage:

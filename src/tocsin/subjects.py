@@ -149,7 +149,7 @@ def subject_of(message: e.Message) -> str:  # noqa: C901, PLR0911 - one line a n
             return f"{_execution(message)}.{message.type}"
         case e.Defined() | e.Paused() | e.Resumed() | e.Deleted() | e.Due() | e.Passed():
             return f"ledger.{token(message.job)}.{message.type}"
-        case e.Acquired():
+        case e.Acquired() | e.Queued():
             shard = "" if message.shard is None else f".{token(message.shard)}"
             return f"lock.{token(message.job)}{shard}.{message.type}"
         case e.Report():
@@ -304,6 +304,7 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
         )
     },
     "lock.acquired": e.Acquired,
+    "lock.queued": e.Queued,
     "dead-letter.dead-lettered": e.DeadLettered,
     "dead-letter.refused": e.Refused,
     "cron.triggered": e.CronTriggered,

@@ -2,7 +2,7 @@
 
 from tests.domain.given import ID, JOB, NOON, admitted, plan, recorded
 from tocsin.domain import lock
-from tocsin.domain.events import Acquired, Admitted
+from tocsin.domain.events import Acquired, Admitted, Waiting
 from tocsin.domain.lock import Lock
 
 
@@ -10,12 +10,34 @@ def acquired(execution_id: str = ID) -> Acquired:
     return Acquired(job=JOB, execution_id=execution_id, scheduled_time=NOON, ttl=90)
 
 
+def one(execution_id: str = ID, hour: int = 12) -> Waiting:
+    return Waiting(execution_id=execution_id, scheduled_time=NOON.replace(hour=hour))
+
+
 def test_a_free_lock_is_acquired() -> None:
-    assert lock.acquire(lock.initial, admitted()) == [acquired()]
+    assert lock.acquire(lock.initial, JOB, lock.waiting(admitted()), ttl=90) == [acquired()]
 
 
 def test_its_holder_acquires_nothing_more() -> None:
-    assert lock.acquire(lock.fold(recorded([acquired()])), admitted()) == []
+    assert lock.acquire(lock.fold(recorded([acquired()])), JOB, one(), ttl=90) == []
+
+
+def test_those_who_wait_are_in_the_order_of_their_instants() -> None:
+    state = lock.fold(recorded([acquired("a")]))
+    [later] = lock.queue(state, JOB, one("c", 14))
+    state = lock.fold(recorded([acquired("a"), later]))
+    [earlier] = lock.queue(state, JOB, one("b", 13))
+    state = lock.fold(recorded([acquired("a"), later, earlier]))
+    assert state == Lock("a", 1, (one("b", 13), one("c", 14)))
+    assert lock.queue(state, JOB, one("b", 13)) == []
+    [next_one] = lock.acquire(state, JOB, state.waiting[0], ttl=90)
+    assert lock.fold(recorded([acquired("a"), later, earlier, next_one])) == Lock("b", 4, (one("c", 14),))
+
+
+def test_the_newest_fact_tells_all() -> None:
+    [queued] = lock.queue(lock.fold(recorded([acquired("a")])), JOB, one("b", 13))
+    facts = recorded([acquired("a"), queued])
+    assert lock.fold(facts[1:], lock.fold(facts[:1])) == lock.fold(facts)
 
 
 def test_the_sequence_of_the_fact_is_the_fencing_token() -> None:

@@ -1,16 +1,34 @@
 """The lock keeper: one execution of a job at a time."""
 
 import json
+from typing import Literal
 
 from tests.domain.given import NOON, plan
 from tests.stages.world import World
-from tocsin.domain.events import Acquired, Admitted, Completed, CronSkipped, CronTriggered, Planned, Skipped
+from tocsin.domain.events import (
+    Acquired,
+    Admitted,
+    Cancelled,
+    Completed,
+    CronSkipped,
+    CronTriggered,
+    Message,
+    Planned,
+    Queued,
+    Skipped,
+)
 from tocsin.subjects import Bucket
 
+Policy = Literal["skip", "enqueue", "cancel_previous"]
 
-def planned(execution_id: str, hour: int = 12) -> Planned:
+
+def planned(execution_id: str, hour: int = 12, policy: Policy = "skip") -> Planned:
     return Planned(
-        job="nightly", execution_id=execution_id, scheduled_time=NOON.replace(hour=hour), trigger="cron", plan=plan()
+        job="nightly",
+        execution_id=execution_id,
+        scheduled_time=NOON.replace(hour=hour),
+        trigger="cron",
+        plan=plan().model_copy(update={"overlap_policy": policy}),
     )
 
 
@@ -121,3 +139,129 @@ async def test_two_copies_never_admit_two(world: World) -> None:
     await copy.subscriptions[0].handle(a)
     assert [fact.execution_id for fact in await world.stored(Admitted)] == ["a"]
     assert [fact.execution_id for fact in await world.stored(Skipped)] == ["b"]
+
+
+# --- enqueue ---------------------------------------------------------------------------------------------------------
+
+
+async def admitted(world: World) -> list[str]:
+    return [fact.execution_id for fact in await world.stored(Admitted)]
+
+
+async def end(world: World, execution_id: str) -> None:
+    [fact] = [fact for fact in await world.stored(Admitted) if fact.execution_id == execution_id]
+    await world.given(completed(execution_id, fact.fence))
+    await world.run(world.lock_keeper)
+
+
+async def test_cron_18_enqueued_occurrences_run_one_by_one_in_order(world: World) -> None:
+    await world.given(planned("a", 12, "enqueue"))
+    await world.run(world.lock_keeper)
+    await world.given(planned("c", 14, "enqueue"), planned("b", 13, "enqueue"), planned("d", 15, "enqueue"))
+    await world.run(world.lock_keeper)
+    assert await admitted(world) == ["a"]
+    for execution_id in "abc":
+        await end(world, execution_id)
+    assert await admitted(world) == ["a", "b", "c", "d"]
+    fences = [fact.fence or 0 for fact in await world.stored(Admitted)]
+    assert fences == sorted(set(fences))
+    assert [event.data.job_id for event in await world.stored(CronTriggered)] == ["a", "b", "c", "d"]
+    assert await world.stored(Skipped) == []
+
+
+async def test_i4_what_waits_is_queued_once(world: World) -> None:
+    await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"))
+    await world.run(world.lock_keeper)
+    size = await world.size()
+    await world.redeliver(world.lock_keeper, world.lock_keeper)
+    assert await world.size() == size
+    await end(world, "a")
+    size = await world.size()
+    await world.redeliver(world.lock_keeper, world.lock_keeper)
+    assert await world.size() == size
+
+
+async def test_who_queues_while_the_holder_ends_is_not_forgotten(world: World) -> None:
+    """The end is handled before the queueing is stored, so that nobody else will wake who waits."""
+    await world.given(planned("a", 12, "enqueue"))
+    await world.run(world.lock_keeper)
+    append = world.log.append
+
+    async def overtaken(fact: Message, *, expect: int) -> int:
+        world.log.append = append  # type: ignore[method-assign]
+        if isinstance(fact, Queued):
+            await end(world, "a")
+        return await append(fact, expect=expect)
+
+    await world.given(planned("b", 13, "enqueue"))
+    world.log.append = overtaken  # type: ignore[method-assign]
+    await world.run(world.lock_keeper)
+    assert await admitted(world) == ["a", "b"]
+
+
+async def test_who_waits_is_let_in_although_a_copy_died_between_its_lock_and_its_admission(world: World) -> None:
+    await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"))
+    await world.run(world.lock_keeper)
+    [first] = await world.stored(Admitted)
+    await world.given(
+        completed("a", first.fence), Acquired(job="nightly", execution_id="b", scheduled_time=NOON, ttl=90)
+    )
+    await world.run(world.lock_keeper)
+    assert await admitted(world) == ["a", "b"]
+    assert [event.data.job_id for event in await world.stored(CronTriggered)] == ["a", "b"]
+
+
+async def test_who_was_let_in_without_being_announced_is_announced(world: World) -> None:
+    await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"))
+    await world.run(world.lock_keeper)
+    [first] = await world.stored(Admitted)
+    acquired = Acquired(job="nightly", execution_id="b", scheduled_time=NOON, ttl=90)
+    let_in = Admitted(**dict(planned("b", 13, "enqueue").__dict__, type="admitted"), fence=99)
+    await world.given(completed("a", first.fence), acquired, let_in)
+    await world.run(world.lock_keeper)
+    assert [event.data.job_id for event in await world.stored(CronTriggered)] == ["a", "b"]
+
+
+async def test_who_is_cancelled_while_waiting_is_passed_over(world: World) -> None:
+    await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"), planned("c", 14, "enqueue"))
+    await world.run(world.lock_keeper)
+    await world.given(Cancelled(job="nightly", execution_id="b", scheduled_time=NOON, trigger="cron"))
+    await end(world, "a")
+    assert await admitted(world) == ["a", "c"]
+
+
+async def test_a_job_that_is_made_to_skip_lets_those_in_who_waited(world: World) -> None:
+    await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"))
+    await world.run(world.lock_keeper)
+    [first] = await world.stored(Admitted)
+    await world.given(completed("a", first.fence), planned("c", 14, "skip"))
+    await world.handle(world.lock_keeper.subscriptions[0])
+    assert await admitted(world) == ["a", "b"]
+    [skipped] = await world.stored(Skipped)
+    assert (skipped.execution_id, skipped.active_execution_id) == ("c", "b")
+
+
+# --- cancel_previous -------------------------------------------------------------------------------------------------
+
+
+async def test_cron_18_the_one_before_is_cancelled_for_the_next(world: World) -> None:
+    await world.given(planned("a", 12, "cancel_previous"))
+    await world.run(world.lock_keeper)
+    await world.given(planned("b", 13, "cancel_previous"))
+    await world.run(world.lock_keeper)
+    [cancelled] = await world.stored(Cancelled)
+    assert (cancelled.execution_id, cancelled.reason) == ("a", "superseded by b")
+    assert await admitted(world) == ["a", "b"]
+    size = await world.size()
+    await world.redeliver(world.lock_keeper, world.lock_keeper)
+    assert await world.size() == size
+
+
+async def test_one_that_completed_before_it_could_be_cancelled_stays_completed(world: World) -> None:
+    await world.given(planned("a", 12, "cancel_previous"))
+    await world.run(world.lock_keeper)
+    [first] = await world.stored(Admitted)
+    await world.given(completed("a", first.fence), planned("b", 13, "cancel_previous"))
+    await world.run(world.lock_keeper)
+    assert await world.stored(Cancelled) == []
+    assert await admitted(world) == ["a", "b"]

@@ -15,12 +15,14 @@ from tocsin.domain import ledger
 from tocsin.domain.events import (
     Admitted,
     Advanced,
+    Cancelled,
     Completed,
     DeadLettered,
     Dispatched,
     Due,
     Failed,
     Passed,
+    Planned,
     Refused,
     RetryScheduled,
     Skipped,
@@ -158,6 +160,33 @@ async def test_cron_18_a_locked_job_is_skipped_while_it_runs(tocsin: Running, fu
     assert first.fence is not None
     assert second.fence is not None
     assert second.fence > first.fence
+
+
+async def test_cron_18_enqueued_occurrences_run_one_after_the_other(tocsin: Running, functions: Functions) -> None:
+    fields = {"function": "hold", "overlap_policy": "enqueue"}
+    await tocsin.apply({"name": "queue", "schedule": "* * * * * *", **fields})
+    await tocsin.ended("queue", Planned, 3)
+    assert len(await tocsin.of_executions("queue", Admitted)) == 1
+    functions.hold.set()
+    await tocsin.change("queue", lambda state: ledger.delete(state, "queue"))
+    planned = await tocsin.of_executions("queue", Planned)
+    completed = await tocsin.ended("queue", Completed, len(planned))
+    assert [fact.scheduled_time for fact in completed] == sorted(fact.scheduled_time for fact in planned)
+
+
+async def test_cron_18_the_run_before_is_called_off_for_the_next(tocsin: Running, functions: Functions) -> None:
+    fields = {"function": "hold", "overlap_policy": "cancel_previous"}
+    await tocsin.apply({"name": "latest", "schedule": "* * * * * *", **fields})
+    first, *_ = await tocsin.ended("latest", Cancelled)
+
+    async def is_told() -> bool:
+        return any(c.cancelled.is_set() for c in functions.contexts if c.execution_id == first.execution_id)
+
+    await tocsin.until(is_told)
+    await tocsin.change("latest", lambda state: ledger.delete(state, "latest"))
+    functions.hold.set()
+    last = (await tocsin.ended("latest", Completed))[-1]
+    assert last.scheduled_time > first.scheduled_time
 
 
 async def test_cron_29_a_plain_subscriber_is_told_of_each_firing(tocsin: Running) -> None:

@@ -345,12 +345,27 @@ class LockFact(Message):
     execution_id: str
 
 
+class Waiting(Message):
+    """An execution that waits for the lock."""
+
+    execution_id: str
+    scheduled_time: datetime
+
+
 class Acquired(LockFact):
-    """The execution holds the lock; the sequence of this fact is its fencing token."""
+    """The execution holds the lock; the sequence of this fact is its fencing token. `waiting` is who still waits."""
 
     type: Literal["acquired"] = "acquired"
     scheduled_time: datetime
     ttl: float
+    waiting: tuple[Waiting, ...] = ()
+
+
+class Queued(LockFact):
+    """The execution waits for the lock, as `waiting` says in which order (ojs-cron §6.1, `enqueue`)."""
+
+    type: Literal["queued"] = "queued"
+    waiting: tuple[Waiting, ...]
 
 
 # --- inputs: asked for, not yet decided ------------------------------------------------------------------------------

@@ -198,6 +198,13 @@ def skip(state: Execution, *, active: str) -> list[Skipped]:
     ]
 
 
+def cancel(state: Execution, *, reason: str, by: Actor | None = None) -> list[Cancelled]:
+    """End an execution before its time. Nothing where it is over already."""
+    if state.status not in {Status.PLANNED, Status.ADMITTED}:
+        return []
+    return [Cancelled(**_ending(state), reason=reason, by=by)]
+
+
 def dispatch(state: Execution, *, key: bytes) -> list[Dispatched]:
     """The first attempt of every step that is ready: all it depends on has completed, and nobody dispatched it."""
     if state.status is not Status.ADMITTED or state.requested is None:

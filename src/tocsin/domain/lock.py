@@ -1,14 +1,15 @@
-"""The lock of a job: who holds it, and the fencing token (hip-62, Distributed Locking; ojs-cron §6).
+"""The lock of a job: who holds it, who waits, and the fencing token (hip-62, Distributed Locking; ojs-cron §6).
 
 The lock is the fold of its scope; the key in the KV bucket is only its projection. A holder whose execution is over
-holds nothing, so release needs no fact of its own.
+holds nothing, so release needs no fact of its own. Each fact tells who waits, so that the newest one tells all.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
-from .events import Acquired, Message, Recorded, Requested
+from .events import Acquired, Message, Queued, Recorded, Requested, Waiting
 
 GRACE: Final = 60.0
 """Seconds that a lock outlives its execution's time limit (hip-62)."""
@@ -19,10 +20,15 @@ GRACE: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """Who took the lock last; `fence` is the sequence of that fact, and only grows."""
+    """Who took the lock last; `fence` is the sequence of that fact, and only grows. `waiting`: the earliest first."""
 
     holder: str | None = None
     fence: int = 0
+    waiting: tuple[Waiting, ...] = ()
+
+    def is_awaited_by(self, execution_id: str) -> bool:
+        """Whether an execution waits for it."""
+        return any(one.execution_id == execution_id for one in self.waiting)
 
 
 initial: Final = Lock()
@@ -35,7 +41,9 @@ def evolve(state: Lock, recorded: Recorded[Message]) -> Lock:
     """The state after one more fact. Total."""
     match recorded.message:
         case Acquired() as fact:
-            return Lock(fact.execution_id, recorded.sequence)
+            return Lock(fact.execution_id, recorded.sequence, fact.waiting)
+        case Queued() as fact:
+            return Lock(state.holder, state.fence, fact.waiting)
         case _:
             return state
 
@@ -50,18 +58,36 @@ def fold(facts: Iterable[Recorded[Message]], state: Lock = initial) -> Lock:
 # --- decide ----------------------------------------------------------------------------------------------------------
 
 
-def acquire(state: Lock, wanted: Requested) -> list[Acquired]:
-    """Take a lock that nobody holds. Nothing where the execution holds it already."""
+def acquire(state: Lock, job: str, wanted: Waiting, *, ttl: float) -> list[Acquired]:
+    """Take a lock that nobody holds, for `ttl` seconds. Nothing where the execution holds it already."""
     if state.holder == wanted.execution_id:
         return []
     return [
         Acquired(
-            job=wanted.job,
+            job=job,
             execution_id=wanted.execution_id,
             scheduled_time=wanted.scheduled_time,
-            ttl=ttl(wanted),
+            ttl=ttl,
+            waiting=tuple(one for one in state.waiting if one.execution_id != wanted.execution_id),
         )
     ]
+
+
+def queue(state: Lock, job: str, wanted: Waiting) -> list[Queued]:
+    """Wait for the lock, behind those of earlier instants. Nothing where the execution waits already."""
+    if state.holder == wanted.execution_id or state.is_awaited_by(wanted.execution_id):
+        return []
+    waiting = tuple(sorted((*state.waiting, wanted), key=_order))
+    return [Queued(job=job, execution_id=wanted.execution_id, waiting=waiting)]
+
+
+def _order(waiting: Waiting) -> tuple[datetime, str]:
+    return waiting.scheduled_time, waiting.execution_id
+
+
+def waiting(wanted: Requested) -> Waiting:
+    """An execution, as the lock knows it."""
+    return Waiting(execution_id=wanted.execution_id, scheduled_time=wanted.scheduled_time)
 
 
 def ttl(wanted: Requested) -> float:

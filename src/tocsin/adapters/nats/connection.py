@@ -8,7 +8,7 @@ messages, as those of a batched direct get do.
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NoReturn, TypeAlias
 
 import structlog
@@ -36,6 +36,8 @@ TROUBLE: Final = (
     errors.TimeoutError,
 )
 """What befalls a connection, and is no fault of what was asked."""
+AWAY: Final = (OSError, RuntimeError, *TROUBLE)
+"""What closing may raise while the server is away: the client flushes into a transport that is gone."""
 
 Json: TypeAlias = dict[str, Any]
 Headers: TypeAlias = dict[str, str]
@@ -230,7 +232,8 @@ async def connect(
     try:
         yield connection
     finally:
-        await client.close()
+        with suppress(*AWAY):
+            await client.close()
 
 
 def status_of(message: Msg) -> str | None:

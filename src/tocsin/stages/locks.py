@@ -1,0 +1,143 @@
+"""The locks of all jobs: asking for one, handing it on, and letting its holder run.
+
+The lock's fact comes first, the execution's second: a crash between them leaves a lock that is already its holder's, and
+whoever looks next finishes that.
+"""
+
+import json
+from functools import partial
+from typing import Final
+
+import structlog
+
+from .. import subjects
+from ..domain import execution, lock
+from ..domain.events import Admitted, Planned, Waiting
+from ..domain.execution import Execution, Status
+from ..domain.lock import Lock
+from ..ports import Clock, EventLog, Projections, SequenceConflict
+from ..subjects import Bucket, lock_key
+from .announcements import Announcements
+from .entities import Entities
+
+MANY: Final = 2
+"""More than so many that wait are worth a warning (CRON-S04)."""
+TRIES: Final = 1_000
+"""Those that wait and are over already are passed one by one."""
+
+_log = structlog.get_logger("tocsin.stages")
+
+
+class Locks:
+    """Who may run."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        executions: Entities[Execution],
+        projections: Projections,
+        clock: Clock,
+        announcements: Announcements,
+    ) -> None:
+        self._log = log
+        self._executions = executions
+        self._projections = projections
+        self._clock = clock
+        self._locks = Entities(log, lock.initial, lock.evolve)
+        self._announcements = announcements
+
+    async def read(self, job: str) -> None:
+        """Believe nothing that is remembered of a job's lock, for somebody else may have queued since."""
+        scope = subjects.lock(job)
+        self._locks.forget(scope)
+        state, sequence = await self._locks.load(scope)
+        if not state.waiting and not await self._locks.is_newest(scope, sequence):
+            raise SequenceConflict(f"{scope}: a replica that lags was read")
+
+    async def ask(self, wanted: Planned) -> Lock:
+        """The lock as it is after asking for it: held by `wanted`, awaited by it, or held by one that is active."""
+        me, scope = lock.waiting(wanted), subjects.lock(wanted.job)
+        for _ in range(TRIES):
+            state = await self.hand_on(wanted.job)
+            _, sequence = known = await self._locks.load(scope)
+            if known[0] != state:
+                continue
+            if state.holder is None or (
+                state.holder != me.execution_id and await self._is_over(wanted.job, state.holder)
+            ):
+                return await self._acquire(wanted.job, me, ttl=lock.ttl(wanted), known=(state, sequence))
+            if state.holder == me.execution_id or state.is_awaited_by(me.execution_id):
+                return state
+            if wanted.plan.overlap_policy == "cancel_previous":
+                reason = f"superseded by {me.execution_id}"
+                active = subjects.execution(wanted.job, state.holder)
+                await self._executions.decide(active, partial(execution.cancel, reason=reason))
+            elif wanted.plan.overlap_policy == "enqueue":
+                await self._queue(wanted.job, me, known=(state, sequence))
+            else:
+                return state
+        raise SequenceConflict(f"{wanted.job}: its lock changes hands all the time")
+
+    async def hand_on(self, job: str) -> Lock:
+        """Give a free lock to whoever waits for it, the earliest first; the lock as it is then."""
+        for _ in range(TRIES):
+            state, sequence = await self._locks.load(subjects.lock(job))
+            if not state.waiting or state.holder is None or not await self._is_over(job, state.holder):
+                return state
+            first = state.waiting[0]
+            asked, _ = await self._executions.load(subjects.execution(job, first.execution_id))
+            ttl = lock.ttl(asked.requested) if asked.requested else lock.GRACE
+            held = await self._acquire(job, first, ttl=ttl, known=(state, sequence))
+            await self.admit(job, held)
+        raise SequenceConflict(f"{job}: its lock changes hands all the time")
+
+    async def _acquire(self, job: str, wanted: Waiting, *, ttl: float, known: tuple[Lock, int]) -> Lock:
+        for fact in lock.acquire(known[0], job, wanted, ttl=ttl):
+            known = await self._locks.append(subjects.lock(job), fact, behind=known)
+        await self._show(job, wanted.execution_id, ttl)
+        return known[0]
+
+    async def _queue(self, job: str, wanted: Waiting, *, known: tuple[Lock, int]) -> None:
+        for fact in lock.queue(known[0], job, wanted):
+            await self._locks.append(subjects.lock(job), fact, behind=known)
+            if len(fact.waiting) > MANY:
+                _log.warning("many wait", action="queue-grows", job=job, waiting=len(fact.waiting))
+
+    async def admit(self, job: str, held: Lock) -> None:
+        """Let the holder of a lock run, unless it does, or is over."""
+        if held.holder is None:
+            return
+        scope = subjects.execution(job, held.holder)
+        known = await self._executions.load(scope)
+        for fact in execution.admit(known[0], fence=held.fence):
+            _, stored = await self._executions.append(scope, fact, behind=known)
+            await self._announcements.decided(fact, after=stored)
+        if known[0].status is Status.ADMITTED:  # by somebody who may have died before saying so
+            await self.announce_again(job, held.holder)
+
+    async def announce_again(self, job: str, execution_id: str) -> None:
+        """Whether an execution runs was decided before; make sure that it was also said."""
+        for subject in subjects.admissions(job, execution_id):
+            if (decided := await self._log.last(subject)) is not None:
+                await self._announcements.decided(decided.message, after=decided.sequence)
+                return
+        state, _ = await self._executions.load(subjects.execution(job, execution_id))
+        if state.status is Status.SKIPPED or isinstance(state.requested, Admitted):
+            raise SequenceConflict("the log's replica that answered has not seen the decision yet")
+
+    async def _is_over(self, job: str, execution_id: str) -> bool:
+        scope = subjects.execution(job, execution_id)
+        state, sequence = await self._executions.load(scope)
+        if not state.is_over and not await self._executions.is_newest(scope, sequence):
+            state, sequence = await self._executions.load(scope)
+            if not state.is_over and not await self._executions.is_newest(scope, sequence):
+                raise SequenceConflict(f"{scope}: a replica that lags was read")
+        # What the log does not know any more was archived, and only what is over is archived.
+        return state.is_over or state.status is Status.UNKNOWN
+
+    async def _show(self, job: str, execution_id: str, ttl: float) -> None:
+        value = {"execution_id": execution_id, "acquired_at": self._clock.now().isoformat(), "ttl": ttl}
+        try:
+            await self._projections.put(Bucket.LOCKS, lock_key(job), json.dumps(value).encode(), ttl=ttl)
+        except Exception as error:  # noqa: BLE001 - only shown: a lock taken for what is then not admitted blocks its job
+            _log.warning("not shown", action="lock-not-shown", job=job, error=str(error))
