@@ -53,6 +53,10 @@ class EventLog(Protocol):
         """The last sequence in a scope (0: none), as whoever guards appends knows it: no replica that lags answers."""
         ...
 
+    async def now(self) -> datetime:
+        """What time it is by the log's own clock (UTC)."""
+        ...
+
     async def last(self, subject: str) -> Recorded[Message] | None:
         """The newest message that matches a subject or filter of one stream."""
         ...

@@ -46,6 +46,11 @@ async def test_the_tail_of_a_scope_is_its_last_sequence(world: World) -> None:
     assert await world.log.tail(SCOPE) == first
 
 
+async def test_the_log_has_a_clock(world: World) -> None:
+    assert abs(await world.log.now() - world.now()) < timedelta(seconds=2)
+    assert (await world.log.now()).utcoffset() == timedelta()
+
+
 async def test_nothing_is_there_at_first(world: World) -> None:
     assert await world.log.load(SCOPE) == []
     assert await world.log.last(SCOPE) is None

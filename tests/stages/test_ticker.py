@@ -14,6 +14,7 @@ from tocsin.domain.events import Due, Message, Passed, Recorded
 from tocsin.ledgers import Ledgers
 from tocsin.ports import LogUnavailable
 from tocsin.stages.circuit_breaker import PER_MINUTE
+from tocsin.stages.credible_time import CredibleTime
 from tocsin.stages.leadership import Leadership
 from tocsin.stages.ticker import Ticker
 from tocsin.subjects import Bucket
@@ -278,3 +279,46 @@ async def test_a_lease_whose_renewal_was_stored_and_not_answered_is_recognized(
     assert one.is_leading
     await one.run_once()
     assert one.is_leading
+
+
+# --- clocks ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_clock_that_agrees_with_the_log_is_believed_without_asking_each_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+    log_now = world.log.now
+
+    async def counted() -> datetime:
+        nonlocal asked
+        asked += 1
+        return await log_now()
+
+    monkeypatch.setattr(world.log, "now", counted)
+    time = CredibleTime(world.log, world.clock)
+    for _ in range(25):
+        assert await time.is_credible(world.clock.now())
+        world.clock.advance(1)
+    assert asked == 1
+
+
+async def test_a_clock_that_jumps_ahead_of_the_log_is_not_believed_until_it_is_right(world: World) -> None:
+    time = CredibleTime(world.log, world.clock)
+    assert await time.is_credible(world.clock.now())
+    tomorrow = world.clock.now() + timedelta(days=1)
+    assert not await time.is_credible(tomorrow)
+    assert not await time.is_credible(tomorrow + timedelta(seconds=1))
+    assert await time.is_credible(world.clock.now())
+
+
+async def test_a_clock_that_is_behind_only_fires_late(world: World) -> None:
+    assert await CredibleTime(world.log, world.clock).is_credible(world.clock.now() - timedelta(hours=1))
+
+
+async def test_without_an_answer_of_the_log_no_time_is_believed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unavailable() -> datetime:
+        raise LogUnavailable("no answer")
+
+    monkeypatch.setattr(world.log, "now", unavailable)
+    assert not await CredibleTime(world.log, world.clock).is_credible(world.clock.now())

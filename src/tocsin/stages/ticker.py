@@ -21,6 +21,7 @@ from ..stage import Stage
 from ..subjects import Stream, every, subject_of
 from .agenda import Agenda
 from .circuit_breaker import CircuitBreaker
+from .credible_time import CredibleTime
 from .entities import UNTOLD
 from .leadership import Leadership
 
@@ -44,6 +45,7 @@ class Ticker:
         self._ledgers: dict[str, tuple[Ledger, int]] = {}
         self._agenda = Agenda()
         self._breaker = CircuitBreaker(clock)
+        self._time = CredibleTime(log, clock)
         self._caught_up = False
 
     async def follow(self) -> None:
@@ -78,7 +80,7 @@ class Ticker:
         """Look once a second, at its beginning (CRON-24)."""
         while True:
             now = self._clock.now()
-            if self._leadership.is_leading and self._caught_up:
+            if self._leadership.is_leading and self._caught_up and await self._time.is_credible(now):
                 await self.run_once(now)
             rest = self._clock.now().microsecond / 1e6
             await self._clock.sleep(1.001 - rest)

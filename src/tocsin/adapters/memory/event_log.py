@@ -67,6 +67,10 @@ class InMemoryEventLog:
         entry = self._streams[subjects.stream_of(scope)].last(scope)
         return 0 if entry is None else entry.sequence
 
+    async def now(self) -> datetime:
+        """What its clock says."""
+        return self.clock.now()
+
     async def last(self, subject: str) -> Recorded[Message] | None:
         """The newest message of a subject or filter."""
         entry = self._streams[subjects.stream_of(subject)].last(subject)

@@ -86,6 +86,11 @@ class NatsEventLog:
             raise
         return sequence
 
+    async def now(self) -> datetime:
+        """The time at which the leader of the ledger's stream answers."""
+        answer = await self._connection.manage(f"STREAM.INFO.{self._names.stream(Stream.LEDGER)}")
+        return datetime.fromisoformat(answer["ts"])
+
     async def last(self, subject: str) -> Recorded[Message] | None:
         """The newest message of a subject or filter."""
         stream = self._streams[subjects.stream_of(subject)]
