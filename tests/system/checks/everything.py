@@ -1,0 +1,101 @@
+"""A log, read whole, and how a rule says what breaks it."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, TypeAlias, TypeVar
+
+from tocsin.domain.events import (
+    Cancelled,
+    Completed,
+    ExecutionFact,
+    Failed,
+    LedgerFact,
+    Message,
+    Recorded,
+    Skipped,
+    Started,
+)
+from tocsin.ports import EventLog
+
+F = TypeVar("F", bound=Message)
+End: TypeAlias = Completed | Failed | Cancelled | Skipped
+
+LEDGER: Final = ("ledger.>", "trigger.*")
+LOG: Final = ("execution.>", "lock.>", "cron.>", "dead-letter.>", "report.>")
+
+
+@dataclass(frozen=True)
+class Everything:
+    """All that is stored, in the order of each stream."""
+
+    ledger: Sequence[Recorded[Message]] = ()
+    log: Sequence[Recorded[Message]] = ()
+
+    @classmethod
+    async def of(cls, log: EventLog) -> "Everything":
+        """Read it."""
+        return cls(await _read(log, LEDGER), await _read(log, LOG))
+
+    def facts(self, kind: type[F]) -> list[Recorded[F]]:
+        """Those of a kind, the ledger's first."""
+        found: list[Recorded[Any]] = [r for r in (*self.ledger, *self.log) if isinstance(r.message, kind)]
+        return found
+
+    @cached_property
+    def jobs(self) -> Mapping[str, Sequence[Recorded[LedgerFact]]]:
+        """The ledger of each job."""
+        found: dict[str, list[Recorded[LedgerFact]]] = defaultdict(list)
+        for recorded in self.facts(LedgerFact):
+            found[recorded.message.job].append(recorded)
+        return found
+
+    @cached_property
+    def executions(self) -> Mapping[str, Sequence[Recorded[ExecutionFact]]]:
+        """The facts of each execution."""
+        found: dict[str, list[Recorded[ExecutionFact]]] = defaultdict(list)
+        for recorded in self.facts(ExecutionFact):
+            found[recorded.message.execution_id].append(recorded)
+        return found
+
+    @cached_property
+    def ends(self) -> Mapping[str, Recorded[End]]:
+        """The fact that ended each execution that is over."""
+        ends: list[Recorded[Any]] = [r for r in self.log if isinstance(r.message, End)]
+        return {recorded.message.execution_id: recorded for recorded in ends}
+
+    def runs(self) -> Counter[tuple[str, str, int]]:
+        """How often each attempt was claimed: (execution, step, attempt)."""
+        claims = (recorded.message for recorded in self.facts(Started))
+        return Counter((claim.execution_id, claim.step, claim.attempt) for claim in claims)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """What does not hold: which invariant, why, and the facts that show it."""
+
+    invariant: str
+    reason: str
+    facts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, invariant: str, reason: str, *facts: Recorded[Message]) -> "Violation":
+        """Name the facts."""
+        return cls(invariant, reason, tuple(f"{f.sequence} {f.subject} {f.time.isoformat()}" for f in facts))
+
+    def __str__(self) -> str:
+        return "\n    ".join((f"{self.invariant}: {self.reason}", *self.facts))
+
+
+Rule: TypeAlias = Callable[[Everything], Iterator[Violation]]
+
+
+async def _read(log: EventLog, filters: Iterable[str]) -> list[Recorded[Message]]:
+    found: list[Recorded[Message]] = []
+    for subject in filters:
+        after = 0
+        while batch := await log.read(subject, after=after):
+            found += batch
+            after = batch[-1].sequence
+    return sorted(found, key=lambda recorded: recorded.sequence)

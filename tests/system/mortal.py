@@ -1,0 +1,57 @@
+"""Tocsin in a process that ends by SIGKILL at the worst moment: right behind the storing of something.
+
+    python -m tests.system.mortal WORD [tocsin's own arguments]
+
+WORD is a token of the subject, e.g. `dispatched`; the process dies when the log's answer has come and before anybody here
+has learned of it. `unrecorded` and `recorded` are the moments before and behind a transaction of the history.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from tocsin.adapters.nats.connection import Connection, Headers
+from tocsin.adapters.sql.history import SqlHistory
+from tocsin.cli import main
+from tocsin.domain.events import Message, Recorded
+from tocsin.subjects import Stream
+
+UNRECORDED: Final = "unrecorded"
+RECORDED: Final = "recorded"
+
+_store = Connection.store
+_record = SqlHistory.record
+
+
+def die() -> None:
+    """End, as if the machine were switched off."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_behind(word: str) -> None:
+    """Have the first thing stored whose subject has this token be the last."""
+
+    async def store(self: Connection, subject: str, body: bytes, headers: Headers) -> int:
+        sequence = await _store(self, subject, body, headers)
+        if word in subject.split("."):
+            die()
+        return sequence
+
+    async def record(
+        self: SqlHistory, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int
+    ) -> None:
+        if messages and word == UNRECORDED:
+            die()
+        await _record(self, stream, messages, after=after, upto=upto)
+        if messages and word == RECORDED:
+            die()
+
+    Connection.store = store  # type: ignore[method-assign]
+    SqlHistory.record = record  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    die_behind(sys.argv.pop(1))
+    main()

@@ -1,0 +1,269 @@
+"""Tocsin as processes that can be killed, stopped and started again, on a real nats-server."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from typing_extensions import override
+
+from tests.system.checks import Everything, violations
+from tests.system.running import Running, settings
+from tests.system.worker_process import RUNS_FILE
+from tocsin import bootstrap
+from tocsin.domain import ledger
+from tocsin.domain.events import DeadLetterFact
+from tocsin.ledgers import Ledgers
+from tocsin.ports import LogUnavailable
+from tocsin.settings import Settings
+from tocsin.subjects import Stream, name
+
+T = TypeVar("T")
+
+REPOSITORY: Final = Path(__file__).parents[2]
+QUICK: Final[Mapping[str, object]] = {
+    "leader": {"ttl": 2, "renew_interval": 0.5},
+    "stages": {"ack_wait": 2},
+    "worker": {"ack_wait": 2, "shutdown_timeout": 5},
+}
+"""Settings under which a successor takes over within seconds."""
+
+STAGES_WITHOUT_CLOCK: Final = tuple(stage for stage in bootstrap.STAGES if stage != "ticker")
+TOCSIN: Final = ("tocsin",)
+_OVER: Final = frozenset({"completed", "failed", "cancelled", "skipped"})
+
+
+class Program:
+    """One program, which may be many processes in a row. What it says goes to a file."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str], said: Path, *, ready: str
+    ) -> None:
+        """`ready`: the action of the line that says that it is at work."""
+        self.name = name
+        self._command = command
+        self._environment = environment
+        self._said = said
+        self._ready = f'"{ready}"'
+        self._begin = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, or start it again."""
+        with self._said.open("ab") as said:
+            self._begin = said.tell()
+            self._process = subprocess.Popen(
+                self._command, env=self._environment, cwd=REPOSITORY, stdout=said, stderr=said, start_new_session=True
+            )
+
+    @property
+    def process(self) -> "subprocess.Popen[bytes]":
+        """The newest process."""
+        assert self._process is not None, f"{self.name} was never started"
+        return self._process
+
+    @property
+    def ended(self) -> int | None:
+        """How it ended; None: it runs."""
+        return self.process.poll()
+
+    def is_ready(self) -> bool:
+        """Whether it is at work; if it ended instead, the test is over."""
+        assert self.ended is None, f"{self.name} ended with {self.ended}:\n{self.said()[-4_000:]}"
+        return self._ready in self.said()
+
+    def said(self) -> str:
+        """What the newest process has written."""
+        return self._said.read_bytes()[self._begin :].decode(errors="replace")
+
+    def send(self, number: signal.Signals) -> None:
+        """SIGSTOP, SIGCONT, SIGTERM."""
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill -9."""
+        self.process.kill()
+        self.process.wait()
+
+
+class Site(Running):
+    """An installation whose stages and workers are processes of their own."""
+
+    def __init__(self, installation: bootstrap.Installation, folder: Path) -> None:
+        super().__init__(installation)
+        self.programs: list[Program] = []
+        self.runs = folder / "runs"
+        self._folder = folder
+        self._environment = {
+            **_foreign_environment(),
+            **dict(_variables(self.settings)),
+            RUNS_FILE: str(self.runs),
+        }
+
+    def start(self, *stages: str, module: Sequence[str] = TOCSIN) -> Program:
+        """Start stages in one process; without names, all of them. `module` is run in place of Tocsin's own."""
+        return self._start("+".join(stages) or "all", module, ["run", *(stages or ["--all"])], "stages-started")
+
+    def start_worker(self, *, module: Sequence[str] = TOCSIN) -> Program:
+        """Start a worker."""
+        return self._start("worker", module, ["worker", "tests.system.worker_process"], "worker-started")
+
+    async def ready(self) -> None:
+        """Wait until all that was started is at work."""
+
+        async def is_ready() -> bool:
+            return all(program.is_ready() for program in self.programs)
+
+        await self.until(is_ready)
+
+    async def passes(self, *, seconds: float) -> datetime:
+        """Wait for time itself; what time it is then."""
+        clock = self.installation.clock
+        end = clock.monotonic() + seconds
+
+        async def is_over() -> bool:
+            return clock.monotonic() >= end
+
+        await self.until(is_over)
+        return clock.now()
+
+    async def ends(self) -> Counter[str]:
+        """How many executions of each job are over."""
+        stored = [subject.split(".") for subject in await self._stored("execution.*.*.*")]
+        return Counter(name(tokens[-3]) for tokens in stored if tokens[-1] in _OVER)
+
+    @override
+    async def until(self, happened: Callable[[], Awaitable[T]]) -> T:
+        """Wait for something to be true, also while the server is away."""
+
+        async def seen() -> T | None:
+            try:
+                return await happened()
+            except LogUnavailable:
+                return None
+
+        found = await super().until(seen)
+        assert found is not None
+        return found
+
+    async def quiet(self) -> None:
+        """Wait until nothing is left to be done: no instant, no execution, no message, no delay."""
+
+        async def is_quiet() -> bool:
+            assert all(program.ended is None for program in self.programs)
+            return not (await self._undecided() or await self._open() or await self._pending())
+
+        try:
+            await self.until(is_quiet)
+        except TimeoutError:
+            left = {"undecided": await self._undecided(), "open": await self._open(), "pending": await self._pending()}
+            raise AssertionError(f"still to be done: {left}") from None
+
+    async def checked(self) -> Everything:
+        """All that is stored, once nothing is left to be done; and that it breaks no rule."""
+        await self.quiet()
+        everything = await Everything.of(self.log)
+        found = violations(everything)
+        assert not found, "\n".join(map(str, found[:20]))
+        return everything
+
+    async def history_agrees_with(self, everything: Everything) -> None:
+        """Wait until the history shows every execution as the log ends it, and every dead letter, and nothing else."""
+        ends = {execution_id: end.message for execution_id, end in everything.ends.items()}
+        letters = {recorded.message.id for recorded in everything.facts(DeadLetterFact)}
+
+        async def agrees() -> bool:
+            rows = await history.executions(limit=2 * len(ends))
+            kept = await history.dead_letters(limit=2 * len(letters) + 1)
+            as_shown = {row.execution_id: (row.job_name, row.status) for row in rows}
+            as_stored = {execution_id: (end.job, end.type) for execution_id, end in ends.items()}
+            return as_shown == as_stored and {letter.id for letter in kept} == letters
+
+        async with self.installation.history() as history:
+            await self.until(agrees)
+
+    async def delete(self, *jobs: str) -> None:
+        """Delete jobs, so that their time ends."""
+        for job in jobs:
+            await self.change(job, lambda state, job=job: ledger.delete(state, job))  # type: ignore[misc]
+
+    def end(self) -> None:
+        """End what still runs."""
+        for program in self.programs:
+            program.kill()
+
+    def _start(self, name: str, module: Sequence[str], arguments: Sequence[str], ready: str) -> Program:
+        program = Program(
+            name,
+            [sys.executable, "-m", *module, *arguments],
+            self._environment,
+            self._folder / f"{len(self.programs)}-{name}.log",
+            ready=ready,
+        )
+        program.start()
+        self.programs.append(program)
+        return program
+
+    async def _undecided(self) -> list[str]:
+        """The jobs of which an instant has come and is not decided. A job that goes on always has one to come."""
+        states = await Ledgers(self.log).load_all()
+        now = self.installation.clock.now()
+        return [job for job, (state, _) in states.items() if ledger.elapse(state, now)]
+
+    async def _open(self) -> set[str]:
+        """The executions that are not over."""
+        stored = [subject.split(".") for subject in await self._stored("execution.*.*.*")]
+        return {tokens[-2] for tokens in stored} - {tokens[-2] for tokens in stored if tokens[-1] in _OVER}
+
+    async def _pending(self) -> dict[str, int]:
+        """How many messages each durable has to deal with, and how many delays are running."""
+        found = {"delays": sum((await self._stored("delay.>")).values())}
+        for stream in (Stream.LEDGER, Stream.LOG):
+            request = f"CONSUMER.LIST.{self.installation.names.stream(stream)}"
+            for consumer in (await self.installation.connection.manage(request))["consumers"]:
+                if durable := consumer["config"].get("durable_name"):
+                    found[durable] = consumer["num_pending"] + consumer["num_ack_pending"]
+        return {what: number for what, number in found.items() if number}
+
+    async def _stored(self, relative: str) -> dict[str, int]:
+        """The subjects in the log that match, and how many messages each has."""
+        names, connection = self.installation.names, self.installation.connection
+        request = json.dumps({"subjects_filter": names.to_wire(relative)}).encode()
+        answer = await connection.manage(f"STREAM.INFO.{names.stream(Stream.LOG)}", request)
+        return answer["state"].get("subjects") or {}
+
+
+@asynccontextmanager
+async def site(url: str, folder: Path, **more: object) -> AsyncIterator[Site]:
+    """An installation without any process yet; whatever is started in it ends with it."""
+    async with bootstrap.connect(settings(url, folder, **{**QUICK, **more})) as installation:
+        await bootstrap.initialize(installation)
+        it = Site(installation, folder)
+        try:
+            yield it
+        finally:
+            it.end()
+
+
+def _foreign_environment() -> dict[str, str]:
+    return {variable: value for variable, value in os.environ.items() if not variable.startswith("TOCSIN_")}
+
+
+def _variables(of: Settings) -> Iterator[tuple[str, str]]:
+    """The settings as variables of the environment."""
+
+    def leaves(values: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
+        for field, value in values.items():
+            if isinstance(value, Mapping):
+                yield from leaves(value, f"{path}{field}__".upper())
+            elif value is not None:
+                yield f"{path}{field}".upper(), str(value)
+
+    return leaves(of.model_dump(mode="json"), "TOCSIN_")

@@ -1,0 +1,234 @@
+"""A check that never fails proves nothing: each rule notices what is planted for it in a log without fault."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from tests.domain.given import ID, KEY, NOON
+from tests.stages.world import World
+from tests.system.checks import Everything, violations
+from tocsin import subjects
+from tocsin.domain import ids, ledger
+from tocsin.domain.events import (
+    Acquired,
+    Admitted,
+    Advanced,
+    Completed,
+    CronSkipped,
+    CronTriggered,
+    DeadLettered,
+    Dispatched,
+    Due,
+    ExecutionFact,
+    Exhausted,
+    Failed,
+    Failure,
+    Message,
+    Passed,
+    Planned,
+    Recorded,
+    Report,
+    RetryScheduled,
+    Skipped,
+    Started,
+    Trigger,
+)
+from tocsin.ledgers import Ledgers
+
+Defect = Callable[[Everything], Everything]
+
+RETRY: Final = {"max_attempts": 2, "initial_delay": 0.5}
+JOBS: Final[list[dict[str, Any]]] = [
+    {"name": "locked", "schedule": "* * * * * *", "function": "f"},
+    {"name": "free", "schedule": "*/2 * * * * *", "function": "f", "overlap_policy": "allow"},
+    {
+        "name": "etl",
+        "overlap_policy": "allow",
+        "dag": [{"name": "extract", "function": "f"}, {"name": "load", "function": "f", "depends_on": ["extract"]}],
+    },
+    {
+        "name": "doomed",
+        "overlap_policy": "allow",
+        "retry": RETRY,
+        "dead_letter": True,
+        "dag": [
+            {"name": "one", "function": "broken"},
+            {"name": "other", "function": "broken"},
+            {"name": "after", "function": "f", "depends_on": ["one"]},
+        ],
+    },
+]
+
+
+@pytest.fixture
+async def everything() -> Everything:
+    """A log with a little of everything in it."""
+    world = World()
+    for job in JOBS:
+        await world.define(job)
+    for second in range(6):
+        await time_passes(world)
+        await world.run(world.planner, world.lock_keeper, world.dag_advancer)
+        if second in {1, 3, 5}:  # so that every other instant finds the lock held
+            await work(world)
+        if second == 3:
+            await world.trigger("etl", "one")
+            await world.trigger("doomed", "another")
+        if second in {2, 4}:
+            state, _ = await Ledgers(world.log).load("free")
+            await world.given(*(ledger.pause if second == 2 else ledger.resume)(state, "free"))
+    return await Everything.of(world.log)
+
+
+async def time_passes(world: World) -> None:
+    """A second, and what the ticker makes of it."""
+    world.clock.advance(1)
+    for job in JOBS:
+        state, _ = await Ledgers(world.log).load(job["name"])
+        await world.given(*ledger.elapse(state, world.clock.now()))
+
+
+async def work(world: World) -> None:
+    """Whatever is dispatched is done at once; what failed is tried again when its delay is over."""
+    for _ in range(10):
+        await world.run(world.planner, world.lock_keeper, world.dag_advancer, world.retrier, world.dead_letter_sink)
+        claims = {(fact.execution_id, fact.step, fact.attempt) for fact in await world.stored(Started)}
+        for task in await world.stored(Dispatched):
+            if (task.execution_id, task.step, task.attempt) not in claims:
+                await execute(world, task)
+        world.clock.advance(0.1)
+
+
+async def execute(world: World, task: Dispatched) -> None:
+    has_failed = task.function == "broken"
+    attempt = {"job": task.job, "execution_id": task.execution_id, "step": task.step, "attempt": task.attempt}
+    await world.given(Started.model_validate({**attempt, "delivery": 1, "worker": "w"}))
+    report = Report.model_validate(
+        {
+            **attempt,
+            "outcome": "failed" if has_failed else "completed",
+            "token": ids.report_token(KEY, task.execution_id, task.step, task.attempt),
+            "delivery": 1,
+            "error": Failure(type="ValueError") if has_failed else None,
+        }
+    )
+    subject = subjects.subject_of(report)
+    await world.log.publish(subject, report, message_id=subject)
+
+
+# --- planting --------------------------------------------------------------------------------------------------------
+
+
+def changed(change: Callable[[list[Recorded[Message]]], Iterable[Recorded[Message]]]) -> Defect:
+    """The log with what `change` makes of its messages."""
+    return lambda everything: Everything(tuple(change([*everything.ledger])), tuple(change([*everything.log])))
+
+
+def without(kind: type[Message]) -> Defect:
+    """The first fact of a kind was lost."""
+
+    def change(facts: list[Recorded[Message]]) -> list[Recorded[Message]]:
+        first = next((recorded for recorded in facts if isinstance(recorded.message, kind)), None)
+        return [recorded for recorded in facts if recorded is not first]
+
+    return changed(change)
+
+
+def without_execution() -> Defect:
+    """All facts of an execution were lost."""
+
+    def change(facts: list[Recorded[Message]]) -> list[Recorded[Message]]:
+        lost = next((r.message.execution_id for r in facts if isinstance(r.message, Planned)), None)
+        return [r for r in facts if not (isinstance(r.message, ExecutionFact) and r.message.execution_id == lost)]
+
+    return changed(change)
+
+
+def again(kind: type[Message], **fields: object) -> Defect:
+    """The first fact of a kind is there once more, at the end, with other values in some fields."""
+
+    def change(facts: list[Recorded[Message]]) -> list[Recorded[Message]]:
+        found = [recorded for recorded in facts if isinstance(recorded.message, kind)][:1]
+        return [*facts, *(with_fields(replace(r, sequence=facts[-1].sequence + 1), fields) for r in found)]
+
+    return changed(change)
+
+
+def other(kind: type[Message], **fields: object) -> Defect:
+    """The first fact of a kind says something else."""
+
+    def change(facts: list[Recorded[Message]]) -> list[Recorded[Message]]:
+        first = next((recorded for recorded in facts if isinstance(recorded.message, kind)), None)
+        return [with_fields(recorded, fields) if recorded is first else recorded for recorded in facts]
+
+    return changed(change)
+
+
+def swapped(one: type[Message], following: type[Message]) -> Defect:
+    """The last fact of a kind and the first of another kind behind it came in the other order."""
+
+    def change(facts: list[Recorded[Message]]) -> list[Recorded[Message]]:
+        places = [i for i, recorded in enumerate(facts) if isinstance(recorded.message, one)]
+        for i in reversed(places):
+            for j in range(i + 1, len(facts)):
+                if isinstance(facts[j].message, following):
+                    first, second = facts[i].sequence, facts[j].sequence
+                    facts[i], facts[j] = replace(facts[j], sequence=first), replace(facts[i], sequence=second)
+                    return facts
+        return facts
+
+    return changed(change)
+
+
+def with_fields(recorded: Recorded[Message], fields: dict[str, object]) -> Recorded[Message]:
+    message = recorded.message.model_copy(update=fields)
+    return replace(recorded, message=message, subject=subjects.subject_of(message))
+
+
+DEFECTS: Final[dict[str, tuple[str, Defect]]] = {
+    "an instant was forgotten": ("I2", without(Due)),
+    "an instant was decided twice": ("I2", again(Due)),
+    "a pause was forgotten": ("I2", without(Passed)),
+    "a pause has another reason": ("I2", other(Passed, reason="missed")),
+    "a span leaves a hole": ("I2", other(Passed, start=NOON)),
+    "a firing nobody named": ("I2", other(Due, scheduled_time=NOON)),
+    "a due instant came to nothing": ("I2", without_execution()),
+    "an instant has two executions": ("I1", again(Planned, execution_id=ID)),
+    "an execution nobody asked for": ("I3", again(Admitted, execution_id=ID)),
+    "a trigger nobody sent": ("I3", without(Trigger)),
+    "a fact is stored twice": ("I4", again(Advanced)),
+    "it was not planned": ("I3, I6, I7", without(Planned)),
+    "it was not admitted": ("I3, I6, I7", without(Admitted)),
+    "it was not dispatched": ("I3, I6, I7", without(Dispatched)),
+    "it was not started": ("I3, I6, I7", without(Started)),
+    "two deliveries hold one attempt": ("I3, I6, I7", again(Started)),
+    "nobody reported": ("I3", without(Report)),
+    "a step was dispatched too early": ("I3, I6, I7", swapped(Advanced, Dispatched)),
+    "more attempts than allowed": ("I3, I6, I7", other(Exhausted, attempt=3)),
+    "a delay of another length": ("I3, I6, I7", other(RetryScheduled, delay=9.0)),
+    "an end is missing": ("I3, I6", without(Completed)),
+    "two ends": ("I3, I6, I7", again(Completed)),
+    "steps were not cancelled": ("I3, I6, I7", other(Failed, cancelled_steps=())),
+    "a dead letter is missing": ("I7", without(DeadLettered)),
+    "a lock was not taken": ("I5", without(Acquired)),
+    "a lock was taken too early": ("I5", swapped(Completed, Acquired)),
+    "a token of another": ("I5", other(Acquired, execution_id=ID)),
+    "a firing was not told of": ("CRON-29", without(CronTriggered)),
+    "a firing was told of twice": ("CRON-29", again(CronTriggered)),
+    "a skip was not told of": ("CRON-30", without(CronSkipped)),
+    "a skip was told of twice": ("CRON-30", again(CronSkipped)),
+    "a skip that nothing asked for": ("I3", again(Skipped, execution_id=ID)),
+}
+
+
+async def test_a_log_without_fault_breaks_no_rule(everything: Everything) -> None:
+    kinds = {type(recorded.message) for recorded in (*everything.ledger, *everything.log)}
+    assert kinds >= {Passed, Skipped, Advanced, Exhausted, RetryScheduled, DeadLettered, CronSkipped, CronTriggered}
+    assert [str(violation) for violation in violations(everything)] == []
+
+
+@pytest.mark.parametrize(("invariant", "defect"), DEFECTS.values(), ids=DEFECTS)
+async def test_each_defect_is_noticed(everything: Everything, invariant: str, defect: Defect) -> None:
+    assert invariant in {violation.invariant for violation in violations(defect(everything))}

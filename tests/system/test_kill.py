@@ -1,0 +1,201 @@
+"""Every process dies: in turn at any time, each at its worst moments, and at last the server itself (the crash table)."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import cycle
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.system.mortal import RECORDED, UNRECORDED
+from tests.system.processes import Program, Site, site
+from tests.system.worker_process import noted
+from tocsin import bootstrap
+from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer
+from tocsin.domain.events import Cancelled, Completed, Failed
+from tocsin.subjects import Bucket
+
+STAGES: Final = tuple(stage for stage in bootstrap.STAGES if stage != "mq_bridge")
+SCHEDULED: Final = ("locked", "free")
+RETRY: Final = {"max_attempts": 3, "initial_delay": 0.3, "multiplier": 1.5}
+GRAPH: Final[list[dict[str, Any]]] = [
+    {"name": "extract", "function": "work"},
+    {"name": "left", "function": "slow", "input": {"seconds": 0.2}, "depends_on": ["extract"]},
+    {"name": "right", "function": "work", "depends_on": ["extract"]},
+    {"name": "load", "function": "flaky", "input": {"failures": 1}, "depends_on": ["left", "right"]},
+]
+JOBS: Final[list[dict[str, Any]]] = [
+    {"name": "locked", "schedule": "* * * * * *", "function": "slow", "input": {"seconds": 1.2}},
+    {"name": "free", "schedule": "* * * * * *", "function": "work", "overlap_policy": "allow"},
+    {"name": "etl", "dag": GRAPH, "retry": RETRY, "overlap_policy": "allow"},
+    {"name": "guarded", "function": "work"},
+    {"name": "queued", "function": "slow", "input": {"seconds": 0.2}, "overlap_policy": "enqueue"},
+    {"name": "newest", "function": "slow", "input": {"seconds": 0.6}, "overlap_policy": "cancel_previous"},
+    {"name": "doomed", "function": "broken", "retry": RETRY, "dead_letter": True, "overlap_policy": "allow"},
+]
+NAMES: Final[frozenset[str]] = frozenset(definition["name"] for definition in JOBS)
+TRIGGERED: Final = ("etl", "doomed", "queued", "etl", "guarded", "newest")
+PAUSE: Final = 0.1
+LONGER_THAN_ANYBODY_WAITS: Final = 3.0
+
+
+@pytest.fixture
+async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Site]:
+    async with site(nats_url, tmp_path) as it:
+        yield it
+
+
+@pytest.mark.slow
+async def test_any_process_may_be_killed_at_any_time(tocsin: Site) -> None:
+    programs = [*(tocsin.start(stage) for stage in STAGES), tocsin.start_worker()]
+    await tocsin.ready()
+    async with work(tocsin):
+        for program in programs:
+            await progress(tocsin)
+            program.kill()
+            program.start()
+            await tocsin.ready()
+        await progress(tocsin)
+    await everything_is_as_it_should_be(tocsin)
+
+
+DEATHS: Final[dict[str, tuple[str, ...]]] = {
+    "registrar": (Bucket.DEFINITIONS,),
+    "ticker": ("due",),
+    "planner": ("planned", "admitted", "triggered"),
+    "lock_keeper": ("acquired", "admitted", "triggered", "skipped"),
+    "dag_advancer": ("dispatched", "advanced", "completed"),
+    "retrier": ("retry-scheduled", "delay", "failed"),
+    "dead_letter_sink": ("dead-lettered",),
+    "recorder": (UNRECORDED, RECORDED),
+    "worker": ("started", "report"),
+}
+"""What each stage stores, and dies of."""
+
+
+@pytest.mark.slow
+async def test_any_process_may_die_right_behind_what_it_stored(tocsin: Site) -> None:
+    async with work(tocsin):
+        async with asyncio.TaskGroup() as group:
+            for stage, words in DEATHS.items():
+                group.create_task(die_of_each(tocsin, stage, words))
+        await progress(tocsin)
+    await everything_is_as_it_should_be(tocsin)
+
+
+async def die_of_each(tocsin: Site, stage: str, words: tuple[str, ...]) -> None:
+    """Let a stage die of one thing after another, and then live."""
+    for word in words:
+        module = ("tests.system.mortal", tocsin.installation.names.bucket(word) if isinstance(word, Bucket) else word)
+        mortal = tocsin.start_worker(module=module) if stage == "worker" else tocsin.start(stage, module=module)
+
+        async def is_dead(mortal: Program = mortal) -> bool:
+            return mortal.ended is not None
+
+        await tocsin.until(is_dead)
+        assert mortal.ended == -signal.SIGKILL, mortal.said()
+        tocsin.programs.remove(mortal)
+    if stage == "worker":
+        tocsin.start_worker()
+    else:
+        tocsin.start(stage)
+
+
+@pytest.mark.slow
+async def test_who_was_taken_for_dead_may_come_back(tocsin: Site) -> None:
+    """Two copies of everything, one asleep for longer than anybody waits: what it held is done by the other."""
+    sleepers = [tocsin.start(), tocsin.start_worker()]
+    tocsin.start()
+    tocsin.start_worker()
+    await tocsin.ready()
+    async with work(tocsin):
+        for program in sleepers:
+            await progress(tocsin)
+            program.send(signal.SIGSTOP)
+            await progress(tocsin)
+            await tocsin.passes(seconds=LONGER_THAN_ANYBODY_WAITS)
+            program.send(signal.SIGCONT)
+        await progress(tocsin)
+    await everything_is_as_it_should_be(tocsin)
+
+
+async def test_who_is_asked_to_end_while_the_server_is_away_does(tmp_path: Path) -> None:
+    server = EmbeddedServer(port=ANY_PORT).start()
+    async with site(server.url, tmp_path) as tocsin:
+        programs = [tocsin.start("planner"), tocsin.start_worker()]
+        await tocsin.ready()
+        server.stop()
+        for program in programs:
+            program.send(signal.SIGTERM)
+        await tocsin.until(lambda: all_have_ended(programs))
+        assert [program.ended for program in programs] == [0, 0], [program.said() for program in programs]
+
+
+async def all_have_ended(programs: Sequence[Program]) -> bool:
+    return all(program.ended is not None for program in programs)
+
+
+@pytest.mark.slow
+async def test_the_server_itself_may_be_killed(tmp_path: Path) -> None:
+    store = tmp_path / "nats"
+    server = EmbeddedServer(store, port=ANY_PORT).start()
+    try:
+        async with site(server.url, tmp_path) as tocsin:
+            tocsin.start()
+            tocsin.start()
+            tocsin.start_worker()
+            await tocsin.ready()
+            async with work(tocsin):
+                await progress(tocsin)
+                os.kill(server.pid, signal.SIGKILL)
+                server.stop()
+                server = EmbeddedServer(store, port=server.port).start()
+                await progress(tocsin)
+            await everything_is_as_it_should_be(tocsin)
+    finally:
+        server.stop()
+
+
+@asynccontextmanager
+async def work(tocsin: Site) -> AsyncIterator[None]:
+    """A steady run of executions: what the schedule fires, and what somebody triggers all the time."""
+
+    async def trigger_all_the_time() -> None:
+        for job in cycle(TRIGGERED):
+            await tocsin.trigger(job)
+            await asyncio.sleep(PAUSE)
+
+    await tocsin.apply(*JOBS)
+    triggering = asyncio.create_task(trigger_all_the_time())
+    try:
+        yield
+        assert not triggering.done()
+    finally:
+        triggering.cancel()
+        await asyncio.wait([triggering])
+    await tocsin.delete(*SCHEDULED)
+
+
+async def progress(tocsin: Site) -> None:
+    """Wait until one more execution of every job has ended."""
+    before = await tocsin.until(tocsin.ends)
+
+    async def has_been_made() -> bool:
+        now = await tocsin.ends()
+        return all(now[job] > before[job] for job in NAMES)
+
+    await tocsin.until(has_been_made)
+
+
+async def everything_is_as_it_should_be(tocsin: Site) -> None:
+    """All is over, by the rules; what failed is what had to; the history agrees; no run was without a claim."""
+    everything = await tocsin.checked()
+    assert {fact.message.job for fact in everything.facts(Failed)} == {"doomed"}
+    assert {fact.message.job for fact in everything.facts(Completed)} == NAMES - {"doomed"}
+    assert {fact.message.job for fact in everything.facts(Cancelled)} <= {"newest"}
+    assert noted(tocsin.runs) <= everything.runs()
+    await tocsin.history_agrees_with(everything)

@@ -1,0 +1,39 @@
+"""Tocsin in a process whose tickers lead without asking: as after a pause that outlasted the lease, and for good.
+
+python -m tests.system.usurper run ticker
+"""
+
+from typing import Final
+
+import structlog
+
+from tocsin.adapters.nats.event_log import NatsEventLog
+from tocsin.cli import main
+from tocsin.domain.events import Message
+from tocsin.ports import SequenceConflict
+from tocsin.stages.leadership import Leadership
+
+REFUSED: Final = "usurper-refused"
+"""The action of the line for each fact that the log refused."""
+
+_append = NatsEventLog.append
+_log = structlog.get_logger("tocsin.usurper")
+
+
+def usurp() -> None:
+    """Lead, whatever the lease says."""
+
+    async def append(self: NatsEventLog, fact: Message, *, expect: int) -> int:
+        try:
+            return await _append(self, fact, expect=expect)
+        except SequenceConflict:
+            _log.info("refused", action=REFUSED)
+            raise
+
+    NatsEventLog.append = append  # type: ignore[method-assign]
+    Leadership.is_leading = property(lambda _: True)  # type: ignore[assignment,method-assign]
+
+
+if __name__ == "__main__":
+    usurp()
+    main()
