@@ -27,7 +27,7 @@ SHORTEST_PAUSE: Final = 0.2
 LONGEST_PAUSE: Final = 5.0
 """Seconds before a recorder starts over; they double with each trouble in a row."""
 
-GATHERING: Final = 0.1
+GATHERING: Final = 0.25
 """Seconds between two transactions; the history is that much behind, and the log is not."""
 
 _log = structlog.get_logger("tocsin.recorder")
@@ -77,5 +77,5 @@ class Recorder:
             place = batch.upto
             yield place
             # What comes meanwhile is recorded at once: a transaction for each handful of facts would cost far more.
-            if self._gathering:
+            if self._gathering and batch.caught_up:
                 await self._clock.sleep(self._gathering)
