@@ -25,10 +25,11 @@ from .adapters.nats.stage_router import stage_router
 from .adapters.nats.task_queue import NatsTaskQueue
 from .adapters.sql.history import open_history
 from .domain import execution
+from .domain.definition import Problem
 from .domain.ids import fingerprint
 from .outcomes import Outcomes
 from .ports import Clock, DurableSpec, EventLog, History, LogUnavailable, Projections
-from .settings import Settings
+from .settings import Settings, SettingsError
 from .settings import load as load_settings
 from .stage import Stage
 from .stages.dag_advancer import dag_advancer
@@ -210,7 +211,14 @@ async def connect_worker(options: WorkerOptions) -> AsyncIterator[WorkerConnecti
 
 @asynccontextmanager
 async def worker_connection(installation: Installation, options: WorkerOptions) -> AsyncIterator[WorkerConnection]:
-    """What a worker needs of an installation."""
+    """What a worker needs of an installation.
+
+    Raises:
+        SettingsError: the tasks of one of its queues are handed over to executors outside.
+    """
+    if outside := set(options.queues) & set(_bridged(installation.settings)):
+        reason = f"its transport is `mq`: executors outside take the tasks of `{min(outside)}`, and a worker would run them too"
+        raise SettingsError(Problem(reason, field=f"queues.{min(outside)}"))
     connection, names = installation.connection, installation.names
     ack_wait = installation.settings.worker.ack_wait
     await ensure_executors(connection, names, options.queues, ack_wait=ack_wait)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.system.running import Running, event, running
-from tocsin import Context, NonRetryableError, Worker, subjects
+from tocsin import Context, NonRetryableError, Worker, bootstrap, subjects
 from tocsin.adapters import files
 from tocsin.domain import ledger
 from tocsin.domain.events import (
@@ -28,6 +28,7 @@ from tocsin.domain.events import (
     Skipped,
     Started,
 )
+from tocsin.settings import SettingsError
 from tocsin.subjects import Stream
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -277,6 +278,18 @@ async def test_the_history_tells_what_became_of_an_execution(tocsin: Running) ->
             return found is not None and found.status == "completed"
 
         await tocsin.until(row)
+
+
+async def test_a_worker_takes_no_tasks_that_are_handed_over_to_others(nats_url: str, tmp_path: Path) -> None:
+    queues = {"default": {"transport": "mq"}}
+    async with running(nats_url, tmp_path, queues=queues) as tocsin:
+        with pytest.raises(SettingsError) as refused:
+            async with bootstrap.worker_connection(tocsin.installation, Worker().options):
+                pass
+    assert str(refused.value) == (
+        "`queues.default`: its transport is `mq`: executors outside take the tasks of `default`, "
+        "and a worker would run them too"
+    )
 
 
 async def test_executors_outside_need_no_code_of_ours(nats_url: str, tmp_path: Path) -> None:
