@@ -224,9 +224,13 @@ def dispatch_again(state: Execution, timer: RetryTimer, *, key: bytes) -> list[D
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a claim is not granted: the execution is `over`, the step `done`, or this delivery `superseded`."""
+    """Why a claim is not granted.
 
-    reason: Literal["over", "done", "superseded"]
+    The execution is `over`, the step `done`, the attempt `superseded` by a later one; or the attempt is `held` under this
+    delivery's number or a later one, by somebody who may be at work, or dead.
+    """
+
+    reason: Literal["over", "done", "superseded", "held"]
 
 
 def claim(state: Execution, *, step: str, attempt: int, delivery: int, worker: str) -> Started | Refusal:
@@ -236,8 +240,10 @@ def claim(state: Execution, *, step: str, attempt: int, delivery: int, worker: s
         return Refusal("over")
     if current.phase in {Phase.COMPLETED, Phase.EXHAUSTED}:
         return Refusal("done")
-    if current.phase not in _RUNNING or attempt != current.attempt or delivery <= current.delivery:
+    if current.phase not in _RUNNING or attempt != current.attempt:
         return Refusal("superseded")
+    if delivery <= current.delivery:
+        return Refusal("held")
     return Started(
         job=state.requested.job,
         execution_id=state.requested.execution_id,

@@ -38,7 +38,8 @@ async def claim(log: EventLog, task: Dispatched, delivery: Delivery, worker: str
         except SequenceConflict:
             facts = await log.load(subjects.scope_of(task))
         if (own := _find(facts, started)) is not None:
-            return Claimed(own, expect)  # stored by an earlier try whose answer was lost
+            # Stored by a try whose answer was lost; or long ago, if a server that crashed counts deliveries anew.
+            return Refusal("done") if await answered(log, task) else Claimed(own, expect)
         if not facts or facts[-1].sequence < delivery.sequence:
             continue
         state = execution.fold(facts)

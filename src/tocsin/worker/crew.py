@@ -1,7 +1,7 @@
 """The tasks that run side by side in one worker."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from concurrent.futures import Future
 from contextlib import suppress
 
@@ -29,7 +29,8 @@ class Crew:
 
         All of them are held from now on: the heartbeat keeps those that wait.
         """
-        holdings = [Holding(delivery) for delivery in deliveries]
+        in_hand = {held.delivery.subject for held in self._holdings}
+        holdings = [Holding(delivery) for delivery in deliveries if not _is_in_hand(delivery, in_hand)]
         for holding in holdings:
             self._holdings.add(holding)
         for holding in holdings:
@@ -72,3 +73,11 @@ class Crew:
                 loop.call_soon_threadsafe(self.slots.release)
 
         holding.abandoned.add_done_callback(release)
+
+
+def _is_in_hand(delivery: Delivery, in_hand: Set[str]) -> bool:
+    """Whether this worker is at that very task: the queue lost count of it, or took the worker for dead."""
+    if delivery.subject not in in_hand:
+        return False
+    log.warning("already in hand", action="task-in-hand", subject=delivery.subject, delivery=delivery.delivered)
+    return True

@@ -19,8 +19,17 @@ class HandBack:
     delay: float = 0.0
 
 
-Disposal: TypeAlias = Ack | HandBack
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """It is somebody else's: nothing is said, for the queue takes any word on it for that of its holder.
+
+    Should the holder be dead, the queue delivers it again, under a number that grows until it may be claimed.
+    """
+
+
+Disposal: TypeAlias = Ack | HandBack | Leave
 ACK: Final = Ack()
+LEAVE: Final = Leave()
 
 
 async def settle(delivery: Delivery, disposal: Disposal) -> None:
@@ -31,5 +40,7 @@ async def settle(delivery: Delivery, disposal: Disposal) -> None:
                 await delivery.ack()
             case HandBack():
                 await delivery.nak(disposal.delay)
+            case Leave():
+                pass
     except Exception as error:  # noqa: BLE001 - whatever befalls the connection, the worker outlives it
         log.warning("not settled", action="not-settled", subject=delivery.subject, error=repr(error))

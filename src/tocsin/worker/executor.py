@@ -9,7 +9,7 @@ from ..domain.execution import Refusal
 from ..ports import Clock, Delivery, EventLog, LogUnavailable
 from . import backoff, failures
 from .claiming import Claimed, answered, claim
-from .disposal import ACK, Ack, Disposal, HandBack, settle
+from .disposal import ACK, LEAVE, Disposal, HandBack, settle
 from .handlers import Handler, Handlers
 from .holdings import Holding
 from .invocation import Invocations
@@ -102,10 +102,10 @@ def _pass_on(task: Dispatched, delivery: Delivery) -> HandBack:
     return HandBack(backoff.delay(delivery.delivered))
 
 
-def _refused(task: Dispatched, delivery: Delivery, refusal: Refusal) -> Ack:
+def _refused(task: Dispatched, delivery: Delivery, refusal: Refusal) -> Disposal:
     named = {"reason": refusal.reason, "delivery": delivery.delivered, **_ids(task)}
     worker_log.info("the claim was refused", action="claim-refused", **named)
-    return ACK
+    return LEAVE if refusal.reason == "held" else ACK
 
 
 def _stopped(task: Dispatched, outcome: Stopped) -> Disposal:
