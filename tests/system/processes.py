@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -37,6 +37,8 @@ QUICK: Final[Mapping[str, object]] = {
 
 STAGES_WITHOUT_CLOCK: Final = tuple(stage for stage in bootstrap.STAGES if stage != "ticker")
 TOCSIN: Final = ("tocsin",)
+LOOKS: Final = 20
+"""How often in a row executions are found open while nobody has anything to do, before they are taken to be stuck."""
 _OVER: Final = frozenset({"completed", "failed", "cancelled", "skipped"})
 
 
@@ -155,10 +157,18 @@ class Site(Running):
 
     async def quiet(self) -> None:
         """Wait until nothing is left to be done: no instant, no execution, no message, no delay."""
+        seen: deque[set[str]] = deque(maxlen=LOOKS)
 
         async def is_quiet() -> bool:
             assert all(program.ended is None for program in self.programs)
-            return not (await self._undecided() or await self._open() or await self._pending())
+            still_open = await self._open()
+            if await self._undecided() or await self._pending():
+                seen.clear()
+                return False
+            seen.append(still_open)
+            is_stuck = still_open and seen.count(still_open) == LOOKS
+            assert not is_stuck, f"nobody has anything to do, and these never end: {still_open}"
+            return not still_open
 
         try:
             await self.until(is_quiet)

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import cycle
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.system.checks import Everything
 from tests.system.mortal import RECORDED, UNRECORDED
 from tests.system.processes import Program, Site, site
 from tests.system.worker_process import noted
@@ -21,7 +22,7 @@ from tocsin.subjects import Bucket
 
 STAGES: Final = tuple(stage for stage in bootstrap.STAGES if stage != "mq_bridge")
 SCHEDULED: Final = ("locked", "free")
-RETRY: Final = {"max_attempts": 3, "initial_delay": 0.3, "multiplier": 1.5}
+RETRY: Final = {"max_attempts": 3, "initial_delay": 0.2, "multiplier": 1.5}
 GRAPH: Final[list[dict[str, Any]]] = [
     {"name": "extract", "function": "work"},
     {"name": "left", "function": "slow", "input": {"seconds": 0.2}, "depends_on": ["extract"]},
@@ -59,8 +60,8 @@ async def test_any_process_may_be_killed_at_any_time(tocsin: Site) -> None:
             program.kill()
             program.start()
             await tocsin.ready()
-        await progress(tocsin)
-    await everything_is_as_it_should_be(tocsin)
+    everything = await everything_is_as_it_should_be(tocsin)
+    assert noted(tocsin.runs) <= everything.runs()
 
 
 DEATHS: Final[dict[str, tuple[str, ...]]] = {
@@ -84,7 +85,8 @@ async def test_any_process_may_die_right_behind_what_it_stored(tocsin: Site) -> 
             for stage, words in DEATHS.items():
                 group.create_task(die_of_each(tocsin, stage, words))
         await progress(tocsin)
-    await everything_is_as_it_should_be(tocsin)
+    everything = await everything_is_as_it_should_be(tocsin)
+    assert noted(tocsin.runs) <= everything.runs()
 
 
 async def die_of_each(tocsin: Site, stage: str, words: tuple[str, ...]) -> None:
@@ -113,51 +115,85 @@ async def test_who_was_taken_for_dead_may_come_back(tocsin: Site) -> None:
     tocsin.start_worker()
     await tocsin.ready()
     async with work(tocsin):
+        await progress(tocsin)
         for program in sleepers:
-            await progress(tocsin)
             program.send(signal.SIGSTOP)
             await progress(tocsin)
             await tocsin.passes(seconds=LONGER_THAN_ANYBODY_WAITS)
             program.send(signal.SIGCONT)
         await progress(tocsin)
-    await everything_is_as_it_should_be(tocsin)
+    everything = await everything_is_as_it_should_be(tocsin)
+    assert noted(tocsin.runs) <= everything.runs()
 
 
-async def test_who_is_asked_to_end_while_the_server_is_away_does(tmp_path: Path) -> None:
-    server = EmbeddedServer(port=ANY_PORT).start()
-    async with site(server.url, tmp_path) as tocsin:
-        programs = [tocsin.start("planner"), tocsin.start_worker()]
-        await tocsin.ready()
-        server.stop()
-        for program in programs:
-            program.send(signal.SIGTERM)
-        await tocsin.until(lambda: all_have_ended(programs))
-        assert [program.ended for program in programs] == [0, 0], [program.said() for program in programs]
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator["MortalServer"]:
+    it = MortalServer(tmp_path / "nats")
+    yield it
+    it.running.stop()
 
 
-async def all_have_ended(programs: Sequence[Program]) -> bool:
-    return all(program.ended is not None for program in programs)
+class MortalServer:
+    """A server on a store of its own, which can be killed and comes back where it was."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self.running = EmbeddedServer(store, port=ANY_PORT).start()
+
+    def kill(self) -> None:
+        os.kill(self.running.pid, signal.SIGKILL)
+        self.running.stop()
+
+    def start(self) -> None:
+        self.running = EmbeddedServer(self._store, port=self.running.port).start()
 
 
 @pytest.mark.slow
-async def test_the_server_itself_may_be_killed(tmp_path: Path) -> None:
-    store = tmp_path / "nats"
-    server = EmbeddedServer(store, port=ANY_PORT).start()
-    try:
-        async with site(server.url, tmp_path) as tocsin:
-            tocsin.start()
-            tocsin.start()
-            tocsin.start_worker()
-            await tocsin.ready()
-            async with work(tocsin):
+async def test_the_server_may_be_killed(server: MortalServer, tmp_path: Path) -> None:
+    async with site(server.running.url, tmp_path) as tocsin:
+        tocsin.start()
+        tocsin.start()
+        tocsin.start_worker()
+        await tocsin.ready()
+        async with work(tocsin):
+            await progress(tocsin)
+            server.kill()
+            server.start()
+            await progress(tocsin)
+        await everything_is_as_it_should_be(tocsin)
+
+
+@pytest.mark.slow
+async def test_the_whole_machine_may_go_down(server: MortalServer, tmp_path: Path) -> None:
+    async with site(server.running.url, tmp_path) as tocsin:
+        programs = [tocsin.start(), tocsin.start_worker()]
+        await tocsin.ready()
+        async with work(tocsin):
+            for _ in range(2):
                 await progress(tocsin)
-                os.kill(server.pid, signal.SIGKILL)
-                server.stop()
-                server = EmbeddedServer(store, port=server.port).start()
-                await progress(tocsin)
-            await everything_is_as_it_should_be(tocsin)
-    finally:
-        server.stop()
+                server.kill()
+                for program in programs:
+                    program.kill()
+                server.start()
+                for program in programs:
+                    program.start()
+            await progress(tocsin)
+        await everything_is_as_it_should_be(tocsin)
+
+
+async def test_who_is_asked_to_end_while_the_server_is_away_does(server: MortalServer, tmp_path: Path) -> None:
+    async with site(server.running.url, tmp_path) as tocsin:
+        programs = [tocsin.start("planner"), tocsin.start_worker()]
+        await tocsin.ready()
+        server.kill()
+        for program in programs:
+            program.send(signal.SIGTERM)
+
+        async def all_have_ended() -> bool:
+            return all(program.ended is not None for program in programs)
+
+        await tocsin.until(all_have_ended)
+        assert [program.ended for program in programs] == [0, 0], [program.said() for program in programs]
 
 
 @asynccontextmanager
@@ -191,11 +227,11 @@ async def progress(tocsin: Site) -> None:
     await tocsin.until(has_been_made)
 
 
-async def everything_is_as_it_should_be(tocsin: Site) -> None:
-    """All is over, by the rules; what failed is what had to; the history agrees; no run was without a claim."""
+async def everything_is_as_it_should_be(tocsin: Site) -> Everything:
+    """All is over, by the rules; what failed is what had to; the history agrees."""
     everything = await tocsin.checked()
     assert {fact.message.job for fact in everything.facts(Failed)} == {"doomed"}
     assert {fact.message.job for fact in everything.facts(Completed)} == NAMES - {"doomed"}
     assert {fact.message.job for fact in everything.facts(Cancelled)} <= {"newest"}
-    assert noted(tocsin.runs) <= everything.runs()
     await tocsin.history_agrees_with(everything)
+    return everything

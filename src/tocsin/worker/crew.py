@@ -1,7 +1,7 @@
 """The tasks that run side by side in one worker."""
 
 import asyncio
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 
@@ -75,7 +75,7 @@ class Crew:
         holding.abandoned.add_done_callback(release)
 
 
-def _is_in_hand(delivery: Delivery, in_hand: Set[str]) -> bool:
+def _is_in_hand(delivery: Delivery, in_hand: Collection[str]) -> bool:
     """Whether this worker is at that very task: the queue lost count of it, or took the worker for dead."""
     if delivery.subject not in in_hand:
         return False
