@@ -1,0 +1,44 @@
+"""What a stage's subscription fetches over NATS: whatever is there, at once."""
+
+import asyncio
+
+import pytest
+from faststream.nats import NatsBroker
+from faststream.nats.subscriber.usecases import BatchPullStreamSubscriber
+
+from tests.conformance.given import dispatched
+from tests.conformance.worlds import nats_world
+from tocsin.adapters.nats import stage_router as routers
+from tocsin.adapters.nats.greedy_batches import REACHED_FOR
+from tocsin.domain.events import Message, Recorded
+from tocsin.outcomes import Outcomes
+from tocsin.ports import DurableSpec
+from tocsin.stage import Stage, Subscription
+from tocsin.subjects import Stream
+
+
+def test_the_method_that_is_replaced_is_still_there() -> None:
+    assert callable(getattr(BatchPullStreamSubscriber, REACHED_FOR))
+
+
+async def test_a_message_behind_a_pause_is_not_held_back(nats_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests end while nothing is there; none of them may linger and swallow a later message."""
+    monkeypatch.setattr(routers, "WAIT", 0.2)
+    async with nats_world(nats_url) as world:
+        filters = ("execution.>",)
+        await world.durable(DurableSpec("patient", Stream.LOG, filters))
+        came: asyncio.Queue[int] = asyncio.Queue()
+
+        async def handle(recorded: Recorded[Message]) -> None:
+            await came.put(recorded.sequence)
+
+        stage = Stage("patient", (Subscription("patient", Stream.LOG, filters, handle),))
+        broker = NatsBroker(nats_url, logger=None, apply_types=False)
+        broker.include_router(routers.stage_router(stage, Outcomes(world.log), world.names))
+        async with broker:
+            await broker.start()
+            for round_ in range(8):
+                await asyncio.sleep(0.21)
+                for n in range(3):
+                    sequence = await world.log.append(dispatched(f"e{round_}-{n}"), expect=0)
+                    assert await asyncio.wait_for(came.get(), 10) == sequence
