@@ -11,6 +11,7 @@ from benchmarks.installation import FUNCTION, Bench
 from tocsin import subjects
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Trigger
+from tocsin.listing import ExecutionQuery
 from tocsin.ports import History
 
 EXECUTIONS = 10_000
@@ -41,4 +42,4 @@ async def _trigger(bench: Bench, job: str, number: int) -> None:
 
 
 async def _completed(history: History, job: str) -> int:
-    return await history.count(job=job, status="completed")
+    return await history.count(ExecutionQuery(job=job, status="completed"))

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Protocol
 
 from .domain.events import Message, Recorded, RetryTimer
+from .listing import EVERY_DEAD_LETTER, EVERY_EXECUTION, DeadLetterQuery, ExecutionQuery, Page
 from .subjects import Bucket, Stream
 
 
@@ -235,24 +236,20 @@ class History(Protocol):
         """
         ...
 
-    async def executions(
-        self, *, job: str | None = None, status: str | None = None, limit: int = 50
-    ) -> Sequence[ExecutionRow]:
-        """Executions, the newest first."""
+    async def executions(self, query: ExecutionQuery = EVERY_EXECUTION) -> Page[ExecutionRow]:
+        """A page of the executions that a query asks for."""
         ...
 
-    async def count(self, *, job: str | None = None, status: str | None = None) -> int:
-        """How many executions there are."""
+    async def count(self, query: ExecutionQuery = EVERY_EXECUTION) -> int:
+        """How many executions a query asks for, whatever its cursor and limit."""
         ...
 
     async def execution(self, execution_id: str) -> ExecutionRow | None:
         """One execution."""
         ...
 
-    async def dead_letters(
-        self, *, job: str | None = None, unresolved: bool = False, limit: int = 50
-    ) -> Sequence[DeadLetterRow]:
-        """Dead letters, the newest first."""
+    async def dead_letters(self, query: DeadLetterQuery = EVERY_DEAD_LETTER) -> Page[DeadLetterRow]:
+        """A page of the dead letters that a query asks for."""
         ...
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -34,6 +34,7 @@ from tocsin.domain.events import (
     Skipped,
     Started,
 )
+from tocsin.listing import DeadLetterQuery, ExecutionQuery, ExecutionSort, every
 from tocsin.ports import DeadLetterRow, ExecutionRow, History, SequenceConflict
 from tocsin.subjects import Stream
 
@@ -156,8 +157,8 @@ async def everything(history: History) -> Rows:
     """All that a history tells."""
     return (
         await history.offset(Stream.LOG),
-        await history.executions(limit=1_000),
-        await history.dead_letters(limit=1_000),
+        (await history.executions(ExecutionQuery(limit=1_000))).rows,
+        (await history.dead_letters(DeadLetterQuery(limit=1_000))).rows,
     )
 
 
@@ -206,7 +207,7 @@ async def test_the_rows_of_an_execution_that_failed(empty_database: EmptyDatabas
                 },
             },
         )
-        assert await history.dead_letters() == [
+        assert (await history.dead_letters()).rows == [
             DeadLetterRow(
                 id="1",
                 job_name="nightly",
@@ -232,7 +233,7 @@ async def test_texts_that_databases_dislike_and_times_without_a_zone(empty_datab
     async with empty_database() as database, database.open() as history:
         await record_all(history, recorded(facts))
 
-        (row,), (letter,) = await history.executions(), await history.dead_letters()
+        (row,), (letter,) = (await history.executions()).rows, (await history.dead_letters()).rows
         assert row.error == letter.last_error == "Bad\ufffdByte: '; drop table \U0001f4a3"
         assert row.scheduled_time == NOON
         assert letter.input == {"\0": "\0", "x": None}
@@ -243,7 +244,7 @@ async def test_an_execution_may_take_months(empty_database: EmptyDatabase) -> No
     facts = recorded(story("admitted", "started")) + recorded(story("completed"), start=NOON + timedelta(days=90))
     async with empty_database() as database, database.open() as history:
         await history.record(Stream.LOG, facts, after=0, upto=3)
-        assert [row.duration_ms for row in await history.executions()] == [90 * 86_400_000 - 1_000]
+        assert [row.duration_ms for row in (await history.executions()).rows] == [90 * 86_400_000 - 1_000]
 
 
 @everywhere
@@ -254,7 +255,8 @@ async def test_more_executions_than_a_statement_has_parameters(empty_database: E
     async with empty_database() as database, database.open() as history:
         await history.record(Stream.LOG, admissions, after=0, upto=3_000)
         await history.record(Stream.LOG, ends, after=3_000, upto=6_000)
-        assert len(await history.executions(status="cancelled", limit=5_000)) == 3_000
+        page = await history.executions(ExecutionQuery(status="cancelled", limit=5_000))
+        assert (len(page.rows), page.cursor) == (3_000, None)
 
 
 # --- listing ---------------------------------------------------------------------------------------------------------
@@ -276,19 +278,99 @@ async def test_listing(empty_database: EmptyDatabase) -> None:
     async with empty_database() as database, database.open() as history:
         await record_all(history, recorded([*facts, *later]))
 
-        async def ids(job: str | None = None, status: str | None = None, limit: int = 50) -> list[str]:
-            return [row.execution_id for row in await history.executions(job=job, status=status, limit=limit)]
+        async def ids(**query: Any) -> list[str]:  # noqa: ANN401 - the fields of a query
+            return [row.execution_id for row in (await history.executions(ExecutionQuery(**query))).rows]
 
         assert await ids() == ["0", "3", "2", "1"]
         assert await ids(limit=2) == ["0", "3"]
-        assert await ids("nightly") == ["2", "1"]
-        assert await ids("nightly", "completed") == ["1"]
+        assert await ids(job="nightly") == ["2", "1"]
+        assert await ids(job="nightly", status="completed") == ["1"]
         assert await ids(status="pending") == ["0", "2"]
-        assert await ids("weekly") == []
+        assert await ids(job="weekly") == []
+        assert await ids(trigger="cron", limit=1) == ["0"]
+        assert await ids(trigger="manual") == []
+        assert await ids(since=NOON + timedelta(minutes=1)) == ["0"]
+        assert await ids(until=NOON + timedelta(minutes=1)) == ["3", "2", "1"]
+        assert await ids(error="ERROR: B") == ["3"]
+        assert await ids(error="%") == []
+        assert await ids(id_prefix="3") == ["3"]
+        assert await ids(id_prefix="%") == []
 
-        assert [letter.id for letter in await history.dead_letters()] == ["planner-4", "3"]
-        assert [letter.id for letter in await history.dead_letters(limit=1)] == ["planner-4"]
-        assert [letter.id for letter in await history.dead_letters(job="hourly", unresolved=True)] == ["3"]
+        async def letters(**query: Any) -> list[str]:  # noqa: ANN401 - the fields of a query
+            return [letter.id for letter in (await history.dead_letters(DeadLetterQuery(**query))).rows]
+
+        assert await letters() == ["planner-4", "3"]
+        assert await letters(limit=1) == ["planner-4"]
+        assert await letters(sort="oldest") == ["3", "planner-4"]
+        assert await letters(job="hourly", unresolved=True) == ["3"]
+        assert await letters(error="READ") == ["planner-4"]
+        assert await letters(until=NOON + timedelta(seconds=1)) == ["3"]
+        assert await letters(id_prefix="pla") == ["planner-4"]
+
+
+def executions_with_ties() -> list[Recorded[Message]]:
+    """Twenty executions of a few scheduled times, starts and durations, some without."""
+    facts: list[Recorded[Message]] = []
+    for n in range(20):
+        kinds = A_SUCCESS if n % 4 else A_SUCCESS[: n % 3 + 1]
+        at = NOON + timedelta(hours=n % 3)
+        for i, fact in enumerate(story(*kinds, execution_id=f"{n:02}")):
+            fact = fact.model_copy(update={"scheduled_time": at})  # noqa: PLW2901
+            time = at + timedelta(seconds=i * (n % 2 + 1))
+            facts.append(Recorded(fact, f"execution.nightly.{n:02}.x", len(facts) + 1, time))
+    return facts
+
+
+@everywhere
+@pytest.mark.parametrize("sort", get_args(ExecutionSort))
+@pytest.mark.parametrize("limit", [1, 3, 20])
+async def test_pages_of_any_size_give_each_row_once_in_order(
+    empty_database: EmptyDatabase, sort: ExecutionSort, limit: int
+) -> None:
+    async with empty_database() as database, database.open() as history:
+        await record_all(history, executions_with_ties())
+        whole = (await history.executions(ExecutionQuery(sort=sort, limit=100))).rows
+        paged = [row async for row in every(history.executions, ExecutionQuery(sort=sort, limit=limit))]
+        assert paged == whole
+
+        key: dict[str, Callable[[ExecutionRow], Any]] = {
+            "newest": lambda row: (row.scheduled_time, row.execution_id),
+            "last-started": lambda row: (row.started_at, row.execution_id),
+            "longest": lambda row: (row.duration_ms, row.execution_id),
+        }
+        opposite = {"oldest": "newest", "first-started": "last-started", "shortest": "longest"}
+        assert len(whole) == (15 if sort in {"longest", "shortest"} else 20)
+        assert list(whole) == sorted(whole, key=key[opposite.get(sort, sort)], reverse=sort not in opposite)
+
+
+@everywhere
+async def test_rows_that_arrive_between_two_pages_shift_nothing(empty_database: EmptyDatabase) -> None:
+    facts = executions_with_ties()
+    newer = [
+        fact.model_copy(update={"scheduled_time": NOON + timedelta(days=1)})
+        for fact in story("admitted", execution_id="99")
+    ]
+    async with empty_database() as database, database.open() as history:
+        await record_all(history, facts)
+        whole = [row.execution_id for row in (await history.executions()).rows]
+        first = await history.executions(ExecutionQuery(limit=7))
+        await history.record(Stream.LOG, recorded(newer), after=len(facts), upto=len(facts) + 1)
+        rest = await history.executions(ExecutionQuery(cursor=first.cursor))
+        assert [row.execution_id for row in (*first.rows, *rest.rows)] == whole
+        assert rest.cursor is None
+
+
+@everywhere
+async def test_dead_letters_come_in_pages_too(empty_database: EmptyDatabase) -> None:
+    facts = [fact for n in range(9) for fact in story("dead-lettered", "refused", execution_id=str(n))]
+    async with empty_database() as database, database.open() as history:
+        await record_all(history, recorded(facts))
+        whole = (await history.dead_letters()).rows
+        for limit in (1, 4):
+            query = DeadLetterQuery(limit=limit)
+            assert [row async for row in every(history.dead_letters, query)] == whole
+            query = DeadLetterQuery(limit=limit, sort="oldest")
+            assert [row async for row in every(history.dead_letters, query)] == whole[::-1]
 
 
 # --- the place in the stream -----------------------------------------------------------------------------------------

@@ -116,7 +116,7 @@ async def test_it_records_what_matters_and_leaves_out_inputs(tmp_path: Path) -> 
         ]
 
         assert places == [1, 2, 4]
-        assert [row.status for row in await history.executions()] == ["completed"]
+        assert [row.status for row in (await history.executions()).rows] == ["completed"]
         assert await history.offset(Stream.LOG) == 4
 
 
@@ -124,11 +124,11 @@ async def test_it_goes_on_from_the_stored_place(tmp_path: Path) -> None:
     log = ScriptedLog(LOG[:2])
     async with troubled(tmp_path) as history:
         await run(log, history)
-        assert [row.status for row in await history.executions()] == ["running"]
+        assert [row.status for row in (await history.executions()).rows] == ["running"]
 
         log.messages = LOG
         await run(log, history)
-        assert [row.status for row in await history.executions()] == ["completed"]
+        assert [row.status for row in (await history.executions()).rows] == ["completed"]
         assert log.followed_from == [0, 2]
 
 
@@ -150,7 +150,7 @@ async def test_when_another_recorder_was_faster_it_goes_on_behind_it(tmp_path: P
         await run(log, history, sleeps=1)
 
         assert log.followed_from == [0, 2]
-        assert [(row.status, row.duration_ms) for row in await history.executions()] == [("completed", 2_000)]
+        assert [(row.status, row.duration_ms) for row in (await history.executions()).rows] == [("completed", 2_000)]
     finally:
         await history.close()
 
@@ -162,7 +162,7 @@ async def test_trouble_loses_nothing_and_is_met_with_growing_patience(tmp_path: 
         slept = await run(log, history, sleeps=7)
 
         assert slept == [0.2, 0.4, 0.8, 1.6, 3.2, LONGEST_PAUSE, LONGEST_PAUSE]
-        assert [row.status for row in await history.executions()] == ["completed"]
+        assert [row.status for row in (await history.executions()).rows] == ["completed"]
 
 
 async def test_patience_begins_anew_once_something_is_recorded(tmp_path: Path) -> None:

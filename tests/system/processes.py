@@ -21,6 +21,7 @@ from tocsin import bootstrap
 from tocsin.domain import ledger
 from tocsin.domain.events import DeadLetterFact
 from tocsin.ledgers import Ledgers
+from tocsin.listing import DeadLetterQuery, ExecutionQuery, every
 from tocsin.ports import LogUnavailable
 from tocsin.settings import Settings
 from tocsin.subjects import Stream, name
@@ -190,8 +191,8 @@ class Site(Running):
         letters = {recorded.message.id for recorded in everything.facts(DeadLetterFact)}
 
         async def agrees() -> bool:
-            rows = await history.executions(limit=2 * len(ends))
-            kept = await history.dead_letters(limit=2 * len(letters) + 1)
+            rows = [row async for row in every(history.executions, ExecutionQuery(limit=1_000))]
+            kept = [letter async for letter in every(history.dead_letters, DeadLetterQuery(limit=1_000))]
             as_shown = {row.execution_id: (row.job_name, row.status) for row in rows}
             as_stored = {execution_id: (end.job, end.type) for execution_id, end in ends.items()}
             return as_shown == as_stored and {letter.id for letter in kept} == letters

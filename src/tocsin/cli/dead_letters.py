@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from ..listing import DeadLetterQuery
 from ..ports import DeadLetterRow
 from .output import state, table
 from .running import run
@@ -31,7 +32,8 @@ def list_dead_letters(
 
     async def read() -> list[DeadLetterRow]:
         async with session.installation() as installation, installation.history() as history:
-            return list(await history.dead_letters(job=job, unresolved=unresolved, limit=limit))
+            query = DeadLetterQuery(job=job, unresolved=unresolved, limit=limit)
+            return list((await history.dead_letters(query)).rows)
 
     rows = run(read())
     session.output.answer(

@@ -13,6 +13,7 @@ from ..domain import execution
 from ..domain.dead_letter import attempts_of
 from ..domain.events import Attempt, Message, Recorded, Requested, Skipped
 from ..domain.execution import Execution
+from ..listing import ExecutionQuery
 from ..ports import ExecutionRow
 from . import facts
 from .exits import Exit
@@ -38,7 +39,7 @@ def list_executions(
 
     async def read() -> list[ExecutionRow]:
         async with session.installation() as installation, installation.history() as history:
-            return list(await history.executions(job=job, status=status, limit=limit))
+            return list((await history.executions(ExecutionQuery(job=job, status=status, limit=limit))).rows)
 
     rows = run(read())
     session.output.answer(

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from ...domain.events import Message, Recorded
+from ...listing import EVERY_DEAD_LETTER, EVERY_EXECUTION, DeadLetterQuery, ExecutionQuery, Page
 from ...ports import DeadLetterRow, ExecutionRow
 from ...subjects import Stream
 from . import queries
@@ -53,25 +54,21 @@ class SqlHistory:
             partial(record, installation=self._installation, stream=stream, messages=messages, after=after, upto=upto)
         )
 
-    async def executions(
-        self, *, job: str | None = None, status: str | None = None, limit: int = 50
-    ) -> Sequence[ExecutionRow]:
+    async def executions(self, query: ExecutionQuery = EVERY_EXECUTION) -> Page[ExecutionRow]:
         """See `ports.History`."""
-        return await self._transaction(partial(queries.executions, job=job, status=status, limit=limit))
+        return await self._transaction(partial(queries.executions, query=query))
 
-    async def count(self, *, job: str | None = None, status: str | None = None) -> int:
+    async def count(self, query: ExecutionQuery = EVERY_EXECUTION) -> int:
         """See `ports.History`."""
-        return await self._transaction(partial(queries.count, job=job, status=status))
+        return await self._transaction(partial(queries.count, query=query))
 
     async def execution(self, execution_id: str) -> ExecutionRow | None:
         """See `ports.History`."""
         return await self._transaction(partial(queries.execution, execution_id=execution_id))
 
-    async def dead_letters(
-        self, *, job: str | None = None, unresolved: bool = False, limit: int = 50
-    ) -> Sequence[DeadLetterRow]:
+    async def dead_letters(self, query: DeadLetterQuery = EVERY_DEAD_LETTER) -> Page[DeadLetterRow]:
         """See `ports.History`."""
-        return await self._transaction(partial(queries.dead_letters, job=job, unresolved=unresolved, limit=limit))
+        return await self._transaction(partial(queries.dead_letters, query=query))
 
     async def _transaction(self, work: Callable[[Connection], T]) -> T:
         def committed() -> T:

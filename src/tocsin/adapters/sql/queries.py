@@ -1,13 +1,30 @@
-"""What readers ask: the newest executions and dead letters, one execution, the place in a stream."""
+"""What readers ask: a page of executions or of dead letters, one execution, the place in a stream."""
 
 from collections.abc import Sequence
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, func, not_, select
+from sqlalchemy import Column, ColumnElement, Connection, Select, func, literal, not_, select, tuple_
 
+from ...listing import DeadLetterQuery, ExecutionQuery, Page, Place, microseconds
 from ...ports import DeadLetterRow, ExecutionRow
 from ...subjects import Stream
 from . import tables
-from .rows import dead_letter_row, execution_row
+from .rows import Row, dead_letter_row, execution_row
+
+_EXECUTIONS: Final = tables.executions.c
+_DEAD_LETTERS: Final = tables.dead_letters.c
+
+ORDERS: Final[dict[str, tuple[Column[Any], bool]]] = {
+    "newest": (_EXECUTIONS.scheduled_time, True),
+    "oldest": (_EXECUTIONS.scheduled_time, False),
+    "last-started": (_EXECUTIONS.started_at, True),
+    "first-started": (_EXECUTIONS.started_at, False),
+    "longest": (_EXECUTIONS.duration_ms, True),
+    "shortest": (_EXECUTIONS.duration_ms, False),
+}
+"""What each order of executions sorts by, and whether downwards."""
+
+RowT = TypeVar("RowT", bound=tuple[Any, ...])
 
 
 def offset(connection: Connection, *, installation: str, stream: Stream) -> int:
@@ -17,39 +34,93 @@ def offset(connection: Connection, *, installation: str, stream: Stream) -> int:
     return connection.execute(select(offsets.c.sequence).where(*here)).scalar() or 0
 
 
-def executions(connection: Connection, *, job: str | None, status: str | None, limit: int) -> Sequence[ExecutionRow]:
-    """Executions, those of the latest scheduled time first."""
-    table = tables.executions
-    wanted = _equal((table.c.job_name, job), (table.c.status, status))
-    newest = (table.c.scheduled_time.desc(), table.c.execution_id.desc())
-    query = select(table).where(*wanted).order_by(*newest).limit(limit)
-    return [execution_row(row) for row in connection.execute(query)]
+def executions(connection: Connection, query: ExecutionQuery) -> Page[ExecutionRow]:
+    """A page of executions."""
+    column, is_downwards = ORDERS[query.sort]
+    asked = select(tables.executions).where(*_wanted_executions(query))
+    if column is _EXECUTIONS.duration_ms:
+        asked = asked.where(column.is_not(None))
+    asked = _behind(asked, query.place, column, _EXECUTIONS.execution_id, is_downwards=is_downwards)
+    rows = connection.execute(asked.limit(query.limit + 1)).all()
+    return Page(
+        [execution_row(row) for row in rows[: query.limit]],
+        _cursor(rows, query, column.name, "execution_id"),
+    )
 
 
-def count(connection: Connection, *, job: str | None, status: str | None) -> int:
+def count(connection: Connection, query: ExecutionQuery) -> int:
     """How many executions match."""
-    table = tables.executions
-    wanted = _equal((table.c.job_name, job), (table.c.status, status))
-    return connection.execute(select(func.count()).select_from(table).where(*wanted)).scalar_one()
+    wanted = _wanted_executions(query)
+    return connection.execute(select(func.count()).select_from(tables.executions).where(*wanted)).scalar_one()
 
 
-def execution(connection: Connection, *, execution_id: str) -> ExecutionRow | None:
+def execution(connection: Connection, execution_id: str) -> ExecutionRow | None:
     """One execution, if the history knows it."""
-    table = tables.executions
-    row = connection.execute(select(table).where(table.c.execution_id == execution_id)).one_or_none()
+    row = connection.execute(select(tables.executions).where(_EXECUTIONS.execution_id == execution_id)).one_or_none()
     return None if row is None else execution_row(row)
 
 
-def dead_letters(connection: Connection, *, job: str | None, unresolved: bool, limit: int) -> Sequence[DeadLetterRow]:
-    """Dead letters, those of the latest last attempt first."""
-    table = tables.dead_letters
-    wanted = _equal((table.c.job_name, job))
-    if unresolved:
-        wanted.append(not_(table.c.resolved))
-    newest = (table.c.last_attempt.desc(), table.c.id.desc())
-    query = select(table).where(*wanted).order_by(*newest).limit(limit)
-    return [dead_letter_row(row) for row in connection.execute(query)]
+def dead_letters(connection: Connection, query: DeadLetterQuery) -> Page[DeadLetterRow]:
+    """A page of dead letters."""
+    asked = select(tables.dead_letters).where(*_wanted_dead_letters(query))
+    is_downwards = query.sort == "newest"
+    asked = _behind(asked, query.place, _DEAD_LETTERS.last_attempt, _DEAD_LETTERS.id, is_downwards=is_downwards)
+    rows = connection.execute(asked.limit(query.limit + 1)).all()
+    return Page(
+        [dead_letter_row(row) for row in rows[: query.limit]],
+        _cursor(rows, query, "last_attempt", "id"),
+    )
 
 
-def _equal(*filters: tuple[ColumnElement[str], str | None]) -> list[ColumnElement[bool]]:
-    return [column == value for column, value in filters if value is not None]
+def _wanted_executions(query: ExecutionQuery) -> list[ColumnElement[bool]]:
+    wanted = [
+        column == value
+        for column, value in (
+            (_EXECUTIONS.job_name, query.job),
+            (_EXECUTIONS.status, query.status),
+            (_EXECUTIONS.trigger, query.trigger),
+        )
+        if value is not None
+    ]
+    return wanted + _in_common(query, _EXECUTIONS.scheduled_time, _EXECUTIONS.error, _EXECUTIONS.execution_id)
+
+
+def _wanted_dead_letters(query: DeadLetterQuery) -> list[ColumnElement[bool]]:
+    wanted = [] if query.job is None else [_DEAD_LETTERS.job_name == query.job]
+    if query.unresolved:
+        wanted.append(not_(_DEAD_LETTERS.resolved))
+    return wanted + _in_common(query, _DEAD_LETTERS.last_attempt, _DEAD_LETTERS.last_error, _DEAD_LETTERS.id)
+
+
+def _in_common(
+    query: ExecutionQuery | DeadLetterQuery, time: Column[Any], error: Column[Any], key: Column[Any]
+) -> list[ColumnElement[bool]]:
+    wanted: list[ColumnElement[bool]] = []
+    if query.since is not None:
+        wanted.append(time >= query.since)
+    if query.until is not None:
+        wanted.append(time < query.until)
+    if query.error is not None:
+        wanted += error.is_not(None), error.icontains(query.error, autoescape=True)
+    if query.id_prefix is not None:
+        wanted.append(key.startswith(query.id_prefix, autoescape=True))
+    return wanted
+
+
+def _behind(
+    asked: Select[RowT], place: Place | None, column: Column[Any], key: Column[Any], *, is_downwards: bool
+) -> Select[RowT]:
+    """The rows behind a place, in order; rows that are equal in `column` stand in the order of their ids."""
+    if place is not None:
+        value = place.key if column is _EXECUTIONS.duration_ms else place.time
+        here = tuple_(literal(value, column.type), literal(place.id, key.type))
+        asked = asked.where(tuple_(column, key) < here if is_downwards else tuple_(column, key) > here)
+    return asked.order_by(column.desc(), key.desc()) if is_downwards else asked.order_by(column, key)
+
+
+def _cursor(rows: Sequence[Row], query: ExecutionQuery | DeadLetterQuery, column: str, key: str) -> str | None:
+    if len(rows) <= query.limit:
+        return None
+    last = rows[query.limit - 1]
+    value = getattr(last, column)
+    return Place(query.sort, value if isinstance(value, int) else microseconds(value), getattr(last, key)).cursor
