@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from faststream.nats import NatsBroker
@@ -21,6 +21,7 @@ from .adapters.nats.executors import ensure_executors
 from .adapters.nats.naming import Names
 from .adapters.nats.projections import NatsProjections
 from .adapters.nats.provision import Change, provision
+from .adapters.nats.security import security_of
 from .adapters.nats.stage_router import stage_router
 from .adapters.nats.task_queue import NatsTaskQueue
 from .adapters.sql.history import open_history
@@ -95,16 +96,20 @@ class Installation:
 
 
 @asynccontextmanager
-async def connect(settings: Settings) -> AsyncIterator[Installation]:
-    """Connect to the NATS of the settings.
+async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIterator[Installation]:
+    """Connect to the NATS of the settings, `within` so many seconds; None: however long that takes.
 
     Raises:
-        Unreachable: nothing answers there.
+        Unreachable: nothing answers there, or what answers says no.
+        SettingsError: the credentials that the settings name cannot be used.
     """
+    security = security_of(settings.nats)
     names = Names(settings.root, settings.trigger_prefix, settings.public_prefix, settings.mq_prefix)
     async with AsyncExitStack() as stack:
         try:
-            connection = await stack.enter_async_context(connect_nats(_servers(settings), **_credentials(settings)))
+            connection = await stack.enter_async_context(
+                connect_nats(_servers(settings), within=within, is_encrypted=security.is_encrypted, **security.client)
+            )
         except LogUnavailable as error:
             raise Unreachable(str(error)) from error
         yield Installation(
@@ -154,7 +159,7 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             apply_types=False,
             graceful_timeout=settings.worker.shutdown_timeout,
             **FOR_EVER,
-            **_credentials(settings),
+            **security_of(settings.nats).broker,
         )
         outcomes = Outcomes(installation.log)
         for stage in stages:
@@ -199,13 +204,13 @@ def compose(installation: Installation, names: Collection[str], *, key: bytes) -
 
 @asynccontextmanager
 async def connect_worker(options: WorkerOptions) -> AsyncIterator[WorkerConnection]:
-    """What a worker needs, over NATS; its queues are made where they are not there yet.
+    """What a worker needs, over NATS, however long that takes to answer; its queues are made where they are not there yet.
 
     Raises:
-        Unreachable: nothing answers, or nobody initialized the installation.
+        Unreachable: what answers says no, or nobody initialized the installation.
     """
     settings = load_settings(options={("nats", "url"): options.nats_url})
-    async with connect(settings) as installation, worker_connection(installation, options) as worker:
+    async with connect(settings, within=None) as installation, worker_connection(installation, options) as worker:
         yield worker
 
 
@@ -253,10 +258,3 @@ def _bridged(settings: Settings) -> list[str]:
 
 def _servers(settings: Settings) -> list[str]:
     return [url.strip() for url in settings.nats.url.split(",")]
-
-
-def _credentials(settings: Settings) -> dict[str, Any]:
-    nats = settings.nats
-    if nats.user is None:
-        return {}
-    return {"user": nats.user, "password": nats.password.get_secret_value() if nats.password else None}

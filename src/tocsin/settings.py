@@ -113,12 +113,40 @@ class Database(_Section):
     max_connections: int = Field(default=10, ge=1)
 
 
+class Tls(_Section):
+    """How NATS proves who it is, and we prove to it who we are. Files hold PEM."""
+
+    ca: Folder | None = None
+    """Certificates of the authorities that may vouch for the servers; by default those of the system."""
+    cert: Folder | None = None
+    """Our own certificate, where the servers ask for one."""
+    key: Folder | None = None
+    """The private key of `cert`, not encrypted."""
+    server_name: str | None = None
+    """The name that the servers' certificates bear, where it is not the host of the URL."""
+    handshake_first: bool = False
+    """Nothing is said in the open, not even the server's greeting; the servers must be set so as well."""
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Somebody set any of it: then nothing may go over the wire in the open."""
+        return self != Tls()
+
+
 class Nats(_Section):
-    """The NATS server or cluster; several URLs are joined by commas."""
+    """The NATS server or cluster; several URLs are joined by commas. One kind of credentials, or none."""
 
     url: str = "nats://127.0.0.1:4222"
     user: str | None = None
     password: SecretStr | None = None
+    token: SecretStr | None = None
+    nkey_seed: Folder | None = None
+    """The file with the seed of a user's nkey (`SU…`)."""
+    creds: Folder | None = None
+    """The file with a user's JWT and the seed that goes with it, as `nsc generate creds` writes it."""
+    inbox_prefix: Prefix = "_INBOX"
+    """What answers come in on; users with a prefix of their own cannot listen to each other's."""
+    tls: Tls = Tls()
 
 
 class Leader(_Section):
@@ -389,7 +417,11 @@ def _fields_of(path: FieldPath) -> set[str]:
     """The names of the fields of a section."""
     if not path:
         return set(Settings.model_fields)
-    model: Any = Queue if path[0] == "queues" else Settings.model_fields[path[0]].annotation
+    if path[0] == "queues":
+        return set(Queue.model_fields)
+    model: Any = Settings
+    for name in path:
+        model = model.model_fields[name].annotation
     return set(model.model_fields)
 
 
@@ -422,10 +454,11 @@ def _masked(path: FieldPath, value: JsonValue) -> JsonValue:
         return value
     if _is_secret(path):
         return MASK
-    return ",".join(_without_password(url) for url in value.split(",")) if path[-1].endswith("url") else value
+    return ",".join(without_password(url) for url in value.split(",")) if path[-1].endswith("url") else value
 
 
-def _without_password(url: str) -> str:
+def without_password(url: str) -> str:
+    """A URL as it may be shown."""
     parts = urlsplit(url)
     if parts.password is None and not (parts.username and parts.scheme in {"nats", "tls", "ws", "wss"}):
         return url
@@ -435,4 +468,4 @@ def _without_password(url: str) -> str:
 
 
 def _is_secret(path: Sequence[str]) -> bool:
-    return path[-1:] == ("password",)
+    return path[-1:] in {("password",), ("token",)}

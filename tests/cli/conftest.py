@@ -64,7 +64,7 @@ class World(Backend):
 
     @override
     @asynccontextmanager
-    async def connect(self, settings: Settings) -> AsyncIterator[Installation]:
+    async def connect(self, settings: Settings, *, within: float | None = 1) -> AsyncIterator[Installation]:
         if not self.reachable:
             raise Unreachable(f"no NATS server answers at {settings.nats.url}")
         self.used.append(settings)

@@ -6,7 +6,7 @@ It is imported when a command first needs it, so that `tocsin --help` and the sh
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..settings import Settings
 
@@ -18,15 +18,20 @@ if TYPE_CHECKING:
     from ..bootstrap import Installation
     from ..worker import Worker
 
+PATIENCE: Final = 3.0
+"""Seconds that somebody at a terminal waits for a first server."""
+
 
 class Backend:
     """What the commands need from the outside."""
 
-    def connect(self, settings: Settings) -> "AbstractAsyncContextManager[Installation]":
+    def connect(
+        self, settings: Settings, *, within: float | None = PATIENCE
+    ) -> "AbstractAsyncContextManager[Installation]":
         """See `bootstrap.connect`."""
         from .. import bootstrap  # noqa: PLC0415
 
-        return bootstrap.connect(settings)
+        return bootstrap.connect(settings, within=within)
 
     async def initialize(self, installation: "Installation") -> "list[Change]":
         """See `bootstrap.initialize`."""

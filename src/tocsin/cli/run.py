@@ -42,5 +42,5 @@ def chosen(given: list[str], known: tuple[str, ...], *, every: bool) -> tuple[st
 
 
 async def _run(session: Session, names: tuple[str, ...]) -> None:
-    async with session.installation() as installation:
+    async with session.installation(within=None) as installation:
         await session.backend.run_stages(installation, names)

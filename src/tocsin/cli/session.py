@@ -17,7 +17,7 @@ from ..ports import LogUnavailable
 from ..registry import Registry
 from ..settings import FieldPath, Settings, load
 from ..subjects import INSTALLATION_KEY, Bucket
-from .backend import Backend
+from .backend import PATIENCE, Backend
 from .exits import Exit
 from .failures import Refused, no_such_job
 from .output import Output
@@ -52,15 +52,15 @@ class Session:
         telemetry.configure(self.log_level or usual, self.log_format)
 
     @asynccontextmanager
-    async def installation(self, settings: Settings | None = None) -> "AsyncIterator[Installation]":
-        """The installation, connected and known to be set up.
+    async def installation(self, *, within: float | None = PATIENCE) -> "AsyncIterator[Installation]":
+        """The installation, connected `within` so many seconds (None: however long that takes), and known to be set up.
 
         Raises:
             Unreachable: NATS does not answer.
             Refused: nothing is set up there.
         """
-        settings = settings or self.settings()
-        async with self.backend.connect(settings) as installation:
+        settings = self.settings()
+        async with self.backend.connect(settings, within=within) as installation:
             try:
                 key = await installation.projections.get(Bucket.INSTALLATION, INSTALLATION_KEY)
             except LogUnavailable:

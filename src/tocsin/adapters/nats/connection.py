@@ -7,8 +7,10 @@ messages, as those of a batched direct get do.
 
 import asyncio
 import itertools
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeAlias
 
 import structlog
@@ -19,6 +21,7 @@ from pydantic_core import from_json
 
 from ...ports import LogUnavailable, SequenceConflict
 from . import wire
+from .opening import Opening
 
 TIMEOUT: Final = 5.0
 """Seconds that one request waits for its answer."""
@@ -45,7 +48,13 @@ Headers: TypeAlias = dict[str, str]
 FOR_EVER: Final[Json] = {"max_reconnect_attempts": -1, "reconnect_time_wait": 0.2}
 """Options of any NATS client of ours: however long the servers are away, what runs goes on when they are back."""
 
+_VIOLATION: Final = re.compile(r'permissions violation for (?P<what>publish|subscription) to "(?P<subject>[^"]*)"')
+
 _log = structlog.get_logger("tocsin.nats")
+
+
+class ForbiddenError(LogUnavailable):
+    """This NATS user may not do what was asked. The server's rules may change, so that no work is given up for it."""
 
 
 class RefusedError(Exception):
@@ -61,6 +70,17 @@ class RefusedError(Exception):
         self.code = code
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    subject: str
+    receive: Callable[[Msg], None]
+    answer: "asyncio.Future[Msg]"
+
+    def fail(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
 class Connection:
     """A client, and the requests that are under way on it."""
 
@@ -72,7 +92,7 @@ class Connection:
         self._inbox = f"{client.new_inbox()}."
         self._is_listening = False
         self._tokens = itertools.count(1)
-        self._requests: dict[str, tuple[Callable[[Msg], None], asyncio.Future[Msg]]] = {}
+        self._requests: dict[str, _Request] = {}
         self._on_interrupt: set[Callable[[], None]] = set()
 
     def interrupt(self) -> None:
@@ -80,11 +100,24 @@ class Connection:
 
         To be called when the client says so; without it, each of them is given up by its own time limit.
         """
-        for _, answer in self._requests.values():
-            if not answer.done():
-                answer.set_exception(errors.StaleConnectionError())
+        for request in self._requests.values():
+            request.fail(errors.StaleConnectionError())
         for tell in tuple(self._on_interrupt):
             tell()
+
+    def refused(self, error: Exception) -> None:
+        """Give up what the server says that this user may not do; without it, that too would wait for its time limit."""
+        found = _VIOLATION.search(str(error))
+        if found is None:
+            return
+        for request in self._requests.values():
+            if found["what"] == "subscription":
+                reason = (
+                    f"this NATS user may not subscribe to {self._inbox}*: set `nats.inbox_prefix` to what is its own"
+                )
+                request.fail(ForbiddenError(reason))
+            elif request.subject.lower() == found["subject"]:  # the client tells it in small letters
+                request.fail(ForbiddenError(f"{request.subject}: this NATS user may not publish there"))
 
     def on_interrupt(self, tell: Callable[[], None]) -> Callable[[], None]:
         """Have `tell` called at each interruption; what is returned ends that."""
@@ -108,6 +141,8 @@ class Connection:
         while True:
             try:
                 return _stored(subject, (await self.ask(subject, body, headers)).data)
+            except ForbiddenError:
+                raise
             except LogUnavailable:
                 if loop.time() + pause >= deadline or self.client.is_closed:
                     raise
@@ -166,7 +201,7 @@ class Connection:
         answer: "asyncio.Future[Msg]",
     ) -> Msg:
         token = str(next(self._tokens))
-        self._requests[token] = receive, answer
+        self._requests[token] = _Request(subject, receive, answer)
         timer = asyncio.get_running_loop().call_later(self._timeout, _give_up, answer)
         try:
             if not self._is_listening:
@@ -194,46 +229,64 @@ class Connection:
     async def _receive(self, message: Msg) -> None:
         request = self._requests.get(message.subject[len(self._inbox) :])
         if request is not None:
-            request[0](message)
+            request.receive(message)
 
 
 @asynccontextmanager
 async def connect(
     servers: str | list[str],
     *,
-    within: float = 10.0,
+    within: float | None = 10.0,
+    is_encrypted: bool = False,
     **options: Any,  # noqa: ANN401 - as various as those of `nats.connect`
 ) -> AsyncIterator[Connection]:
     """A connection that survives the servers' restarts; closed behind the block.
 
-    `within`: seconds in which the first server must answer. `options` are those of `nats.connect`.
+    Args:
+        servers: their URLs.
+        within: seconds in which the first server must answer; None: however long that takes.
+        is_encrypted: go no further with a server that does not speak TLS.
+        options: those of `nats.connect`.
 
     Raises:
-        LogUnavailable: none did.
+        LogUnavailable: none did, or one says no; the text says where and why.
     """
     client = Client()
     connection = Connection(client)
+    opening = Opening(servers)
 
     async def interrupted() -> None:
         connection.interrupt()
 
+    async def troubled(error: Exception) -> None:
+        if opening.is_over:
+            connection.refused(error)
+            _log.warning("trouble with the connection", action="nats-error", error=repr(error))
+        else:
+            opening.failed(error)
+
     settings: Json = {
         "name": "tocsin",
         **FOR_EVER,
-        "error_cb": _report,
+        "error_cb": troubled,
         "disconnected_cb": interrupted,
         **options,
     }
     try:
-        async with asyncio.timeout(within):
-            await client.connect(servers, **settings)
-    except (errors.Error, OSError) as error:  # asyncio's TimeoutError is an OSError
-        raise LogUnavailable(f"no NATS server answers at {servers}: {error!r}") from error
-    try:
+        await opening.run(client.connect(servers, **settings), within)
+        if is_encrypted and not is_secure(client):
+            raise LogUnavailable(
+                f"{opening.where}: that server does not speak TLS, and `nats.tls` or a `tls://` URL asks for it"
+            )
         yield connection
     finally:
         with suppress(*AWAY):
             await client.close()
+
+
+def is_secure(client: Client) -> bool:
+    """Whether the connection is encrypted: the client only takes up TLS that the server's greeting asks for."""
+    return bool(client._server_info.get("tls_required"))  # noqa: SLF001 - the greeting has no public name
 
 
 def status_of(message: Msg) -> str | None:
@@ -268,7 +321,3 @@ def _refuse(what: str, error: Json) -> NoReturn:
 def _give_up(answer: "asyncio.Future[Msg]") -> None:
     if not answer.done():
         answer.set_exception(errors.TimeoutError())
-
-
-async def _report(error: Exception) -> None:
-    _log.warning("trouble with the connection", action="nats-error", error=repr(error))

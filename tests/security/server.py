@@ -1,0 +1,63 @@
+"""A real nats-server with whatever configuration a test of security needs."""
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tocsin.adapters.nats.server_process import installed_binary
+
+DEADLINE = 30.0
+"""Seconds until a server that does not listen is given up."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """It listens, and can be reached under two names of this machine."""
+
+    port: int
+    folder: Path
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+
+@contextmanager
+def server(folder: Path, config: str, *, port: int = -1) -> Iterator[Server]:
+    """Run a server with `config` beside what every one here needs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "nats.conf"
+    path.write_text(
+        f"host: 127.0.0.1\nport: {port}\nports_file_dir: {json.dumps(str(folder))}\n"
+        f"jetstream {{ store_dir: {json.dumps(str(folder))} }}\n{config}"
+    )
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([installed_binary(), "-c", path], stdout=log, stderr=log)
+    try:
+        yield Server(_port(process, folder), folder)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _port(process: "subprocess.Popen[bytes]", folder: Path) -> int:
+    """The port that the server writes into a file once it listens."""
+    deadline = time.monotonic() + DEADLINE
+    while time.monotonic() < deadline:
+        assert process.poll() is None, (folder / "log").read_text()
+        for ports in folder.glob("nats-server_*.ports"):
+            try:
+                address: str = json.loads(ports.read_bytes())["nats"][0]
+            except ValueError:
+                continue  # not wholly written
+            return int(address.rpartition(":")[2])
+        time.sleep(0.01)
+    raise AssertionError(f"no server: {(folder / 'log').read_text()}")

@@ -1,0 +1,78 @@
+"""TLS: both sides prove who they are, and nothing is said in the open."""
+
+from pathlib import Path
+
+import pytest
+import trustme
+
+from tests.security.given import refusal, works
+from tests.security.server import server
+
+
+class Authority:
+    """One that signs the certificates of servers and clients."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(exist_ok=True)
+        self._ca = trustme.CA()
+        self.file = folder / "ca.pem"
+        self._ca.cert_pem.write_to_path(str(self.file))
+
+    def issue(self, name: str) -> tuple[Path, Path]:
+        cert, key_file = self._folder / f"{name}.pem", self._folder / f"{name}.key"
+        made = self._ca.issue_cert(name)
+        made.cert_chain_pems[0].write_to_path(str(cert))
+        made.private_key_pem.write_to_path(str(key_file))
+        return cert, key_file
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "ca")
+
+
+def speaks_tls(authority: Authority, name: str = "127.0.0.1", more: str = "") -> str:
+    cert, key_file = authority.issue(name)
+    return f'tls {{ cert_file: "{cert}", key_file: "{key_file}", {more} }}'
+
+
+async def test_tls(tmp_path: Path, authority: Authority) -> None:
+    with server(tmp_path / "s", speaks_tls(authority)) as s:
+        await works(s.url, tmp_path, {"tls": {"ca": authority.file}})
+        told = await refusal(s.url, tmp_path, {})
+        assert told.startswith(f"{s.url}: the server's certificate is not accepted: ")
+        assert "`nats.tls.ca` names the authorities" in told
+        other = Authority(tmp_path / "other")
+        assert "not accepted" in await refusal(s.url, tmp_path, {"tls": {"ca": other.file}})
+
+
+async def test_the_name_in_the_certificate_must_fit(tmp_path: Path, authority: Authority) -> None:
+    with server(tmp_path / "s", speaks_tls(authority, "nats.internal")) as s:
+        await works(s.url, tmp_path, {"tls": {"ca": authority.file, "server_name": "nats.internal"}})
+        assert "not accepted" in await refusal(s.url, tmp_path, {"tls": {"ca": authority.file}})
+
+
+async def test_handshake_first(tmp_path: Path, authority: Authority) -> None:
+    with server(tmp_path / "s", speaks_tls(authority, more="handshake_first: true")) as s:
+        await works(s.url, tmp_path, {"tls": {"ca": authority.file, "handshake_first": True}})
+
+
+async def test_a_client_certificate(tmp_path: Path, authority: Authority) -> None:
+    cert, key_file = authority.issue("tocsin")
+    with server(tmp_path / "s", speaks_tls(authority, more=f'ca_file: "{authority.file}", verify: true')) as s:
+        await works(s.url, tmp_path, {"tls": {"ca": authority.file, "cert": cert, "key": key_file}})
+        told = await refusal(s.url, tmp_path, {"tls": {"ca": authority.file}})
+        assert "`nats.tls.cert` and `nats.tls.key`" in told
+
+
+async def test_a_key_that_is_not_the_certificates(tmp_path: Path, authority: Authority) -> None:
+    (cert, _), (_, key_file) = authority.issue("a"), authority.issue("b")
+    told = await refusal("nats://127.0.0.1:9", tmp_path, {"tls": {"cert": cert, "key": key_file}})
+    assert told == f"`nats.tls.key` is {key_file}: it is not the key of the certificate in {cert}"
+
+
+async def test_nothing_is_said_in_the_open_where_tls_is_asked_for(tmp_path: Path, authority: Authority) -> None:
+    with server(tmp_path / "s", "") as s:
+        told = await refusal(s.url, tmp_path, {"tls": {"ca": authority.file}})
+        assert "that server does not speak TLS" in told

@@ -1,0 +1,62 @@
+"""What is said when nobody answers, and who waits."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import structlog
+
+from tests.security.server import DEADLINE, server
+from tocsin import bootstrap
+from tocsin.bootstrap import Unreachable
+from tocsin.settings import Settings
+
+
+async def gives_up(url: str, folder: Path) -> str:
+    settings = Settings.model_validate({"data_dir": folder, "nats": {"url": url}})
+    with pytest.raises(Unreachable) as refused:
+        async with bootstrap.connect(settings, within=1):
+            pass
+    return str(refused.value)
+
+
+async def test_nothing_listens(tmp_path: Path) -> None:
+    told = await gives_up("nats://127.0.0.1:9,nats://me:secret@127.0.0.1:10", tmp_path)
+    assert told == (
+        "no NATS server answers at nats://127.0.0.1:9, nats://me:******@127.0.0.1:10: nothing listens there"
+    )
+
+
+async def test_no_such_host(tmp_path: Path) -> None:
+    assert await gives_up("nats://no-such-host.invalid:4222", tmp_path) == (
+        "no NATS server answers at nats://no-such-host.invalid:4222: no such host"
+    )
+
+
+async def test_something_else_listens(tmp_path: Path) -> None:
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 mail.example ESMTP\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as other:
+        port = other.sockets[0].getsockname()[1]
+        assert "does not speak NATS" in await gives_up(f"nats://127.0.0.1:{port}", tmp_path)
+
+
+async def test_who_runs_on_waits_for_the_server(tmp_path: Path) -> None:
+    with server(tmp_path / "s", "") as first:
+        settings = Settings.model_validate({"data_dir": tmp_path, "nats": {"url": first.url}})
+
+    async def connect() -> bool:
+        async with bootstrap.connect(settings, within=None) as installation:
+            return installation.connection.client.is_connected
+
+    with structlog.testing.capture_logs() as said:
+        waiting = asyncio.create_task(connect())
+        while not said:  # noqa: ASYNC110 - what is waited for is a line of the log
+            await asyncio.sleep(0.01)
+        assert said[0]["action"] == "nats-awaited"
+        assert said[0]["reason"] == "nothing listens there"
+        with server(tmp_path / "s", "", port=first.port):
+            async with asyncio.timeout(DEADLINE):
+                assert await waiting
