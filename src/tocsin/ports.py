@@ -78,6 +78,17 @@ class EventLog(Protocol):
         """
         ...
 
+    def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncIterator["Headings"]:
+        """That something was stored and when, for ever, through reconnects; no bodies travel, and none is read.
+
+        From behind the sequence `after`, or from what was stored at that instant (UTC) or later.
+        """
+        ...
+
+    async def progress(self, stream: Stream, durable: str) -> "Progress | None":
+        """How far a durable of a stream has got; None: there is no such durable."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -89,6 +100,38 @@ class Batch:
     messages: Sequence[Recorded[Message]]
     caught_up: bool
     upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """That a message was stored: all but what it says."""
+
+    subject: str
+    sequence: int
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Headings:
+    """Headings that a watcher got at once; `caught_up` and `upto` as a `Batch` has them."""
+
+    headings: Sequence[Heading]
+    caught_up: bool
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a durable has got in its stream."""
+
+    floor: int
+    """Up to this sequence it will deliver nothing any more: all was acknowledged or ended, or lies before its start."""
+    is_idle: bool
+    """Nothing is to be delivered, and nothing that was waits for its acknowledgement."""
+
+    def is_past(self, sequence: int) -> bool:
+        """Whether a message that was stored a while ago will not be delivered any more."""
+        return self.is_idle or self.floor >= sequence
 
 
 class Delivery(Protocol):

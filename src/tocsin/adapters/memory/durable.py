@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from ...ports import DurableSpec
+from ...ports import DurableSpec, Progress
 from ...subjects import Stream
 from .clock import Alarm, ManualClock
 from .signal import Signal
@@ -59,6 +59,16 @@ class InMemoryDurable:
         """How many messages are handed out, or wait to come again."""
         return len(self._out)
 
+    @property
+    def progress(self) -> Progress:
+        """How far it has got: what is not handed out yet counts only where it is for this durable."""
+        ahead = next((e.sequence for e in self._stream.behind(self._upto) if self._is_for_us(e)), None)
+        first = min(self._out, default=ahead)
+        return Progress(self._upto if first is None else first - 1, is_idle=first is None)
+
+    def _is_for_us(self, entry: Entry) -> bool:
+        return any(matches(name, entry.subject) for name in self.spec.filters)
+
     def _hand_out(self, limit: int) -> "list[InMemoryDelivery]":
         deliveries: list[InMemoryDelivery] = []
         while self._again and len(deliveries) < limit:
@@ -69,7 +79,7 @@ class InMemoryDurable:
             if len(deliveries) >= limit or len(self._out) >= self.spec.max_ack_pending:
                 break
             self._upto = entry.sequence
-            if any(matches(name, entry.subject) for name in self.spec.filters):
+            if self._is_for_us(entry):
                 out = self._out[entry.sequence] = _Out(entry)
                 deliveries.append(self._deliver(out))
         return deliveries

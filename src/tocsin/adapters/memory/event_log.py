@@ -6,7 +6,7 @@ from functools import partial
 
 from ... import subjects
 from ...domain.events import Message, Recorded, RetryTimer
-from ...ports import Batch, DurableSpec, LogUnavailable
+from ...ports import Batch, DurableSpec, Heading, Headings, LogUnavailable, Progress
 from ...subjects import CAPTURED, Stream, Unreadable
 from .clock import Alarm, ManualClock
 from .durable import InMemoryDurable
@@ -106,6 +106,27 @@ class InMemoryEventLog:
             if stored.last_sequence == upto:
                 await stored.stored.wait()
             entries = _behind(stored, filters, upto)
+
+    async def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncIterator[Headings]:
+        """That something was stored, for ever."""
+        stored = self._streams[stream]
+        since = after if isinstance(after, datetime) else None
+        upto = 0 if isinstance(after, datetime) else after
+        is_first = True
+        while True:
+            entries = _behind(stored, filters, upto)
+            headings = [Heading(e.subject, e.sequence, e.time) for e in entries if since is None or e.time >= since]
+            upto = max(upto, stored.last_sequence)
+            if headings or is_first:
+                yield Headings(headings, caught_up=True, upto=upto)
+            is_first = False
+            if stored.last_sequence <= upto:
+                await stored.stored.wait()
+
+    async def progress(self, stream: Stream, durable: str) -> Progress | None:
+        """How far a durable has got."""
+        found = self._durables.get((stream, durable))
+        return None if found is None else found.progress
 
     # --- durables ----------------------------------------------------------------------------------------------------
 

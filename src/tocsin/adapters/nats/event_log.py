@@ -8,12 +8,12 @@ from operator import attrgetter
 
 from ... import subjects
 from ...domain.events import Message, Recorded, RetryTimer
-from ...ports import Batch
+from ...ports import Batch, Headings, Progress
 from ...subjects import Stream, Unreadable
 from . import wire
 from .connection import Connection, RefusedError
 from .direct_get import DirectGet, Stored
-from .follow import follow
+from .follow import follow, watch
 from .naming import Names
 
 
@@ -126,6 +126,20 @@ class NatsEventLog:
     def follow(self, stream: Stream, *filters: str, after: int | None) -> AsyncIterator[Batch]:
         """Everything that matches, for ever; unreadable messages are left out."""
         return follow(self._connection, self._names, stream, filters, after=after)
+
+    def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncIterator[Headings]:
+        """That something was stored, for ever; the server sends no bodies."""
+        return watch(self._connection, self._names, stream, filters, after=after)
+
+    async def progress(self, stream: Stream, durable: str) -> Progress | None:
+        """How far a durable has got, by the word of the consumer's leader."""
+        try:
+            told = await self._connection.manage(f"CONSUMER.INFO.{self._names.stream(stream)}.{durable}")
+        except RefusedError as error:
+            if error.code == wire.CONSUMER_NOT_FOUND:
+                return None
+            raise
+        return Progress(told["ack_floor"]["stream_seq"], not told["num_pending"] and not told["num_ack_pending"])
 
     def _recorded(self, stored: Stored) -> Recorded[Message]:
         subject = self._names.from_wire(stored.subject)

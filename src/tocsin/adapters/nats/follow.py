@@ -3,15 +3,16 @@
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from datetime import UTC, datetime
+from typing import Final, Protocol, TypeVar
 
 import structlog
 
 from ... import subjects
 from ...domain.events import Message, Recorded
-from ...ports import Batch, LogUnavailable
+from ...ports import Batch, Heading, Headings, LogUnavailable
 from ...subjects import Stream, Unreadable
 from . import wire
 from .connection import TROUBLE, Connection, Json
@@ -36,7 +37,18 @@ class _LostError(Exception):
     """The consumer is gone, or may be."""
 
 
-async def follow(
+class _Portion(Protocol):
+    @property
+    def caught_up(self) -> bool: ...
+    @property
+    def upto(self) -> int: ...
+
+
+P = TypeVar("P", bound=_Portion)
+_Make = Callable[[Sequence[Received], bool, int], P]
+
+
+def follow(
     connection: Connection, names: Names, stream: Stream, filters: Sequence[str], *, after: int | None
 ) -> AsyncIterator[Batch]:
     """What `ports.EventLog.follow` promises.
@@ -47,23 +59,48 @@ async def follow(
     Raises:
         RefusedError: there is no such stream, or the filters overlap.
     """
+    return _read(connection, names, stream, filters, after, _batch, headers_only=False)
+
+
+def watch(
+    connection: Connection, names: Names, stream: Stream, filters: Sequence[str], *, after: int | datetime
+) -> AsyncIterator[Headings]:
+    """What `ports.EventLog.watch` promises.
+
+    Raises:
+        RefusedError: there is no such stream, or the filters overlap.
+    """
+    return _read(connection, names, stream, filters, after, _headings, headers_only=True)
+
+
+async def _read(
+    connection: Connection,
+    names: Names,
+    stream: Stream,
+    filters: Sequence[str],
+    after: int | datetime | None,
+    make: _Make[P],
+    *,
+    headers_only: bool,
+) -> AsyncIterator[P]:
     wire_filters = [wire_filter for relative in filters for wire_filter in names.filters(relative)]
     told_caught_up = False
     while True:
-        consumer = _Consumer(connection, names, stream, wire_filters, after)
+        consumer = _Consumer(connection, names, stream, wire_filters, after, headers_only=headers_only)
         try:
             upto = await consumer.create()
             if upto is not None:
                 after = upto
                 if not told_caught_up:
                     told_caught_up = True
-                    yield Batch((), caught_up=True, upto=upto)
+                    yield make((), True, upto)  # noqa: FBT003 - as `Batch` has it
             while True:
-                batch = _batch(await consumer.take())
-                after, told_caught_up = batch.upto, told_caught_up or batch.caught_up
-                yield batch
+                received = await consumer.take()
+                portion = make(received, received[-1].pending == 0, received[-1].sequence)
+                after, told_caught_up = portion.upto, told_caught_up or portion.caught_up
+                yield portion
         except (_LostError, LogUnavailable) as error:
-            _log.info("following again", action="follow-again", stream=stream, after=after, reason=str(error))
+            _log.info("following again", action="follow-again", stream=stream, after=str(after), reason=str(error))
             await asyncio.sleep(_PAUSE)
         finally:
             await consumer.close()
@@ -73,13 +110,21 @@ class _Consumer:
     """One ephemeral consumer."""
 
     def __init__(
-        self, connection: Connection, names: Names, stream: Stream, filters: Sequence[str], after: int | None
+        self,
+        connection: Connection,
+        names: Names,
+        stream: Stream,
+        filters: Sequence[str],
+        after: int | datetime | None,
+        *,
+        headers_only: bool,
     ) -> None:
         self._connection = connection
         self._names = names
         self._stream = names.stream(stream)
         self._filters = filters
         self._after = after
+        self._headers_only = headers_only
         self._name = secrets.token_hex(8)
         self._inbox = PullInbox(connection, self._stream, self._name)
         self._asked = 0
@@ -92,7 +137,8 @@ class _Consumer:
         verb = f"CONSUMER.CREATE.{self._stream}.{self._name}"
         made = await self._connection.manage(verb, json.dumps(self._request()).encode())
         await self._inbox.open()
-        return None if made["num_pending"] else max(last, self._after or 0)
+        behind = self._after if isinstance(self._after, int) else 0
+        return None if made["num_pending"] else max(last, behind)
 
     async def take(self) -> list[Received]:
         """Whatever is there; waits for the first."""
@@ -142,7 +188,12 @@ class _Consumer:
             "inactive_threshold": int(_INACTIVE * _NANOSECONDS),
             "deliver_policy": "last_per_subject",
         }
-        if self._after is not None:
+        if self._headers_only:
+            config["headers_only"] = True
+        if isinstance(self._after, datetime):
+            since = self._after.astimezone(UTC).isoformat()
+            config |= {"deliver_policy": "by_start_time", "opt_start_time": since}
+        elif self._after is not None:
             config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": self._after + 1}
         filters = self._filters or ([">"] if self._after is None else [])
         if len(filters) == 1:
@@ -152,7 +203,11 @@ class _Consumer:
         return {"stream_name": self._stream, "config": config, "action": "create"}
 
 
-def _batch(received: Sequence[Received]) -> Batch:
+def _headings(received: Sequence[Received], caught_up: bool, upto: int) -> Headings:  # noqa: FBT001 - as `Headings` has it
+    return Headings([Heading(one.subject, one.sequence, one.time) for one in received], caught_up, upto)
+
+
+def _batch(received: Sequence[Received], caught_up: bool, upto: int) -> Batch:  # noqa: FBT001 - as `Batch` has it
     recorded: list[Recorded[Message]] = []
     for one in received:
         try:
@@ -161,4 +216,4 @@ def _batch(received: Sequence[Received]) -> Batch:
             _log.warning("unreadable, left out", action="unreadable", sequence=one.sequence, error=str(error))
         else:
             recorded.append(Recorded(message, one.subject, one.sequence, one.time, one.message_id))
-    return Batch(recorded, caught_up=received[-1].pending == 0, upto=received[-1].sequence)
+    return Batch(recorded, caught_up, upto)
