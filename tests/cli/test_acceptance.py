@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-DEADLINE = 30.0
+from tests.system.test_embedded_server import session_is_empty, wait_until
+
+DEADLINE = 60.0
 
 JOBS = """
 jobs:
@@ -55,6 +57,7 @@ class Dev:
         self._process = process
         self._lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
+        self.lines: list[dict[str, Any]] = []
         self.url: str = self.wait(lambda line: line.get("event") == "tocsin")["nats_url"]
         self.wait(lambda line: line.get("event") == "ready")
 
@@ -64,8 +67,12 @@ class Dev:
             line = self._lines.get(timeout=DEADLINE)
             if line is None:
                 raise AssertionError(f"it ended with {self._process.wait()}: {self.errors()}")
-            if wanted(found := json.loads(line)):
-                return found  # type: ignore[no-any-return]
+            self.lines.append(json.loads(line))
+            if wanted(self.lines[-1]):
+                return self.lines[-1]
+
+    def event(self, name: str) -> dict[str, Any]:
+        return self.wait(lambda line: line.get("event") == name)
 
     def fact(self, kind: str, job: str) -> dict[str, Any]:
         return self.wait(lambda line: line.get("fact", {}).get("type") == kind and line["fact"]["job"] == job)
@@ -101,10 +108,11 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Dev]:
+def running(folder: Path, *more: str) -> Iterator[Dev]:
     (folder / "jobs.yaml").write_text(JOBS)
     (folder / "work.py").write_text(WORKER)
-    args = ["dev", "--ephemeral", "--port", "0", "--jobs", "jobs.yaml", "--worker", "work.py:worker", "-o", "json"]
+    args = ["dev", "--port", "0", "--jobs", "jobs.yaml", "--worker", "work.py:worker", "-o", "json"]
+    args += more or ["--ephemeral"]
     with subprocess.Popen(
         [sys.executable, "-m", "tocsin", *args],
         cwd=folder,
@@ -159,6 +167,36 @@ def test_dev_finishes_what_it_holds_unless_it_is_asked_twice(tmp_path: Path) -> 
         dev.wait(lambda line: line.get("event") == "ending")
         dev.ask(signal.SIGTERM)
         assert dev.ended() == 5
+
+
+def test_a_cluster_of_devs_own_outlives_the_death_of_a_node_and_no_node_outlives_dev(tmp_path: Path) -> None:
+    with running(tmp_path, "--cluster", "3", "--data-dir", str(tmp_path / "kept")) as dev:
+        nodes = next(line for line in dev.lines if line.get("event") == "cluster")["nodes"]
+        assert dev.url == ",".join(node["url"] for node in nodes)
+        dev.fact("completed", "quick")
+        os.kill(nodes[1]["pid"], signal.SIGKILL)
+        said = [dev.event("node")["text"] for _ in range(3)]
+        assert said[0] == "node-2 ended by signal 9"
+        heir = int(said[1].removeprefix("node-2 started again, pid "))
+        assert said[2].startswith("node-2 has caught up")
+        dev.fact("completed", "quick")
+        dev.ask(signal.SIGKILL)
+        assert dev.ended() == -signal.SIGKILL
+        for pid in (nodes[0]["pid"], heir, nodes[2]["pid"]):
+            wait_until(lambda pid=pid: session_is_empty(pid))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        (("--cluster", "4"), "3 or 5 nodes, not 4"),
+        (("--cluster", "3", "--nats", "nats://a:1"), "--cluster starts servers of its own, and --nats names others"),
+    ],
+)
+def test_a_cluster_that_cannot_be_is_refused(more: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
+    told = program("dev", *more, cwd=tmp_path)
+    assert told.returncode == 2
+    assert complaint in told.stderr
 
 
 def test_without_a_server_a_command_ends_with_4(tmp_path: Path) -> None:

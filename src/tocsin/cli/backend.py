@@ -13,6 +13,7 @@ from ..settings import Settings
 if TYPE_CHECKING:
     import asyncio
 
+    from ..adapters.nats.cluster import RunningCluster
     from ..adapters.nats.provisioned import Change
     from ..adapters.nats.server import RunningServer
     from ..bootstrap import Installation
@@ -65,3 +66,9 @@ class Backend:
         from ..adapters.nats.server import EmbeddedServer  # noqa: PLC0415
 
         return EmbeddedServer(store, port).running()
+
+    def nats_cluster(self, folder: Path, size: int, port: int | None) -> "AbstractAsyncContextManager[RunningCluster]":
+        """A private NATS cluster whose nodes keep their streams in `folder`."""
+        from ..adapters.nats.cluster import EmbeddedCluster  # noqa: PLC0415
+
+        return EmbeddedCluster(folder, size, port).running()

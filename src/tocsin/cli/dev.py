@@ -2,8 +2,10 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Coroutine, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,9 +14,10 @@ from rich.text import Text
 
 from .. import __version__
 from ..registry import Registry
-from ..settings import Settings, origins, shown
+from ..settings import shown
 from . import following
 from .apply import apply_files, as_json, summary
+from .dev_nats import DevNats, Wanted
 from .live import LiveView
 from .loading import load_worker
 from .running import serve
@@ -22,8 +25,17 @@ from .session import Session, session_of
 from .stopping import until_done
 
 if TYPE_CHECKING:
+    from ..adapters.nats.cluster import Node
     from ..bootstrap import Installation
     from ..worker import Worker
+
+
+def _checked_size(nodes: int | None) -> int | None:
+    if nodes not in {None, 3, 5}:
+        raise typer.BadParameter(
+            f"3 or 5 nodes, not {nodes}: a majority decides, and no stream has more than 5 replicas"
+        )
+    return nodes
 
 
 def dev(
@@ -37,50 +49,56 @@ def dev(
     port: Annotated[
         int | None, typer.Option(min=0, max=65_535, help="For the server; by default 4222, or a free one.")
     ] = None,
+    cluster: Annotated[
+        int | None,
+        typer.Option(
+            metavar="NODES", callback=_checked_size, help="A NATS cluster in place of one server: 3 or 5 nodes."
+        ),
+    ] = None,
     ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Keep nothing when it ends.")] = False,
     data_dir: Annotated[Path | None, typer.Option(metavar="FOLDER", help="What is kept is kept here.")] = None,
 ) -> None:
     """Run everything here and show what happens, until Ctrl-C.
 
-    Starts a NATS server of its own, unless --nats or TOCSIN_NATS_URL names one.
+    Starts a NATS server of its own, unless --nats or TOCSIN_NATS_URL names one. With --cluster every node is a process:
+    kill one, and see that nothing is lost; it is started again.
     """
     session = session_of(context)
     made = load_worker(worker) if worker else None
-    serve(_dev(session, jobs or [], made, port=port, data_dir=data_dir, ephemeral=ephemeral))
+    serve(_dev(session, jobs or [], made, Wanted(data_dir, port, cluster), ephemeral=ephemeral))
 
 
 async def _dev(
-    session: Session,
-    jobs: Sequence[str],
-    worker: "Worker | None",
-    *,
-    port: int | None,
-    data_dir: Path | None,
-    ephemeral: bool,
+    session: Session, jobs: Sequence[str], worker: "Worker | None", nats: Wanted, *, ephemeral: bool
 ) -> None:
     async with AsyncExitStack() as stack:
         if ephemeral:
-            data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tocsin-")))
-        settings = await stack.enter_async_context(_server(session, port, data_dir))
+            nats = replace(nats, data_dir=Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tocsin-"))))
+        running = await stack.enter_async_context(nats.running(session))
+        settings = running.settings
         installation = await stack.enter_async_context(session.backend.connect(settings))
         await session.backend.initialize(installation)
         kept = "nothing is kept" if ephemeral else f"data in {settings.data_dir}"
         server = shown(settings)["nats.url"]
         _say(session, "tocsin", f"{__version__} on {server}, {kept}", nats_url=server)
+        if running.cluster:
+            _introduce(session, running)
         after = await following.newest(installation.log)
         if jobs or settings.jobs_file:
             registry = Registry(installation.log, installation.projections)
             plan = await apply_files(registry, settings, jobs)
             _say(session, "jobs", summary(plan).plain, **as_json(plan))
-        await _run(session, installation, worker, LiveView(session.output).run(installation.log, after=after))
+        keeping = running.keeping(partial(_tell, session))
+        view = LiveView(session.output).run(installation.log, after=after)
+        await _run(session, installation, worker, *keeping, view)
 
 
 async def _run(
-    session: Session, installation: "Installation", worker: "Worker | None", view: Coroutine[Any, Any, None]
+    session: Session, installation: "Installation", worker: "Worker | None", *first: Coroutine[Any, Any, None]
 ) -> None:
-    """Run the parts, the view first and the worker last; end them the other way round, each when those behind it ended."""
+    """Run the parts, the servers first and the worker last; end them the other way round, each when those behind it ended."""
     ready = asyncio.Event()
-    parts = [asyncio.create_task(view)]
+    parts = [asyncio.create_task(part) for part in first]
     try:
         stages = session.backend.run_stages(installation, session.backend.stages(), ready=ready)
         parts.append(asyncio.create_task(stages))
@@ -109,19 +127,16 @@ async def _first(parts: Sequence["asyncio.Task[None]"], event: asyncio.Event | N
         waiting.cancel()
 
 
-@asynccontextmanager
-async def _server(session: Session, port: int | None, data_dir: Path | None) -> AsyncIterator[Settings]:
-    """The settings, with the URL of a server: one that was named for this very call, else one of our own.
+def _introduce(session: Session, running: DevNats) -> None:
+    """What there is to kill, and how to look on from a second terminal."""
+    nodes, settings = running.nodes(), running.settings
+    url = shown(settings)["nats.url"]
+    _say(session, "cluster", " · ".join("{name} {url} pid {pid}".format(**node) for node in nodes), nodes=nodes)
+    _say(session, "second", f"terminal: export TOCSIN_NATS_URL={url} TOCSIN_DATA_DIR={settings.data_dir}")
 
-    A configuration file does not count: what it names may be in production.
-    """
-    settings = session.settings(data_dir=data_dir)
-    origin = origins(settings)["nats.url"]
-    if origin == "command line" or origin.startswith("TOCSIN_"):
-        yield settings
-        return
-    async with session.backend.nats_server(settings.data_dir / "nats", port) as server:
-        yield session.settings(data_dir=data_dir, nats__url=server.url)
+
+def _tell(session: Session, node: "Node", text: str) -> None:
+    _say(session, "node", f"{node.name} {text}", node=node.name)
 
 
 def _say(session: Session, event: str, text: str, **particulars: object) -> None:

@@ -12,15 +12,17 @@ import contextlib
 import shutil
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self, TypeVar
 
 from .server_process import (
     HOST,
+    Addresses,
     Launch,
+    Membership,
     PortTakenError,
     ServerFiles,
     ServerStartError,
@@ -38,6 +40,7 @@ __all__ = [
     "RunningServer",
     "ServerStartError",
     "StoreInUseError",
+    "running",
 ]
 
 USUAL_PORT: Final = 4222
@@ -56,6 +59,7 @@ class EmbeddedServer:
         binary: the nats-server to run; None for the one installed with Tocsin.
         ready_within: seconds until a server that does not answer is given up. A store of a million messages takes
             about 1.5 s to read.
+        membership: its place in a cluster (`cluster` makes those); None: it stands alone.
 
     """
 
@@ -64,6 +68,7 @@ class EmbeddedServer:
     sync_always: bool = False
     binary: Path | None = None
     ready_within: float = 30.0
+    membership: Membership | None = None
 
     def start(self) -> "RunningServer":
         """Start the server and return once it answers: about 15 ms on an empty store.
@@ -81,32 +86,20 @@ class EmbeddedServer:
         files = ServerFiles(store_dir.resolve())
         try:
             with files.locked() as lock:
-                launch = Launch(binary, files, lock, self.sync_always, ephemeral, self.ready_within)
-                process, port = self._launched(launch)
-                files.note_owner(lock, f"pid {process.pid}, nats://{HOST}:{port}")
+                launch = Launch(binary, files, lock, self.sync_always, ephemeral, self.ready_within, self.membership)
+                process, addresses = self._launched(launch)
+                files.note_owner(lock, f"pid {process.pid}, nats://{HOST}:{addresses.port}")
         except BaseException:
             if ephemeral:
                 shutil.rmtree(files.store_dir, ignore_errors=True)
             raise
-        return RunningServer(process, files, port, ephemeral=ephemeral)
+        return RunningServer(process, files, addresses, ephemeral=ephemeral)
 
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator["RunningServer"]:
+    def running(self) -> contextlib.AbstractAsyncContextManager["RunningServer"]:
         """Start the server in a thread, stop it in one at the end. Raises what `start` raises."""
-        starting = asyncio.ensure_future(asyncio.to_thread(self.start))
-        try:
-            server = await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            # The thread cannot be interrupted: what it starts after us has to be stopped here.
-            with contextlib.suppress(ServerStartError):
-                (await starting).stop()
-            raise
-        try:
-            yield server
-        finally:
-            await asyncio.to_thread(server.stop)
+        return running(self.start)
 
-    def _launched(self, launch: Launch) -> tuple[subprocess.Popen[bytes], int]:
+    def _launched(self, launch: Launch) -> tuple[subprocess.Popen[bytes], Addresses]:
         if self.port is not None:
             return launch.on_port(self.port)
         try:
@@ -115,13 +108,44 @@ class EmbeddedServer:
             return launch.on_port(ANY_PORT)
 
 
+class Stoppable(Protocol):
+    """What was started, and is stopped by a call that may block."""
+
+    def stop(self) -> None:
+        """End it."""
+        ...
+
+
+S = TypeVar("S", bound=Stoppable)
+
+
+@contextlib.asynccontextmanager
+async def running(start: Callable[[], S]) -> AsyncIterator[S]:
+    """Start in a thread, stop in one at the end. Raises what `start` raises."""
+    starting = asyncio.ensure_future(asyncio.to_thread(start))
+    try:
+        started = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # The thread cannot be interrupted: what it starts after us has to be stopped here.
+        with contextlib.suppress(ServerStartError):
+            (await starting).stop()
+        raise
+    try:
+        yield started
+    finally:
+        await asyncio.to_thread(started.stop)
+
+
 class RunningServer:
     """A nats-server of ours that answers; a context manager that stops it at the end."""
 
-    def __init__(self, process: subprocess.Popen[bytes], files: ServerFiles, port: int, *, ephemeral: bool) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], files: ServerFiles, addresses: Addresses, *, ephemeral: bool
+    ) -> None:
         self._process = process
         self._ephemeral = ephemeral
-        self.port: Final = port
+        self.port: Final = addresses.port
+        self.monitoring: Final = addresses.monitoring
         self.store_dir: Final = files.store_dir
         self.log_file: Final = files.log
 
@@ -134,6 +158,11 @@ class RunningServer:
     def pid(self) -> int:
         """The server's own process, for a test that kills it."""
         return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended; below 0: by which signal; None: it runs."""
+        return self._process.poll()
 
     def stop(self, within: float = 10.0) -> None:
         """End the server, by force when it has not ended `within` that many seconds. Stopping twice is no error."""

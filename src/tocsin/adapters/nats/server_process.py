@@ -136,6 +136,44 @@ class ServerFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class Membership:
+    """A server's place in a cluster on this machine.
+
+    Attributes:
+        name: the server's own, the same at every start: the others know its replicas by it.
+        cluster: the name of the whole.
+        port: where it listens for the others.
+        others: where they listen for it.
+
+    """
+
+    name: str
+    cluster: str
+    port: int
+    others: tuple[int, ...]
+
+    def config(self) -> dict[str, object]:
+        """What the server is told of it; its monitoring is how one learns whether it has caught up with the others."""
+        return {
+            "server_name": self.name,
+            "http": f"{HOST}:-1",
+            "cluster": {
+                "name": self.cluster,
+                "listen": f"{HOST}:{self.port}",
+                "routes": [f"nats://{HOST}:{port}" for port in self.others],
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where a server listens: for clients, and, where it is a member of a cluster, for those who ask after its health."""
+
+    port: int
+    monitoring: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """All that one start of a server needs, but for the port.
 
@@ -146,6 +184,7 @@ class Launch:
         sync_always: flush every write before it is acknowledged.
         ephemeral: remove the store directory when the owner dies without stopping the server.
         ready_within: seconds until a server that does not answer is given up.
+        membership: its place in a cluster; None: it stands alone.
 
     """
 
@@ -155,9 +194,10 @@ class Launch:
     sync_always: bool
     ephemeral: bool
     ready_within: float
+    membership: Membership | None = None
 
-    def on_port(self, port: int) -> tuple[subprocess.Popen[bytes], int]:
-        """Start the server on a port (0: any free one) and return it with the port it listens on, once it answers.
+    def on_port(self, port: int) -> tuple[subprocess.Popen[bytes], Addresses]:
+        """Start the server on a port (0: any free one) and return it with where it listens, once it answers.
 
         Raises:
             PortTakenError: something else listens there.
@@ -178,7 +218,7 @@ class Launch:
                 start_new_session=True,  # Ctrl-C is for the owner, which then stops the server in its own order
             )
         try:
-            return process, self._await_port(process, log_start)
+            return process, self._await_greeting(process, log_start)
         except BaseException:
             end(process, within=1.0)
             raise
@@ -187,21 +227,23 @@ class Launch:
         jetstream: dict[str, str] = {"store_dir": str(self.files.store_dir)}
         if self.sync_always:
             jetstream["sync_interval"] = "always"
-        config = {
+        config: dict[str, object] = {
             "host": HOST,
             "port": port or -1,
             "ports_file_dir": str(self.files.store_dir),
             "jetstream": jetstream,
         }
+        if self.membership is not None:
+            config |= self.membership.config()
         # The server's configuration language contains JSON, but for \u escapes.
         self.files.config.write_text(json.dumps(config, indent=2, ensure_ascii=False), encoding="utf-8")
 
-    def _await_port(self, process: subprocess.Popen[bytes], log_start: int) -> int:
+    def _await_greeting(self, process: subprocess.Popen[bytes], log_start: int) -> Addresses:
         deadline = time.monotonic() + self.ready_within
         while (code := process.poll()) is None and time.monotonic() < deadline:
-            port = _port_in(self.files.ports(process.pid))
-            if port is not None and _greets(port):
-                return port
+            addresses = _addresses_in(self.files.ports(process.pid))
+            if addresses is not None and _greets(addresses.port):
+                return addresses
             time.sleep(_POLL_SECONDS)
 
         what = f"was not ready within {self.ready_within:g} s" if code is None else f"ended at once, exit code {code}"
@@ -264,13 +306,14 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-def _port_in(ports_file: Path) -> int | None:
-    """Read the client port; None while the server has not written it, or not all of it."""
+def _addresses_in(ports_file: Path) -> Addresses | None:
+    """Read where a server listens; None while it has not written that, or not all of it."""
     try:
-        address: str = json.loads(ports_file.read_bytes())["nats"][0]
+        found: dict[str, list[str]] = json.loads(ports_file.read_bytes())
     except (FileNotFoundError, ValueError):
         return None
-    return int(address.rpartition(":")[2])
+    port = int(found["nats"][0].rpartition(":")[2])
+    return Addresses(port, next(iter(found.get("monitoring", ())), None))
 
 
 def _greets(port: int) -> bool:

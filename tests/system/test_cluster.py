@@ -1,0 +1,124 @@
+"""The embedded cluster: whole when it is started, there when a node dies, never left behind."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.js.client import JetStreamContext
+from nats.js.errors import Error as JetStreamError
+
+from tests.system.test_embedded_server import listens, session_is_empty, wait_until
+from tocsin.adapters.nats.cluster import EmbeddedCluster, Node, RunningCluster
+from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer, PortTakenError, StoreInUseError
+
+OWNER = """
+import json, sys, time
+from pathlib import Path
+from tocsin.adapters.nats.cluster import EmbeddedCluster
+cluster = EmbeddedCluster(Path(sys.argv[1]), port=0).start()
+print(json.dumps([[node.server.port, node.server.pid] for node in cluster.nodes]), flush=True)
+time.sleep(600)
+"""
+
+
+def kill(node: Node) -> None:
+    os.kill(node.server.pid, signal.SIGKILL)
+    wait_until(lambda: node.server.exit_code is not None)
+
+
+def leader_of(info: Any, cluster: RunningCluster) -> Node:  # noqa: ANN401 - the client's
+    return cluster.node(info.cluster.leader)
+
+
+async def published(jetstream: JetStreamContext, number: int) -> int:
+    """Publish once, however long the election takes."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                ack = await jetstream.publish("kept", b"", timeout=2, headers={"Nats-Msg-Id": str(number)})
+            except (nats.errors.Error, JetStreamError):
+                await asyncio.sleep(0.1)
+            else:
+                return ack.seq
+
+
+async def test_a_stream_of_three_replicas_survives_its_leader_and_all_nodes_their_restart(tmp_path: Path) -> None:
+    embedded = EmbeddedCluster(tmp_path, port=ANY_PORT)
+    async with embedded.running() as cluster:
+        client = await nats.connect(cluster.url.split(","), max_reconnect_attempts=-1, error_cb=silent)
+        try:
+            jetstream = client.jetstream()
+            info = await jetstream.add_stream(name="KEPT", subjects=["kept"], num_replicas=3)
+            assert await published(jetstream, 1) == 1
+            leader = leader_of(info, cluster)
+            kill(leader)
+            assert not cluster.is_whole
+            assert await published(jetstream, 2) == 2
+            port = leader.server.port
+            await asyncio.to_thread(leader.restart)
+            await asyncio.to_thread(cluster.await_health)
+            assert leader.server.port == port
+        finally:
+            await client.close()
+    async with embedded.running() as cluster:
+        client = await nats.connect(cluster.url.split(","))
+        try:
+            assert (await client.jetstream().stream_info("KEPT")).state.messages == 2
+        finally:
+            await client.close()
+
+
+async def silent(_: Exception) -> None:
+    """What a client says while a node is away."""
+
+
+async def test_what_keeps_a_cluster_starts_a_dead_node_again_and_says_so(tmp_path: Path) -> None:
+    told: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+    async with EmbeddedCluster(tmp_path, port=ANY_PORT).running() as cluster:
+        keeping = asyncio.create_task(cluster.keep(lambda node, text: told.put_nowait((node.name, text))))
+        os.kill(cluster.nodes[1].server.pid, signal.SIGKILL)
+        said = [await asyncio.wait_for(told.get(), 60) for _ in range(3)]
+        assert [name for name, _ in said] == ["node-2"] * 3
+        assert said[0][1] == "ended by signal 9"
+        assert said[1][1] == f"started again, pid {cluster.nodes[1].server.pid}"
+        assert said[2][1].startswith("has caught up after ")
+        keeping.cancel()
+
+
+def test_the_nodes_end_when_their_owner_is_killed(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        nodes: list[list[int]] = json.loads(owner.stdout.readline())
+        assert all(listens(port) for port, _ in nodes)
+        owner.kill()
+    for port, pid in nodes:
+        wait_until(lambda port=port: not listens(port))  # type: ignore[misc]
+        wait_until(lambda pid=pid: session_is_empty(pid))  # type: ignore[misc]
+
+
+def test_a_folder_belongs_to_one_cluster(tmp_path: Path) -> None:
+    embedded = EmbeddedCluster(tmp_path, port=ANY_PORT)
+    with embedded.start() as cluster:
+        with pytest.raises(StoreInUseError):
+            embedded.start()
+        assert cluster.is_whole
+    assert all(node.server.exit_code is not None for node in cluster.nodes)
+
+
+def test_a_port_that_is_taken_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+    with EmbeddedServer(port=ANY_PORT).start() as squatter, pytest.raises(PortTakenError):
+        EmbeddedCluster(tmp_path, port=squatter.port).start()
+    with EmbeddedCluster(tmp_path, port=ANY_PORT).start() as cluster:
+        assert cluster.is_whole
+
+
+def test_a_size_without_a_point_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="size: 3 or 5 nodes, not 4"):
+        EmbeddedCluster(tmp_path, size=4).start()
