@@ -194,7 +194,7 @@ def compose(installation: Installation, names: Collection[str], *, key: bytes) -
         ticker(log, leadership, clock),
         planner(log, clock),
         lock_keeper(log, executions, projections, clock),
-        dag_advancer(executions, key),
+        dag_advancer(log, executions, key),
         retrier(log, executions, key),
         dead_letter_sink(log),
         *((mq_bridge(log, executions, key, bridged),) if (bridged := _bridged(settings)) else ()),

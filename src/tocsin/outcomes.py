@@ -3,6 +3,7 @@
     returned                 all that it appended is stored: acknowledged
     SequenceConflict         another writer was faster: handled again at once; after five times handed back for a moment
     LogUnavailable           handed back; no fault of the message
+    NotYet                   handed back for a second, until the handler itself gives it up
     unreadable, or failing   after some tries recorded as a dead letter with its bytes, then never delivered again
 
 Different entities are handled concurrently, one entity in order: when one of its messages is handed back, those behind it
@@ -20,7 +21,7 @@ import structlog
 from . import subjects
 from .domain.events import Recorded, Refused
 from .ports import Delivery, EventLog, LogUnavailable, SequenceConflict
-from .stage import Subscription
+from .stage import NotYet, Subscription
 
 CONFLICTS_AT_ONCE: Final = 5
 FAILURES: Final = 5
@@ -67,6 +68,8 @@ class Outcomes:
             return await self._later(delivery, self._moment())
         except LogUnavailable as error:
             _log.warning("handed back", action="log-unavailable", durable=subscription.durable, error=str(error))
+            return await self._later(delivery, 1.0)
+        except NotYet:
             return await self._later(delivery, 1.0)
         except subjects.Unreadable as error:
             if error.sequence is None:

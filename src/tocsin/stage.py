@@ -17,6 +17,10 @@ ACK_WAIT: Final = 30.0
 """Seconds after which a message that nobody acknowledged is delivered again."""
 
 
+class NotYet(Exception):
+    """What a message is about is not there, and may still come: hand it back for a moment."""
+
+
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """A durable and what to do with its messages. Those with the same `in_order_by(subject)` are handled in order."""

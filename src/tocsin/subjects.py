@@ -1,19 +1,19 @@
 """Every name on the wire: streams, subjects, scopes, durables, buckets, headers. Nothing else spells one.
 
 Subjects here are relative: the adapter puts the installation's root token (`tocsin`) in front when it talks to NATS and
-takes it off again, and maps the public prefixes (`cron.trigger`, `mq`) onto them.
+takes it off again, and maps the public prefixes (`cron.trigger`, `cron.cancel`, `mq`) onto them.
 
     ledger.<job>.<fact>                                          one job: its definitions and its time
     execution.<job>.<id>.<decision>[.<step>[.<attempt>[.<...>]]]  one execution
     lock.<job>[.<shard>].<fact>                                  one lock
     cron.triggered.<job>, cron.skipped.<job>                     republished to the public as they are
     dead-letter.<job>.<id>.<fact>
-    trigger.<job>, report.<job>.<id>.<outcome>.<step>.<attempt>.<delivery>, timer.<job>.<id>.retry.<step>.<attempt>   inputs
+    trigger.<job>, cancel.<job>.<id>, report.<job>.<id>.<outcome>.<step>.<attempt>.<delivery>, timer.<job>.<id>.retry.<step>.<attempt>   inputs
     delay.<job>.<id>.retry.<step>.<attempt>                      the server's schedules, whose targets are timers
     mq.scheduled.<job>, mq.scheduler.complete.<job>.<id>         tasks and answers of executors outside, as hip-62 names them
 
-`trigger.>` lies in the ledger's stream: the log republishes under `cron.`, and a stream may not republish into subjects
-that it captures itself.
+`trigger.>` and `cancel.>` lie in the ledger's stream: the log republishes under `cron.`, and a stream may not republish
+into subjects that it captures itself.
 """
 
 from enum import StrEnum
@@ -43,7 +43,7 @@ class Bucket(StrEnum):
 
 
 CAPTURED: Final[dict[Stream, tuple[str, ...]]] = {
-    Stream.LEDGER: ("ledger.>", "trigger.>"),
+    Stream.LEDGER: ("ledger.>", "trigger.>", "cancel.>"),
     Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>", "report.>", "timer.>", "delay.>"),
     Stream.MQ: ("mq.scheduled.>", "mq.scheduler.complete.>"),
 }
@@ -87,7 +87,7 @@ def name(of_token: str) -> str:
 
 def stream_of(subject: str) -> Stream:
     """The stream that stores a subject."""
-    if subject.startswith(("ledger.", "trigger.")):
+    if subject.startswith(("ledger.", "trigger.", "cancel.")):
         return Stream.LEDGER
     return Stream.MQ if subject.startswith("mq.") else Stream.LOG
 
@@ -170,6 +170,17 @@ def trigger(job: str) -> str:
     return f"trigger.{token(job)}"
 
 
+def cancel(job: str, execution_id: str) -> str:
+    """The subject that asks for the end of an execution."""
+    return f"cancel.{token(job)}.{execution_id}"
+
+
+def to_cancel(subject: str) -> tuple[str, str]:
+    """The job and the execution that somebody asks to end; the public may write the dots of a name as they are."""
+    *job, execution_id = subject.split(".")[1:]
+    return name(".".join(job)), execution_id
+
+
 def handed_over(job: str) -> str:
     """The subject that executors outside take tasks from (hip-62, Integration with MQ)."""
     return f"mq.scheduled.{token(job)}"
@@ -231,8 +242,8 @@ def every(pattern: str) -> str:
             return f"report.*.*.{decision}.>"
         case "timer":
             return f"timer.*.*.{decision}.>"
-        case "trigger":
-            return "trigger.>"
+        case "trigger" | "cancel":
+            return f"{kind}.>"
         case "mq":
             return f"mq.{decision}.*.*"
         case _:
@@ -244,6 +255,8 @@ def job_of(subject: str) -> str:
     tokens = subject.split(".")
     if tokens[0] == "trigger":  # the public may write the dots of a name as they are
         return name(".".join(tokens[1:]))
+    if tokens[0] == "cancel":
+        return to_cancel(subject)[0]
     return name(tokens[{"cron": 2, "mq": 3 if tokens[1] == "scheduler" else 2}.get(tokens[0], 1)])
 
 
@@ -252,6 +265,8 @@ def entity_of(subject: str) -> str:
     kind, job, *rest = subject.split(".", 3)
     if kind == "mq":
         return rest[-1]
+    if kind == "cancel":
+        return "{}.{}".format(*to_cancel(subject))
     return job if kind == "ledger" or not rest else f"{job}.{rest[0]}"
 
 
@@ -310,6 +325,7 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
     "cron.triggered": e.CronTriggered,
     "cron.skipped": e.CronSkipped,
     "trigger": e.Trigger,
+    "cancel": e.CancelRequest,
     "report": e.Report,
     "timer": e.RetryTimer,
     "delay": e.RetryTimer,

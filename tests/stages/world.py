@@ -37,7 +37,7 @@ class World:
         self.registrar = registrar(self.log, self.projections)
         self.planner = planner(self.log, self.clock)
         self.lock_keeper = lock_keeper(self.log, executions, self.projections, self.clock)
-        self.dag_advancer = dag_advancer(executions, KEY)
+        self.dag_advancer = dag_advancer(self.log, executions, KEY)
         self.retrier = retrier(self.log, executions, KEY)
         self.dead_letter_sink = dead_letter_sink(self.log)
         self.mq_bridge = mq_bridge(self.log, executions, KEY, ["default"])

@@ -90,7 +90,13 @@ async def test_the_public_side_follows_the_prefixes(connection: Connection) -> N
 
     ledger, log, mq = [await _stream(connection, names.stream(stream)) for stream in Stream]
 
-    assert ledger["subjects"] == [f"{unique}.ledger.>", f"{unique}.trigger.>", f"{unique}-in.a.b.>"]
+    assert ledger["subjects"] == [
+        f"{unique}.ledger.>",
+        f"{unique}.trigger.>",
+        f"{unique}-in.a.b.>",
+        f"{unique}.cancel.>",
+        f"{unique}-out.cancel.>",
+    ]
     assert log["republish"] == {"src": f"{unique}.cron.>", "dest": f"{unique}-out.>"}
     assert mq["subjects"] == [f"{unique}-mq.scheduled.>", f"{unique}-mq.scheduler.complete.>"]
 

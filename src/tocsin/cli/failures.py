@@ -11,6 +11,7 @@ from ..domain.calendar import ScheduleError
 from ..domain.definition import DefinitionError, Problem
 from ..domain.ledger import JobNotFound
 from ..domain.spelling.nearest import nearest
+from ..operations.refusals import NotFound, Refusal
 from ..ports import LogUnavailable, SequenceConflict
 from ..settings import SettingsError
 from ..subjects import Unreadable
@@ -76,6 +77,8 @@ _KNOWN: Final[tuple[_Row, ...]] = (
     (DefinitionError, Exit.USAGE, "{}"),
     (ScheduleError, Exit.USAGE, "{}"),
     (JobNotFound, Exit.NOT_FOUND, "{}"),
+    (NotFound, Exit.NOT_FOUND, "{}"),
+    (Refusal, Exit.NO, "{}"),
     (SequenceConflict, Exit.NO, "{}"),
     (LogUnavailable, Exit.UNREACHABLE, "the log cannot be reached: {}"),
     (Unreadable, Exit.UNFORESEEN, "the log holds what this version of Tocsin cannot read: {}"),

@@ -386,6 +386,15 @@ class Trigger(Message):
     reason: str | None = None
 
 
+class CancelRequest(Message):
+    """End this execution (on `cron.cancel.<job>.<execution>`). Everything may be left out; the subject says which one."""
+
+    v: Literal[1] = 1
+    type: Literal["cancel"] = "cancel"
+    by: Actor | None = None
+    reason: str | None = None
+
+
 class Report(Message):
     """What became of one attempt, as its executor answers; `token` is the task's.
 

@@ -198,7 +198,7 @@ def skip(state: Execution, *, active: str) -> list[Skipped]:
     ]
 
 
-def cancel(state: Execution, *, reason: str, by: Actor | None = None) -> list[Cancelled]:
+def cancel(state: Execution, *, reason: str | None = None, by: Actor | None = None) -> list[Cancelled]:
     """End an execution before its time. Nothing where it is over already."""
     if state.status not in {Status.PLANNED, Status.ADMITTED}:
         return []

@@ -10,7 +10,7 @@ import json
 
 from .. import subjects
 from ..domain import execution
-from ..domain.events import Message, Planned, Recorded, Terminal
+from ..domain.events import Cancelled, Message, Planned, Recorded, Terminal
 from ..domain.execution import Execution, Status
 from ..ports import Clock, EventLog, Projections
 from ..stage import Stage, Subscription
@@ -68,8 +68,8 @@ class LockKeeper:
     async def on_end(self, recorded: Recorded[Message]) -> None:
         """An execution is over: its lock needs no fact, but is shown no more, and the next one may have it."""
         end = recorded.message
-        if not isinstance(end, Terminal) or end.fence is None:
-            return
+        if not isinstance(end, Terminal) or (end.fence is None and not isinstance(end, Cancelled)):
+            return  # it had no lock; but what was cancelled may have been given one before it could be admitted
         shown = await self._projections.get(Bucket.LOCKS, lock_key(end.job))
         if shown is not None and json.loads(shown[0])["execution_id"] == end.execution_id:
             await self._projections.remove(Bucket.LOCKS, lock_key(end.job), expect=shown[1])

@@ -5,6 +5,7 @@ With the names that are set by default:
     relative                        on the wire
     execution.<job>.<id>.admitted   tocsin.execution.<job>.<id>.admitted
     trigger.<job>                   tocsin.trigger.<job>, and from the public: cron.trigger.<job>
+    cancel.<job>.<id>               tocsin.cancel.<job>.<id>, and from the public: cron.cancel.<job>.<id>
     mq.scheduled.<job>              mq.scheduled.<job>
     cron.triggered.<job>            tocsin.cron.triggered.<job>, republished as cron.triggered.<job>
 """
@@ -18,6 +19,7 @@ from ...subjects import ANNOUNCED, CAPTURED, Bucket, Stream
 _ROOT: Final = re.compile(r"[a-z][a-z0-9-]*")
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _TRIGGER: Final = "trigger."
+_CANCEL: Final = "cancel."
 _MQ: Final = "mq."
 
 
@@ -33,7 +35,7 @@ class Names:
     trigger_prefix: str = "cron.trigger"
     """What anybody may publish on to have a job run: `<trigger_prefix>.<job>`."""
     public_prefix: str = "cron"
-    """What `cron.triggered` and `cron.skipped` are told to the public under."""
+    """What `cron.triggered` and `cron.skipped` are told under, and `<public_prefix>.cancel.<job>.<id>` is heard under."""
     mq_prefix: str = "mq"
 
     def __post_init__(self) -> None:
@@ -51,22 +53,26 @@ class Names:
         return f"{self.root}.{relative}"
 
     def filters(self, relative: str) -> list[str]:
-        """Every filter on the wire that a relative one stands for: triggers come from the public too."""
-        own = [self.to_wire(relative)]
-        if relative.startswith(_TRIGGER):
-            own.append(f"{self.trigger_prefix}.{relative[len(_TRIGGER) :]}")
-        return own
+        """Every filter on the wire that a relative one stands for: triggers and cancellations come from the public too."""
+        public = [f"{prefix}.{relative[len(kind) :]}" for kind, prefix in self._heard if relative.startswith(kind)]
+        return [self.to_wire(relative), *public]
 
     def from_wire(self, wire: str) -> str:
         """The relative name of a subject on the wire; one that is none of ours stays as it is."""
         root = len(self.root)
         if wire.startswith(self.root) and wire[root : root + 1] == ".":
             return wire[root + 1 :]
-        if wire.startswith(f"{self.trigger_prefix}."):
-            return _TRIGGER + wire[len(self.trigger_prefix) + 1 :]
+        for kind, prefix in self._heard:
+            if wire.startswith(f"{prefix}."):
+                return kind + wire[len(prefix) + 1 :]
         if wire.startswith(f"{self.mq_prefix}."):
             return _MQ + wire[len(self.mq_prefix) + 1 :]
         return wire
+
+    @property
+    def _heard(self) -> tuple[tuple[str, str], ...]:
+        """What the public may ask for, and where."""
+        return (_TRIGGER, self.trigger_prefix), (_CANCEL, f"{self.public_prefix}.cancel")
 
     def stream(self, stream: Stream) -> str:
         """The name of a stream: `TOCSIN_LEDGER`."""

@@ -1,0 +1,70 @@
+"""From what somebody types to the execution that is meant.
+
+An id is unique among all jobs but does not tell its job. The log knows, by a filter that spans all jobs; only the beginning
+of an id needs the history, since subjects cannot be asked for by the beginning of a token.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Final
+
+from .. import subjects
+from ..domain.events import Message, Recorded
+from ..listing import ExecutionQuery
+from ..ports import EventLog, History
+from .refusals import Ambiguous, NotFound
+
+LEAST: Final = 4
+"""Characters of an id below which nobody can mean one."""
+COMPLETE: Final = 36
+"""Characters of a whole id."""
+SHOWN: Final = 5
+"""Ids that an ambiguity names."""
+
+OpenHistory = Callable[[], AbstractAsyncContextManager[History]]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One execution, with the newest fact of each of its subjects, oldest first."""
+
+    job: str
+    execution_id: str
+    facts: tuple[Recorded[Message], ...]
+
+
+async def find(log: EventLog, given: str, *, job: str | None = None, history: OpenHistory | None = None) -> Found:
+    """The execution whose id is `given`, or begins with it where a history can be asked.
+
+    Args:
+        log: where its facts are.
+        given: an id, or its first characters.
+        job: whose it is, if that is known.
+        history: opens the history, which is done only for the beginning of an id.
+
+    Raises:
+        NotFound: there is none.
+        Ambiguous: there are several.
+    """
+    if not given or not all(c.isalnum() or c == "-" for c in given):
+        raise NotFound(f"{given!r} is no execution's id: letters, digits and hyphens")
+    if facts := await _read(log, given, job):
+        return Found(subjects.job_of(facts[0].subject), given, facts)
+    if history is not None and LEAST <= len(given) < COMPLETE:
+        async with history() as rows:
+            meant = (await rows.executions(ExecutionQuery(id_prefix=given, job=job, limit=SHOWN))).rows
+        if len(meant) > 1:
+            raise Ambiguous(given, "executions", tuple(row.execution_id for row in meant))
+        if meant and (facts := await _read(log, meant[0].execution_id, meant[0].job_name)):
+            return Found(meant[0].job_name, meant[0].execution_id, facts)
+    of = f"execution of {job!r}" if job else "execution"
+    raise NotFound(f"no {of} has the id {given!r}" + ("" if len(given) >= COMPLETE else ", or one that begins so"))
+
+
+async def _read(log: EventLog, execution_id: str, job: str | None) -> tuple[Recorded[Message], ...]:
+    scope = subjects.execution(job or subjects.ANY, execution_id)
+    facts = await log.load(scope)
+    if not facts and await log.tail(scope):
+        facts = await log.load(scope)  # a replica that lags answered first
+    return tuple(facts)

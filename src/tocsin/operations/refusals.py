@@ -1,0 +1,17 @@
+"""Why an operation is not done. The text is for whoever asked."""
+
+
+class Refusal(Exception):
+    """What is asked for cannot be done as things are."""
+
+
+class NotFound(Refusal):
+    """There is no such execution or dead letter."""
+
+
+class Ambiguous(Refusal):
+    """What is given is the beginning of several ids; `meant` are some of them."""
+
+    def __init__(self, given: str, kind: str, meant: tuple[str, ...]) -> None:
+        super().__init__(f"{given!r} is the beginning of several {kind}: {', '.join(meant)}")
+        self.meant = meant
