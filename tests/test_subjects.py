@@ -91,6 +91,8 @@ def test_the_tasks_of_a_queue_are_its_own() -> None:
         ("cron.triggered.a_b", "a.b"),
         ("trigger.a_b", "a.b"),
         ("trigger.a.b", "a.b"),
+        ("cancel.a_b.id", "a.b"),
+        ("cancel.a.b.id", "a.b"),
         ("mq.scheduler.complete.a_b.id", "a.b"),
         ("mq.scheduled.a_b", "a.b"),
         ("execution.a_b.id.admitted", "a.b"),

@@ -64,12 +64,10 @@ class Outcomes:
         """Whether the message is dealt with: those of the same entity behind it may be handled."""
         try:
             await self._handle(subscription, delivery)
-        except SequenceConflict:
-            return await self._later(delivery, self._moment())
+        except (SequenceConflict, NotYet) as error:
+            return await self._later(delivery, 1.0 if isinstance(error, NotYet) else self._moment())
         except LogUnavailable as error:
             _log.warning("handed back", action="log-unavailable", durable=subscription.durable, error=str(error))
-            return await self._later(delivery, 1.0)
-        except NotYet:
             return await self._later(delivery, 1.0)
         except subjects.Unreadable as error:
             if error.sequence is None:

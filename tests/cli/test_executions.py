@@ -8,6 +8,7 @@ from tests.cli.conftest import World
 from tests.domain.given import ID, JOB, admitted, plan
 from tocsin.domain.events import (
     Advanced,
+    Cancelled,
     DeadLettered,
     Dispatched,
     Failed,
@@ -88,7 +89,11 @@ def test_show_folds_the_execution_from_the_log(failed: World) -> None:
 def test_show_is_json_with_attempts_steps_and_facts(failed: World) -> None:
     shown = failed.call("executions", "show", ID, "-o", "json").json
     assert (shown["job"], shown["status"], shown["duration_ms"]) == (JOB, "failed", 9_000)
-    assert shown["steps"]["clean"]["status"] == "waiting"
+    assert {name: step["status"] for name, step in shown["steps"].items()} == {
+        "extract": "completed",
+        "load": "failed",
+        "clean": "cancelled",
+    }
     assert [(one["step"], one["attempt"]) for one in shown["attempts"]] == [("extract", 1), ("load", 1), ("load", 2)]
     assert shown["attempts"][1]["error"]["type"] == "ConnectionError"
     assert shown["facts"][0]["fact"]["type"] == "admitted"
@@ -148,3 +153,61 @@ def test_dead_letters_are_listed(failed: World) -> None:
     assert ID in failed.call("dead-letters", "list", "--unresolved").out
     (row,) = failed.call("dead-letters", "list", "-o", "json").json
     assert (row["job_name"], row["resolved"]) == (JOB, False)
+
+
+# --- cancel ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def waiting(world: World) -> World:
+    world.append(admitted(plan({"extract": (), "load": ("extract",)})), dispatched("extract", 1), started("extract", 1))
+    return world
+
+
+def test_cancel_ends_it_and_says_so(waiting: World) -> None:
+    told = waiting.call("executions", "cancel", ID, "--reason", "wrong day")
+    assert (told.code, told.out.strip()) == (0, f"cancelled {ID} of {JOB}")
+    (fact,) = waiting.recorded("execution.*.*.cancelled")
+    assert isinstance(fact.message, Cancelled)
+    assert fact.message.reason == "wrong day"
+    assert fact.message.by is not None
+    assert fact.message.by.source == "cli"
+    shown = waiting.call("executions", "show", ID, "-o", "json").json
+    assert (shown["status"], {step["status"] for step in shown["steps"].values()}) == ("cancelled", {"cancelled"})
+
+
+def test_cancelling_what_is_over_is_no_error_and_says_how_it_ended(failed: World) -> None:
+    told = failed.call("executions", "cancel", ID)
+    assert (told.code, told.out.strip()) == (0, f"was already failed: {ID} of {JOB}")
+    assert failed.call("executions", "cancel", ID, "-o", "json").json == [
+        {"job": JOB, "execution_id": ID, "status": "failed", "changed": False}
+    ]
+
+
+def test_of_several_those_that_exist_are_cancelled(waiting: World) -> None:
+    nobody = f"{ID[:-1]}9"
+    told = waiting.call("executions", "cancel", nobody, ID)
+    assert (told.code, told.out.strip()) == (3, f"cancelled {ID} of {JOB}")
+    assert told.err.strip() == f"error: no execution has the id {nobody!r}"
+
+
+def test_the_first_characters_of_an_id_will_do_once_the_history_has_it(waiting: World) -> None:
+    told = waiting.call("executions", "cancel", ID[:-2])
+    assert (told.code, told.err.strip()) == (
+        3,
+        f"error: no execution has the id {ID[:-2]!r}, or one that begins so",
+    )
+    record(waiting, Stream.LOG)
+    assert waiting.call("executions", "show", ID[:8], "-o", "json").json["execution_id"] == ID
+    assert waiting.call("executions", "cancel", ID[:-2]).code == 0
+
+
+def test_characters_that_begin_several_ids_name_them(waiting: World) -> None:
+    other = f"{ID[:-1]}9"
+    waiting.append(admitted().model_copy(update={"execution_id": other}))
+    record(waiting, Stream.LOG)
+    told = waiting.call("executions", "show", ID[:-1])
+    assert told.code == 2
+    assert told.err.startswith(f"error: {ID[:-1]!r} is the beginning of several executions: ")
+    assert ID in told.err
+    assert other in told.err

@@ -19,7 +19,7 @@ from tocsin.adapters.nats.event_log import NatsEventLog
 from tocsin.adapters.nats.provision import provision
 from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer
 from tocsin.adapters.nats.task_queue import NatsTaskQueue
-from tocsin.domain.events import Trigger
+from tocsin.domain.events import CancelRequest, Trigger
 from tocsin.ports import Batch, DurableSpec, LogUnavailable, SequenceConflict
 from tocsin.subjects import Stream
 
@@ -57,6 +57,16 @@ async def test_what_the_public_asks_for_arrives_as_a_trigger(nats: NatsWorld) ->
     async with aclosing(cast("Following", nats.log.follow(Stream.LEDGER, "trigger.>", after=0))) as batches:
         followed = list((await _messages(batches)).messages)
     assert followed == read[: len(followed)]  # one or both, as they come
+
+
+async def test_what_the_public_asks_to_cancel_arrives_as_a_request(nats: NatsWorld) -> None:
+    """A plain publish, the dots of the job's name as they are, and nothing in it."""
+    durable = await nats.durable(DurableSpec("cancels", Stream.LEDGER, (subjects.every("cancel"),)))
+    await nats.connection.store(f"{nats.names.public_prefix}.cancel.a.job.id-1", b"", {"Nats-Msg-Id": "a"})
+    await nats.log.publish(subjects.cancel("a.job", "id-2"), CancelRequest(reason="own"), message_id="b")
+    taken = [*await durable.take(1, wait=10), *await durable.take(1, wait=10)]
+    asked = [(subjects.to_cancel(one.subject), subjects.decode(one.subject, one.body)) for one in taken]
+    assert asked == [(("a.job", "id-1"), CancelRequest()), (("a.job", "id-2"), CancelRequest(reason="own"))]
 
 
 async def test_an_append_whose_answer_was_lost_ends_as_a_conflict_and_is_stored_once(

@@ -7,7 +7,7 @@ from tests.domain.given import KEY
 from tocsin import subjects
 from tocsin.domain import execution, ledger
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import Message, Recorded, Trigger
+from tocsin.domain.events import CancelRequest, Message, Recorded, Trigger
 from tocsin.ledgers import Ledgers
 from tocsin.outcomes import Outcomes
 from tocsin.stage import Stage, Subscription
@@ -59,6 +59,11 @@ class World:
         """Somebody asks for a run."""
         await self.log.publish(subjects.trigger(job), Trigger.model_validate(fields), message_id=message_id)
 
+    async def ask_to_cancel(self, job: str, execution_id: str, **fields: object) -> None:
+        """Somebody asks for the end of an execution."""
+        request = CancelRequest.model_validate(fields)
+        await self.log.publish(subjects.cancel(job, execution_id), request, message_id=f"cancel-{execution_id}")
+
     async def run(self, *stages: Stage) -> None:
         """Have stages handle what is there, until nothing is."""
         subscriptions = [subscription for stage in stages for subscription in stage.subscriptions]
@@ -89,7 +94,8 @@ class World:
 
     async def recorded(self, kind: type[M]) -> list[Recorded[Any]]:
         """The same, as stored."""
-        everything = [*await self.log.read("ledger.>", limit=10_000), *await self._log()]
+        ledger = [r for kind in ("ledger.>", "trigger.>", "cancel.>") for r in await self.log.read(kind, limit=10_000)]
+        everything = [*sorted(ledger, key=lambda recorded: recorded.sequence), *await self._log()]
         return [recorded for recorded in everything if isinstance(recorded.message, kind)]
 
     async def _log(self) -> Iterable[Recorded[Message]]:

@@ -8,6 +8,7 @@ import typer
 from .. import telemetry
 from . import (
     apply,
+    cancel,
     dead_letters,
     dev,
     events,
@@ -78,6 +79,7 @@ jobs.app.command("apply")(apply.apply)
 jobs.app.command("diff")(apply.diff)
 app.add_typer(jobs.app, name="jobs")
 app.command("schedule")(schedule.schedule)
+executions.app.command("cancel")(cancel.cancel)
 app.add_typer(executions.app, name="executions")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(events.app, name="events")

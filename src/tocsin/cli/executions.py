@@ -1,23 +1,21 @@
 """`tocsin executions`: what ran, and one run in every detail."""
 
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from typing import Annotated, Literal, TypeAlias
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from .. import subjects
-from ..domain import execution
+from ..domain import execution, history
 from ..domain.dead_letter import attempts_of
-from ..domain.events import Attempt, Message, Recorded, Requested, Skipped
-from ..domain.execution import Execution
+from ..domain.events import Attempt
+from ..domain.execution import Execution, Step
+from ..domain.history import ExecutionRecord, StepRecord
 from ..listing import ExecutionQuery
+from ..operations.finding import Found, find
 from ..ports import ExecutionRow
 from . import facts
-from .exits import Exit
-from .failures import Refused
 from .output import local, seconds, state, table
 from .running import run
 from .session import Session, session_of
@@ -57,51 +55,39 @@ def list_executions(
 @app.command()
 def show(
     context: typer.Context,
-    execution_id: Annotated[str, typer.Argument(metavar="EXECUTION", help="The execution's id.")],
+    execution_id: Annotated[str, typer.Argument(metavar="EXECUTION", help="Its id, or the first characters of it.")],
 ) -> None:
     """Show one execution as the log has it at this moment: its steps, its attempts, and every fact."""
     session = session_of(context)
-    found = run(_read(session, execution_id))
-    session.output.answer(_as_json(found), lambda: _page(found))
+    shown = run(_read(session, execution_id))
+    session.output.answer(_as_json(shown), lambda: _page(shown))
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One execution and where it comes from: its facts."""
+class Shown:
+    """One execution as its facts tell it: in the words of the history, but as of this moment."""
 
-    execution_id: str
-    job: str
-    facts: tuple[Recorded[Message], ...]
+    found: Found
+    record: ExecutionRecord
     state: Execution
     attempts: tuple[Attempt, ...]
 
-    @property
-    def asked(self) -> Requested | Skipped | None:
-        """The fact that says what was asked; an instant that passed in public has a skip only."""
-        skipped = next((f.message for f in self.facts if isinstance(f.message, Skipped)), None)
-        return self.state.requested or skipped
-
-    @property
-    def ended_at(self) -> datetime | None:
-        """When it was over (UTC)."""
-        return self.facts[-1].time if self.state.is_over else None
+    @classmethod
+    def of(cls, found: Found) -> "Shown":
+        """Fold the facts."""
+        record = history.fold({}, found.facts)[found.execution_id]
+        return cls(found, record, execution.fold(found.facts), attempts_of(found.facts))
 
     @property
     def took(self) -> float | None:
         """Seconds from its first fact to its end."""
-        return (self.ended_at - self.facts[0].time).total_seconds() if self.ended_at else None
+        ended_at = self.record.completed_at
+        return None if ended_at is None else (ended_at - self.found.facts[0].time).total_seconds()
 
 
-async def _read(session: Session, execution_id: str) -> Found:
-    if not execution_id or not all(c.isalnum() or c == "-" for c in execution_id):
-        raise Refused(f"{execution_id!r} is no execution's id: letters, digits and hyphens")
+async def _read(session: Session, execution_id: str) -> Shown:
     async with session.installation() as installation:
-        # Whose it is, is not known yet: the filter spans all jobs.
-        recorded = tuple(await installation.log.load(subjects.execution("*", execution_id)))
-        if not recorded:
-            raise Refused(f"no execution has the id {execution_id!r}", Exit.NOT_FOUND)
-    job = subjects.job_of(recorded[0].subject)
-    return Found(execution_id, job, recorded, execution.fold(recorded), attempts_of(recorded))
+        return Shown.of(await find(installation.log, execution_id, history=installation.history))
 
 
 # --- what is shown ---------------------------------------------------------------------------------------------------
@@ -123,51 +109,52 @@ def _row(row: ExecutionRow) -> tuple[object, ...]:
     )
 
 
-def _as_json(found: Found) -> dict[str, object]:
-    asked = found.asked
+def _as_json(shown: Shown) -> dict[str, object]:
+    record = shown.record
     return {
-        "execution_id": found.execution_id,
-        "job": found.job,
-        "status": found.state.status.value,
-        "trigger": asked.trigger if asked else None,
-        "scheduled_time": asked.scheduled_time if asked else None,
-        "ended_at": found.ended_at,
-        "duration_ms": None if found.took is None else round(found.took * 1_000),
-        "fence": found.state.fence,
-        "steps": {
-            name: {
-                "status": step.phase.value,
-                "attempt": step.attempt,
-                "next_attempt_at": step.next_attempt_at,
-                "error": step.error,
-                "result": step.result,
-            }
-            for name, step in found.state.steps.items()
-        },
-        "attempts": found.attempts,
-        "facts": [facts.as_json(recorded) for recorded in found.facts],
+        "execution_id": record.execution_id,
+        "job": record.job,
+        "status": record.status,
+        "trigger": record.trigger,
+        "scheduled_time": record.scheduled_time,
+        "ended_at": record.completed_at,
+        "duration_ms": None if shown.took is None else round(shown.took * 1_000),
+        "fence": shown.state.fence,
+        "steps": {name: _step_as_json(step, shown.state.steps.get(name)) for name, step in record.steps.items()},
+        "attempts": shown.attempts,
+        "facts": [facts.as_json(recorded) for recorded in shown.found.facts],
     }
 
 
-def _page(found: Found) -> list[RenderableType]:
-    asked = found.asked
-    took = f", took {seconds(found.took)}" if found.took is not None else ""
-    head = Text.assemble((found.job, "bold"), "  ", state(found.state.status.value), took)
-    why = Text(f"{asked.trigger}, scheduled for {local(asked.scheduled_time)}" if asked else "", style="dim")
-    page: list[RenderableType] = [head, Text(found.execution_id, style="dim"), why]
-    if found.state.steps:
-        rows = [_step(name, step) for name, step in found.state.steps.items()]
+def _step_as_json(step: StepRecord, folded: Step | None) -> dict[str, object]:
+    return {
+        "status": step.status,
+        "attempt": step.attempt,
+        "next_attempt_at": folded.next_attempt_at if folded and step.status == "running" else None,
+        "error": folded.error if folded else None,
+        "result": folded.result if folded else None,
+    }
+
+
+def _page(shown: Shown) -> list[RenderableType]:
+    record = shown.record
+    took = f", took {seconds(shown.took)}" if shown.took is not None else ""
+    head = Text.assemble((record.job, "bold"), "  ", state(record.status), took)
+    why = Text(f"{record.trigger}, scheduled for {local(record.scheduled_time)}", style="dim")
+    page: list[RenderableType] = [head, Text(record.execution_id, style="dim"), why]
+    if record.steps:
+        rows = [_step(name, step, shown.state.steps.get(name)) for name, step in record.steps.items()]
         page += [Text(), table(("STEP", "STATUS", "ATTEMPT", "ERROR"), rows, empty="")]
-    if found.attempts:
+    if shown.attempts:
         headings = ("ATTEMPT", "STARTED", "TOOK", "WORKER", "ERROR")
-        page += [Text(), table(headings, [_attempt(attempt) for attempt in found.attempts], empty="")]
-    return [*page, Text(), *(facts.line(recorded) for recorded in found.facts)]
+        page += [Text(), table(headings, [_attempt(attempt) for attempt in shown.attempts], empty="")]
+    return [*page, Text(), *(facts.line(recorded) for recorded in shown.found.facts)]
 
 
-def _step(name: str, step: execution.Step) -> tuple[object, ...]:
-    error = f"{step.error.type}: {step.error.message}" if step.error else ""
-    again = f"again at {local(step.next_attempt_at)}" if step.next_attempt_at else ""
-    return Text(name, style="bold"), state(step.phase.value), step.attempt or "", error or again
+def _step(name: str, step: StepRecord, folded: Step | None) -> tuple[object, ...]:
+    waits = folded is not None and folded.next_attempt_at is not None and step.status == "running"
+    again = f"again at {local(folded.next_attempt_at)}" if folded and waits else ""
+    return Text(name, style="bold"), state(step.status), step.attempt or "", step.error or again
 
 
 def _attempt(attempt: Attempt) -> tuple[object, ...]:

@@ -11,7 +11,7 @@ from ..domain.calendar import ScheduleError
 from ..domain.definition import DefinitionError, Problem
 from ..domain.ledger import JobNotFound
 from ..domain.spelling.nearest import nearest
-from ..operations.refusals import NotFound, Refusal
+from ..operations.refusals import Ambiguous, NotAnId, NotFound, Refusal
 from ..ports import LogUnavailable, SequenceConflict
 from ..settings import SettingsError
 from ..subjects import Unreadable
@@ -78,6 +78,8 @@ _KNOWN: Final[tuple[_Row, ...]] = (
     (ScheduleError, Exit.USAGE, "{}"),
     (JobNotFound, Exit.NOT_FOUND, "{}"),
     (NotFound, Exit.NOT_FOUND, "{}"),
+    (NotAnId, Exit.USAGE, "{}"),
+    (Ambiguous, Exit.USAGE, "{}"),
     (Refusal, Exit.NO, "{}"),
     (SequenceConflict, Exit.NO, "{}"),
     (LogUnavailable, Exit.UNREACHABLE, "the log cannot be reached: {}"),

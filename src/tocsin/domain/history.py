@@ -192,7 +192,8 @@ def _over(record: ExecutionRecord, fact: Skipped | Completed | Failed | Cancelle
         name: replace(step, status=left, ended_at=at) if step.status in _OPEN else step
         for name, step in record.steps.items()
     }
-    return replace(record, status=fact.type, completed_at=at, error=error or record.error, steps=steps)
+    attempt = max((step.attempt for step in steps.values()), default=0)  # 0: what was skipped was never tried
+    return replace(record, status=fact.type, completed_at=at, attempt=attempt, error=error or record.error, steps=steps)
 
 
 def _with_step(

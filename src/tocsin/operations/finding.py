@@ -13,7 +13,7 @@ from .. import subjects
 from ..domain.events import Message, Recorded
 from ..listing import ExecutionQuery
 from ..ports import EventLog, History
-from .refusals import Ambiguous, NotFound
+from .refusals import Ambiguous, NotAnId, NotFound
 
 LEAST: Final = 4
 """Characters of an id below which nobody can mean one."""
@@ -44,11 +44,12 @@ async def find(log: EventLog, given: str, *, job: str | None = None, history: Op
         history: opens the history, which is done only for the beginning of an id.
 
     Raises:
+        NotAnId: no id looks like this.
         NotFound: there is none.
         Ambiguous: there are several.
     """
     if not given or not all(c.isalnum() or c == "-" for c in given):
-        raise NotFound(f"{given!r} is no execution's id: letters, digits and hyphens")
+        raise NotAnId(f"{given!r} is no execution's id: letters, digits and hyphens")
     if facts := await _read(log, given, job):
         return Found(subjects.job_of(facts[0].subject), given, facts)
     if history is not None and LEAST <= len(given) < COMPLETE:

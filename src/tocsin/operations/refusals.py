@@ -9,6 +9,10 @@ class NotFound(Refusal):
     """There is no such execution or dead letter."""
 
 
+class NotAnId(Refusal):
+    """What is given can be the id of nothing."""
+
+
 class Ambiguous(Refusal):
     """What is given is the beginning of several ids; `meant` are some of them."""
 

@@ -20,63 +20,76 @@ from ..subjects import Stream
 from .entities import Entities
 from .reports import is_believed, learn_claim
 
+CANCELS: Final = "dag-advancer-cancels"
 PATIENCE: Final = timedelta(seconds=30)
 """How long an execution that somebody wants to end may take to be planned: whoever triggered it knows its id before that."""
 
 
 def dag_advancer(log: EventLog, executions: Entities[Execution], key: bytes) -> Stage:
     """One decision a message: a crash between two of them is finished by the redelivery."""
+    it = DagAdvancer(log, executions, key)
+    return Stage(
+        "dag_advancer",
+        (
+            Subscription("dag-advancer", Stream.LOG, (subjects.every("execution.admitted"),), it.on_admitted),
+            Subscription("dag-advancer-reports", Stream.LOG, (subjects.every("report.completed"),), it.on_success),
+            Subscription("dag-advancer-timers", Stream.LOG, (subjects.every("timer.retry"),), it.on_timer),
+            Subscription(CANCELS, Stream.LEDGER, (subjects.every("cancel"),), it.on_cancel),
+        ),
+    )
 
-    async def on_admitted(recorded: Recorded[Message]) -> None:
+
+class DagAdvancer:
+    """The DAG advancer's handlers."""
+
+    def __init__(self, log: EventLog, executions: Entities[Execution], key: bytes) -> None:
+        self._log = log
+        self._executions = executions
+        self._key = key
+
+    async def on_admitted(self, recorded: Recorded[Message]) -> None:
+        """An execution may run."""
         if isinstance(recorded.message, Admitted):
             scope = subjects.scope_of(recorded.message)
-            executions.learn(scope, recorded, after=0)
-            await executions.decide(scope, partial(execution.dispatch, key=key))
+            self._executions.learn(scope, recorded, after=0)
+            await self._executions.decide(scope, partial(execution.dispatch, key=self._key))
 
-    async def on_success(recorded: Recorded[Message]) -> None:
+    async def on_success(self, recorded: Recorded[Message]) -> None:
+        """A step completed."""
         report = recorded.message
-        if isinstance(report, Report) and is_believed(report, key):
-            learn_claim(executions, report)
+        if isinstance(report, Report) and is_believed(report, self._key):
+            learn_claim(self._executions, report)
             scope = subjects.execution(report.job, report.execution_id)
-            await executions.decide(scope, partial(execution.succeed, report=report, key=key))
+            await self._executions.decide(scope, partial(execution.succeed, report=report, key=self._key))
 
-    async def on_timer(recorded: Recorded[Message]) -> None:
+    async def on_timer(self, recorded: Recorded[Message]) -> None:
+        """The delay before an attempt is over."""
         timer = recorded.message
         if isinstance(timer, RetryTimer):
             scope = subjects.execution(timer.job, timer.execution_id)
-            await executions.decide(scope, partial(execution.dispatch_again, timer=timer, key=key))
+            await self._executions.decide(scope, partial(execution.dispatch_again, timer=timer, key=self._key))
 
-    async def on_cancel(recorded: Recorded[Message]) -> None:
+    async def on_cancel(self, recorded: Recorded[Message]) -> None:
+        """Somebody wants an execution to end."""
         request = recorded.message
         if not isinstance(request, CancelRequest):
             return
         job, execution_id = subjects.to_cancel(recorded.subject)
         if not job or subjects.ANY in {job, execution_id}:
-            await _refuse(log, recorded, job, "it names no execution: cancel.<job>.<execution>")
+            await self._refuse(recorded, job, "it names no execution: cancel.<job>.<execution>")
             return
         scope = subjects.execution(job, execution_id)
-        await executions.decide(scope, partial(execution.cancel, reason=request.reason, by=request.by))
-        if (await executions.load(scope))[0].status is Status.UNKNOWN:
-            executions.forget(scope)
-            if await log.now() - recorded.time < PATIENCE:
+        await self._executions.decide(scope, partial(execution.cancel, reason=request.reason, by=request.by))
+        if (await self._executions.load(scope))[0].status is Status.UNKNOWN:
+            self._executions.forget(scope)
+            if await self._log.now() - recorded.time < PATIENCE:
                 raise NotYet(f"{scope}: nobody planned it")
-            await _refuse(log, recorded, job, f"no execution of {job!r} has the id {execution_id!r}")
+            await self._refuse(recorded, job, f"no execution of {job!r} has the id {execution_id!r}")
 
-    return Stage(
-        "dag_advancer",
-        (
-            Subscription("dag-advancer", Stream.LOG, (subjects.every("execution.admitted"),), on_admitted),
-            Subscription("dag-advancer-reports", Stream.LOG, (subjects.every("report.completed"),), on_success),
-            Subscription("dag-advancer-timers", Stream.LOG, (subjects.every("timer.retry"),), on_timer),
-            Subscription("dag-advancer-cancels", Stream.LEDGER, (subjects.every("cancel"),), on_cancel),
-        ),
-    )
-
-
-async def _refuse(log: EventLog, request: Recorded[Message], job: str, reason: str) -> None:
-    body = request.message.encode()
-    fact = Refused.of(job or "-", "dag-advancer-cancels", request.subject, request.sequence, body, reason)
-    try:
-        await log.append(fact, expect=0)
-    except SequenceConflict:
-        return  # recorded before
+    async def _refuse(self, request: Recorded[Message], job: str, reason: str) -> None:
+        body = request.message.encode()
+        fact = Refused.of(job or "-", CANCELS, request.subject, request.sequence, body, reason)
+        try:
+            await self._log.append(fact, expect=0)
+        except SequenceConflict:
+            return  # recorded before

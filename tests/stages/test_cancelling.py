@@ -1,0 +1,173 @@
+"""Cancelling by message: nothing of the execution goes on, and the lock goes on to the next."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, report, started
+from tests.stages.test_lock_keeper import planned
+from tests.stages.world import World
+from tocsin import subjects
+from tocsin.domain import execution, ids
+from tocsin.domain.definition import RetryPolicy
+from tocsin.domain.events import (
+    Acquired,
+    Actor,
+    Admitted,
+    Cancelled,
+    Completed,
+    Dispatched,
+    Failure,
+    Refused,
+    Waiting,
+)
+from tocsin.domain.execution import Refusal
+from tocsin.stages.dag_advancer import PATIENCE
+
+ADA = Actor(identity="ada", source="test")
+GRAPH = {"extract": (), "load": ("extract",), "clean": ("load",)}
+
+
+async def answer(world: World, outcome: str, step: str) -> None:
+    token = ids.report_token(KEY, ID, step, 1)
+    error = Failure(type="ValueError") if outcome == "failed" else None
+    told = report(outcome, step).model_copy(update={"token": token, "error": error})
+    await world.log.publish(subjects.subject_of(told), told, message_id=f"{step}-{outcome}")
+
+
+async def run(world: World) -> None:
+    await world.run(world.lock_keeper, world.dag_advancer, world.retrier)
+
+
+async def test_who_asked_and_why_is_recorded(world: World) -> None:
+    await world.given(admitted())
+    await world.ask_to_cancel(JOB, ID, by=ADA, reason="wrong day")
+    await run(world)
+    [cancelled] = await world.stored(Cancelled)
+    assert (cancelled.by, cancelled.reason) == (ADA, "wrong day")
+
+
+async def test_a_step_that_waits_is_never_dispatched_and_a_claim_is_refused(world: World) -> None:
+    await world.given(admitted(plan(GRAPH)))
+    await run(world)
+    await world.given(started("extract"))
+    await world.ask_to_cancel(JOB, ID)
+    await run(world)
+    await answer(world, "completed", "extract")
+    await run(world)
+    assert [task.step for task in await world.stored(Dispatched)] == ["extract"]
+    state = execution.fold(await world.log.load(subjects.execution(JOB, ID)))
+    assert execution.claim(state, step="extract", attempt=1, delivery=2, worker="w") == Refusal("over")
+
+
+async def test_a_step_that_waits_for_its_next_attempt_has_none(world: World) -> None:
+    await world.given(admitted(plan(retry=RetryPolicy(max_attempts=2, initial_delay=30, jitter=0))))
+    await run(world)
+    await world.given(started())
+    await answer(world, "failed", "main")
+    await run(world)
+    await world.ask_to_cancel(JOB, ID)
+    await run(world)
+    world.clock.advance(31)
+    await run(world)
+    assert [task.attempt for task in await world.stored(Dispatched)] == [1]
+
+
+async def test_i4_what_is_delivered_again_adds_nothing(world: World) -> None:
+    await world.given(admitted(plan(GRAPH)))
+    await run(world)
+    await world.ask_to_cancel(JOB, ID)
+    await run(world)
+    size = await world.size()
+    await world.redeliver(world.dag_advancer, world.lock_keeper, world.dag_advancer)
+    assert await world.size() == size
+
+
+async def test_what_is_over_stays_as_it_ended(world: World) -> None:
+    await world.given(admitted(), Completed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron"))
+    await world.ask_to_cancel(JOB, ID)
+    await run(world)
+    assert await world.stored(Cancelled) == []
+    assert world.pending == 0
+
+
+async def test_a_request_may_come_before_the_execution_is_planned(world: World) -> None:
+    await world.ask_to_cancel(JOB, ID)
+    await run(world)
+    assert world.pending == 1
+    await world.given(admitted())
+    world.clock.advance(1)
+    await run(world)
+    assert len(await world.stored(Cancelled)) == 1
+    assert await world.stored(Refused) == []
+
+
+async def test_a_request_for_what_never_comes_is_a_dead_letter(world: World) -> None:
+    await world.ask_to_cancel(JOB, ID)
+    await run(world)
+    world.clock.advance(PATIENCE.total_seconds())
+    await run(world)
+    [letter] = await world.stored(Refused)
+    assert letter.reason == f"no execution of {JOB!r} has the id {ID!r}"
+    assert world.pending == 0
+
+
+@pytest.mark.parametrize("subject", [f"cancel.{JOB}", f"cancel.*.{ID}", f"cancel.{JOB}.*"])
+async def test_a_request_that_names_no_execution_is_a_dead_letter(world: World, subject: str) -> None:
+    await world.given(admitted())
+    world.log.receive(subject, b"")
+    await run(world)
+    [letter] = await world.stored(Refused)
+    assert letter.reason == "it names no execution: cancel.<job>.<execution>"
+    assert await world.stored(Cancelled) == []
+
+
+def test_the_public_may_write_the_dots_of_a_name() -> None:
+    assert subjects.to_cancel(f"cancel.daily.etl.{ID}") == ("daily.etl", ID)
+    assert subjects.to_cancel(subjects.cancel("daily.etl", ID)) == ("daily.etl", ID)
+
+
+# --- the lock --------------------------------------------------------------------------------------------------------
+
+
+async def admitted_in_turn(world: World) -> Sequence[str]:
+    return [fact.execution_id for fact in await world.stored(Admitted)]
+
+
+async def test_the_lock_is_handed_on_to_the_next_that_waits(world: World) -> None:
+    await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"))
+    await run(world)
+    await world.ask_to_cancel(JOB, "a")
+    await run(world)
+    assert await admitted_in_turn(world) == ["a", "b"]
+
+
+async def test_what_waits_for_a_lock_and_is_cancelled_is_never_admitted(world: World) -> None:
+    await world.given(*(planned(name, hour, "enqueue") for name, hour in (("a", 12), ("b", 13), ("c", 14))))
+    await run(world)
+    await world.ask_to_cancel(JOB, "b")
+    await run(world)
+    await world.ask_to_cancel(JOB, "a")
+    await run(world)
+    assert await admitted_in_turn(world) == ["a", "c"]
+
+
+async def test_what_was_given_the_lock_and_cancelled_before_it_was_admitted_hands_it_on(world: World) -> None:
+    """A crash, or a faster hand, between the lock's fact and the execution's."""
+    waiting = Waiting(execution_id="b", scheduled_time=NOON)
+    acquired = Acquired(job=JOB, execution_id="a", scheduled_time=NOON, ttl=90, waiting=(waiting,))
+    await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"), acquired)
+    await world.ask_to_cancel(JOB, "a")
+    await world.run(world.dag_advancer)
+    _, ends = world.lock_keeper.subscriptions
+    await world.handle(ends)
+    assert await admitted_in_turn(world) == ["b"]
+
+
+async def test_what_is_planned_and_cancelled_takes_no_lock(world: World) -> None:
+    await world.given(planned("a"))
+    await world.ask_to_cancel(JOB, "a")
+    await world.run(world.dag_advancer)
+    await run(world)
+    assert await world.stored(Acquired) == []
+    assert await world.stored(Admitted) == []

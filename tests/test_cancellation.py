@@ -1,0 +1,116 @@
+"""Cancelling at once: the answer is what happened."""
+
+import pytest
+
+from tests.domain.given import ID, JOB, NOON, admitted, started
+from tests.stages.test_lock_keeper import planned
+from tests.stages.world import World
+from tocsin import subjects
+from tocsin.domain.events import Actor, Cancelled, Completed, Message, Skipped
+from tocsin.domain.execution import Status
+from tocsin.operations.cancellation import cancel
+from tocsin.operations.refusals import NotAnId, NotFound
+from tocsin.ports import SequenceConflict
+
+ADA = Actor(identity="ada", source="test")
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.mark.parametrize("facts", [(planned(ID),), (admitted(),), (admitted(), started())])
+async def test_whatever_is_not_over_is_cancelled(world: World, facts: tuple[Message, ...]) -> None:
+    await world.given(*facts)
+    done = await cancel(world.log, ID, by=ADA, reason="wrong day")
+    assert (done.job, done.execution_id, done.status, done.changed) == (JOB, ID, Status.CANCELLED, True)
+    [fact] = await world.stored(Cancelled)
+    assert (fact.by, fact.reason) == (ADA, "wrong day")
+
+
+ENDS: list[tuple[Message, Status]] = [
+    (Completed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron"), Status.COMPLETED),
+    (Cancelled(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron"), Status.CANCELLED),
+    (
+        Skipped(
+            job=JOB, execution_id=ID, reason="overlap_skip", scheduled_time=NOON, trigger="cron", definition=1
+        ),
+        Status.SKIPPED,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("end", "status"), ENDS)
+async def test_what_is_over_stays_so_and_that_is_said(world: World, end: Message, status: Status) -> None:
+    await world.given(planned(ID), end)
+    size = await world.size()
+    done = await cancel(world.log, ID)
+    assert (done.status, done.changed) == (status, False)
+    assert await world.size() == size
+
+
+async def test_asked_twice_it_is_cancelled_once(world: World) -> None:
+    await world.given(admitted())
+    assert [(await cancel(world.log, ID)).changed for _ in range(2)] == [True, False]
+    assert len(await world.stored(Cancelled)) == 1
+
+
+async def test_what_moves_meanwhile_is_decided_anew(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.given(admitted())
+    append = world.log.append
+    done = Completed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron")
+
+    async def overtaken(fact: Message, *, expect: int) -> int:
+        monkeypatch.setattr(world.log, "append", append)
+        await world.given(done)
+        return await append(fact, expect=expect)
+
+    monkeypatch.setattr(world.log, "append", overtaken)
+    answer = await cancel(world.log, ID)
+    assert (answer.status, answer.changed) == (Status.COMPLETED, False)
+    assert await world.stored(Cancelled) == []
+
+
+async def test_what_moves_all_the_time_is_given_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.given(admitted())
+
+    async def refuse(_: Message, *, expect: int) -> int:
+        raise SequenceConflict(str(expect))
+
+    monkeypatch.setattr(world.log, "append", refuse)
+    with pytest.raises(SequenceConflict, match="moved 20 times meanwhile: try again"):
+        await cancel(world.log, ID)
+
+
+async def test_a_replica_that_lags_hides_no_execution(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.given(admitted())
+    load = world.log.load
+
+    async def lagging(_: str) -> list[object]:
+        monkeypatch.setattr(world.log, "load", load)
+        return []
+
+    monkeypatch.setattr(world.log, "load", lagging)
+    assert (await cancel(world.log, ID)).changed
+
+
+async def test_what_nobody_knows_is_not_found(world: World) -> None:
+    await world.given(admitted())
+    with pytest.raises(NotFound, match=f"no execution has the id '{ID[:-1]}9'"):
+        await cancel(world.log, f"{ID[:-1]}9")
+    with pytest.raises(NotFound, match=f"no execution of 'other' has the id '{ID}'"):
+        await cancel(world.log, ID, job="other")
+    assert (await cancel(world.log, ID, job=JOB)).changed
+
+
+@pytest.mark.parametrize("given", ["", "*", "a.b", ">", "a b"])
+async def test_what_can_be_no_id_is_no_filter(world: World, given: str) -> None:
+    await world.given(admitted())
+    with pytest.raises(NotAnId, match="letters, digits and hyphens"):
+        await cancel(world.log, given)
+    assert await world.stored(Cancelled) == []
+
+
+def test_the_end_of_an_execution_is_asked_for_under_its_name() -> None:
+    assert subjects.cancel("daily.etl", ID) == f"cancel.daily_etl.{ID}"
