@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .domain.events import Message, Recorded
-from .subjects import Stream, entity_of
+from .subjects import Bucket, Stream, entity_of
 
 Handler = Callable[[Recorded[Message]], Awaitable[None]]
 
@@ -34,9 +34,27 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
+class Access:
+    """What a stage touches beside its durables. The rules of its NATS user are made of this: the rest is refused it."""
+
+    appends: tuple[type[Message], ...] = ()
+    """What it stores: facts, inputs, announcements, and timers that the log is to publish."""
+    reads: tuple[Stream, ...] = ()
+    """Where it looks up single messages, or whole scopes."""
+    follows: tuple[Stream, ...] = ()
+    """Where it reads on for ever, by itself."""
+    asks_about: tuple[Stream, ...] = ()
+    """Where it asks how far the durables of others have got."""
+    looks_up: tuple[Bucket, ...] = ()
+    writes: tuple[tuple[Bucket, str], ...] = ()
+    """Buckets that it looks up and writes, and the keys of each (a key or a filter)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """One independent part of the scheduler. `loops` run for as long as it does, and end when cancelled."""
 
     name: str
     subscriptions: tuple[Subscription, ...] = ()
     loops: tuple[Callable[[], Coroutine[None, None, None]], ...] = ()
+    access: Access = Access()

@@ -250,6 +250,34 @@ def every(pattern: str) -> str:
             raise ValueError(f"no filter for {pattern!r}")
 
 
+def all_of(kind: type[e.Message]) -> tuple[str, ...]:
+    """Filters over all that is stored of a kind; of retries' timers, over the schedules that will publish them."""
+    if kind in _ALL_OF:
+        return _ALL_OF[kind]
+    stored = kind.model_fields["type"].default
+    if issubclass(kind, e.LockFact):
+        return f"lock.*.{stored}", f"lock.*.*.{stored}"
+    prefix = next(prefix for base, prefix in _FACTS.items() if issubclass(kind, base))
+    return (every(f"{prefix}.{stored}"),)
+
+
+_ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
+    e.CronTriggered: ("cron.triggered.*",),
+    e.CronSkipped: ("cron.skipped.*",),
+    e.Report: ("report.>",),
+    e.Trigger: ("trigger.>",),
+    e.CancelRequest: ("cancel.>",),
+    e.RetryTimer: ("delay.>",),
+    e.Envelope: ("mq.scheduled.*",),
+    e.Completion: ("mq.scheduler.complete.*.*",),
+}
+_FACTS: Final[dict[type[e.Message], str]] = {
+    e.ExecutionFact: "execution",
+    e.LedgerFact: "ledger",
+    e.DeadLetterFact: "dead-letter",
+}
+
+
 def job_of(subject: str) -> str:
     """The job that a subject speaks of."""
     tokens = subject.split(".")

@@ -1,13 +1,18 @@
 """The stages on the in-memory log, for tests in the manner of given, when, then."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime
 from typing import Any, TypeVar
+
+from typing_extensions import override
 
 from tests.domain.given import KEY
 from tocsin import subjects
 from tocsin.domain import execution, ledger
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import CancelRequest, Message, Recorded, Trigger
+from tocsin.domain.events import CancelRequest, Message, Recorded, Refused, RetryTimer, Trigger
 from tocsin.ledgers import Ledgers
 from tocsin.outcomes import Outcomes
 from tocsin.stage import Stage, Subscription
@@ -25,12 +30,52 @@ from tocsin.testing import DurableSpec, InMemoryEventLog, InMemoryProjections, M
 M = TypeVar("M", bound=Message)
 
 
+class WatchedLog(InMemoryEventLog):
+    """Lets a stage store only what it says that it stores: on a server with users it would be refused the rest."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock)
+        self.undeclared: list[str] = []
+        self._acting: ContextVar[Stage | None] = ContextVar("acting", default=None)
+
+    @contextmanager
+    def played_by(self, stage: Stage | None) -> Iterator[None]:
+        """Who stores what is stored inside the block; None: the test itself."""
+        before = self._acting.set(stage)
+        try:
+            yield
+        finally:
+            self._acting.reset(before)
+
+    @override
+    async def append(self, fact: Message, *, expect: int) -> int:
+        self._check(fact)
+        return await super().append(fact, expect=expect)
+
+    @override
+    async def publish(self, subject: str, message: Message, *, message_id: str) -> int:
+        self._check(message)
+        return await super().publish(subject, message, message_id=message_id)
+
+    @override
+    async def delay(self, timer: RetryTimer, *, until: datetime, scope: str, expect: int) -> None:
+        self._check(timer)
+        await super().delay(timer, until=until, scope=scope, expect=expect)
+
+    def _check(self, message: Message) -> None:
+        stage = self._acting.get()
+        if stage is not None and not isinstance(message, (*stage.access.appends, Refused)):
+            self.undeclared.append(
+                f"{stage.name} appends {type(message).__name__}, and its `access` does not name that"
+            )
+
+
 class World:
     """A log, and stages that read it when told to."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.log = InMemoryEventLog(self.clock)
+        self.log = WatchedLog(self.clock)
         self.projections = InMemoryProjections(self.clock)
         self.outcomes = Outcomes(self.log)
         executions = Entities(self.log, execution.initial, execution.evolve)
@@ -44,9 +89,10 @@ class World:
 
     async def given(self, *facts: Message) -> None:
         """Facts that are in the log already."""
-        for fact in facts:
-            scope = await self.log.load(subjects.scope_of(fact))
-            await self.log.append(fact, expect=scope[-1].sequence if scope else 0)
+        with self.log.played_by(None):
+            for fact in facts:
+                scope = await self.log.load(subjects.scope_of(fact))
+                await self.log.append(fact, expect=scope[-1].sequence if scope else 0)
 
     async def define(self, definition: Mapping[str, Any]) -> int:
         """A job; the sequence of its definition."""
@@ -73,7 +119,10 @@ class World:
     async def handle(self, subscription: Subscription) -> int:
         """Have one durable's messages handled once; how many there were."""
         deliveries = await self.durable(subscription).take(256, wait=0)
-        await self.outcomes.apply(subscription, deliveries)
+        stages = [stage for stage in vars(self).values() if isinstance(stage, Stage)]
+        with self.log.played_by(next((stage for stage in stages if subscription in stage.subscriptions), None)):
+            await self.outcomes.apply(subscription, deliveries)
+        assert not self.log.undeclared  # told here, since a stage's own error would only hand its message back
         return len(deliveries)
 
     def durable(self, subscription: Subscription) -> Any:  # noqa: ANN401 - the in-memory durable

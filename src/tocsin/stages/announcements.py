@@ -23,6 +23,7 @@ from ..domain.events import (
 from ..ports import Clock, EventLog, SequenceConflict
 from ..subjects import announcement
 
+ANNOUNCED: Final = (CronTriggered, CronSkipped)
 CAPACITY: Final = 10_000
 TRIES: Final = 20
 

@@ -12,10 +12,23 @@ from typing import Final
 
 from .. import subjects
 from ..domain import execution
-from ..domain.events import Admitted, CancelRequest, Message, Recorded, Refused, Report, RetryTimer
+from ..domain.events import (
+    Admitted,
+    Advanced,
+    Cancelled,
+    CancelRequest,
+    Completed,
+    Dispatched,
+    Failed,
+    Message,
+    Recorded,
+    Refused,
+    Report,
+    RetryTimer,
+)
 from ..domain.execution import Execution, Status
 from ..ports import EventLog, SequenceConflict
-from ..stage import NotYet, Stage, Subscription
+from ..stage import Access, NotYet, Stage, Subscription
 from ..subjects import Stream
 from .entities import Entities
 from .reports import is_believed, learn_claim
@@ -23,6 +36,8 @@ from .reports import is_believed, learn_claim
 CANCELS: Final = "dag-advancer-cancels"
 PATIENCE: Final = timedelta(seconds=30)
 """How long an execution that somebody wants to end may take to be planned: whoever triggered it knows its id before that."""
+
+ACCESS: Final = Access(appends=(Dispatched, Advanced, Completed, Failed, Cancelled, Refused), reads=(Stream.LOG,))
 
 
 def dag_advancer(log: EventLog, executions: Entities[Execution], key: bytes) -> Stage:
@@ -36,6 +51,7 @@ def dag_advancer(log: EventLog, executions: Entities[Execution], key: bytes) -> 
             Subscription("dag-advancer-timers", Stream.LOG, (subjects.every("timer.retry"),), it.on_timer),
             Subscription(CANCELS, Stream.LEDGER, (subjects.every("cancel"),), it.on_cancel),
         ),
+        access=ACCESS,
     )
 
 

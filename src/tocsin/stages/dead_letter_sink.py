@@ -5,12 +5,16 @@ reads     the execution
 appends   dead-lettered
 """
 
+from typing import Final
+
 from .. import subjects
 from ..domain import dead_letter
-from ..domain.events import Failed, Message, Recorded
+from ..domain.events import DeadLettered, Failed, Message, Recorded
 from ..ports import EventLog, SequenceConflict
-from ..stage import Stage, Subscription
+from ..stage import Access, Stage, Subscription
 from ..subjects import Stream
+
+ACCESS: Final = Access(appends=(DeadLettered,), reads=(Stream.LOG,))
 
 
 def dead_letter_sink(log: EventLog) -> Stage:
@@ -29,4 +33,6 @@ def dead_letter_sink(log: EventLog) -> Stage:
             return  # kept before; only the acknowledgement was lost
 
     failures = (subjects.every("execution.failed"),)
-    return Stage("dead_letter_sink", (Subscription("dead-letter-sink", Stream.LOG, failures, on_failed),))
+    return Stage(
+        "dead_letter_sink", (Subscription("dead-letter-sink", Stream.LOG, failures, on_failed),), access=ACCESS
+    )

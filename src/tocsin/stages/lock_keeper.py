@@ -7,17 +7,24 @@ projects  KV `locks`, for those who look there as hip-62 says; the lock itself i
 """
 
 import json
+from typing import Final
 
 from .. import subjects
 from ..domain import execution
-from ..domain.events import Cancelled, Message, Planned, Recorded, Terminal
+from ..domain.events import Acquired, Admitted, Cancelled, Message, Planned, Queued, Recorded, Skipped, Terminal
 from ..domain.execution import Execution, Status
 from ..ports import Clock, EventLog, Projections
-from ..stage import Stage, Subscription
+from ..stage import Access, Stage, Subscription
 from ..subjects import Bucket, Stream, lock_key
-from .announcements import Announcements
+from .announcements import ANNOUNCED, Announcements
 from .entities import Entities
 from .locks import Locks
+
+ACCESS: Final = Access(
+    appends=(Acquired, Queued, Admitted, Skipped, Cancelled, *ANNOUNCED),
+    reads=(Stream.LOG,),
+    writes=((Bucket.LOCKS, ">"),),
+)
 
 
 def lock_keeper(log: EventLog, executions: Entities[Execution], projections: Projections, clock: Clock) -> Stage:
@@ -31,6 +38,7 @@ def lock_keeper(log: EventLog, executions: Entities[Execution], projections: Pro
             Subscription("lock-keeper", Stream.LOG, planned, it.on_planned, in_order_by=subjects.job_of),
             Subscription("lock-keeper-ends", Stream.LOG, ends, it.on_end),
         ),
+        access=ACCESS,
     )
 
 

@@ -5,15 +5,18 @@ publishes the hip-62 envelope on `mq.scheduled.<job>`, at least once; reports
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from .. import subjects
 from ..domain import execution, ids
 from ..domain.events import Completion, Dispatched, Envelope, EnvelopeData, Failure, Message, Recorded, Report
 from ..domain.execution import Execution
 from ..ports import EventLog, SequenceConflict
-from ..stage import Stage, Subscription
+from ..stage import Access, Stage, Subscription
 from ..subjects import Stream, Unreadable
 from .entities import Entities
+
+ACCESS: Final = Access(appends=(Envelope, Report), reads=(Stream.LOG,))
 
 
 def mq_bridge(log: EventLog, executions: Entities[Execution], key: bytes, queues: Sequence[str]) -> Stage:
@@ -27,6 +30,7 @@ def mq_bridge(log: EventLog, executions: Entities[Execution], key: bytes, queues
             Subscription("mq-bridge", Stream.LOG, tasks, it.on_task),
             Subscription("mq-bridge-completions", Stream.MQ, completions, it.on_completion),
         ),
+        access=ACCESS,
     )
 
 

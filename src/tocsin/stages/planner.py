@@ -6,6 +6,8 @@ appends   planned, or admitted where no lock is asked; skipped for instants that
           of jobs that do not exist, or with input that the job refuses
 """
 
+from typing import Final
+
 from .. import subjects
 from ..domain import planning
 from ..domain.definition import DefinitionError, check_input
@@ -13,9 +15,11 @@ from ..domain.events import Admitted, Due, Message, Passed, Planned, Recorded, R
 from ..domain.ledger import initial
 from ..ledgers import Ledgers
 from ..ports import Clock, EventLog, SequenceConflict
-from ..stage import Stage, Subscription
+from ..stage import Access, Stage, Subscription
 from ..subjects import Stream
-from .announcements import Announcements
+from .announcements import ANNOUNCED, Announcements
+
+ACCESS: Final = Access(appends=(Planned, Admitted, Skipped, Refused, *ANNOUNCED), reads=(Stream.LEDGER, Stream.LOG))
 
 
 def planner(log: EventLog, clock: Clock) -> Stage:
@@ -30,6 +34,7 @@ def planner(log: EventLog, clock: Clock) -> Stage:
                 "planner-triggers", Stream.LEDGER, (subjects.every("trigger"),), it.on_trigger, in_order_by=None
             ),
         ),
+        access=ACCESS,
     )
 
 

@@ -15,13 +15,15 @@ import structlog
 
 from .. import subjects
 from ..ports import Clock, EventLog, History, SequenceConflict
-from ..stage import Stage
+from ..stage import Access, Stage
 from ..subjects import Stream
 
 RECORDED: Final[Mapping[Stream, tuple[str, ...]]] = {
     Stream.LOG: (subjects.every("execution.>"), subjects.every("dead-letter.>")),
 }
 """What is recorded of each stream; one loop runs for each."""
+
+ACCESS: Final = Access(follows=tuple(RECORDED))
 
 SHORTEST_PAUSE: Final = 0.2
 LONGEST_PAUSE: Final = 5.0
@@ -35,7 +37,9 @@ _log = structlog.get_logger("tocsin.recorder")
 
 def recorder(log: EventLog, history: History, clock: Clock) -> Stage:
     """Records every stream of `RECORDED` for as long as it runs."""
-    return Stage("recorder", loops=tuple(Recorder(log, history, clock, stream).run for stream in RECORDED))
+    return Stage(
+        "recorder", loops=tuple(Recorder(log, history, clock, stream).run for stream in RECORDED), access=ACCESS
+    )
 
 
 class Recorder:

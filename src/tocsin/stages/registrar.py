@@ -5,13 +5,17 @@ folds     the job's ledger
 projects  KV `definitions`, one key a job
 """
 
+from typing import Final
+
 from .. import subjects
 from ..domain.events import DefinitionFact, Message, Recorded
 from ..domain.registration import Registration
 from ..ledgers import Ledgers
 from ..ports import EventLog, Projections, SequenceConflict
-from ..stage import Stage, Subscription
+from ..stage import Access, Stage, Subscription
 from ..subjects import Bucket, Stream
+
+ACCESS: Final = Access(reads=(Stream.LEDGER,), writes=((Bucket.DEFINITIONS, ">"),))
 
 
 def registrar(log: EventLog, projections: Projections) -> Stage:
@@ -35,4 +39,4 @@ def registrar(log: EventLog, projections: Projections) -> Stage:
             await projections.put(Bucket.DEFINITIONS, key, registration.encode(), expect=revision)
 
     changes = tuple(subjects.every(f"ledger.{fact}") for fact in ("defined", "paused", "resumed", "deleted"))
-    return Stage("registrar", (Subscription("registrar", Stream.LEDGER, changes, on_change),))
+    return Stage("registrar", (Subscription("registrar", Stream.LEDGER, changes, on_change),), access=ACCESS)

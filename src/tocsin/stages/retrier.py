@@ -6,16 +6,19 @@ appends   retry-scheduled, and a delay that the log itself keeps; or exhausted, 
 """
 
 from functools import partial
+from typing import Final
 
 from .. import subjects
 from ..domain import execution
-from ..domain.events import Message, Recorded, Report
+from ..domain.events import Exhausted, Failed, Message, Recorded, Report, RetryScheduled, RetryTimer
 from ..domain.execution import Execution
 from ..ports import EventLog
-from ..stage import Stage, Subscription
+from ..stage import Access, Stage, Subscription
 from ..subjects import Stream
 from .entities import Entities
 from .reports import is_believed, learn_claim
+
+ACCESS: Final = Access(appends=(RetryScheduled, RetryTimer, Exhausted, Failed), reads=(Stream.LOG,))
 
 
 def retrier(log: EventLog, executions: Entities[Execution], key: bytes) -> Stage:
@@ -33,4 +36,5 @@ def retrier(log: EventLog, executions: Entities[Execution], key: bytes) -> Stage
             if timer.step == report.step:
                 await log.delay(timer, until=until, scope=scope, expect=sequence)
 
-    return Stage("retrier", (Subscription("retrier", Stream.LOG, (subjects.every("report.failed"),), on_failure),))
+    failures = (subjects.every("report.failed"),)
+    return Stage("retrier", (Subscription("retrier", Stream.LOG, failures, on_failure),), access=ACCESS)

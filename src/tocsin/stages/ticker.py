@@ -13,12 +13,12 @@ import structlog
 
 from ..domain import ledger
 from ..domain.calendar import ScheduleError
-from ..domain.events import Due, LedgerFact, Message, Recorded
+from ..domain.events import Due, LedgerFact, Message, Passed, Recorded
 from ..domain.ledger import Ledger
 from ..ledgers import Ledgers
 from ..ports import Clock, EventLog, LogUnavailable, SequenceConflict
-from ..stage import Stage
-from ..subjects import Stream, every, subject_of
+from ..stage import Access, Stage
+from ..subjects import TICKER_LEASE, Bucket, Stream, every, subject_of
 from .agenda import Agenda
 from .circuit_breaker import CircuitBreaker
 from .credible_time import CredibleTime
@@ -30,6 +30,13 @@ TRIES: Final = 5
 UNDECIDABLE: Final = timedelta(seconds=30)
 """After how long a job is looked at again that could not be decided for a defect."""
 _FACTS: Final = tuple(every(f"ledger.{f}") for f in ("defined", "paused", "resumed", "deleted", "due", "passed"))
+
+ACCESS: Final = Access(
+    appends=(Due, Passed),
+    reads=(Stream.LEDGER,),
+    follows=(Stream.LEDGER,),
+    writes=((Bucket.LEADER, TICKER_LEASE),),
+)
 
 _log = structlog.get_logger("tocsin.ticker")
 
@@ -142,4 +149,4 @@ class Ticker:
 def ticker(log: EventLog, leadership: Leadership, clock: Clock) -> Stage:
     """One ticker and its candidature."""
     it = Ticker(log, leadership, clock)
-    return Stage("ticker", loops=(leadership.run, it.follow, it.run))
+    return Stage("ticker", loops=(leadership.run, it.follow, it.run), access=ACCESS)
