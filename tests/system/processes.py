@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from typing_extensions import override
 
-from tests.system.checks import Everything, violations
+from tests.everything import Everything
 from tests.system.running import Running, settings
 from tests.system.worker_process import RUNS_FILE
 from tocsin import bootstrap
@@ -181,8 +181,8 @@ class Site(Running):
         """All that is stored, once nothing is left to be done; and that it breaks no rule."""
         await self.quiet()
         everything = await Everything.of(self.log)
-        found = violations(everything)
-        assert not found, "\n".join(map(str, found[:20]))
+        report = everything.audited()
+        assert report.is_clean, "\n".join(map(str, report.violations[:20]))
         return everything
 
     async def history_agrees_with(self, everything: Everything) -> None:

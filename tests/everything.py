@@ -1,11 +1,13 @@
-"""A log, read whole, and how a rule says what breaks it."""
+"""A log, read whole."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, Final, TypeAlias, TypeVar
 
+from tocsin.audit import Report, audit
 from tocsin.domain.events import (
     Cancelled,
     Completed,
@@ -22,7 +24,7 @@ from tocsin.ports import EventLog
 F = TypeVar("F", bound=Message)
 End: TypeAlias = Completed | Failed | Cancelled | Skipped
 
-LEDGER: Final = ("ledger.>", "trigger.*")
+LEDGER: Final = ("ledger.>", "trigger.>")
 LOG: Final = ("execution.>", "lock.>", "cron.>", "dead-letter.>", "report.>")
 
 
@@ -65,30 +67,14 @@ class Everything:
         ends: list[Recorded[Any]] = [r for r in self.log if isinstance(r.message, End)]
         return {recorded.message.execution_id: recorded for recorded in ends}
 
+    def audited(self) -> Report:
+        """What an audit says of it, with nothing left to be done."""
+        return audit((*self.ledger, *self.log), patience=timedelta())
+
     def runs(self) -> Counter[tuple[str, str, int]]:
         """How often each attempt was claimed: (execution, step, attempt)."""
         claims = (recorded.message for recorded in self.facts(Started))
         return Counter((claim.execution_id, claim.step, claim.attempt) for claim in claims)
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """What does not hold: which invariant, why, and the facts that show it."""
-
-    invariant: str
-    reason: str
-    facts: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, invariant: str, reason: str, *facts: Recorded[Message]) -> "Violation":
-        """Name the facts."""
-        return cls(invariant, reason, tuple(f"{f.sequence} {f.subject} {f.time.isoformat()}" for f in facts))
-
-    def __str__(self) -> str:
-        return "\n    ".join((f"{self.invariant}: {self.reason}", *self.facts))
-
-
-Rule: TypeAlias = Callable[[Everything], Iterator[Violation]]
 
 
 async def _read(log: EventLog, filters: Iterable[str]) -> list[Recorded[Message]]:

@@ -1,0 +1,258 @@
+"""The life of one execution, fact by fact (I3, I6, I7): each is allowed by those before it.
+
+It says a second time, and more plainly, what the domain promises: it shares the domain's events, and none of its decisions.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from math import isclose
+from typing import Final, NamedTuple, TypeAlias
+
+from ..domain.events import (
+    Admitted,
+    Advanced,
+    Cancelled,
+    Completed,
+    Dispatched,
+    ExecutionFact,
+    Exhausted,
+    Failed,
+    Planned,
+    PlannedStep,
+    Recorded,
+    Report,
+    Requested,
+    RetryScheduled,
+    Skipped,
+    Started,
+    Terminal,
+)
+from ..domain.retry import delay
+from .report import Debtor
+
+Attempt: TypeAlias = tuple[str, int]
+_ROUNDING: Final = 1e-9
+
+
+class Wrong(NamedTuple):
+    """What a fact breaks."""
+
+    invariant: str
+    reason: str
+
+
+class Owed(NamedTuple):
+    """What is still to come."""
+
+    invariant: str
+    reason: str
+    since: datetime
+    by: Debtor
+
+
+@dataclass(slots=True)
+class Life:
+    """An execution that is not over, as far as later facts can be judged by it."""
+
+    first: Recorded[ExecutionFact]
+    requested: Requested | None = None
+    steps: Mapping[str, PlannedStep] = field(default_factory=dict)
+    is_admitted: bool = False
+    subjects: set[str] = field(default_factory=set)
+    dispatched: dict[str, int] = field(default_factory=dict)
+    """The newest attempt of each step."""
+    tokens: dict[Attempt, str] = field(default_factory=dict)
+    """What a report of each attempt must carry."""
+    started: dict[Attempt, int] = field(default_factory=dict)
+    """The newest delivery of each attempt."""
+    reported: set[tuple[str, int, str]] = field(default_factory=set)
+    """The attempts on which an executor answered: (step, attempt, outcome)."""
+    retried: dict[str, tuple[int, datetime]] = field(default_factory=dict)
+    """Which attempt of a step failed last, and when the next one is to be."""
+    completed: set[str] = field(default_factory=set)
+    exhausted: set[str] = field(default_factory=set)
+    moved: datetime | None = None
+    """When its newest fact was stored."""
+
+    def report(self, report: Report) -> None:
+        """An executor answered; one who does not have the task's token is not believed."""
+        if self.tokens.get((report.step, report.attempt)) == report.token:
+            self.reported.add((report.step, report.attempt, report.outcome))
+
+    def take(self, recorded: Recorded[ExecutionFact]) -> Iterator[Wrong]:
+        """Take one more fact in; what it breaks."""
+        self.moved = recorded.time
+        if recorded.subject in self.subjects:
+            yield Wrong("I4", "it is stored twice")
+        self.subjects.add(recorded.subject)
+        fact = recorded.message
+        if isinstance(fact, Planned | Admitted | Skipped | Cancelled):
+            yield from self._asked_for(fact)
+        elif not self.is_admitted:
+            yield Wrong("I3", "it was not admitted")
+        else:
+            yield from self._worked_on(fact)
+
+    def _asked_for(self, fact: Planned | Admitted | Skipped | Cancelled) -> Iterator[Wrong]:
+        match fact:
+            case Planned():
+                self._request(fact)
+            case Admitted():
+                if self.requested is None and fact.plan.overlap_policy != "allow":
+                    yield Wrong("I3", "it was never planned")
+                self._request(fact)
+                self.is_admitted = True
+            case Skipped():
+                if self.is_admitted:
+                    yield Wrong("I6", "it was admitted before")
+            case Cancelled():
+                if self.requested is None:
+                    yield Wrong("I3", "it was never planned")
+
+    def _worked_on(self, fact: ExecutionFact) -> Iterator[Wrong]:
+        match fact:
+            case Dispatched():
+                yield from self._dispatched(fact)
+            case Started():
+                yield from self._started(fact)
+            case RetryScheduled() | Exhausted():
+                yield from self._attempt_failed(fact)
+            case Advanced():
+                yield from self._step_completed(fact.step, fact.attempt)
+            case Completed():
+                yield from self._completed(fact)
+            case Failed():
+                yield from self._failed(fact)
+            case _:
+                pass
+
+    def _request(self, fact: Requested) -> None:
+        self.requested = fact
+        self.steps = {step.name: step for step in fact.plan.steps}
+
+    # --- attempts ----------------------------------------------------------------------------------------------------
+
+    def _dispatched(self, fact: Dispatched) -> Iterator[Wrong]:
+        step, last = self.steps.get(fact.step), self.dispatched.get(fact.step, 0)
+        self.dispatched[fact.step] = fact.attempt
+        self.tokens[fact.step, fact.attempt] = fact.token
+        if step is None:
+            yield Wrong("I6", f"no step is called {fact.step}")
+            return
+        if fact.attempt != last + 1:
+            yield Wrong("I7", f"attempt {fact.attempt} follows attempt {last}")
+        if fact.attempt > step.retry.max_attempts:
+            yield Wrong("I7", f"attempt {fact.attempt}, and {step.retry.max_attempts} are allowed")
+        if fact.attempt > 1 and (fact.step not in self.retried or self.retried[fact.step][0] != last):
+            yield Wrong("I7", "no retry was scheduled")
+        if missing := set(step.depends_on) - self.completed:
+            yield Wrong("I6", f"{fact.step} depends on {_named(missing)}")
+
+    def _started(self, fact: Started) -> Iterator[Wrong]:
+        last = self.started.get((fact.step, fact.attempt), 0)
+        self.started[fact.step, fact.attempt] = fact.delivery
+        if self.dispatched.get(fact.step) != fact.attempt:
+            yield Wrong("I3", f"attempt {fact.attempt} of {fact.step} is not the one that was dispatched")
+        if fact.step in self.completed | self.exhausted:
+            yield Wrong("I6", f"{fact.step} was over")
+        if fact.delivery <= last:
+            yield Wrong("I3", f"delivery {last} of that attempt was started before")
+
+    def _attempt_failed(self, fact: RetryScheduled | Exhausted) -> Iterator[Wrong]:
+        yield from self._reported(fact.step, fact.attempt, "failed")
+        step = self.steps.get(fact.step)
+        if step is None:
+            yield Wrong("I6", f"no step is called {fact.step}")
+        elif isinstance(fact, Exhausted):
+            self.exhausted.add(fact.step)
+            yield from self._given_up(fact)
+        else:
+            self.retried[fact.step] = fact.attempt, fact.next_attempt_at
+            expected = delay(step.retry, fact.attempt, 0.0)
+            if not isclose(fact.delay, expected, rel_tol=step.retry.jitter + _ROUNDING):
+                asked = f"{expected:g} ± {step.retry.jitter:.0%}"
+                yield Wrong("I7", f"the delay is {fact.delay:g} seconds, and {asked} was asked for")
+
+    def _given_up(self, fact: Exhausted | Failed) -> Iterator[Wrong]:
+        step = self.steps.get(fact.step or "")
+        if step is not None and fact.reason == "attempts" and fact.attempt != step.retry.max_attempts:
+            yield Wrong("I7", f"given up after attempt {fact.attempt}, and {step.retry.max_attempts} are allowed")
+
+    def _step_completed(self, step: str | None, attempt: int | None) -> Iterator[Wrong]:
+        yield from self._reported(step, attempt, "completed")
+        if step in self.completed | self.exhausted:
+            yield Wrong("I6", f"{step} was over")
+        self.completed.add(step or "")
+
+    def _reported(self, step: str | None, attempt: int | None, outcome: str) -> Iterator[Wrong]:
+        if (step, attempt, outcome) not in self.reported:
+            yield Wrong("I3", f"nobody who was given attempt {attempt} of {step} reported that it {outcome}")
+        elif (step, attempt) not in self.started:
+            yield Wrong("I3", f"attempt {attempt} of {step} was never started")
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _completed(self, fact: Completed) -> Iterator[Wrong]:
+        yield from self._step_completed(fact.step, fact.attempt)
+        if left := set(self.steps) - self.completed:
+            yield Wrong("I6", f"not completed: {_named(left)}")
+
+    def _failed(self, fact: Failed) -> Iterator[Wrong]:
+        if fact.step_completed:
+            yield from self._step_completed(fact.step, fact.attempt)
+        else:
+            yield from self._reported(fact.step, fact.attempt, "failed")
+            self.exhausted.add(fact.step or "")
+            yield from self._given_up(fact)
+        if not self.exhausted:
+            yield Wrong("I6", "no step was exhausted")
+        never = set(self.steps) - set(self.dispatched)
+        if set(fact.cancelled_steps) != never:
+            yield Wrong("I6", f"it cancels {_named(fact.cancelled_steps)}, and those that never ran: {_named(never)}")
+        if running := set(self.dispatched) - self.completed - self.exhausted:
+            yield Wrong("I6", f"still at work: {_named(running)}")
+
+    def unfinished(self, end: Terminal | Skipped) -> Iterator[Wrong]:
+        """What its end leaves undone. What is called off may leave anything."""
+        if isinstance(end, Cancelled | Skipped):
+            return
+        for step, attempt in self.dispatched.items():
+            if (step, attempt) not in self.started:
+                yield Wrong("I3", f"attempt {attempt} of {step} was dispatched and never started")
+        for name in self._ready():
+            yield Wrong("I6", f"{name} could have been dispatched, and never was")
+
+    def owed(self) -> Iterator[Owed]:
+        """What is to come before it is over."""
+        since = self.moved or self.first.time
+        if self.requested is None:
+            return
+        if not self.is_admitted:
+            waits = self.requested.plan.overlap_policy == "enqueue"
+            yield Owed("I2", "planned, and neither admitted nor skipped", since, "executors" if waits else "stages")
+            return
+        for name in self._ready():
+            yield Owed("I6", f"{name} can be dispatched", since, "stages")
+        for step, attempt in self.dispatched.items():
+            if step in self.completed | self.exhausted:
+                continue
+            if (step, attempt, "completed") in self.reported:
+                yield Owed("I6", f"{step} is reported as completed", since, "stages")
+            elif step in self.retried and self.retried[step][0] == attempt:
+                yield Owed(
+                    "I7", f"attempt {attempt + 1} of {step} is to be dispatched", self.retried[step][1], "stages"
+                )
+            elif (step, attempt) in self.started:
+                yield Owed("I3", f"attempt {attempt} of {step} is under way", since, "executors")
+            else:
+                yield Owed("I3", f"attempt {attempt} of {step} waits for an executor", since, "executors")
+
+    def _ready(self) -> Iterator[str]:
+        for name, step in self.steps.items():
+            if self.is_admitted and name not in self.dispatched and set(step.depends_on) <= self.completed:
+                yield name
+
+
+def _named(steps: set[str] | tuple[str, ...]) -> str:
+    return ", ".join(sorted(steps)) or "none"
