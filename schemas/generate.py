@@ -15,6 +15,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from tocsin import __version__
+from tocsin.adapters.http.app import openapi
 from tocsin.domain import definition, events
 
 FOLDER = Path(__file__).parent
@@ -30,6 +32,7 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "task.json", _schema(events.Dispatched)
     yield "report.json", _schema(events.Report)
     yield "job-file.json", _job_file()
+    yield "openapi.json", openapi(__version__)
 
 
 def main(arguments: list[str]) -> int:

@@ -1,6 +1,7 @@
 """The composition root: the only place that knows every part, and which fits where."""
 
 import asyncio
+import ipaddress
 import os
 import socket
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -13,7 +14,9 @@ from typing import Final
 import structlog
 from faststream.nats import NatsBroker
 
+from . import __version__
 from .adapters.clock import SystemClock
+from .adapters.http.listening import LOOPBACK, PortInUseError, listen, url_of
 from .adapters.nats.connection import AWAY, FOR_EVER, Connection
 from .adapters.nats.connection import connect as connect_nats
 from .adapters.nats.event_log import NatsEventLog
@@ -30,6 +33,7 @@ from .domain.definition import Problem
 from .domain.ids import fingerprint
 from .outcomes import Outcomes
 from .ports import Clock, DurableSpec, EventLog, History, LogUnavailable, Projections
+from .registry import Registry
 from .settings import Settings, SettingsError
 from .settings import load as load_settings
 from .stage import Stage
@@ -176,6 +180,54 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             group.create_task(asyncio.Event().wait(), name="until cancelled")
 
 
+@asynccontextmanager
+async def serving(installation: Installation, *, any_port: bool = False) -> AsyncIterator[str]:
+    """Serve the HTTP API within the block; its URL.
+
+    `any_port`: where the port of the settings is taken, listen on a free one.
+
+    Raises:
+        PortInUseError: it cannot listen there.
+        Unreachable: the installation was never initialized.
+    """
+    # No other command needs the web framework, which takes half a second to import.
+    from .adapters.http.app import api  # noqa: PLC0415
+    from .adapters.http.parts import Parts  # noqa: PLC0415
+    from .adapters.http.security import Nobody  # noqa: PLC0415
+    from .adapters.http.server import answering  # noqa: PLC0415
+
+    settings = installation.settings
+    authenticator = Nobody()
+    host = settings.server.host
+    if not authenticator.required and not is_loopback(host):
+        _log.warning(
+            f"nobody is asked for a token, so only {LOOPBACK} is listened on and not {host}: set `auth` to change that",
+            action="loopback-only",
+        )
+        host = LOOPBACK
+    try:
+        listener = listen(host, settings.server.port)
+    except PortInUseError:
+        if not any_port:
+            raise
+        listener = listen(host, 0)
+    async with AsyncExitStack() as stack:
+        stack.callback(listener.close)
+        parts = Parts(
+            version=__version__,
+            settings=settings,
+            registry=Registry(installation.log, installation.projections),
+            log=installation.log,
+            projections=installation.projections,
+            history=await stack.enter_async_context(installation.history()),
+            clock=installation.clock,
+        )
+        await stack.enter_async_context(answering(api(parts, authenticator), listener, settings.server))
+        url = url_of(listener)
+        _log.info("the API is served", action="api-serving", url=url)
+        yield url
+
+
 def compose(installation: Installation, names: Collection[str], *, key: bytes) -> list[Stage]:
     """The named stages but the recorder, which needs a database. They share what each has folded; nothing else."""
     log, projections, clock = installation.log, installation.projections, installation.clock
@@ -238,6 +290,14 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
 async def _stop(broker: NatsBroker) -> None:
     with suppress(*AWAY):
         await broker.stop()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reached from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _patient(stage: Stage, ack_wait: float) -> Stage:

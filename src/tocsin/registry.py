@@ -36,6 +36,8 @@ ANSWER_PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
 """Seconds before each look for a message just stored: a replica that lags behind may be asked."""
 
 Verb: TypeAlias = Literal["create", "update", "unchanged", "delete"]
+Check: TypeAlias = Callable[["Job | None"], None]
+"""Raises what it likes if a change must not be made to this job (None: there is none); asked on the very state decided on."""
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -103,6 +105,16 @@ class Job:
         return self.definition.name
 
     @property
+    def created_at(self) -> datetime:
+        """When it was registered first (UTC)."""
+        return self.ledger.created_at or self.defined_at
+
+    @property
+    def created_by(self) -> str | None:
+        """The identity of who did, if that was said."""
+        return self.ledger.created_by
+
+    @property
     def status(self) -> Literal["active", "paused", "disabled", "on demand"]:
         """Whether its schedule fires, and if not why."""
         if self.ledger.is_paused:
@@ -123,6 +135,10 @@ class Job:
         return next(self.fire_times(after), None)
 
 
+def _anything(_: Job | None) -> None:
+    """No condition."""
+
+
 class Registry:
     """The jobs of an installation. `by` is who asks, and is recorded."""
 
@@ -139,13 +155,21 @@ class Registry:
         found = (Job.of(state) for _, (state, _) in sorted(states.items()))
         return tuple(job for job in found if job is not None)
 
-    async def job(self, name: str) -> Job:
-        """One job as its ledger tells it.
+    async def job(self, name: str, *, fresh: bool = False) -> Job:
+        """One job as its ledger tells it; `fresh`: at least as new as whatever anybody was told before this call.
 
         Raises:
             JobNotFound: there is no such job.
+            LogUnavailable: all that answers lags behind.
         """
-        state, _ = await self._ledgers.load(name)
+        tail = await self._log.tail(subjects.ledger(name)) if fresh else 0
+        for pause in ANSWER_PAUSES:
+            await asyncio.sleep(pause)
+            state, last = await self._ledgers.load(name)
+            if last >= tail:
+                break
+        else:
+            raise LogUnavailable(f"the ledger of {name!r} has a fact {tail} that cannot be read yet")
         job = Job.of(state)
         if job is None:
             raise JobNotFound(name)
@@ -157,10 +181,10 @@ class Registry:
         Raises:
             JobNotFound: there is no such job.
         """
-        job = await self.job(name)
-        return Registration(
-            definition=job.definition, paused=job.ledger.is_paused, sequence=job.sequence, defined_at=job.defined_at
-        )
+        registration = Registration.of((await self.job(name)).ledger)
+        if registration is None:
+            raise JobNotFound(name)
+        return registration
 
     async def list(self) -> tuple[Registration, ...]:
         """Every job as it is projected for whoever lists and watches them: one read, a moment old."""
@@ -187,9 +211,27 @@ class Registry:
             ]
         return Plan(tuple(changes))
 
-    async def carry_out(self, plan: Plan, *, by: Actor | None = None) -> None:
+    async def carry_out(
+        self, plan: Plan, *, by: Actor | None = None, reason: str | None = None, check: Check = _anything
+    ) -> None:
         """Do what a plan says. Idempotent; a job that went to another owner meanwhile is not deleted."""
-        await _each(plan.of("create", "update", "delete"), partial(self._carry_out, by=by))
+        changes = plan.of("create", "update", "delete")
+        await _each(changes, partial(self._carry_out, by=by, reason=reason, check=check))
+
+    async def define(
+        self, definition: JobDefinition, *, by: Actor | None = None, reason: str | None = None, check: Check = _anything
+    ) -> Verb:
+        """Register a job, or update it; which of the two it was, if it was any (ojs-cron §8.1, CRON-26)."""
+        verb: Verb = "unchanged"
+
+        def decide(state: Ledger) -> Sequence[DefinitionFact]:
+            nonlocal verb
+            facts = ledger.define(state, definition, by=by, reason=reason)
+            verb = "unchanged" if not facts else "create" if state.definition is None else "update"
+            return facts
+
+        await self._decide(definition.name, decide, check)
+        return verb
 
     async def apply(
         self,
@@ -205,29 +247,35 @@ class Registry:
             await self.carry_out(plan, by=by)
         return plan
 
-    async def pause(self, job: str, *, by: Actor | None = None, reason: str | None = None) -> bool:
+    async def pause(
+        self, job: str, *, by: Actor | None = None, reason: str | None = None, check: Check = _anything
+    ) -> bool:
         """Let a job's instants pass without firing; whether that is a change.
 
         Raises:
             JobNotFound: there is no such job.
         """
-        return await self._decide(job, lambda state: ledger.pause(state, job, by=by, reason=reason))
+        return await self._decide(job, lambda state: ledger.pause(state, job, by=by, reason=reason), check)
 
-    async def resume(self, job: str, *, by: Actor | None = None, reason: str | None = None) -> bool:
+    async def resume(
+        self, job: str, *, by: Actor | None = None, reason: str | None = None, check: Check = _anything
+    ) -> bool:
         """Let a job's instants fire again; whether that is a change.
 
         Raises:
             JobNotFound: there is no such job.
         """
-        return await self._decide(job, lambda state: ledger.resume(state, job, by=by, reason=reason))
+        return await self._decide(job, lambda state: ledger.resume(state, job, by=by, reason=reason), check)
 
-    async def delete(self, job: str, *, by: Actor | None = None, reason: str | None = None) -> None:
+    async def delete(
+        self, job: str, *, by: Actor | None = None, reason: str | None = None, check: Check = _anything
+    ) -> None:
         """Remove a job; what already runs, runs on.
 
         Raises:
             JobNotFound: there is no such job.
         """
-        await self._decide(job, lambda state: ledger.delete(state, job, by=by, reason=reason))
+        await self._decide(job, lambda state: ledger.delete(state, job, by=by, reason=reason), check)
 
     async def trigger(
         self,
@@ -238,18 +286,24 @@ class Registry:
         by: Actor | None = None,
         kind: TriggerSource = "manual",
         reason: str | None = None,
+        message_id: str | None = None,
+        check: Check = _anything,
     ) -> str:
         """Ask for a run now; the id that its execution will have. The keys of `input` go over the definition's.
+
+        Asking again under the same `message_id` within the log's window is the same request, and has the same answer.
 
         Raises:
             JobNotFound: there is no such job.
             DefinitionError: the job does not take this input.
             LogUnavailable: it is stored, but cannot be read back.
         """
-        definition = (await self.job(job)).definition
+        found = await self.job(job)
+        check(found)
+        definition = found.definition
         trigger = Trigger(trigger=kind, input=input, args=None if args is None else tuple(args), by=by, reason=reason)
         check_input(definition, planning.input_of(trigger, definition), args)
-        message_id = uuid4().hex
+        message_id = message_id or uuid4().hex
         sequence = await self._log.publish(subjects.trigger(job), trigger, message_id=message_id)
         # The id is made of the time at which the log stored the message, which only the log knows.
         for pause in ANSWER_PAUSES:
@@ -260,18 +314,20 @@ class Registry:
                 return planning.execution_id_of(as_asked, job)
         raise LogUnavailable(f"the trigger of {job!r} is stored as message {sequence}, but cannot be read back")
 
-    async def _carry_out(self, change: Change, by: Actor | None) -> None:
+    async def _carry_out(self, change: Change, by: Actor | None, reason: str | None, check: Check) -> None:
         definition = change.definition
 
         def decide(state: Ledger) -> Sequence[DefinitionFact]:
             if change.verb != "delete":
-                return ledger.define(state, definition, by=by)
+                return ledger.define(state, definition, by=by, reason=reason)
             mine = state.definition is not None and state.definition.owner == definition.owner
-            return ledger.delete(state, definition.name, by=by, reason="pruned") if mine else []
+            return ledger.delete(state, definition.name, by=by, reason=reason or "pruned") if mine else []
 
-        await self._decide(definition.name, decide)
+        await self._decide(definition.name, decide, check)
 
-    async def _decide(self, job: str, decide: Callable[[Ledger], Sequence[DefinitionFact]]) -> bool:
+    async def _decide(
+        self, job: str, decide: Callable[[Ledger], Sequence[DefinitionFact]], check: Check = _anything
+    ) -> bool:
         """Append what `decide` says about a job's ledger; whether it said anything.
 
         Raises:
@@ -279,6 +335,7 @@ class Registry:
         """
         for _ in range(TRIES):
             state, sequence = await self._ledgers.load(job)
+            check(Job.of(state))
             facts = decide(state)
             try:
                 for fact in facts:

@@ -102,7 +102,19 @@ class Server(_Section):
     """Where the HTTP API listens."""
 
     host: str = "0.0.0.0"  # noqa: S104 - hip-62's default: a service in a cluster
+    """As long as nobody is asked for a token (`auth`), only the loopback is listened on, whatever this says."""
     port: Port = 8062
+    max_body: int = Field(default=4_194_304, ge=1_024)
+    """Bytes of a request."""
+    request_timeout: Duration = 30.0
+    """How long a request may take, a stream of events excepted."""
+    keep_alive: Duration = 15.0
+    """How long a connection may be idle."""
+    shutdown_timeout: Duration = 10.0
+    """How long requests may finish that have begun when it is asked to stop."""
+    max_connections: int | None = Field(default=1_000, ge=1)
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks whose `X-Forwarded-For` is believed; by default nobody's is."""
 
 
 class Database(_Section):

@@ -89,6 +89,11 @@ class World(Backend):
     ) -> None:
         self.ran.append(names)
 
+    @override
+    @asynccontextmanager
+    async def serving(self, installation: Installation, *, any_port: bool = False) -> AsyncIterator[str]:
+        yield "http://127.0.0.1:8062"
+
     def history(self) -> AbstractAsyncContextManager[SqlHistory]:
         return open_history(f"sqlite:///{self.folder}/history.db")
 

@@ -8,8 +8,7 @@ import pytest
 from typing_extensions import override
 
 from tests.domain.given import ID, JOB, admitted, started
-from tocsin import subjects
-from tocsin.cli import following
+from tocsin import following, subjects
 from tocsin.cli.live import LiveView
 from tocsin.cli.output import Format, Output
 from tocsin.domain.definition import JobDefinition

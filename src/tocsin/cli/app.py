@@ -18,6 +18,7 @@ from . import (
     jobs,
     run,
     schedule,
+    serve,
     version,
     worker,
 )
@@ -74,6 +75,7 @@ def root(
 app.command("dev")(dev.dev)
 app.command("init")(init.init)
 app.command("run")(run.run)
+app.command("serve")(serve.serve)
 app.command("worker")(worker.worker)
 jobs.app.command("apply")(apply.apply)
 jobs.app.command("diff")(apply.diff)

@@ -54,6 +54,12 @@ class Backend:
 
         await bootstrap.run_stages(installation, names, ready=ready)
 
+    def serving(self, installation: "Installation", *, any_port: bool = False) -> "AbstractAsyncContextManager[str]":
+        """See `bootstrap.serving`."""
+        from .. import bootstrap  # noqa: PLC0415
+
+        return bootstrap.serving(installation, any_port=any_port)
+
     async def run_worker(self, installation: "Installation", worker: "Worker") -> None:
         """Work off tasks until the worker is stopped."""
         from .. import bootstrap  # noqa: PLC0415

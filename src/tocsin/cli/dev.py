@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from .. import __version__
+from .. import __version__, following
 from ..registry import Registry
-from ..settings import shown
-from . import following
+from ..settings import DEFAULT, origins, shown
 from .apply import apply_files, as_json, summary
 from .dev_nats import DevNats, Wanted
 from .live import LiveView
@@ -103,6 +102,9 @@ async def _run(
         stages = session.backend.run_stages(installation, session.backend.stages(), ready=ready)
         parts.append(asyncio.create_task(stages))
         await _first(parts, ready)
+        served = asyncio.Event()
+        parts.append(asyncio.create_task(_serve(session, installation, served)))
+        await _first(parts, served)
         if worker is not None:
             work = session.backend.run_worker(installation, worker)
             parts.append(asyncio.create_task(until_done(work, stop=worker.stop)))
@@ -113,6 +115,15 @@ async def _run(
         for part in reversed(parts):
             part.cancel()
             await asyncio.wait([part])
+
+
+async def _serve(session: Session, installation: "Installation", served: asyncio.Event) -> None:
+    """Serve the API where the settings say, or where there is room if they do not."""
+    any_port = origins(installation.settings)["server.port"] == DEFAULT
+    async with session.backend.serving(installation, any_port=any_port) as url:
+        _say(session, "api", url, url=url)
+        served.set()
+        await asyncio.Event().wait()
 
 
 async def _first(parts: Sequence["asyncio.Task[None]"], event: asyncio.Event | None = None) -> None:

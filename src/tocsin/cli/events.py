@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from . import facts, following
+from .. import following
+from . import facts
 from .running import serve
 from .session import Session, session_of
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
+from .. import following
 from ..domain.events import (
     Admitted,
     Cancelled,
@@ -24,7 +25,7 @@ from ..domain.events import (
 )
 from ..ports import EventLog
 from ..subjects import Stream
-from . import facts, following
+from . import facts
 from .output import Output, seconds
 
 SHOWN: Final = (

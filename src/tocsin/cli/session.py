@@ -52,14 +52,16 @@ class Session:
         telemetry.configure(self.log_level or usual, self.log_format)
 
     @asynccontextmanager
-    async def installation(self, *, within: float | None = PATIENCE) -> "AsyncIterator[Installation]":
-        """The installation, connected `within` so many seconds (None: however long that takes), and known to be set up.
+    async def installation(
+        self, settings: Settings | None = None, *, within: float | None = PATIENCE
+    ) -> "AsyncIterator[Installation]":
+        """The installation of the settings, connected `within` so many seconds (None: however long that takes), and known to be set up.
 
         Raises:
             Unreachable: NATS does not answer.
             Refused: nothing is set up there.
         """
-        settings = self.settings()
+        settings = settings or self.settings()
         async with self.backend.connect(settings, within=within) as installation:
             try:
                 key = await installation.projections.get(Bucket.INSTALLATION, INSTALLATION_KEY)

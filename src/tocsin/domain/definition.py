@@ -245,6 +245,9 @@ class JobDefinition(_Model):
     input_schema: Object | None = None
     """A JSON Schema that `input` satisfies, here and at every trigger."""
     owner: Text | None = None
+    """Whose the job is, beside its creator: a person, or whatever keeps a file of jobs in step."""
+    viewers: tuple[Text, ...] = ()
+    """The identities that may see the job, beside its creator, its owner and administrators; none named: everyone."""
 
     def steps(self) -> tuple[Step, ...]:
         """The steps with everything resolved: no field but `depends_on` is empty for want of being said."""

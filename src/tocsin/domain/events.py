@@ -91,6 +91,10 @@ class Defined(DefinitionFact):
     type: Literal["defined"] = "defined"
     definition: JobDefinition
     paused: bool = False
+    created_at: datetime | None = None
+    """When the job was registered first (UTC); None: by this very fact."""
+    created_by: str | None = None
+    """The identity of who did; None: whoever this fact names, if it is the first, else nobody said."""
 
 
 class Paused(DefinitionFact):

@@ -89,6 +89,10 @@ class Known:
     since: datetime
     timetable: Timetable
     definition: JobDefinition | None
+    created_at: datetime | None = None
+    """When the job was registered first; None: at `since`."""
+    created_by: str | None = None
+    """By whom; None: nobody said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,18 @@ class Ledger:
         return known.timetable if known else None
 
     @property
+    def created_at(self) -> datetime | None:
+        """When the job was registered first (UTC)."""
+        known = self._known
+        return (known.created_at or known.since) if known else None
+
+    @property
+    def created_by(self) -> str | None:
+        """The identity of who registered it first, if that was said."""
+        known = self._known
+        return known.created_by if known else None
+
+    @property
     def _known(self) -> Known | None:
         return self.definitions.get(self.current.definition) if self.current else None
 
@@ -139,7 +155,9 @@ def evolve(state: Ledger, recorded: Recorded[Message]) -> Ledger:  # noqa: PLR09
     fact = recorded.message
     match fact:
         case Defined():
-            known = Known(recorded.time, Timetable.of(fact.definition), fact.definition)
+            known = Known(
+                recorded.time, Timetable.of(fact.definition), fact.definition, fact.created_at, _creator(fact)
+            )
             state = replace(state, definitions={**state.definitions, recorded.sequence: known})
             return _govern(state, recorded, fact, recorded.sequence, paused=fact.paused)
         case Paused():
@@ -167,7 +185,9 @@ def for_time_only(state: Ledger) -> Ledger:
     """The same without what time needs not: a tenth of the memory, for whoever holds a hundred thousand ledgers."""
     if all(known.definition is None for known in state.definitions.values()):
         return state
-    return replace(state, definitions={s: replace(known, definition=None) for s, known in state.definitions.items()})
+    return replace(
+        state, definitions={s: Known(known.since, known.timetable, None) for s, known in state.definitions.items()}
+    )
 
 
 def missing(state: Ledger) -> int | None:
@@ -189,6 +209,11 @@ def _govern(
     return _trimmed(replace(state, job=fact.job, regimes=(*state.regimes, regime)))
 
 
+def _creator(fact: Defined) -> str | None:
+    is_first = fact.created_at is None
+    return fact.by.identity if is_first and fact.by else fact.created_by
+
+
 def _decided(state: Ledger, upto: datetime) -> Ledger:
     return _trimmed(replace(state, watermark=upto if state.watermark is None else max(state.watermark, upto)))
 
@@ -206,12 +231,23 @@ def _trimmed(state: Ledger) -> Ledger:
 # --- decide: definitions ---------------------------------------------------------------------------------------------
 
 
-def define(state: Ledger, definition: JobDefinition, *, by: Actor | None = None) -> list[Defined]:
+def define(
+    state: Ledger, definition: JobDefinition, *, by: Actor | None = None, reason: str | None = None
+) -> list[Defined]:
     """Register or update (ojs-cron §8.1, CRON-26). Nothing where the definition in force says the same."""
     if state.definition == definition:
         return []
     return [
-        Defined(job=definition.name, definition=definition, paused=state.is_paused, previous=_previous(state), by=by)
+        Defined(
+            job=definition.name,
+            definition=definition,
+            paused=state.is_paused,
+            previous=_previous(state),
+            by=by,
+            reason=reason,
+            created_at=state.created_at,
+            created_by=state.created_by,
+        )
     ]
 
 

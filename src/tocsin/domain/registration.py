@@ -14,6 +14,8 @@ class Registration(Message):
     paused: bool = False
     sequence: int
     defined_at: datetime
+    created_at: datetime | None = None
+    created_by: str | None = None
 
     @classmethod
     def of(cls, ledger: Ledger) -> "Registration | None":
@@ -22,4 +24,11 @@ class Registration(Message):
         known = ledger.definitions.get(current.definition) if current else None
         if current is None or known is None or known.definition is None:
             return None
-        return cls(definition=known.definition, paused=current.paused, sequence=current.fact, defined_at=known.since)
+        return cls(
+            definition=known.definition,
+            paused=current.paused,
+            sequence=current.fact,
+            defined_at=known.since,
+            created_at=ledger.created_at,
+            created_by=ledger.created_by,
+        )

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
-from .. import subjects
-from ..domain.events import Message, Recorded
-from ..ports import Batch, EventLog
-from ..subjects import Stream, Unreadable
+from . import subjects
+from .domain.events import Message, Recorded
+from .ports import Batch, EventLog
+from .subjects import Stream, Unreadable
 
 _ANY: Final = "*"
 _AHEAD: Final = 16

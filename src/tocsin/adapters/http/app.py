@@ -1,0 +1,70 @@
+"""The application: every resource, listed once by hand, and what all requests pass."""
+
+import asyncio
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from . import explain, health, jobs, schedule
+from .body_limit import BodyLimit
+from .headers import SafeHeaders
+from .parts import Parts
+from .problems import ProblemDetails, as_response, documented, told
+from .security import Authenticator
+from .timeouts import Timeouts
+
+ROUTERS: Final = (jobs.router, schedule.router, explain.router, health.router)
+COMMON: Final = (400, 401, 403, 413, 415, 422, 429, 500, 503)
+"""What any endpoint may refuse with."""
+
+
+def api(parts: Parts, authenticator: Authenticator) -> FastAPI:
+    """The application that serves one installation."""
+    server = parts.settings.server
+    app = _application(parts.version)
+    app.state.parts = parts
+    app.state.authenticator = authenticator
+    app.state.closing = asyncio.Event()
+    app.add_middleware(BodyLimit, size=server.max_body)
+    app.add_middleware(Timeouts, seconds=server.request_timeout)
+    app.add_middleware(SafeHeaders)
+    return app
+
+
+def openapi(version: str) -> dict[str, Any]:
+    """The OpenAPI document (`schemas/openapi.json`)."""
+    return _application(version).openapi()
+
+
+def _application(version: str) -> FastAPI:
+    app = FastAPI(
+        title="Tocsin",
+        version=version,
+        summary="Decides when jobs run and in what order, records every decision, and lets executors do the work.",
+        openapi_url="/v1/openapi.json",
+        docs_url=None,  # the page would load its scripts from elsewhere
+        redoc_url=None,
+        responses=documented(*COMMON),
+        redirect_slashes=False,
+    )
+    for router in ROUTERS:
+        app.include_router(router)
+    for kind in (Exception, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, _refuse)
+    generate = app.openapi
+
+    def documented_openapi() -> dict[str, Any]:
+        document = generate()
+        schema = ProblemDetails.model_json_schema(ref_template="#/components/schemas/{model}")
+        document["components"]["schemas"] |= {**schema.pop("$defs", {}), "ProblemDetails": schema}
+        return document
+
+    app.openapi = documented_openapi  # type: ignore[method-assign] # FastAPI's own way to extend the document
+    return app
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    return as_response(told(request, error))

@@ -1,0 +1,45 @@
+"""Sockets that listen, or the reason why they cannot."""
+
+import errno
+import socket
+from typing import Final
+
+LOOPBACK: Final = "127.0.0.1"
+_BACKLOG: Final = 512
+
+
+class PortInUseError(Exception):
+    """Something else listens there, or nobody may; the text says what to do."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens; port 0: any that is free.
+
+    Raises:
+        PortInUseError: it cannot.
+    """
+    try:
+        [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            reason = f"port {port} on {host} is in use: stop what listens there, or choose another with --port"
+        else:
+            reason = f"cannot listen on {host}:{port}: {error.strerror or error}"
+        raise PortInUseError(reason) from error
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """Where a listening socket is reached."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,30 @@
+"""What the handlers are given: the parts of an installation, introduced to them by the composition root."""
+
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias, cast
+
+from fastapi import Depends, Request
+
+from ...ports import Clock, EventLog, History, Projections
+from ...registry import Registry
+from ...settings import Settings
+
+
+@dataclass(frozen=True)
+class Parts:
+    """One installation, as this adapter sees it."""
+
+    version: str
+    settings: Settings
+    registry: Registry
+    log: EventLog
+    projections: Projections
+    history: History
+    clock: Clock
+
+
+def _parts(request: Request) -> Parts:
+    return cast("Parts", request.app.state.parts)
+
+
+Here: TypeAlias = Annotated[Parts, Depends(_parts)]

@@ -1,0 +1,138 @@
+"""Who asks, and whether they may: the dependencies that every handler names (hip-62, Authentication and Authorization).
+
+A handler asks for the permission that its endpoint needs; whether that holds for the very job is asked again on the state
+that the change is decided on, so that a job which went to another owner meanwhile is not changed.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Final, Protocol, TypeAlias, cast
+
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPBearer
+
+from ...domain.access import Permission, Principal, Role
+from ...domain.events import Actor
+from ...domain.ledger import JobNotFound
+from ...registry import Check, Job
+from .problems import Refusal
+
+ANONYMOUS: Final = "anonymous"
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+_bearer = HTTPBearer(
+    auto_error=False, description="A JSON Web Token of the identity provider, or a token of this installation."
+)
+
+
+class Authenticator(Protocol):
+    """Says who somebody is by their token."""
+
+    @property
+    def required(self) -> bool:
+        """Whether anybody is asked at all."""
+        ...
+
+    async def authenticate(self, token: str) -> tuple[str, frozenset[Role]] | None:
+        """The identity and its roles; None: not a token of ours, or no longer one."""
+        ...
+
+
+class Nobody:
+    """Asks nobody: whoever reaches the API is an administrator, which is why it then listens on the loopback only."""
+
+    required = False
+
+    async def authenticate(self, token: str) -> tuple[str, frozenset[Role]] | None:
+        """No token is known."""
+        _ = token
+        return None
+
+
+async def _principal(request: Request) -> Principal:
+    authenticator = cast("Authenticator", request.app.state.authenticator)
+    source = request.client.host if request.client else None
+    if not authenticator.required:
+        _refuse_other_sites(request)
+        return Principal(ANONYMOUS, frozenset({Role.ADMIN}), source)
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise unauthenticated("a bearer token is needed: `Authorization: Bearer <token>`")
+    known = await authenticator.authenticate(token.strip())
+    if known is None:
+        raise unauthenticated("this token is not valid here, or no longer", error="invalid_token")
+    identity, roles = known
+    return Principal(identity, roles, source)
+
+
+def unauthenticated(detail: str, *, error: str | None = None) -> Refusal:
+    """The answer to somebody who is not known."""
+    challenge = 'Bearer realm="tocsin"' + (f', error="{error}"' if error else "")
+    return Refusal(401, "unauthenticated", detail, headers={"WWW-Authenticate": challenge})
+
+
+def forbidden(caller: Principal, permission: Permission) -> Refusal:
+    """The answer to somebody whose roles do not permit it."""
+    roles = ", ".join(sorted(caller.roles)) or "none"
+    return Refusal(403, "forbidden", f"this needs the permission `{permission}`; the roles of this token are: {roles}")
+
+
+def _refuse_other_sites(request: Request) -> None:
+    """Without tokens a browser on this machine must not be made to call by a page from elsewhere (nor by a rebound name)."""
+    origin = request.headers.get("Origin")
+    host = request.url.hostname
+    if host not in _LOOPBACK or (origin is not None and _host_of(origin) not in _LOOPBACK):
+        raise Refusal(403, "forbidden", "without authentication only this machine may call, by its loopback address")
+
+
+def _host_of(origin: str) -> str:
+    rest = origin.partition("://")[2]
+    return rest[1:].partition("]")[0] if rest.startswith("[") else rest.partition(":")[0]
+
+
+def _may(*permissions: Permission) -> Callable[..., Awaitable[Principal]]:
+    async def permitted(
+        caller: Annotated[Principal, Depends(_principal)], _: Annotated[object, Security(_bearer)]
+    ) -> Principal:
+        if not any(caller.may(permission) for permission in permissions):
+            raise forbidden(caller, permissions[0])
+        return caller
+
+    return permitted
+
+
+Reader: TypeAlias = Annotated[Principal, Depends(_may(Permission.READ))]
+Triggerer: TypeAlias = Annotated[Principal, Depends(_may(Permission.TRIGGER, Permission.REGISTER))]
+Canceller: TypeAlias = Annotated[Principal, Depends(_may(Permission.CANCEL, Permission.REGISTER))]
+Replayer: TypeAlias = Annotated[Principal, Depends(_may(Permission.REPLAY, Permission.REGISTER))]
+Author: TypeAlias = Annotated[Principal, Depends(_may(Permission.REGISTER))]
+
+
+def actor(caller: Principal) -> Actor:
+    """The caller, as facts name them."""
+    return Actor(identity=caller.identity, source=caller.source)
+
+
+def visible(caller: Principal, job: Job) -> Job:
+    """The job, if the caller may know of it.
+
+    Raises:
+        JobNotFound: they may not: what is hidden is not told from what is not there.
+    """
+    if not caller.may_see(job):
+        raise JobNotFound(job.name)
+    return job
+
+
+def permitted(caller: Principal, permission: Permission) -> Check:
+    """A check that the caller may do something with the job at hand; one that is not there yet may be registered."""
+
+    def check(job: Job | None) -> None:
+        if job is None or caller.may_with(permission, job):
+            return
+        if not caller.may_see(job):
+            raise JobNotFound(job.name)
+        raise Refusal(
+            403, "forbidden", f"{job.name!r} is not yours: it needs the role `{Role.ADMIN}`, its creator or its owner"
+        )
+
+    return check

@@ -1,0 +1,76 @@
+"""The API over the in-memory adapters: one world for each test, asked as a client would ask."""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tocsin.adapters.http.app import api
+from tocsin.adapters.http.parts import Parts
+from tocsin.adapters.http.security import Authenticator, Nobody
+from tocsin.adapters.sql import SqlHistory, open_history
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import Message, Recorded
+from tocsin.registry import Registry
+from tocsin.settings import Settings
+from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock
+
+LOCAL = "http://127.0.0.1"
+
+
+@dataclass
+class World:
+    """An installation in memory, and copies of the API that serve it."""
+
+    folder: Path
+    history: SqlHistory
+    clock: ManualClock = field(default_factory=ManualClock)
+    authenticator: Authenticator = field(default_factory=Nobody)
+    settings: Settings = field(default_factory=Settings)
+
+    def __post_init__(self) -> None:
+        self.log = InMemoryEventLog(self.clock)
+        self.projections = InMemoryProjections(self.clock)
+        self.registry = Registry(self.log, self.projections)
+        self.client = self.copy()
+
+    def copy(self, **headers: str) -> httpx.AsyncClient:
+        """One more copy of the API."""
+        parts = Parts(
+            version="0",
+            settings=self.settings,
+            registry=Registry(self.log, self.projections),
+            log=self.log,
+            projections=self.projections,
+            history=self.history,
+            clock=self.clock,
+        )
+        transport = httpx.ASGITransport(api(parts, self.authenticator), raise_app_exceptions=False)
+        return httpx.AsyncClient(transport=transport, base_url=LOCAL, headers=headers)
+
+    async def ask(self, method: str, path: str, body: object = None, **headers: str) -> httpx.Response:
+        """One request."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return (
+            await self.client.request(method, path, json=body, headers=named)
+            if body is not None
+            else (await self.client.request(method, path, headers=named))
+        )
+
+    async def given(self, **definition: Any) -> None:  # noqa: ANN401 - the fields of a definition
+        """A job that is registered already."""
+        fields: Mapping[str, Any] = {"name": "job", "schedule": "0 3 * * *", "function": "f", **definition}
+        await self.registry.apply([JobDefinition.model_validate(fields)])
+
+    async def facts(self, filter_subject: str) -> list[Recorded[Message]]:
+        """What the log has."""
+        return await self.log.read(filter_subject)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with open_history(f"sqlite:///{tmp_path}/history.db") as history:
+        yield World(tmp_path, history)

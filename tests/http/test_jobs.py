@@ -1,0 +1,219 @@
+"""`/v1/jobs`: what becomes of jobs, and what a client is told."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.http.conftest import World
+from tocsin.domain.events import Defined, Deleted, Paused, Trigger
+
+JOB = {"name": "report", "schedule": "every weekday at 7am", "timezone": "Europe/Berlin", "function": "f"}
+
+
+async def test_a_new_job_is_registered_and_told_what_its_schedule_was_read_as(world: World) -> None:
+    answer = await world.ask("POST", "/v1/jobs", JOB, X_Reason="quarterly report")
+
+    assert answer.status_code == 201
+    assert answer.headers["Location"] == "/v1/jobs/report"
+    told = answer.json()
+    assert told["expressions"] == ["0 7 * * 1-5"]
+    assert told["created_by"] == "anonymous"
+    assert answer.headers["ETag"] == f'"{told["sequence"]}"'
+    [fact] = [r.message for r in await world.facts("ledger.report.>")]
+    assert isinstance(fact, Defined)
+    assert fact.by is not None
+    assert (fact.by.identity, fact.by.source, fact.reason) == ("anonymous", "127.0.0.1", "quarterly report")
+
+
+async def test_registering_the_same_again_changes_nothing(world: World) -> None:
+    await world.ask("POST", "/v1/jobs", JOB)
+    answer = await world.ask("POST", "/v1/jobs", JOB)
+    assert answer.status_code == 200
+    assert len(await world.facts("ledger.report.>")) == 1
+
+
+async def test_a_job_of_that_name_which_differs_is_not_overwritten(world: World) -> None:
+    await world.ask("POST", "/v1/jobs", JOB)
+    answer = await world.ask("POST", "/v1/jobs", {**JOB, "schedule": "@daily"})
+    assert answer.status_code == 409
+    assert answer.json()["detail"] == "a job called 'report' exists: update it with PUT /v1/jobs/report"
+    assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+async def test_either_spelling_is_read(world: World) -> None:
+    ojs = {"name": "ojs", "cron": "0 9 * * *", "type": "report.generate", "options": {"queue": "reports"}}
+    answer = await world.ask("POST", "/v1/jobs", ojs)
+    assert answer.status_code == 201
+    assert answer.json()["definition"]["queue"] == "reports"
+
+
+async def test_everything_that_is_wrong_is_named_with_what_would_be_right(world: World) -> None:
+    answer = await world.ask("POST", "/v1/jobs", {"name": "A", "schedule": "61 * * * *", "function": "f", "tz": "UTC"})
+    assert answer.status_code == 422
+    problem = answer.json()
+    assert problem["type"] == "urn:tocsin:problem:invalid-definition"
+    assert {error["field"] for error in problem["errors"]} == {"name", "schedule", "tz"}
+    [unknown] = [error for error in problem["errors"] if error["field"] == "tz"]
+    assert unknown["right"] == "unknown field: did you mean `timezone`?"
+    [minute] = [error for error in problem["errors"] if error["field"] == "schedule"]
+    assert minute["value"] == '"61 * * * *"'
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "kind"),
+    [
+        (b'{"name', 400, "malformed"),
+        (b"[]", 422, "invalid-request"),
+        (b'{"name": "a", "schedule": "@daily", "function": "\\ud800"}', 422, "invalid-definition"),
+        (
+            b'{"name": "a", "schedule": "@daily", "function": "f", "input": ' + b"[" * 5_000 + b"]" * 5_000 + b"}",
+            422,
+            "",
+        ),
+        (b'{"name": "a", "schedule": "@daily", "function": "f", "input": {"a": NaN}}', 422, "invalid-definition"),
+    ],
+)
+async def test_what_is_no_job_is_refused_in_words(world: World, body: bytes, status: int, kind: str) -> None:
+    answer = await world.client.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code in {status, 400}
+    assert answer.json()["type"].startswith("urn:tocsin:problem:")
+    assert kind in answer.json()["type"] or answer.status_code == 400
+    assert not await world.facts("ledger.>")
+
+
+async def test_a_body_that_is_too_large_is_refused_whether_or_not_it_tells_its_length(world: World) -> None:
+    async def untold() -> AsyncIterator[bytes]:
+        for _ in range(50):
+            yield b" " * 100_000
+
+    told = await world.ask("POST", "/v1/jobs", {**JOB, "description": "x" * 5_000_000})
+    streamed = await world.client.post("/v1/jobs", content=untold(), headers={"Content-Type": "application/json"})
+    for answer in (told, streamed):
+        assert answer.status_code == 413
+        assert answer.json()["detail"] == "the body is larger than 4,194,304 bytes: send less at once"
+
+
+async def test_a_read_after_a_write_sees_it(world: World) -> None:
+    await world.ask("POST", "/v1/jobs", JOB)
+    assert (await world.ask("GET", "/v1/jobs/report")).json()["state"] == "active"
+    listed = (await world.ask("GET", "/v1/jobs")).json()["jobs"]
+    assert [job["name"] for job in listed] == ["report"]
+
+
+async def test_a_list_is_read_in_pages(world: World) -> None:
+    for name in ("a", "b", "c"):
+        await world.given(name=name, tags=("t",))
+    await world.given(name="d")
+    first = (await world.ask("GET", "/v1/jobs?limit=2&tag=t")).json()
+    assert ([job["name"] for job in first["jobs"]], first["next"]) == (["a", "b"], "b")
+    second = (await world.ask("GET", "/v1/jobs?limit=2&tag=t&after=b")).json()
+    assert ([job["name"] for job in second["jobs"]], second["next"]) == (["c"], None)
+
+
+async def test_an_update_on_an_outdated_version_is_refused(world: World) -> None:
+    etag = (await world.ask("POST", "/v1/jobs", JOB)).headers["ETag"]
+    changed = {**JOB, "schedule": "@hourly"}
+
+    first = await world.ask("PUT", "/v1/jobs/report", changed, If_Match=etag)
+    assert first.status_code == 200
+    second = await world.ask("PUT", "/v1/jobs/report", {**JOB, "schedule": "@daily"}, If_Match=etag)
+
+    assert second.status_code == 412
+    assert second.headers["ETag"] == first.headers["ETag"]
+    assert "is not as this request expects it" in second.json()["detail"]
+    assert (await world.ask("GET", "/v1/jobs/report")).json()["schedule"] == "@hourly"
+
+
+async def test_an_update_keeps_who_registered_the_job_and_when(world: World) -> None:
+    created = (await world.ask("POST", "/v1/jobs", JOB)).json()
+    world.clock.advance(60)
+    updated = (await world.ask("PUT", "/v1/jobs/report", {**JOB, "schedule": "@hourly"})).json()
+    assert (updated["created_at"], updated["created_by"]) == (created["created_at"], "anonymous")
+    assert updated["defined_at"] > created["defined_at"]
+
+
+async def test_put_registers_what_is_not_there_unless_it_must_be(world: World) -> None:
+    assert (await world.ask("PUT", "/v1/jobs/report", JOB, If_Match="*")).status_code == 412
+    assert (await world.ask("PUT", "/v1/jobs/report", JOB)).status_code == 201
+    assert (await world.ask("PUT", "/v1/jobs/report", JOB, If_None_Match="*")).status_code == 412
+
+
+async def test_a_name_in_the_body_must_be_that_of_the_path(world: World) -> None:
+    answer = await world.ask("PUT", "/v1/jobs/other", JOB)
+    assert answer.status_code == 422
+    assert answer.json()["detail"] == "`name` is \"report\": must be 'other', as the path says, or be left out"
+
+
+async def test_pause_and_resume_say_whether_that_was_a_change(world: World) -> None:
+    await world.given()
+    paused = await world.ask("POST", "/v1/jobs/job/pause", {"reason": "maintenance"})
+    again = await world.ask("POST", "/v1/jobs/job/pause")
+    assert paused.json() == {"job": "job", "action": "paused", "changed": True}
+    assert again.json()["changed"] is False
+    assert (await world.ask("GET", "/v1/jobs/job")).json()["next_fire_time"] is None
+    assert (await world.ask("POST", "/v1/jobs/job/resume")).json()["changed"] is True
+    [fact] = [r.message for r in await world.facts("ledger.job.paused")]
+    assert isinstance(fact, Paused)
+    assert fact.reason == "maintenance"
+
+
+async def test_a_deleted_job_is_gone(world: World) -> None:
+    await world.given()
+    assert (await world.ask("DELETE", "/v1/jobs/job", X_Reason="obsolete")).status_code == 204
+    assert (await world.ask("GET", "/v1/jobs/job")).status_code == 404
+    again = await world.ask("DELETE", "/v1/jobs/job")
+    assert again.status_code == 404
+    assert again.json()["detail"] == 'no job is called "job"'
+    [fact] = [r.message for r in await world.facts("ledger.job.deleted")]
+    assert isinstance(fact, Deleted)
+    assert fact.reason == "obsolete"
+
+
+async def test_a_trigger_is_an_input_with_its_origin(world: World) -> None:
+    await world.given(input={"a": 1})
+    answer = await world.ask("POST", "/v1/jobs/job/trigger", {"input": {"b": 2}, "reason": "again"})
+    assert answer.status_code == 202
+    assert answer.json()["execution_id"]
+    [trigger] = [r.message for r in await world.facts("trigger.job")]
+    assert isinstance(trigger, Trigger)
+    assert (trigger.trigger, trigger.input, trigger.reason) == ("api", {"b": 2}, "again")
+
+
+async def test_a_trigger_that_does_not_fit_the_schema_is_refused(world: World) -> None:
+    await world.given(input_schema={"properties": {"n": {"type": "integer"}}})
+    answer = await world.ask("POST", "/v1/jobs/job/trigger", {"input": {"n": "x"}})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == "input.n"
+    assert not await world.facts("trigger.job")
+
+
+async def test_the_schedule_tells_what_fires(world: World) -> None:
+    await world.given(name="hourly", schedule="@hourly")
+    await world.given(name="paused", schedule="@hourly")
+    await world.registry.pause("paused")
+    told = (await world.ask("GET", "/v1/schedule?hours=3&limit=1")).json()
+    [hourly] = told["jobs"]
+    assert (hourly["job"], hourly["count"], len(hourly["fire_times"])) == ("hourly", 3, 1)
+
+
+async def test_a_schedule_is_explained(world: World) -> None:
+    told = await world.ask("POST", "/v1/explain", {"schedule": "every weekday at 7am", "timezone": "Europe/Berlin"})
+    assert told.json()["expressions"] == ["0 7 * * 1-5"]
+    wrong = await world.ask("POST", "/v1/explain", {"schedule": "60 * * * *"})
+    assert wrong.status_code == 422
+    assert wrong.json()["errors"][0]["field"] == "schedule"
+
+
+async def test_without_tokens_pages_of_other_sites_cannot_call(world: World) -> None:
+    for headers in ({"Origin": "https://elsewhere.example"}, {"Host": "rebound.example"}):
+        answer = await world.ask("GET", "/v1/jobs", **headers)
+        assert answer.status_code == 403
+    assert (await world.ask("GET", "/v1/jobs", Origin="http://localhost:3000")).status_code == 200
+    assert (await world.ask("GET", "/v1/jobs", Host="[::1]:8062")).status_code == 200
+
+
+async def test_answers_carry_headers_that_browsers_heed(world: World) -> None:
+    for path in ("/v1/health", "/v1/nowhere"):
+        answer = await world.ask("GET", path)
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Cache-Control"] == "no-store"
