@@ -153,7 +153,9 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
     """
     settings = installation.settings
     stages = compose(installation, names, key=await _report_key(installation))
+    running = [*names]
     async with AsyncExitStack() as stack:
+        stack.callback(_log.info, "stages have stopped", action="stages-stopped", stages=running)
         if "recorder" in names:
             history = await stack.enter_async_context(installation.history())
             stages.append(recorder(installation.log, history, installation.clock))
@@ -161,23 +163,22 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             _servers(settings),
             logger=None,
             apply_types=False,
-            graceful_timeout=settings.worker.shutdown_timeout,
             **FOR_EVER,
             **security_of(settings.nats).broker,
         )
-        outcomes = Outcomes(installation.log)
+        outcomes, finish_within = Outcomes(installation.log), settings.worker.shutdown_timeout
         for stage in stages:
-            broker.include_router(stage_router(stage, outcomes, installation.names))
+            broker.include_router(stage_router(stage, outcomes, installation.names, finish_within=finish_within))
         stack.push_async_callback(_stop, broker)
         await broker.start()
-        _log.info("stages are running", action="stages-started", stages=[stage.name for stage in stages])
+        _log.info("stages are running", action="stages-started", stages=running)
         if ready is not None:
             ready.set()
         async with asyncio.TaskGroup() as group:
             for stage in stages:
                 for loop in stage.loops:
                     group.create_task(loop(), name=stage.name)
-            group.create_task(asyncio.Event().wait(), name="until cancelled")
+            group.create_task(_until_cancelled(running), name="until cancelled")
 
 
 @asynccontextmanager
@@ -285,6 +286,13 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
     finally:
         for queue in queues.values():
             await queue.close()
+
+
+async def _until_cancelled(stages: Sequence[str]) -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        _log.info("stages are stopping", action="stages-stopping", stages=stages)
 
 
 async def _stop(broker: NatsBroker) -> None:

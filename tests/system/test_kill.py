@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.system.checks import Everything
 from tests.system.mortal import RECORDED, UNRECORDED
 from tests.system.processes import Program, Site, site
 from tests.system.worker_process import noted
@@ -223,7 +224,7 @@ async def progress(tocsin: Site) -> None:
     await tocsin.until(has_been_made)
 
 
-async def everything_is_as_it_should_be(tocsin: Site) -> None:
+async def everything_is_as_it_should_be(tocsin: Site) -> Everything:
     """All is over, by the rules; what failed is what had to; nothing ran without a claim; the history agrees."""
     everything = await tocsin.checked()
     assert {fact.message.job for fact in everything.facts(Failed)} == {"doomed"}
@@ -231,3 +232,4 @@ async def everything_is_as_it_should_be(tocsin: Site) -> None:
     assert {fact.message.job for fact in everything.facts(Cancelled)} <= {"newest"}
     assert noted(tocsin.runs) <= everything.runs()
     await tocsin.history_agrees_with(everything)
+    return everything

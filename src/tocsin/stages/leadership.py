@@ -15,6 +15,7 @@ from ..subjects import Bucket
 TTL: Final = 15.0
 RENEW_INTERVAL: Final = 5.0
 ASK_INTERVAL: Final = 1.0
+"""How often a lease that another holds is asked for; more often where renewals are."""
 
 _log = structlog.get_logger("tocsin.leadership")
 
@@ -51,7 +52,8 @@ class Leadership:
         try:
             while True:
                 await self.run_once()
-                await self._clock.sleep(self._renew_interval if self.is_leading else ASK_INTERVAL)
+                interval = self._renew_interval
+                await self._clock.sleep(interval if self.is_leading else min(interval, ASK_INTERVAL))
         finally:
             await self.release()
 

@@ -13,6 +13,7 @@ from .heartbeat import Heartbeat
 from .holdings import Holdings
 from .intake import WAIT, Intake
 from .invocation import Invocations
+from .logger import log
 from .options import Options
 from .outcome import StopReason
 from .shutdown import Shutdown
@@ -52,6 +53,7 @@ class Session:
         taking = [_started(intake.run()) for intake in self._intakes]
         try:
             await _first(self._shutdown.asked.wait(), *map(_ended, (*keeping, *taking)))
+            log.info("stopping", action="worker-stopping", worker=self._options.name, tasks=len(self._holdings))
             self._close()
             hurried, within = self._shutdown.hurried.wait(), self._options.shutdown_timeout
             await _first(self._all_settled(taking), hurried, within=within)

@@ -1,14 +1,18 @@
-"""Batches of whatever is there, without waiting to fill them.
+"""Batches of whatever is there, without waiting to fill them, and an end that leaves nothing behind.
 
 FastStream's batch subscriber keeps fetching until the batch is full or its timeout is over, so that a lone message waits
 the whole timeout in every stage; and nats-py's `fetch` can leave a request with the server that holds a later message back
-until it expires. This replaces the one private method that fetches, on one subscriber, and nothing else: middleware,
-lifecycle and documentation stay FastStream's. `tests/conformance/test_greedy_batches.py` fails when it moves.
+until it expires. This replaces the one private method that fetches, on one subscriber, and `stop`, which waits for it;
+nothing else: middleware, lifecycle and documentation stay FastStream's. `tests/conformance/test_greedy_batches.py` fails
+when they move.
+
+A subscriber that is stopped hands back all that it does not finish, so that a successor has it at once and not after the
+acknowledgement wait. That takes as long as the request that is open: what the server sends for it while nobody listens any
+more would be away for that wait.
 """
 
 import asyncio
 from contextlib import suppress
-from types import MethodType
 from typing import TYPE_CHECKING, Final
 
 from nats.aio.msg import Msg
@@ -27,36 +31,74 @@ PAUSE: Final = 0.5
 ENDED: Final = frozenset({wire.NO_MESSAGES, wire.REQUEST_TIMEOUT})
 GRACE: Final = 1.0
 """Seconds that the server's own word on the end of a request may take."""
+HANDING_BACK: Final = 1.0
+"""Seconds for a fetch that was cancelled to hand back what it held."""
 
 
-def make_greedy(subscriber: "BatchPullStreamSubscriber") -> None:
-    """Have a subscriber consume what is there, at once."""
+def make_greedy(subscriber: "BatchPullStreamSubscriber", *, finish_within: float) -> None:
+    """Have a subscriber consume what is there, at once, and when it is stopped finish that within so many seconds."""
     if not hasattr(type(subscriber), REACHED_FOR):
         raise TypeError(f"this version of FastStream has no {type(subscriber).__name__}.{REACHED_FOR}")
-    setattr(subscriber, REACHED_FOR, MethodType(_consume_pull, subscriber))
+    greedy = _Greedy(subscriber, finish_within)
+    setattr(subscriber, REACHED_FOR, greedy.consume)
+    subscriber.stop = greedy.stop  # type: ignore[method-assign]
 
 
-async def _consume_pull(self: "BatchPullStreamSubscriber") -> None:
-    inbox = PullInbox(Connection(self.connection), self.stream.name, str(self.extra_options["durable"]))
-    wait = self.pull_sub.timeout or PAUSE
-    is_open = False
-    try:
-        while self.running:
+class _Greedy:
+    """What one subscriber does in place of FastStream's fetching."""
+
+    def __init__(self, subscriber: "BatchPullStreamSubscriber", finish_within: float) -> None:
+        self._subscriber = subscriber
+        self._finish_within = finish_within
+        self._handled: list[Msg] = []
+        self._over = asyncio.Event()
+        self._over.set()
+
+    async def consume(self) -> None:
+        """Fetch and handle for as long as the subscriber runs."""
+        subscriber = self._subscriber
+        inbox = PullInbox(
+            Connection(subscriber.connection), subscriber.stream.name, str(subscriber.extra_options["durable"])
+        )
+        self._over.clear()
+        try:
+            await self._consume(inbox)
+        finally:
+            try:
+                await inbox.close()
+                await _hand_back([*self._handled, *inbox.messages])
+            finally:
+                self._over.set()
+
+    async def stop(self) -> None:
+        """Take nothing more, and finish what is at hand; hand back whatever is not finished in time."""
+        self._subscriber.running = False
+        await self._is_over(within=self._finish_within)
+        await type(self._subscriber).stop(self._subscriber)
+        await self._is_over(within=HANDING_BACK)
+
+    async def _consume(self, inbox: PullInbox) -> None:
+        subscriber = self._subscriber
+        wait = subscriber.pull_sub.timeout or PAUSE
+        is_open = False
+        while subscriber.running:
             try:
                 if not is_open:
                     await inbox.open()
                     is_open = True
-                messages = await _whatever_is_there(inbox, self.pull_sub.batch_size, wait)
+                messages = await _whatever_is_there(inbox, subscriber.pull_sub.batch_size, wait)
             except LogUnavailable:  # no leader, a consumer on the move, a lost connection
                 await asyncio.sleep(PAUSE)
                 continue
-            if messages and self.running:
-                await self.consume(messages)
-            else:
-                await _hand_back(messages)
-    finally:
-        await inbox.close()
-        await _hand_back([*inbox.messages])
+            self._handled = messages
+            if subscriber.running:
+                await subscriber.consume(messages)
+                self._handled = []
+
+    async def _is_over(self, *, within: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                await self._over.wait()
 
 
 async def _whatever_is_there(inbox: PullInbox, limit: int, wait: float) -> list[Msg]:
@@ -75,7 +117,8 @@ async def _whatever_is_there(inbox: PullInbox, limit: int, wait: float) -> list[
 
 
 async def _hand_back(messages: list[Msg]) -> None:
-    """Let another copy have at once what nobody here will handle."""
+    """Let another copy have at once what nobody here has dealt with."""
     for message in messages:
-        with suppress(*TROUBLE):
-            await message.nak()
+        if not message.is_acked:
+            with suppress(*TROUBLE):
+                await message.nak()

@@ -16,21 +16,26 @@ from .task_queue import NatsDelivery
 
 if TYPE_CHECKING:
     from faststream.message import StreamMessage
+    from faststream.nats.subscriber.usecases import BatchPullStreamSubscriber
 
 BATCH: Final = 256
-WAIT: Final = 5.0
-"""Seconds that one request for messages stays with the server."""
+WAIT: Final = 2.0
+"""Seconds that one request for messages stays with the server; a stage that is asked to stop waits for at most this long."""
+FINISH_WITHIN: Final = 30.0
+"""Seconds that a stage which is asked to stop may go on with what it handles."""
 
 
-def stage_router(stage: Stage, outcomes: Outcomes, names: Names) -> NatsRouter:
+def stage_router(stage: Stage, outcomes: Outcomes, names: Names, *, finish_within: float = FINISH_WITHIN) -> NatsRouter:
     """A router with one subscriber for each durable of a stage. The durables exist: `provision` made them."""
     router = NatsRouter()
     for subscription in stage.subscriptions:
-        _subscribe(router, stage, subscription, outcomes, names)
+        make_greedy(_subscriber(router, stage, subscription, outcomes, names), finish_within=finish_within)
     return router
 
 
-def _subscribe(router: NatsRouter, stage: Stage, subscription: Subscription, outcomes: Outcomes, names: Names) -> None:
+def _subscriber(
+    router: NatsRouter, stage: Stage, subscription: Subscription, outcomes: Outcomes, names: Names
+) -> "BatchPullStreamSubscriber":
     filters = [wire for subject in subscription.filters for wire in names.filters(subject)]
     subscriber = router.subscriber(
         filters[0],
@@ -44,11 +49,12 @@ def _subscribe(router: NatsRouter, stage: Stage, subscription: Subscription, out
         title=f"{stage.name}: {subscription.durable}",
         description=f"{stage.name} consumes {', '.join(subscription.filters)}",
     )
-    make_greedy(subscriber)
 
     @subscriber
     async def handle(messages: list[Msg]) -> None:
         await outcomes.apply(subscription, [NatsDelivery(message, names) for message in messages])
+
+    return subscriber
 
 
 async def _as_it_is(message: "StreamMessage[Sequence[Msg]]") -> Sequence[Msg]:

@@ -1,0 +1,180 @@
+"""SIGTERM to stages and workers: what is at hand is finished or handed back, leases are given back, the end is in order.
+
+No acknowledgement wait and no lease is over within these tests: whatever was not handed over would stay where it was.
+"""
+
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.system.processes import Program, Site, site
+from tests.system.stuck import STUCK
+from tests.system.test_kill import everything_is_as_it_should_be, progress, work
+from tests.system.worker_process import noted
+from tocsin import bootstrap
+from tocsin.domain.events import Completed, Dispatched, Due, Passed, Started
+
+FOR_EVER: Final = 600
+NOTHING_IS_OVER: Final[dict[str, Any]] = {
+    "leader": {"ttl": FOR_EVER, "renew_interval": 1},
+    "stages": {"ack_wait": FOR_EVER},
+    "worker": {"ack_wait": FOR_EVER, "shutdown_timeout": 10},
+}
+TICKER: Final = ("ticker",)
+DECIDERS: Final = ("planner", "lock_keeper", "dag_advancer", "retrier")
+OTHERS: Final = tuple(stage for stage in bootstrap.STAGES if stage not in {*TICKER, *DECIDERS})
+IN_ORDER: Final = 0
+INTERRUPTED: Final = 5
+
+
+@pytest.fixture
+async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Site]:
+    async with site(nats_url, tmp_path, **NOTHING_IS_OVER) as it:
+        yield it
+
+
+async def ended(tocsin: Site, program: Program) -> int:
+    """How a program ends that is about to."""
+
+    async def has_ended() -> bool:
+        return program.ended is not None
+
+    await tocsin.until(has_ended)
+    tocsin.programs.remove(program)
+    return program.process.returncode
+
+
+async def says(tocsin: Site, program: Program, action: str) -> None:
+    async def has_said() -> bool:
+        return f'"{action}"' in program.said()
+
+    await tocsin.until(has_said)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_a_rolling_restart_under_load_loses_and_doubles_nothing(tocsin: Site) -> None:
+    """Two copies of everything; each is asked to end, and its successor started, one by one."""
+    for stages in (TICKER, DECIDERS, OTHERS):
+        tocsin.start(*stages)
+        tocsin.start(*stages)
+    tocsin.start_worker()
+    tocsin.start_worker()
+    await tocsin.ready()
+    async with work(tocsin):
+        for program in list(tocsin.programs):
+            await progress(tocsin)
+            program.send(signal.SIGTERM)
+            assert await ended(tocsin, program) == IN_ORDER, program.said()
+            tocsin.programs.append(program)
+            program.start()
+            await tocsin.ready()
+        await progress(tocsin)
+    everything = await everything_is_as_it_should_be(tocsin)
+    assert set(everything.runs().values()) == {1}
+    assert noted(tocsin.runs) == everything.runs()
+
+
+async def test_a_ticker_that_is_asked_to_end_hands_its_leadership_over(tocsin: Site) -> None:
+    """The lease lasts far longer than anybody waits here: were it not given back, nothing would fire."""
+    tickers = [tocsin.start("ticker"), tocsin.start("ticker")]
+    await tocsin.ready()
+    await tocsin.apply({"name": "tick", "schedule": "* * * * * *", "function": "work", "catch_up": "all"})
+    await fired(tocsin, 2)
+    leader = next(ticker for ticker in tickers if "leadership-gained" in ticker.said())
+    leader.send(signal.SIGTERM)
+    assert await ended(tocsin, leader) == IN_ORDER
+    assert "leadership-released" in leader.said()
+    before = len(await tocsin.facts("ledger.tick.due", Due))
+    await fired(tocsin, before + 3)
+
+    dues = [recorded.message.scheduled_time for recorded in await tocsin.facts("ledger.tick.due", Due)]
+    assert len({due.replace(microsecond=0) for due in dues}) == len(dues)
+    assert (dues[-1] - dues[0]).total_seconds() == len(dues) - 1
+    assert not await tocsin.facts("ledger.tick.>", Passed)
+
+
+async def fired(tocsin: Site, number: int) -> None:
+    async def have() -> bool:
+        return len(await tocsin.facts("ledger.tick.due", Due)) >= number
+
+    await tocsin.until(have)
+
+
+async def test_a_stage_that_cannot_finish_hands_back_what_it_holds(nats_url: str, tmp_path: Path) -> None:
+    more = {**NOTHING_IS_OVER, "worker": {"ack_wait": FOR_EVER, "shutdown_timeout": 1}}
+    async with site(nats_url, tmp_path, **more) as tocsin:
+        tocsin.start("planner")
+        stuck = tocsin.start("dag-advancer", module=["tests.system.stuck", "dispatched"])
+        await tocsin.ready()
+        await tocsin.apply({"name": "free", "function": "work", "overlap_policy": "allow"})
+        await tocsin.trigger("free")
+        await says(tocsin, stuck, STUCK)
+        stuck.send(signal.SIGTERM)
+        assert await ended(tocsin, stuck) == IN_ORDER
+        tocsin.start("dag-advancer")
+        await tocsin.ended("free", Dispatched)
+
+
+async def test_a_stage_that_is_asked_twice_leaves_at_once(tocsin: Site) -> None:
+    tocsin.start("planner")
+    stuck = tocsin.start("dag-advancer", module=["tests.system.stuck", "dispatched"])
+    await tocsin.ready()
+    await tocsin.apply({"name": "free", "function": "work", "overlap_policy": "allow"})
+    await tocsin.trigger("free")
+    await says(tocsin, stuck, STUCK)
+    stuck.send(signal.SIGTERM)
+    await says(tocsin, stuck, "stages-stopping")
+    stuck.send(signal.SIGTERM)
+    assert await ended(tocsin, stuck) == INTERRUPTED
+    assert "stages-stopped" not in stuck.said()
+
+
+async def busy_worker(tocsin: Site, seconds: float) -> Program:
+    """A worker in the midst of a task that takes so long."""
+    tocsin.start("planner", "dag-advancer")
+    worker = tocsin.start_worker()
+    await tocsin.ready()
+    await tocsin.apply(
+        {"name": "long", "function": "slow", "input": {"seconds": seconds}, "overlap_policy": "allow"},
+    )
+    await tocsin.trigger("long")
+    await tocsin.ended("long", Started)
+    return worker
+
+
+async def test_a_worker_finishes_what_it_holds_and_takes_nothing_more(tocsin: Site) -> None:
+    worker = await busy_worker(tocsin, 3)
+    worker.send(signal.SIGTERM)
+    await says(tocsin, worker, "worker-stopping")
+    await tocsin.trigger("long")
+    assert await ended(tocsin, worker) == IN_ORDER
+    assert len(await tocsin.of_executions("long", Completed)) == 1
+
+    heir = tocsin.start_worker()
+    await tocsin.ended("long", Completed, 2)
+    assert heir.ended is None
+    assert set(noted(tocsin.runs).values()) == {1}
+
+
+async def test_a_worker_hands_back_what_takes_too_long(tocsin: Site) -> None:
+    """`worker_process` gives its handlers 5 seconds."""
+    worker = await busy_worker(tocsin, 20)
+    worker.send(signal.SIGTERM)
+    assert await ended(tocsin, worker) == IN_ORDER
+    tocsin.start_worker()
+    claims = await tocsin.ended("long", Started, 2)
+    assert [claim.delivery for claim in claims] == [1, 2]
+    assert len({claim.worker for claim in claims}) == 2
+
+
+async def test_a_worker_that_is_asked_twice_leaves_at_once(tocsin: Site) -> None:
+    worker = await busy_worker(tocsin, FOR_EVER)
+    worker.send(signal.SIGTERM)
+    await says(tocsin, worker, "worker-stopping")
+    worker.send(signal.SIGTERM)
+    assert await ended(tocsin, worker) == INTERRUPTED
+    assert "handler-stopped" not in worker.said()
