@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.system.checks import Everything
+from tests.everything import Everything
 from tests.system.mortal import RECORDED, UNRECORDED
 from tests.system.processes import Program, Site, site
 from tests.system.worker_process import noted
