@@ -1,81 +1,89 @@
-"""What registered jobs cost a ticker: loading them, holding them, and a tick in which few of them are due.
+"""W6: what 100,000 registered jobs cost of which few are due: memory, idle CPU, and a restart to the first tick.
 
-    python -m benchmarks.registered
-
-A tick must cost in proportion to what is due, not to what is registered; loading is decoding the facts of the ledger,
-folding them, and knowing when each job is to be looked at next.
+All stages run in one process, beside a worker in another. One job is due every second, so that the log tells when the
+restarted stages have ticked.
 """
 
 import asyncio
-import gc
-import resource
 import time
-from datetime import UTC, datetime, timedelta
+from typing import Final
 
-from tocsin import subjects, telemetry
+from benchmarks.part import FUNCTION, WORKER
+from benchmarks.system import RECORDER, STAGES, System, initialized, running, server
+from tocsin import subjects
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import Defined, Recorded
-from tocsin.stages.leadership import Leadership
-from tocsin.stages.ticker import Ticker
-from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock
 
-REGISTERED = (1_000, 10_000, 100_000)
-DUE = 100
-MIDNIGHT = datetime(2026, 11, 20, tzinfo=UTC)
-TICKS = 20
-ZONES = ("UTC", "America/New_York", "Europe/Berlin", "Asia/Tokyo", "Australia/Sydney")
-
-
-def facts(number: int) -> list[tuple[str, bytes]]:
-    """So many jobs: `DUE` of every minute, the others once a day at some minute of the afternoon."""
-    stored = []
-    for i in range(number):
-        schedule = "* * * * *" if i < DUE else f"{i % 60} {12 + i % 10} {1 + i % 28} * *"
-        zone = "UTC" if i < DUE else ZONES[i % len(ZONES)]
-        job = JobDefinition(name=f"job-{i}", schedule=schedule, timezone=zone, function="f", overlap_policy="allow")
-        fact = Defined(job=job.name, definition=job)
-        stored.append((subjects.subject_of(fact), fact.encode()))
-    return stored
+JOBS: Final = 100_000
+IDLE: Final = 20.0
+"""Seconds over which the idle CPU is taken."""
+SETTLED_OVER: Final = 3.0
+SETTLED_BELOW: Final = 0.08
+"""Seconds, and the share of a core that the processes together use over them once they have settled."""
+PARTS: Final = (f"{STAGES},{RECORDER}", WORKER)
+ZONES: Final = ("UTC", "America/New_York", "Europe/Berlin", "Asia/Tokyo", "Australia/Sydney")
+BEAT: Final = JobDefinition(name="beat", schedule="* * * * * *", function=FUNCTION)
 
 
-async def measure(number: int) -> dict[str, float]:
-    """Load so many jobs, then tick."""
-    stored = facts(number)
-    clock = ManualClock()
-    log = InMemoryEventLog(clock)
-    for subject, body in stored[:DUE]:
-        log.receive(subject, body)
-    leadership = Leadership(InMemoryProjections(clock), clock, key="ticker", holder="benchmark", ttl=1e9)
-    await leadership.run_once()
-    ticker = Ticker(log, leadership, clock)
-    gc.collect()
-    before, began = _memory(), time.perf_counter()
-    start = clock.now()
-    for sequence, (subject, body) in enumerate(stored, start=1):
-        ticker.learn(Recorded(subjects.decode(subject, body), subject, sequence, start))
-    await ticker.run_once(start)
-    loaded = time.perf_counter() - began
-    memory = _memory() - before
-    ticks = []
-    for minute in range(1, TICKS + 1):
+async def registered(sync_always: bool) -> dict[str, float]:  # noqa: FBT001 - as every workload
+    """Seconds, megabytes, and per cent of one core."""
+    async with server(sync_always=sync_always) as (settings, nats), initialized(settings) as installation:
+        first = System(installation, {})
         began = time.perf_counter()
-        await ticker.run_once(start + timedelta(minutes=minute))
-        ticks.append(time.perf_counter() - began)
-    return {"load_s": loaded, "memory_mb": memory, "tick_ms": sorted(ticks)[TICKS // 2] * 1000}
+        await first.define(*(_job(number) for number in range(JOBS)), BEAT)
+        registering = time.perf_counter() - began
+        async with running(installation, PARTS, nats=nats) as system:
+            await _beaten(
+                system, after=0
+            )  # what a first start does once, projecting every definition, is not a restart
+            await _settled(system)
+        last = await system.installation.log.last(subjects.every("ledger.due"))
+        began = time.perf_counter()
+        async with running(installation, PARTS, nats=nats) as system:
+            await _beaten(system, after=last.sequence if last else 0)
+            restarted = time.perf_counter() - began
+            await _settled(system)
+            cpu, since = system.cpu(), time.perf_counter()
+            await asyncio.sleep(IDLE)
+            elapsed = time.perf_counter() - since
+            used = {name: (now - cpu[name]) / elapsed * 100 for name, now in system.cpu().items()}
+            memory = system.memory()
+    stages = next(name for name in used if "stages" in name)
+    return {
+        "registered_per_second": JOBS / registering,
+        "restart_to_first_tick_s": restarted,
+        "idle_cpu_percent": used[stages],
+        "memory_mb": memory[stages],
+        "nats_idle_cpu_percent": used["nats"],
+        "nats_memory_mb": memory["nats"],
+    }
 
 
-def _memory() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def _job(number: int) -> JobDefinition:
+    """One that is due once a day, at some minute of some hour."""
+    return JobDefinition(
+        name=f"registered-{number}",
+        schedule=f"{number % 60} {number // 60 % 24} * * *" if number % 24 else f"0 {number % 24} 1 1 *",
+        timezone=ZONES[number % len(ZONES)],
+        function=FUNCTION,
+    )
 
 
-async def main() -> None:
-    """Print a line for each number of jobs."""
-    telemetry.configure(level="warning")
-    print(f"{'registered':>10}  {'load s':>8}  {'memory MB':>9}  {f'tick ms ({DUE} due)':>18}")
-    for number in REGISTERED:
-        found = await measure(number)
-        print(f"{number:>10,}  {found['load_s']:>8.2f}  {found['memory_mb']:>9.0f}  {found['tick_ms']:>18.2f}")
+async def _beaten(system: System, *, after: int) -> None:
+    """Wait until the job that is due every second was found due."""
+    beat = subjects.ledger(BEAT.name).removesuffix(">") + "due"
+    while True:
+        last = await system.installation.log.last(beat)
+        if last is not None and last.sequence > after:
+            return
+        await asyncio.sleep(0.02)
 
 
-if __name__ == "__main__":
-    asyncio.run(main())
+async def _settled(system: System) -> None:
+    """Wait until what a start sets off is done: until the processes use next to no CPU."""
+    before = sum(system.cpu().values())
+    while True:
+        await asyncio.sleep(SETTLED_OVER)
+        now = sum(system.cpu().values())
+        if now - before < SETTLED_BELOW * SETTLED_OVER:
+            return
+        before = now

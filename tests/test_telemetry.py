@@ -86,3 +86,19 @@ def test_an_exception_is_part_of_its_line() -> None:
         structlog.get_logger("tocsin.test").exception("a handler failed", action="handler-failed")
     (line,) = lines(stream)
     assert "broken" in json.dumps(line["exception"])
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_no_local_variable_of_a_failed_function_is_shown(form: telemetry.Format) -> None:
+    stream = configured(form=form)
+
+    def broken() -> None:
+        password = "hunter" + "2"
+        raise ValueError(len(password))
+
+    try:
+        broken()
+    except ValueError:
+        structlog.get_logger("tocsin.test").exception("a handler failed", action="handler-failed")
+    assert "ValueError" in stream.getvalue()
+    assert "hunter2" not in stream.getvalue()

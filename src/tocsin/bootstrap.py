@@ -245,7 +245,7 @@ def compose(installation: Installation, names: Collection[str], *, key: bytes) -
     stages = (
         registrar(log, projections),
         ticker(log, leadership, clock),
-        planner(log, clock),
+        planner(log, clock, executions),
         lock_keeper(log, executions, projections, clock),
         dag_advancer(log, executions, key),
         retrier(log, executions, key),

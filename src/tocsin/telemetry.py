@@ -73,6 +73,8 @@ def name_action(_logger: object, _method: str, event: MutableMapping[str, Any]) 
 
 
 def _rendering(out: TextIO, *, is_console: bool) -> list[Processor]:
+    """Tracebacks show no local variables: those hold the inputs of jobs, tokens, and what secrets were resolved to."""
     if is_console:
-        return [structlog.dev.ConsoleRenderer(colors=out.isatty())]
-    return [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(default=str)]
+        return [structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback)]
+    transform = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+    return [structlog.processors.ExceptionRenderer(transform), structlog.processors.JSONRenderer(default=str)]

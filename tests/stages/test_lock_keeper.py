@@ -2,6 +2,7 @@
 
 import json
 from typing import Literal
+from unittest.mock import AsyncMock
 
 from tests.domain.given import NOON, plan
 from tests.stages.world import World
@@ -17,6 +18,7 @@ from tocsin.domain.events import (
     Queued,
     Skipped,
 )
+from tocsin.ports import LogUnavailable
 from tocsin.subjects import Bucket
 
 Policy = Literal["skip", "enqueue", "cancel_previous"]
@@ -103,21 +105,53 @@ async def test_an_announcement_that_a_crash_left_out_is_made_up_for(world: World
 async def test_the_lock_is_shown_as_hip_62_says_for_as_long_as_it_is_held(world: World) -> None:
     await world.given(planned("a"))
     await world.run(world.lock_keeper)
+    await world.show_locks()
     shown = await world.projections.get(Bucket.LOCKS, "scheduler.lock.nightly")
     assert shown is not None
     value = json.loads(shown[0])
     assert value == {"execution_id": "a", "acquired_at": world.clock.now().isoformat(), "ttl": 90.0}
     await world.given(completed("a", 1))
     await world.run(world.lock_keeper)
+    await world.show_locks()
+    assert await world.projections.get(Bucket.LOCKS, "scheduler.lock.nightly") is None
+
+
+async def test_a_lock_that_is_free_again_at_once_is_never_shown(world: World) -> None:
+    await world.given(planned("a"))
+    await world.run(world.lock_keeper)
+    [acquired] = await world.recorded(Acquired)
+    await world.given(completed("a", acquired.sequence))
+    await world.run(world.lock_keeper)
+    writes = world.projections.put = AsyncMock()  # type: ignore[method-assign]
+    await world.show_locks()
+    writes.assert_not_called()
+
+
+async def test_a_lock_whose_end_another_copy_saw_is_not_shown(world: World) -> None:
+    await world.given(planned("a"))
+    await world.run(world.lock_keeper)
+    [acquired] = await world.recorded(Acquired)
+    await world.given(completed("a", acquired.sequence))
+    await world.show_locks()
+    assert await world.projections.get(Bucket.LOCKS, "scheduler.lock.nightly") is None
+
+
+async def test_a_display_that_cannot_be_written_stops_nobody(world: World) -> None:
+    await world.given(planned("a"))
+    await world.run(world.lock_keeper)
+    world.projections.put = AsyncMock(side_effect=LogUnavailable("away"))  # type: ignore[method-assign]
+    await world.show_locks()
     assert await world.projections.get(Bucket.LOCKS, "scheduler.lock.nightly") is None
 
 
 async def test_the_end_of_an_earlier_holder_leaves_the_next_ones_lock_shown(world: World) -> None:
     await world.given(planned("a"))
     await world.run(world.lock_keeper)
+    await world.show_locks()
     await world.given(completed("a", 1), planned("b", 13))
     await world.handle(world.lock_keeper.subscriptions[0])
     await world.handle(world.lock_keeper.subscriptions[1])
+    await world.show_locks()
     shown = await world.projections.get(Bucket.LOCKS, "scheduler.lock.nightly")
     assert shown is not None
     assert json.loads(shown[0])["execution_id"] == "b"

@@ -1,5 +1,6 @@
 """The stages on the in-memory log, for tests in the manner of given, when, then."""
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -80,7 +81,7 @@ class World:
         self.outcomes = Outcomes(self.log)
         executions = Entities(self.log, execution.initial, execution.evolve)
         self.registrar = registrar(self.log, self.projections)
-        self.planner = planner(self.log, self.clock)
+        self.planner = planner(self.log, self.clock, executions)
         self.lock_keeper = lock_keeper(self.log, executions, self.projections, self.clock)
         self.dag_advancer = dag_advancer(self.log, executions, KEY)
         self.retrier = retrier(self.log, executions, KEY)
@@ -124,6 +125,14 @@ class World:
             await self.outcomes.apply(subscription, deliveries)
         assert not self.log.undeclared  # told here, since a stage's own error would only hand its message back
         return len(deliveries)
+
+    async def show_locks(self) -> None:
+        """Have the lock keeper show what has changed, as it does once more when it ends."""
+        for loop in self.lock_keeper.loops:
+            showing = asyncio.create_task(loop())
+            await asyncio.sleep(0)
+            showing.cancel()
+            await asyncio.gather(showing, return_exceptions=True)
 
     def durable(self, subscription: Subscription) -> Any:  # noqa: ANN401 - the in-memory durable
         """The durable of a subscription."""

@@ -153,8 +153,8 @@ async def test_cron_18_a_locked_job_is_skipped_while_it_runs(tocsin: Running, fu
         "active_job_id": running_one.execution_id,
         "scheduled_time": told["data"]["scheduled_time"],
     }
-    shown = await tocsin.installation.projections.get(subjects.Bucket.LOCKS, "scheduler.lock.probe")
-    assert shown is not None
+    while await tocsin.installation.projections.get(subjects.Bucket.LOCKS, "scheduler.lock.probe") is None:  # noqa: ASYNC110 - a moment later
+        await asyncio.sleep(0.05)
     functions.hold.set()
     [first, second, *_] = await tocsin.ended("probe", Admitted, 2)
     assert first.execution_id == executions[0].execution_id

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from ..garbage import collect_patiently
 from .exits import Exit
 from .failures import Interrupted
 
@@ -27,6 +28,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 def serve(work: Coroutine[Any, Any, None]) -> None:
     """Run what goes on until somebody ends it: being asked to end is no failure."""
+    collect_patiently()
     with asyncio.Runner(loop_factory=_fast_loop()) as runner, suppress(Interrupted):
         runner.run(_until_signalled(work))
 

@@ -3,10 +3,9 @@
 consumes  planned, and what ends an execution
 folds     the job's lock, and the executions that hold it and wait for it
 appends   acquired, then admitted; queued (`enqueue`); skipped (`skip`); cancelled, for the one before (`cancel_previous`)
-projects  KV `locks`, for those who look there as hip-62 says; the lock itself is in the log
+projects  KV `locks` (`lock_display`); the lock itself is in the log
 """
 
-import json
 from typing import Final
 
 from .. import subjects
@@ -15,7 +14,7 @@ from ..domain.events import Acquired, Admitted, Cancelled, Message, Planned, Que
 from ..domain.execution import Execution, Status
 from ..ports import Clock, EventLog, Projections
 from ..stage import Access, Stage, Subscription
-from ..subjects import Bucket, Stream, lock_key
+from ..subjects import Bucket, Stream
 from .announcements import ANNOUNCED, Announcements
 from .entities import Entities
 from .locks import Locks
@@ -39,6 +38,7 @@ def lock_keeper(log: EventLog, executions: Entities[Execution], projections: Pro
             Subscription("lock-keeper-ends", Stream.LOG, ends, it.on_end),
         ),
         access=ACCESS,
+        loops=(it.display.run,),
     )
 
 
@@ -48,9 +48,9 @@ class LockKeeper:
     def __init__(self, log: EventLog, executions: Entities[Execution], projections: Projections, clock: Clock) -> None:
         self._log = log
         self._executions = executions
-        self._projections = projections
         self._announcements = Announcements(log, clock)
         self._locks = Locks(log, executions, projections, clock, self._announcements)
+        self.display = self._locks.display
 
     async def on_planned(self, recorded: Recorded[Message]) -> None:
         """An execution wants to run."""
@@ -78,8 +78,6 @@ class LockKeeper:
         end = recorded.message
         if not isinstance(end, Terminal) or (end.fence is None and not isinstance(end, Cancelled)):
             return  # it had no lock; but what was cancelled may have been given one before it could be admitted
-        shown = await self._projections.get(Bucket.LOCKS, lock_key(end.job))
-        if shown is not None and json.loads(shown[0])["execution_id"] == end.execution_id:
-            await self._projections.remove(Bucket.LOCKS, lock_key(end.job), expect=shown[1])
+        self.display.released(end.job, end.execution_id)
         await self._locks.read(end.job)
         await self._locks.admit(end.job, await self._locks.hand_on(end.job))

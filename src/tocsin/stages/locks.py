@@ -4,7 +4,6 @@ The lock's fact comes first, the execution's second: a crash between them leaves
 whoever looks next finishes that.
 """
 
-import json
 from functools import partial
 from typing import Final
 
@@ -16,9 +15,9 @@ from ..domain.events import Admitted, Planned, Waiting
 from ..domain.execution import Execution, Status
 from ..domain.lock import Lock
 from ..ports import Clock, EventLog, Projections, SequenceConflict
-from ..subjects import Bucket, lock_key
 from .announcements import Announcements
 from .entities import Entities
+from .lock_display import LockDisplay
 
 MANY: Final = 2
 """More than so many that wait are worth a warning (CRON-S04)."""
@@ -41,18 +40,18 @@ class Locks:
     ) -> None:
         self._log = log
         self._executions = executions
-        self._projections = projections
-        self._clock = clock
         self._locks = Entities(log, lock.initial, lock.evolve)
         self._announcements = announcements
+        self.display = LockDisplay(projections, clock, self.is_over)
 
     async def read(self, job: str) -> None:
-        """Believe nothing that is remembered of a job's lock, for somebody else may have queued since."""
+        """Know the newest state of a job's lock: somebody else may have queued since it was remembered."""
         scope = subjects.lock(job)
-        self._locks.forget(scope)
-        state, sequence = await self._locks.load(scope)
-        if not state.waiting and not await self._locks.is_newest(scope, sequence):
-            raise SequenceConflict(f"{scope}: a replica that lags was read")
+        for _ in range(2):
+            _, sequence = await self._locks.load(scope)
+            if await self._locks.is_newest(scope, sequence):
+                return
+        raise SequenceConflict(f"{scope}: a replica that lags was read")
 
     async def ask(self, wanted: Planned) -> Lock:
         """The lock as it is after asking for it: held by `wanted`, awaited by it, or held by one that is active."""
@@ -63,7 +62,7 @@ class Locks:
             if known[0] != state:
                 continue
             if state.holder is None or (
-                state.holder != me.execution_id and await self._is_over(wanted.job, state.holder)
+                state.holder != me.execution_id and await self.is_over(wanted.job, state.holder)
             ):
                 return await self._acquire(wanted.job, me, ttl=lock.ttl(wanted), known=(state, sequence))
             if state.holder == me.execution_id or state.is_awaited_by(me.execution_id):
@@ -82,7 +81,7 @@ class Locks:
         """Give a free lock to whoever waits for it, the earliest first; the lock as it is then."""
         for _ in range(TRIES):
             state, sequence = await self._locks.load(subjects.lock(job))
-            if not state.waiting or state.holder is None or not await self._is_over(job, state.holder):
+            if not state.waiting or state.holder is None or not await self.is_over(job, state.holder):
                 return state
             first = state.waiting[0]
             asked, _ = await self._executions.load(subjects.execution(job, first.execution_id))
@@ -94,7 +93,7 @@ class Locks:
     async def _acquire(self, job: str, wanted: Waiting, *, ttl: float, known: tuple[Lock, int]) -> Lock:
         for fact in lock.acquire(known[0], job, wanted, ttl=ttl):
             known = await self._locks.append(subjects.lock(job), fact, behind=known)
-        await self._show(job, wanted.execution_id, ttl)
+        self.display.held(job, wanted.execution_id, ttl=ttl)
         return known[0]
 
     async def _queue(self, job: str, wanted: Waiting, *, known: tuple[Lock, int]) -> None:
@@ -125,7 +124,12 @@ class Locks:
         if state.status is Status.SKIPPED or isinstance(state.requested, Admitted):
             raise SequenceConflict("the log's replica that answered has not seen the decision yet")
 
-    async def _is_over(self, job: str, execution_id: str) -> bool:
+    async def is_over(self, job: str, execution_id: str) -> bool:
+        """Whether an execution is over, by the newest that is known of it.
+
+        Raises:
+            SequenceConflict: a replica that lags was read; ask again.
+        """
         scope = subjects.execution(job, execution_id)
         state, sequence = await self._executions.load(scope)
         if not state.is_over and not await self._executions.is_newest(scope, sequence):
@@ -134,10 +138,3 @@ class Locks:
                 raise SequenceConflict(f"{scope}: a replica that lags was read")
         # What the log does not know any more was archived, and only what is over is archived.
         return state.is_over or state.status is Status.UNKNOWN
-
-    async def _show(self, job: str, execution_id: str, ttl: float) -> None:
-        value = {"execution_id": execution_id, "acquired_at": self._clock.now().isoformat(), "ttl": ttl}
-        try:
-            await self._projections.put(Bucket.LOCKS, lock_key(job), json.dumps(value).encode(), ttl=ttl)
-        except Exception as error:  # noqa: BLE001 - only shown: a lock taken for what is then not admitted blocks its job
-            _log.warning("not shown", action="lock-not-shown", job=job, error=str(error))

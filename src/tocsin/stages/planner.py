@@ -12,19 +12,24 @@ from .. import subjects
 from ..domain import planning
 from ..domain.definition import DefinitionError, check_input
 from ..domain.events import Admitted, Due, Message, Passed, Planned, Recorded, Refused, Skipped, Trigger
+from ..domain.execution import Execution
 from ..domain.ledger import initial
 from ..ledgers import Ledgers
 from ..ports import Clock, EventLog, SequenceConflict
 from ..stage import Access, Stage, Subscription
 from ..subjects import Stream
 from .announcements import ANNOUNCED, Announcements
+from .entities import UNTOLD, Entities
 
 ACCESS: Final = Access(appends=(Planned, Admitted, Skipped, Refused, *ANNOUNCED), reads=(Stream.LEDGER, Stream.LOG))
 
 
-def planner(log: EventLog, clock: Clock) -> Stage:
-    """Time and triggers become executions; ids made from facts make that idempotent."""
-    it = Planner(log, clock)
+def planner(log: EventLog, clock: Clock, executions: Entities[Execution] | None = None) -> Stage:
+    """Time and triggers become executions; ids made from facts make that idempotent.
+
+    `executions`: what the stages of this process remember, so that who decides next on what was planned needs not read it.
+    """
+    it = Planner(log, clock, executions)
     time = (subjects.every("ledger.due"), subjects.every("ledger.passed"))
     return Stage(
         "planner",
@@ -41,8 +46,9 @@ def planner(log: EventLog, clock: Clock) -> Stage:
 class Planner:
     """The planner's handlers."""
 
-    def __init__(self, log: EventLog, clock: Clock) -> None:
+    def __init__(self, log: EventLog, clock: Clock, executions: Entities[Execution] | None) -> None:
         self._log = log
+        self._executions = executions
         self._ledgers = Ledgers(log)
         self._announcements = Announcements(log, clock)
 
@@ -88,6 +94,10 @@ class Planner:
                 raise
             # A trigger that comes again may find another definition in force. What was decided the first time stands.
             decided, sequence = before[0].message, before[0].sequence
+        else:
+            if self._executions is not None:
+                recorded: Recorded[Message] = Recorded(first, subjects.subject_of(first), sequence, UNTOLD)
+                self._executions.learn(subjects.scope_of(first), recorded, after=0)
         await self._announcements.decided(decided, after=sequence)
 
     async def _refuse(self, trigger: Recorded[Trigger], job: str, reason: str) -> None:
