@@ -17,6 +17,7 @@ from faststream.nats import NatsBroker
 from . import __version__
 from .adapters.clock import SystemClock
 from .adapters.http.listening import LOOPBACK, PortInUseError, listen, url_of
+from .adapters.http.tokens import Tokens
 from .adapters.nats.connection import AWAY, FOR_EVER, Connection
 from .adapters.nats.connection import connect as connect_nats
 from .adapters.nats.event_log import NatsEventLog
@@ -64,6 +65,9 @@ STAGES: Final = (
     "mq_bridge",
 )
 """The stages, in the order in which a job passes them."""
+
+KEYS_TIMEOUT: Final = 5.0
+"""Seconds in which an identity provider must tell its keys."""
 
 _log = structlog.get_logger("tocsin")
 
@@ -192,27 +196,26 @@ async def serving(installation: Installation, *, any_port: bool = False) -> Asyn
         Unreachable: the installation was never initialized.
     """
     # No other command needs the web framework, which takes half a second to import.
+    import httpx  # noqa: PLC0415
+
     from .adapters.http.app import api  # noqa: PLC0415
+    from .adapters.http.authentication import Authentication  # noqa: PLC0415
+    from .adapters.http.identity_provider import IdentityProvider  # noqa: PLC0415
     from .adapters.http.parts import Parts  # noqa: PLC0415
-    from .adapters.http.security import Nobody  # noqa: PLC0415
     from .adapters.http.server import answering  # noqa: PLC0415
 
     settings = installation.settings
-    authenticator = Nobody()
-    host = settings.server.host
-    if not authenticator.required and not is_loopback(host):
-        _log.warning(
-            f"nobody is asked for a token, so only {LOOPBACK} is listened on and not {host}: set `auth` to change that",
-            action="loopback-only",
-        )
-        host = LOOPBACK
-    try:
-        listener = listen(host, settings.server.port)
-    except PortInUseError:
-        if not any_port:
-            raise
-        listener = listen(host, 0)
     async with AsyncExitStack() as stack:
+        http = await stack.enter_async_context(httpx.AsyncClient(timeout=KEYS_TIMEOUT))
+        clock = installation.clock
+        provider = IdentityProvider(settings.auth, http, clock) if settings.auth.has_provider else None
+        authenticator = Authentication(Tokens(installation.projections, clock), provider, clock)
+        host = settings.server.host
+        if not is_loopback(host) and not await authenticator.is_required():
+            text = f"nobody is asked for a token, so it listens on {LOOPBACK} only: configure `auth`, or `tocsin tokens create`"
+            _log.warning(text, action="loopback-only", host=host)
+            host = LOOPBACK
+        listener = _listen(host, settings.server.port, any_port=any_port)
         stack.callback(listener.close)
         parts = Parts(
             version=__version__,
@@ -221,12 +224,21 @@ async def serving(installation: Installation, *, any_port: bool = False) -> Asyn
             log=installation.log,
             projections=installation.projections,
             history=await stack.enter_async_context(installation.history()),
-            clock=installation.clock,
+            clock=clock,
         )
         await stack.enter_async_context(answering(api(parts, authenticator), listener, settings.server))
         url = url_of(listener)
         _log.info("the API is served", action="api-serving", url=url)
         yield url
+
+
+def _listen(host: str, port: int, *, any_port: bool) -> socket.socket:
+    try:
+        return listen(host, port)
+    except PortInUseError:
+        if not any_port:
+            raise
+        return listen(host, 0)
 
 
 def compose(installation: Installation, names: Collection[str], *, key: bytes) -> list[Stage]:

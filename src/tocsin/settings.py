@@ -85,6 +85,9 @@ Duration: TypeAlias = Annotated[
 ]
 """Seconds; written as `15s`, `1m30s`, `PT15S` or a number of seconds."""
 
+Algorithm: TypeAlias = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+"""Asymmetric ones only: with a shared secret whoever can verify a token could make one."""
+
 Port: TypeAlias = Annotated[int, Field(ge=0, le=65_535)]
 Token: TypeAlias = Annotated[str, AfterValidator(_token)]
 Prefix: TypeAlias = Annotated[str, AfterValidator(_prefix)]
@@ -183,10 +186,41 @@ class Execution(_Section):
 
 
 class Auth(_Section):
-    """Who may call the HTTP API."""
+    """Who may call the HTTP API: by the tokens of an identity provider, and those of `tocsin tokens`."""
 
     iam_url: str | None = None
+    """The identity provider. It issues the tokens, and says in its OpenID configuration where its keys are."""
     verify_tokens: bool = True
+    """false: nobody asks the identity provider."""
+    issuer: str | None = None
+    """What the tokens name as their issuer; by default `iam_url`."""
+    audience: str = "tocsin"
+    """What the tokens must be for."""
+    jwks_url: str | None = None
+    """Where the keys are, for an identity provider without an OpenID configuration."""
+    algorithms: tuple[Algorithm, ...] = ("RS256", "ES256", "EdDSA")
+    """What the tokens may be signed with."""
+    identity_claim: str = "sub"
+    roles_claim: str = "roles"
+    """Where the roles are: a list, or one text with spaces; dotted where it lies in other claims."""
+    leeway: Duration = 30.0
+    """How far the provider's clock may differ from ours."""
+
+    @property
+    def has_provider(self) -> bool:
+        """Whether there is an identity provider to ask."""
+        return self.verify_tokens and (self.iam_url is not None or self.jwks_url is not None)
+
+    @property
+    def expected_issuer(self) -> str | None:
+        """What the tokens must name as their issuer."""
+        return self.issuer or self.iam_url
+
+    @model_validator(mode="after")
+    def _names_an_issuer(self) -> Self:
+        if self.jwks_url is not None and self.expected_issuer is None:
+            raise ValueError("`jwks_url` needs an `issuer` beside it: whose tokens are accepted")
+        return self
 
 
 class Metrics(_Section):

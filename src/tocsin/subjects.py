@@ -40,6 +40,8 @@ class Bucket(StrEnum):
     LEADER = "leader"
     CURSORS = "cursors"
     INSTALLATION = "installation"
+    TOKENS = "tokens"
+    ANSWERS = "answers"
 
 
 CAPTURED: Final[dict[Stream, tuple[str, ...]]] = {

@@ -9,9 +9,12 @@ import httpx
 import pytest
 
 from tocsin.adapters.http.app import api
+from tocsin.adapters.http.authentication import Authentication
 from tocsin.adapters.http.parts import Parts
-from tocsin.adapters.http.security import Authenticator, Nobody
+from tocsin.adapters.http.security import Authenticator
+from tocsin.adapters.http.tokens import Tokens
 from tocsin.adapters.sql import SqlHistory, open_history
+from tocsin.domain.access import Role
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Message, Recorded
 from tocsin.registry import Registry
@@ -28,7 +31,7 @@ class World:
     folder: Path
     history: SqlHistory
     clock: ManualClock = field(default_factory=ManualClock)
-    authenticator: Authenticator = field(default_factory=Nobody)
+    authenticator: Authenticator | None = None
     settings: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
@@ -48,7 +51,8 @@ class World:
             history=self.history,
             clock=self.clock,
         )
-        transport = httpx.ASGITransport(api(parts, self.authenticator), raise_app_exceptions=False)
+        authenticator = self.authenticator or Authentication(Tokens(self.projections, self.clock), None, self.clock)
+        transport = httpx.ASGITransport(api(parts, authenticator), raise_app_exceptions=False)
         return httpx.AsyncClient(transport=transport, base_url=LOCAL, headers=headers)
 
     async def ask(self, method: str, path: str, body: object = None, **headers: str) -> httpx.Response:
@@ -59,6 +63,11 @@ class World:
             if body is not None
             else (await self.client.request(method, path, headers=named))
         )
+
+    async def token(self, identity: str, *roles: Role) -> str:
+        """A token of somebody."""
+        token, _ = await Tokens(self.projections, self.clock).create(identity, roles)
+        return token
 
     async def given(self, **definition: Any) -> None:  # noqa: ANN401 - the fields of a definition
         """A job that is registered already."""

@@ -19,6 +19,7 @@ from . import (
     run,
     schedule,
     serve,
+    tokens,
     version,
     worker,
 )
@@ -85,6 +86,7 @@ executions.app.command("cancel")(cancel.cancel)
 app.add_typer(executions.app, name="executions")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(events.app, name="events")
+app.add_typer(tokens.app, name="tokens")
 app.command("explain")(explain.explain)
 app.add_typer(config_command.app, name="config")
 app.command("version")(version.version)

@@ -7,6 +7,7 @@ that the change is decided on, so that a job which went to another owner meanwhi
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Final, Protocol, TypeAlias, cast
 
+import structlog
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPBearer
 
@@ -14,11 +15,14 @@ from ...domain.access import Permission, Principal, Role
 from ...domain.events import Actor
 from ...domain.ledger import JobNotFound
 from ...registry import Check, Job
+from .identity_provider import ProviderUnavailable
 from .problems import Refusal
+from .tokens import InvalidToken
 
 ANONYMOUS: Final = "anonymous"
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
+_log = structlog.get_logger("tocsin.http")
 _bearer = HTTPBearer(
     auto_error=False, description="A JSON Web Token of the identity provider, or a token of this installation."
 )
@@ -27,40 +31,36 @@ _bearer = HTTPBearer(
 class Authenticator(Protocol):
     """Says who somebody is by their token."""
 
-    @property
-    def required(self) -> bool:
-        """Whether anybody is asked at all."""
+    async def is_required(self) -> bool:
+        """Whether anybody is asked at all. If not, whoever reaches the API is an administrator."""
         ...
 
-    async def authenticate(self, token: str) -> tuple[str, frozenset[Role]] | None:
-        """The identity and its roles; None: not a token of ours, or no longer one."""
+    async def authenticate(self, token: str) -> tuple[str, frozenset[Role]]:
+        """The identity and its roles.
+
+        Raises:
+            InvalidToken: not a token of ours, or no longer one.
+            ProviderUnavailable: nobody can say.
+        """
         ...
-
-
-class Nobody:
-    """Asks nobody: whoever reaches the API is an administrator, which is why it then listens on the loopback only."""
-
-    required = False
-
-    async def authenticate(self, token: str) -> tuple[str, frozenset[Role]] | None:
-        """No token is known."""
-        _ = token
-        return None
 
 
 async def _principal(request: Request) -> Principal:
     authenticator = cast("Authenticator", request.app.state.authenticator)
     source = request.client.host if request.client else None
-    if not authenticator.required:
+    if not await authenticator.is_required():
         _refuse_other_sites(request)
         return Principal(ANONYMOUS, frozenset({Role.ADMIN}), source)
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise unauthenticated("a bearer token is needed: `Authorization: Bearer <token>`")
-    known = await authenticator.authenticate(token.strip())
-    if known is None:
-        raise unauthenticated("this token is not valid here, or no longer", error="invalid_token")
-    identity, roles = known
+    try:
+        identity, roles = await authenticator.authenticate(token.strip())
+    except InvalidToken as error:
+        _log.info("a token was refused", action="token-refused", reason=str(error), source=source)
+        raise unauthenticated(f"the token is not accepted: {error}", error="invalid_token") from None
+    except ProviderUnavailable as error:
+        raise Refusal(503, "unavailable", str(error), headers={"Retry-After": "10"}) from None
     return Principal(identity, roles, source)
 
 

@@ -1,0 +1,201 @@
+"""Who is let in: tokens of an identity provider and of the installation, and those that are neither."""
+
+import base64
+import hmac
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+from cryptography.hazmat.primitives import serialization
+from structlog.testing import capture_logs
+
+from tests.http.conftest import World
+from tests.http.identity_provider import IssuingKey, Provider, identity_provider
+from tocsin.adapters.http.authentication import LOOKED, Authentication
+from tocsin.adapters.http.identity_provider import KEYS_LIFE, KEYS_TTL, LEAST_PAUSE, IdentityProvider
+from tocsin.adapters.http.tokens import CACHED, PREFIX, Tokens
+from tocsin.domain.access import Role
+from tocsin.settings import Auth
+from tocsin.subjects import Bucket
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with identity_provider() as running:
+        yield running
+
+
+@pytest.fixture
+async def guarded(world: World, provider: Provider) -> AsyncIterator[World]:
+    """An API that asks for the tokens of an identity provider."""
+    async with httpx.AsyncClient(trust_env=False) as http:
+        trusted = IdentityProvider(Auth(iam_url=provider.url), http, world.clock)
+        world.authenticator = Authentication(Tokens(world.projections, world.clock), trusted, world.clock)
+        world.client = world.copy()
+        yield world
+
+
+async def status(world: World, token: str | None) -> int:
+    answer = await world.ask("GET", "/v1/jobs", **({"Authorization": f"Bearer {token}"} if token is not None else {}))
+    return answer.status_code
+
+
+def unsigned(token: str) -> str:
+    """The claims of a token under `alg: none`."""
+    return f"{encoded({'alg': 'none', 'typ': 'JWT'})}.{token.split('.')[1]}."
+
+
+def encoded(part: dict[str, object]) -> str:
+    """A part of a token."""
+    return base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode()
+
+
+def signed_with_what_is_public(provider: Provider) -> str:
+    """A token whose HMAC secret is the public key, which a careless verifier would take for one."""
+    public = provider.key.private.public_key().public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    header = encoded({"alg": "HS256", "kid": provider.key.kid})
+    expiry = int(datetime.now(UTC).timestamp()) + 300
+    claims = encoded({"sub": "eve", "iss": provider.url, "aud": "tocsin", "exp": expiry})
+    signature = hmac.digest(public, f"{header}.{claims}".encode(), "sha256")
+    return f"{header}.{claims}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
+
+
+REFUSED: dict[str, tuple[Callable[[Provider], str], str]] = {
+    "expired": (lambda p: p.token(exp=datetime.now(UTC) - timedelta(minutes=2)), "it has expired"),
+    "not valid yet": (lambda p: p.token(nbf=datetime.now(UTC) + timedelta(minutes=2)), "it is not valid yet"),
+    "for others": (lambda p: p.token(aud="elsewhere"), "it is for another audience"),
+    "for nobody": (lambda p: p.token(aud=None), "a claim is missing"),
+    "of another issuer": (lambda p: p.token(iss="https://elsewhere.example"), "it is of another issuer"),
+    "without end": (lambda p: p.token(exp=None), "a claim is missing"),
+    "about nobody": (lambda p: p.token(sub=None), "a claim is missing"),
+    "of an unknown key": (
+        lambda p: p.token(key=IssuingKey("two")),
+        "a key that the identity provider does not publish",
+    ),
+    "forged": (lambda p: p.token(key=IssuingKey("one")), "its signature is not right"),
+    "changed": (lambda p: p.token()[:-6] + "AAAAAA", "its signature is not right"),
+    "unsigned": (lambda p: unsigned(p.token()), "its algorithm is none of RS256, ES256, EdDSA"),
+    "signed with what is public": (signed_with_what_is_public, "its algorithm is none of RS256, ES256, EdDSA"),
+    "no token": (lambda _: "nonsense", "it cannot be verified"),
+    "no token of ours": (lambda _: f"{PREFIX}0123456789ab_nonsense", "not known here, or was revoked"),
+    "the id of another key": (lambda _: f"{PREFIX}*_x", "not known here, or was revoked"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_a_token_that_is_not_in_order_is_refused_with_its_reason(
+    guarded: World, provider: Provider, case: str
+) -> None:
+    make, reason = REFUSED[case]
+    token = make(provider)
+    with capture_logs() as logs:
+        answer = await guarded.ask("GET", "/v1/jobs", Authorization=f"Bearer {token}")
+    assert answer.status_code == 401
+    assert answer.headers["WWW-Authenticate"] == 'Bearer realm="tocsin", error="invalid_token"'
+    assert reason in answer.json()["detail"]
+    [line] = [line for line in logs if line.get("action") == "token-refused"]
+    assert token not in str(line)
+    assert token.rpartition(".")[2] == "" or token.rpartition(".")[2] not in answer.text
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic YTpi", "bearer"])
+async def test_whoever_brings_no_token_is_asked_for_one(guarded: World, header: str) -> None:
+    answer = await guarded.ask("GET", "/v1/jobs", Authorization=header)
+    assert answer.status_code == 401
+    assert answer.json()["detail"] == "a bearer token is needed: `Authorization: Bearer <token>`"
+
+
+async def test_the_roles_of_a_token_are_a_list_or_a_text(guarded: World, provider: Provider) -> None:
+    assert await status(guarded, provider.token(roles=["scheduler-viewer", "somebody-else's"])) == 200
+    assert await status(guarded, provider.token(roles="scheduler-viewer other")) == 200
+    assert await status(guarded, provider.token()) == 403
+    assert await status(guarded, provider.token(roles={"scheduler-admin": True})) == 403
+
+
+async def test_who_was_let_in_is_in_the_facts(guarded: World, provider: Provider) -> None:
+    token = provider.token("ada@example.com", roles=["scheduler-admin"])
+    job = {"name": "job", "schedule": "@daily", "function": "f"}
+    await guarded.ask("POST", "/v1/jobs", job, Authorization=f"Bearer {token}")
+    [fact] = [recorded.message.model_dump() for recorded in await guarded.facts("ledger.job.>")]
+    assert fact["by"] == {"identity": "ada@example.com", "source": "127.0.0.1"}
+
+
+async def test_a_new_key_is_fetched_and_an_old_one_no_longer_accepted(guarded: World, provider: Provider) -> None:
+    old = provider.token(roles="scheduler-viewer")
+    assert await status(guarded, old) == 200
+    new = IssuingKey("two")
+    provider.published = [new]
+    guarded.clock.advance(LEAST_PAUSE)
+    assert await status(guarded, provider.token(key=new, roles="scheduler-viewer")) == 200
+    assert await status(guarded, old) == 401
+
+
+async def test_unknown_keys_do_not_make_it_ask_again_and_again(guarded: World, provider: Provider) -> None:
+    await status(guarded, provider.token())
+    asked = provider.asked
+    for number in range(5):
+        assert await status(guarded, provider.token(key=IssuingKey(f"k{number}"))) == 401
+    assert provider.asked == asked
+
+
+async def test_the_keys_at_hand_serve_while_the_provider_does_not_answer_but_not_for_ever(
+    guarded: World, provider: Provider
+) -> None:
+    token = provider.token(roles="scheduler-viewer", exp=datetime.now(UTC) + timedelta(days=1))
+    assert await status(guarded, token) == 200
+    provider.is_down = True
+    guarded.clock.advance(KEYS_TTL)
+    assert await status(guarded, token) == 200
+    guarded.clock.advance(KEYS_LIFE)
+    answer = await guarded.ask("GET", "/v1/jobs", Authorization=f"Bearer {token}")
+    assert answer.status_code == 503
+    assert answer.headers["Retry-After"]
+
+
+async def test_a_provider_that_never_answered_lets_nobody_in(guarded: World, provider: Provider) -> None:
+    provider.is_down = True
+    assert await status(guarded, provider.token(roles="scheduler-admin")) == 503
+
+
+# --- tokens of the installation --------------------------------------------------------------------------------------
+
+
+async def test_the_first_token_closes_the_door_and_revoking_it_opens_nothing(world: World) -> None:
+    assert await status(world, None) == 200
+    token, stored = await Tokens(world.projections, world.clock).create("ada", [Role.VIEWER])
+    world.clock.advance(LOOKED)
+    assert await status(world, None) == 401
+    assert await status(world, token) == 200
+
+    assert await Tokens(world.projections, world.clock).revoke(stored.id)
+    world.clock.advance(CACHED)
+    assert await status(world, token) == 401
+    assert await status(world, None) == 401
+
+
+async def test_a_token_ends_when_its_time_is_over(world: World) -> None:
+    token, _ = await Tokens(world.projections, world.clock).create("ada", [Role.VIEWER], lifetime=timedelta(hours=1))
+    assert await status(world, token) == 200
+    world.clock.advance(3_600)
+    assert await status(world, token) == 401
+
+
+async def test_a_token_with_another_secret_is_refused(world: World) -> None:
+    token = await world.token("ada", Role.ADMIN)
+    assert await status(world, token[:-1] + ("A" if token[-1] != "A" else "B")) == 401
+    assert await status(world, token.rpartition("_")[0] + "_") == 401
+
+
+async def test_only_a_hash_of_a_token_is_kept(world: World) -> None:
+    token = await world.token("ada", Role.ADMIN)
+    kept = b"".join((await world.projections.entries(Bucket.TOKENS)).values()).decode()
+    assert token.rpartition("_")[2] not in kept
+
+
+async def test_an_expiry_of_the_provider_is_not_asked_of_our_own_tokens(guarded: World) -> None:
+    token = await guarded.token("machine", Role.VIEWER)
+    assert await status(guarded, token) == 200
