@@ -112,7 +112,7 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
         SettingsError: the credentials that the settings name cannot be used.
     """
     security = security_of(settings.nats)
-    names = Names(settings.root, settings.trigger_prefix, settings.public_prefix, settings.mq_prefix)
+    names = names_of(settings)
     async with AsyncExitStack() as stack:
         try:
             connection = await stack.enter_async_context(
@@ -143,7 +143,7 @@ async def initialize(installation: Installation) -> list[Change]:
         installation.names,
         replicas=settings.replicas,
         queues=tuple({DEFAULT_QUEUE, *settings.queues}),
-        bridge=bool(_bridged(settings)),
+        bridge=bool(bridged_queues(settings)),
         task_ack_wait=settings.worker.ack_wait,
         durables=tuple(DurableSpec(s.durable, s.stream, s.filters, ack_wait=s.ack_wait) for s in subscriptions),
     )
@@ -172,7 +172,14 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
         )
         outcomes, finish_within = Outcomes(installation.log), settings.worker.shutdown_timeout
         for stage in stages:
-            broker.include_router(stage_router(stage, outcomes, installation.names, finish_within=finish_within))
+            router = stage_router(
+                stage,
+                outcomes,
+                installation.names,
+                finish_within=finish_within,
+                inbox_prefix=settings.nats.inbox_prefix,
+            )
+            broker.include_router(router)
         stack.push_async_callback(_stop, broker)
         await broker.start()
         _log.info("stages are running", action="stages-started", stages=running)
@@ -262,7 +269,7 @@ def compose(installation: Installation, names: Collection[str], *, key: bytes) -
         dag_advancer(log, executions, key),
         retrier(log, executions, key),
         dead_letter_sink(log),
-        *((mq_bridge(log, executions, key, bridged),) if (bridged := _bridged(settings)) else ()),
+        *((mq_bridge(log, executions, key, bridged),) if (bridged := bridged_queues(settings)) else ()),
     )
     return [_patient(stage, settings.stages.ack_wait) for stage in stages if stage.name in names]
 
@@ -286,7 +293,7 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
     Raises:
         SettingsError: the tasks of one of its queues are handed over to executors outside.
     """
-    if outside := set(options.queues) & set(_bridged(installation.settings)):
+    if outside := set(options.queues) & set(bridged_queues(installation.settings)):
         reason = f"its transport is `mq`: executors outside take the tasks of `{min(outside)}`, and a worker would run them too"
         raise SettingsError(Problem(reason, field=f"queues.{min(outside)}"))
     connection, names = installation.connection, installation.names
@@ -331,9 +338,14 @@ async def _report_key(installation: Installation) -> bytes:
     return found[0]
 
 
-def _bridged(settings: Settings) -> list[str]:
+def bridged_queues(settings: Settings) -> list[str]:
     """The queues whose executors are outside."""
     return [name for name, queue in settings.queues.items() if queue.transport == "mq"]
+
+
+def names_of(settings: Settings) -> Names:
+    """The names on the wire of the installation that the settings mean."""
+    return Names(settings.root, settings.trigger_prefix, settings.public_prefix, settings.mq_prefix)
 
 
 def _servers(settings: Settings) -> list[str]:

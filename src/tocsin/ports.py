@@ -22,6 +22,10 @@ class LogUnavailable(Exception):
     """The log did not answer; whether it stored what was sent is unknown. Redelivery and the guards sort it out."""
 
 
+class NotAllowed(LogUnavailable):
+    """The log does not let this client do what it asked. Its rules may change, so that no work is given up for it."""
+
+
 class EventLog(Protocol):
     """The append-only log: guarded facts, unguarded inputs, delays that the log itself keeps."""
 

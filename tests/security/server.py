@@ -1,9 +1,10 @@
 """A real nats-server with whatever configuration a test of security needs."""
 
 import json
+import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,9 @@ class Server:
 
 
 @contextmanager
-def server(folder: Path, config: str, *, port: int = -1) -> Iterator[Server]:
+def server(
+    folder: Path, config: str, *, port: int = -1, environment: Mapping[str, str] | None = None
+) -> Iterator[Server]:
     """Run a server with `config` beside what every one here needs."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "nats.conf"
@@ -40,7 +43,9 @@ def server(folder: Path, config: str, *, port: int = -1) -> Iterator[Server]:
         f"jetstream {{ store_dir: {json.dumps(str(folder))} }}\n{config}"
     )
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([installed_binary(), "-c", path], stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [installed_binary(), "-c", path], stdout=log, stderr=log, env={**os.environ, **(environment or {})}
+        )
     try:
         yield Server(_port(process, folder), folder)
     finally:

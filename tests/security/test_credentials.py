@@ -8,7 +8,7 @@ from tests.security.given import Nats, refusal, works
 from tests.security.keys import key, operator
 from tests.security.server import Server, server
 from tocsin import bootstrap
-from tocsin.adapters.nats.connection import ForbiddenError
+from tocsin.ports import NotAllowed
 from tocsin.settings import Settings
 
 
@@ -108,7 +108,7 @@ async def test_what_a_user_may_not_do_is_told_at_once(tmp_path: Path) -> None:
     with server(tmp_path / "s", config) as s:
         settings = _as_user(s, tmp_path)
         async with bootstrap.connect(settings) as installation:
-            with pytest.raises(ForbiddenError, match=r"\$JS\.API\.INFO: this NATS user may not publish there"):
+            with pytest.raises(NotAllowed, match=r"\$JS\.API\.INFO: this NATS user may not publish there"):
                 await bootstrap.initialize(installation)
 
 
@@ -117,7 +117,7 @@ async def test_an_inbox_of_another_is_told_at_once(tmp_path: Path) -> None:
     with server(tmp_path / "s", config) as s:
         settings = _as_user(s, tmp_path)
         async with bootstrap.connect(settings) as installation:
-            with pytest.raises(ForbiddenError, match=r"may not subscribe to _INBOX.*set `nats.inbox_prefix`"):
+            with pytest.raises(NotAllowed, match=r"may not subscribe to _INBOX.*set `nats.inbox_prefix`"):
                 await bootstrap.initialize(installation)
 
 

@@ -16,6 +16,7 @@ from . import (
     explain,
     init,
     jobs,
+    permissions,
     run,
     schedule,
     serve,
@@ -89,4 +90,5 @@ app.add_typer(events.app, name="events")
 app.add_typer(tokens.app, name="tokens")
 app.command("explain")(explain.explain)
 app.add_typer(config_command.app, name="config")
+app.command("permissions")(permissions.permissions)
 app.command("version")(version.version)

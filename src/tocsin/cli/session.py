@@ -13,7 +13,7 @@ import typer
 from .. import telemetry
 from ..domain.events import Actor
 from ..domain.ledger import JobNotFound
-from ..ports import LogUnavailable
+from ..ports import LogUnavailable, NotAllowed
 from ..registry import Registry
 from ..settings import FieldPath, Settings, load
 from ..subjects import INSTALLATION_KEY, Bucket
@@ -64,10 +64,12 @@ class Session:
         settings = settings or self.settings()
         async with self.backend.connect(settings, within=within) as installation:
             try:
-                key = await installation.projections.get(Bucket.INSTALLATION, INSTALLATION_KEY)
+                is_set_up = await installation.projections.get(Bucket.INSTALLATION, INSTALLATION_KEY) is not None
+            except NotAllowed:
+                is_set_up = True  # a worker may not read the key; its first request will tell
             except LogUnavailable:
-                key = None  # a bucket that does not exist does not answer
-            if key is None:
+                is_set_up = False  # a bucket that does not exist does not answer
+            if not is_set_up:
                 raise Refused(
                     f"nothing is set up under {settings.root!r} on this NATS: run `tocsin init` first", Exit.UNREACHABLE
                 )

@@ -19,7 +19,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic_core import from_json
 
-from ...ports import LogUnavailable, SequenceConflict
+from ...ports import LogUnavailable, NotAllowed, SequenceConflict
 from . import wire
 from .opening import Opening
 
@@ -51,10 +51,6 @@ FOR_EVER: Final[Json] = {"max_reconnect_attempts": -1, "reconnect_time_wait": 0.
 _VIOLATION: Final = re.compile(r'permissions violation for (?P<what>publish|subscription) to "(?P<subject>[^"]*)"')
 
 _log = structlog.get_logger("tocsin.nats")
-
-
-class ForbiddenError(LogUnavailable):
-    """This NATS user may not do what was asked. The server's rules may change, so that no work is given up for it."""
 
 
 class RefusedError(Exception):
@@ -89,7 +85,7 @@ class Connection:
         self.client = client
         self._timeout = timeout
         self._patience = patience
-        self._inbox = f"{client.new_inbox()}."
+        self._inbox = ""  # made once the client is connected: only then it knows its prefix
         self._is_listening = False
         self._tokens = itertools.count(1)
         self._requests: dict[str, _Request] = {}
@@ -115,9 +111,9 @@ class Connection:
                 reason = (
                     f"this NATS user may not subscribe to {self._inbox}*: set `nats.inbox_prefix` to what is its own"
                 )
-                request.fail(ForbiddenError(reason))
+                request.fail(NotAllowed(reason))
             elif request.subject.lower() == found["subject"]:  # the client tells it in small letters
-                request.fail(ForbiddenError(f"{request.subject}: this NATS user may not publish there"))
+                request.fail(NotAllowed(f"{request.subject}: this NATS user may not publish there"))
 
     def on_interrupt(self, tell: Callable[[], None]) -> Callable[[], None]:
         """Have `tell` called at each interruption; what is returned ends that."""
@@ -141,7 +137,7 @@ class Connection:
         while True:
             try:
                 return _stored(subject, (await self.ask(subject, body, headers)).data)
-            except ForbiddenError:
+            except NotAllowed:
                 raise
             except LogUnavailable:
                 if loop.time() + pause >= deadline or self.client.is_closed:
@@ -220,6 +216,7 @@ class Connection:
     async def _listen(self) -> None:
         # The subscription is in the client's buffer before anything here can yield, so that no request overtakes it.
         self._is_listening = True
+        self._inbox = self._inbox or f"{self.client.new_inbox()}."
         try:
             await self.client.subscribe(f"{self._inbox}*", cb=self._receive)
         except BaseException:

@@ -10,10 +10,10 @@ from typing import Final
 
 from nats.aio.client import Client
 
-from ...ports import DurableSpec, LogUnavailable, SequenceConflict
+from ...ports import DurableSpec, LogUnavailable, NotAllowed, SequenceConflict
 from ...stage import ACK_WAIT
 from ...subjects import DEFAULT_QUEUE, INSTALLATION_KEY, Bucket, Stream
-from .connection import Connection, ForbiddenError, RefusedError
+from .connection import Connection, RefusedError
 from .consumers import ensure_consumer
 from .desired import bucket_config, consumer_config, durable_specs, stream_config
 from .naming import Names
@@ -84,7 +84,7 @@ async def _check_jetstream(connection: Connection) -> None:
         await connection.manage("INFO")
     except RefusedError as error:
         raise ProvisionError(f"JetStream cannot be used: {error.description}") from error
-    except ForbiddenError:
+    except NotAllowed:
         raise
     except LogUnavailable as error:
         if connection.client.is_connected:

@@ -25,16 +25,27 @@ FINISH_WITHIN: Final = 30.0
 """Seconds that a stage which is asked to stop may go on with what it handles."""
 
 
-def stage_router(stage: Stage, outcomes: Outcomes, names: Names, *, finish_within: float = FINISH_WITHIN) -> NatsRouter:
-    """A router with one subscriber for each durable of a stage. The durables exist: `provision` made them."""
-    router = NatsRouter()
+def stage_router(
+    stage: Stage,
+    outcomes: Outcomes,
+    names: Names,
+    *,
+    finish_within: float = FINISH_WITHIN,
+    inbox_prefix: str = "_INBOX",
+) -> NatsRouter:
+    """A router with one subscriber for each durable of a stage. The durables exist: `provision` made them.
+
+    `inbox_prefix`: of the client that they will share.
+    """
+    router, inbox = NatsRouter(), f"{inbox_prefix}.".encode()
     for subscription in stage.subscriptions:
-        make_greedy(_subscriber(router, stage, subscription, outcomes, names), finish_within=finish_within)
+        subscriber = _subscriber(router, stage, subscription, outcomes, names, inbox=inbox)
+        make_greedy(subscriber, finish_within=finish_within)
     return router
 
 
 def _subscriber(
-    router: NatsRouter, stage: Stage, subscription: Subscription, outcomes: Outcomes, names: Names
+    router: NatsRouter, stage: Stage, subscription: Subscription, outcomes: Outcomes, names: Names, *, inbox: bytes
 ) -> "BatchPullStreamSubscriber":
     filters = [wire for subject in subscription.filters for wire in names.filters(subject)]
     subscriber = router.subscriber(
@@ -45,6 +56,7 @@ def _subscriber(
         config=ConsumerConfig(filter_subjects=filters, ack_wait=subscription.ack_wait, max_deliver=-1),
         ack_policy=AckPolicy.MANUAL,
         no_reply=True,
+        inbox_prefix=inbox,
         decoder=_as_it_is,
         title=f"{stage.name}: {subscription.durable}",
         description=f"{stage.name} consumes {', '.join(subscription.filters)}",

@@ -1,0 +1,103 @@
+"""Who connects to NATS, and what each may do there (hip-62, NATS Credentials): every stage, the workers, people, programs.
+
+The rules are derived from what the parts say of themselves: the durables that a stage reads, the facts that it appends, the
+streams and buckets that it looks into. `tocsin permissions` prints them for nats-server.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from nats.aio.client import Client
+
+from .adapters.clock import SystemClock
+from .adapters.nats.connection import Connection
+from .adapters.nats.desired import durable_specs
+from .adapters.nats.event_log import NatsEventLog
+from .adapters.nats.permissions import Granting, Permissions
+from .adapters.nats.projections import NatsProjections
+from .bootstrap import STAGES, Installation, bridged_queues, compose, names_of
+from .domain.events import (
+    Cancelled,
+    CancelRequest,
+    Defined,
+    Deleted,
+    Paused,
+    Refused,
+    Report,
+    Resumed,
+    Started,
+    Trigger,
+)
+from .ports import DurableSpec
+from .settings import Settings
+from .stage import Access, Stage
+from .stages import recorder
+from .subjects import DEFAULT_QUEUE, Bucket, Stream, executors
+
+ADMIN: Final = "admin"
+OPERATOR: Final = "operator"
+VIEWER: Final = "viewer"
+WORKER: Final = "worker"
+PUBLIC: Final = "public"
+OUTSIDE: Final = "mq-executor"
+
+_EVERYTHING: Final = Access(
+    reads=(Stream.LEDGER, Stream.LOG), follows=(Stream.LEDGER, Stream.LOG), looks_up=tuple(Bucket)
+)
+_OPERATED: Final = Access(
+    appends=(Defined, Paused, Resumed, Deleted, Trigger, CancelRequest, Cancelled),
+    reads=_EVERYTHING.reads,
+    follows=_EVERYTHING.follows,
+    looks_up=_EVERYTHING.looks_up,
+)
+_WORKED: Final = Access(appends=(Started, Report), reads=(Stream.LOG,), follows=(Stream.LOG,))
+
+
+def permissions(settings: Settings) -> dict[str, Permissions]:
+    """The rules of every role of an installation, by its name: the stages in flow order, then the others.
+
+    A stage's name has hyphens here, as a user's has everywhere else: `lock-keeper`.
+    """
+    names, stages = names_of(settings), _stages(settings)
+    durables = {
+        stage.name: [DurableSpec(s.durable, s.stream, s.filters) for s in stage.subscriptions] for stage in stages
+    }
+    queues = sorted({DEFAULT_QUEUE, *settings.queues} - set(bridged_queues(settings)))
+    all_durables = durable_specs(
+        {DEFAULT_QUEUE, *settings.queues},
+        [spec for some in durables.values() for spec in some],
+        bridge=bool(bridged_queues(settings)),
+        task_ack_wait=settings.worker.ack_wait,
+    )
+    granting = Granting(names, all_durables)
+    roles = {
+        name: granting.part(name, _with_refusals(stage), durables[stage.name])
+        for stage in stages
+        for name in [stage.name.replace("_", "-")]
+    }
+    tasks = [DurableSpec(executors(queue), Stream.LOG, ()) for queue in queues]
+    roles |= {
+        WORKER: granting.part(WORKER, _WORKED, tasks, needs_key=False),
+        ADMIN: granting.provisioning(ADMIN),
+        OPERATOR: granting.watching(OPERATOR, _OPERATED),
+        VIEWER: granting.watching(VIEWER, _EVERYTHING),
+        PUBLIC: granting.public(PUBLIC),
+    }
+    if bridged_queues(settings):
+        roles[OUTSIDE] = granting.outside(OUTSIDE)
+    return roles
+
+
+def _with_refusals(stage: Stage) -> Access:
+    """What no handler can read becomes a dead letter, in the name of whichever stage it came to."""
+    appends = (*stage.access.appends, *((Refused,) if stage.subscriptions else ()))
+    return replace(stage.access, appends=appends)
+
+
+def _stages(settings: Settings) -> list[Stage]:
+    """Every stage that these settings lead to, composed on a client that is never connected."""
+    names, connection = names_of(settings), Connection(Client())
+    nowhere = Installation(
+        settings, names, connection, NatsEventLog(connection, names), NatsProjections(connection, names), SystemClock()
+    )
+    return [*compose(nowhere, STAGES, key=b""), Stage("recorder", access=recorder.ACCESS)]

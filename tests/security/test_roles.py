@@ -1,0 +1,284 @@
+"""Every stage and the worker as a user of its own, with its own permissions and nobody else's."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from nats.errors import NoRespondersError
+from nats.errors import TimeoutError as NatsTimeoutError
+
+from tests.security.server import Server, server
+from tests.system.running import DEADLINE, Running
+from tocsin import Context, Worker, bootstrap
+from tocsin.adapters.nats.durable import NatsDurable
+from tocsin.adapters.nats.permissions import password_variable, server_config
+from tocsin.bootstrap import STAGES, Installation
+from tocsin.domain.events import Acquired, Completed, CronTriggered, DeadLettered, ExecutionFact, Paused
+from tocsin.ports import NotAllowed
+from tocsin.registry import Registry
+from tocsin.roles import permissions
+from tocsin.settings import Settings
+from tocsin.subjects import JOB_EXECUTORS, Bucket, Stream
+
+ACCOUNT = "TOCSIN"
+PASSWORD = "pass-word"  # noqa: S105 - of a server that lives for one test
+
+
+QUEUES = {"outside": {"transport": "mq"}}
+
+
+def settings(url: str, folder: Path, role: str) -> Settings:
+    nats = {"url": url, "user": role, "password": PASSWORD, "inbox_prefix": f"_INBOX_{role}"}
+    return Settings.model_validate(
+        {"data_dir": folder, "nats": nats, "leader": {"ttl": 5, "renew_interval": 1}, "queues": QUEUES}
+    )
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("secured")
+    roles = permissions(Settings.model_validate({"data_dir": folder, "queues": QUEUES}))
+    environment = {password_variable(ACCOUNT, role): PASSWORD for role in roles}
+    config = server_config(ACCOUNT, roles)
+    with server(folder, config, environment=environment) as running:
+        asyncio.run(_initialize(running.url, folder))
+        yield running
+
+
+async def _initialize(url: str, folder: Path) -> None:
+    async with bootstrap.connect(settings(url, folder, "admin")) as installation:
+        await bootstrap.initialize(installation)
+        assert all(change.action == "unchanged" for change in await bootstrap.initialize(installation))
+
+
+@asynccontextmanager
+async def connected(at: Server, folder: Path, role: str) -> AsyncIterator[Installation]:
+    async with bootstrap.connect(settings(at.url, folder, role)) as installation:
+        yield installation
+
+
+async def _run_stage(at: Server, folder: Path, stage: str, ready: asyncio.Event) -> None:
+    async with connected(at, folder, stage.replace("_", "-")) as installation:
+        await bootstrap.run_stages(installation, [stage], ready=ready)
+
+
+async def _run_worker(at: Server, folder: Path, worker: Worker) -> None:
+    async with (
+        connected(at, folder, "worker") as installation,
+        bootstrap.worker_connection(installation, worker.options) as connection,
+    ):
+        await worker.serve(connection)
+
+
+@asynccontextmanager
+async def everybody(at: Server, folder: Path, worker: Worker) -> AsyncIterator[Running]:
+    """Each stage and the worker on connections of their own; the test is an operator."""
+    async with AsyncExitStack() as stack:
+        tasks = []
+        for stage in STAGES:
+            ready = asyncio.Event()
+            tasks.append(asyncio.create_task(_run_stage(at, folder, stage, ready), name=stage))
+            waiting = asyncio.create_task(ready.wait())
+            await asyncio.wait([waiting, tasks[-1]], return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            assert not tasks[-1].done(), tasks[-1].exception()
+        tasks.append(asyncio.create_task(_run_worker(at, folder, worker)))
+        operator = await stack.enter_async_context(connected(at, folder, "operator"))
+        try:
+            yield Running(operator)
+        finally:
+            worker.stop()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_everything_works_with_no_more_than_is_granted(secured: Server, tmp_path: Path) -> None:
+    worker = Worker()
+
+    @worker.task("works")
+    async def works(context: Context) -> None: ...
+
+    @worker.task("breaks")
+    async def breaks(_: Context) -> None:
+        raise ConnectionError("no route")
+
+    before, retry = len(secured.log), {"max_attempts": 2, "initial_delay": 0.1}
+    async with everybody(secured, tmp_path, worker) as tocsin:
+        registry = Registry(tocsin.log, tocsin.installation.projections)
+        await tocsin.apply(
+            {"name": "timed", "function": "works", "schedule": "* * * * * *"},
+            {"name": "broken", "function": "breaks", "retry": retry, "dead_letter": True},
+            {"name": "elsewhere", "function": "f", "queue": "outside"},
+            {"name": "locked", "function": "works", "overlap_policy": "enqueue"},
+        )
+        await tocsin.ended("timed", Completed, 2)
+        assert await tocsin.facts("cron.triggered.timed", CronTriggered)
+        await registry.trigger("broken")
+        await tocsin.until(lambda: tocsin.facts("dead-letter.broken.*.dead-lettered", DeadLettered))
+        await registry.trigger("locked")
+        await registry.trigger("locked")
+        await tocsin.ended("locked", Completed, 2)
+        assert await tocsin.facts("lock.locked.*", Acquired)
+        await registry.trigger("elsewhere")
+        await _answer(secured, tmp_path)
+        await tocsin.ended("elsewhere", Completed)
+        await registry.pause("timed")
+        assert await tocsin.facts("ledger.timed.paused", Paused)
+
+        [execution] = {fact.execution_id for fact in await tocsin.of_executions("broken", ExecutionFact)}
+
+        async def is_recorded() -> bool:
+            async with tocsin.installation.history() as history:
+                return await history.execution(execution) is not None
+
+        await tocsin.until(is_recorded)
+        shown = tocsin.installation.projections
+        await tocsin.until(lambda: shown.get(Bucket.DEFINITIONS, "locked"))
+    assert "Violation" not in secured.log[before:]
+
+
+async def _answer(at: Server, folder: Path) -> None:
+    """What an executor outside does, with plain NATS."""
+    async with connected(at, folder, "mq-executor") as installation:
+        connection = installation.connection
+        durable = NatsDurable(connection, installation.names, Stream.MQ, JOB_EXECUTORS)
+        [task] = await durable.take(1, wait=DEADLINE)
+        data = json.loads(task.body)["data"]
+        answer = json.dumps({"result": None}).encode()
+        await connection.ask(f"mq.scheduler.complete.{data['job_name']}.{data['execution_id']}", answer)
+        await task.ack()
+        await durable.close()
+
+
+# --- what is refused ---------------------------------------------------------------------------------------------------
+
+
+EXECUTION = "execution.j.0198."
+FACTS = {
+    "planned": f"{EXECUTION}planned",
+    "admitted": f"{EXECUTION}admitted",
+    "dispatched": f"{EXECUTION}dispatched.main.1",
+    "started": f"{EXECUTION}started.main.1.1",
+    "completed": f"{EXECUTION}completed",
+    "cancelled": f"{EXECUTION}cancelled",
+    "retry-scheduled": f"{EXECUTION}retry-scheduled.main.1",
+    "due": "ledger.j.due",
+    "defined": "ledger.j.defined",
+    "lock": "lock.j.acquired",
+    "triggered": "cron.triggered.j",
+    "report": "report.j.0198.completed.main.1.1",
+    "trigger": "trigger.j",
+    "timer": "timer.j.0198.retry.main.1",
+    "delay": "delay.j.0198.retry.main.1",
+    "dead-letter": "dead-letter.j.0198.dead-lettered",
+}
+GRANTED = {
+    "registrar": set[str](),
+    "ticker": {"due"},
+    "planner": {"planned", "admitted", "triggered"},
+    "lock-keeper": {"admitted", "cancelled", "lock", "triggered"},
+    "dag-advancer": {"dispatched", "completed", "cancelled"},
+    "retrier": {"retry-scheduled", "delay"},
+    "dead-letter-sink": {"dead-letter"},
+    "recorder": set[str](),
+    "worker": {"started", "report"},
+    "operator": {"defined", "trigger", "cancelled"},
+    "viewer": set[str](),
+    "mq-bridge": {"report"},
+    "mq-executor": set[str](),
+    "admin": set[str](),
+    "public": set[str](),
+}
+"""Which of the facts above each role may store: told here once more by hand, so that a rule that is too wide is seen."""
+
+
+@pytest.mark.parametrize("role", GRANTED)
+async def test_a_role_may_store_its_own_facts_only(role: str, secured: Server, tmp_path: Path) -> None:
+    stored = set()
+    async with connected(secured, tmp_path, role) as installation:
+        names, connection = installation.names, installation.connection
+        for fact, subject in FACTS.items():
+            headers = {"Nats-Expected-Last-Subject-Sequence": "987654321"}  # whoever may, conflicts; nothing is stored
+            with pytest.raises(Exception) as refused:  # noqa: PT011 - which one is what is asked
+                await connection.store(names.to_wire(subject), b"{}", headers)
+            if not isinstance(refused.value, NotAllowed):
+                stored.add(fact)
+    assert stored == GRANTED[role]
+
+
+FORBIDDEN = [
+    ("worker", "$JS.API.STREAM.PURGE.TOCSIN_LOG"),
+    ("worker", "$JS.API.STREAM.DELETE.TOCSIN_LOG"),
+    ("worker", "$JS.API.STREAM.UPDATE.TOCSIN_LOG"),
+    ("worker", "$JS.API.STREAM.MSG.DELETE.TOCSIN_LOG"),
+    ("worker", "$JS.API.CONSUMER.MSG.NEXT.TOCSIN_LOG.retrier"),
+    ("worker", "$JS.API.CONSUMER.DELETE.TOCSIN_LOG.dag-advancer"),
+    ("worker", "$JS.API.CONSUMER.CREATE.TOCSIN_LOG.job-executors"),
+    ("worker", "$JS.ACK.TOCSIN_LOG.retrier.1.1.1.1.1"),
+    ("worker", "$JS.API.DIRECT.GET.TOCSIN_LEDGER"),
+    ("worker", "$JS.API.DIRECT.GET.KV_tocsin_installation.$KV.tocsin_installation.report-key"),
+    ("worker", "$KV.tocsin_leader.ticker"),
+    ("planner", "$JS.API.CONSUMER.MSG.NEXT.TOCSIN_LOG.dag-advancer"),
+    ("planner", "$JS.API.CONSUMER.CREATE.TOCSIN_LOG.mine"),
+    ("planner", "$KV.tocsin_definitions.j"),
+    ("ticker", "$JS.API.CONSUMER.MSG.NEXT.TOCSIN_LEDGER.planner"),
+    ("ticker", "$KV.tocsin_leader.another"),
+    ("recorder", "$JS.API.CONSUMER.DELETE.TOCSIN_LOG.retrier"),
+    ("admin", "$JS.API.STREAM.DELETE.TOCSIN_LOG"),
+    ("viewer", "$JS.API.CONSUMER.MSG.NEXT.TOCSIN_LOG.retrier"),
+    ("operator", "$JS.API.STREAM.PURGE.TOCSIN_LEDGER"),
+    ("public", "$JS.API.STREAM.INFO.TOCSIN_LOG"),
+    ("public", "tocsin.trigger.j"),
+]
+
+
+@pytest.mark.parametrize(("role", "subject"), FORBIDDEN)
+async def test_requests_to_jetstream_are_narrowed_too(role: str, subject: str, secured: Server, tmp_path: Path) -> None:
+    async with connected(secured, tmp_path, role) as installation:
+        with pytest.raises(NotAllowed, match="this NATS user may not publish there"):
+            await installation.connection.ask(subject)
+
+
+async def test_nobody_hears_the_answers_to_another(secured: Server, tmp_path: Path) -> None:
+    async with connected(secured, tmp_path, "worker") as installation:
+        client, heard = installation.connection.client, asyncio.Event()
+        refused: list[str] = []
+
+        async def note(error: Exception) -> None:
+            refused.append(str(error))
+            heard.set()
+
+        client._error_cb = note
+        await client.subscribe("_INBOX_planner.>")
+        async with asyncio.timeout(DEADLINE):
+            await heard.wait()
+        assert "permissions violation for subscription" in refused[0]
+
+
+async def test_the_public_asks_and_hears(secured: Server, tmp_path: Path) -> None:
+    async with connected(secured, tmp_path, "public") as installation:
+        client = installation.connection.client
+        await client.subscribe("cron.triggered.>")
+        answer = await client.request("cron.trigger.nothing-is-called-so", b"{}")
+        assert b"TOCSIN_LEDGER" in answer.data
+        with pytest.raises((NoRespondersError, NatsTimeoutError)):
+            await client.request("cron.triggered.x", b"", timeout=0.2)
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_what_the_server_takes(tmp_path: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "tocsin", "permissions"], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    roles = permissions(Settings(data_dir=tmp_path))
+    environment = {password_variable(ACCOUNT, role): PASSWORD for role in roles}
+    with server(tmp_path / "s", told.stdout, environment=environment):
+        pass
