@@ -3,13 +3,13 @@
 A follower that lags may answer, so that what is read here is decided upon only under the guard of an append.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from nats.aio.msg import Msg
+from pydantic_core import to_json
 
 from . import wire
 from .connection import Connection, Headers, Json, RefusedError, status_of
@@ -73,7 +73,7 @@ class DirectGet:
 
 
 def _json(request: Json) -> bytes:
-    return json.dumps(request, separators=(",", ":")).encode()
+    return to_json(request)
 
 
 def _by_sequence(stored: Stored) -> int:

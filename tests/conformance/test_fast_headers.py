@@ -1,0 +1,43 @@
+"""Headers read fast are the headers that nats-py reads."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nats.aio.client import Client
+
+from tocsin.adapters.nats.fast_headers import REACHED_FOR, parse, read_headers_fast
+
+LINES = st.lists(
+    st.one_of(
+        st.binary(max_size=20),
+        st.tuples(st.text(max_size=8), st.sampled_from([":", ": ", ":\t", ""]), st.text(max_size=12)).map(
+            lambda parts: "".join(parts).encode()
+        ),
+    ),
+    max_size=6,
+).map(b"\r\n".join)
+
+
+@given(LINES)
+def test_both_read_the_same(raw: bytes) -> None:
+    assert parse(raw) == Client._parse_header_lines(raw)
+
+
+@pytest.mark.parametrize(
+    ("raw", "headers"),
+    [
+        (b"Nats-Sequence: 7\r\nNats-Subject: a.b:c\r\n\r\n", {"Nats-Sequence": "7", "Nats-Subject": "a.b:c"}),
+        (b"No-Space:x\r\n", {"No-Space": "x"}),
+        (b"no colon\r\nin side: x\r\nK\xc3\xb6nig: x\r\n", {}),
+        (b"Name: caf\xc3\xa9 \xff\r\n", {"Name": "café \ufffd"}),
+        (b"", {}),
+    ],
+)
+def test_what_is_read(raw: bytes, headers: dict[str, str]) -> None:
+    assert parse(raw) == headers == Client._parse_header_lines(raw)
+
+
+def test_a_client_reads_them_so() -> None:
+    client = Client()
+    read_headers_fast(client)
+    assert getattr(client, REACHED_FOR) is parse
