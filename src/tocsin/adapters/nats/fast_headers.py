@@ -25,6 +25,6 @@ def parse(raw: bytes) -> dict[str, str]:
     for line in raw.decode("utf-8", "replace").split("\r\n"):
         name, colon, value = line.partition(":")
         name = name.strip(_WHITESPACE)
-        if colon and name.isascii() and name.split() in ([name], []):
+        if colon and name.isascii() and (not name or name.split() == [name]):
             headers[name] = value.strip(_WHITESPACE)
     return headers
