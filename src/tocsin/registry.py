@@ -19,7 +19,7 @@ from pydantic import JsonValue
 from . import subjects
 from .domain import ledger, planning
 from .domain.definition import STORED, JobDefinition, check_input
-from .domain.events import Actor, DefinitionFact, Input, Recorded, Trigger, TriggerSource
+from .domain.events import Actor, DefinitionFact, Input, Message, Recorded, Trigger, TriggerSource
 from .domain.ledger import JobNotFound, Ledger
 from .domain.registration import Registration
 from .ledgers import Ledgers
@@ -306,13 +306,9 @@ class Registry:
         message_id = message_id or uuid4().hex
         sequence = await self._log.publish(subjects.trigger(job), trigger, message_id=message_id)
         # The id is made of the time at which the log stored the message, which only the log knows.
-        for pause in ANSWER_PAUSES:
-            await asyncio.sleep(pause)
-            stored = await self._log.get(Stream.LEDGER, sequence)
-            if stored is not None:
-                as_asked = Recorded(trigger, stored.subject, sequence, stored.time, message_id)
-                return planning.execution_id_of(as_asked, job)
-        raise LogUnavailable(f"the trigger of {job!r} is stored as message {sequence}, but cannot be read back")
+        stored = await read_back(self._log, Stream.LEDGER, sequence)
+        as_asked = Recorded(trigger, stored.subject, sequence, stored.time, message_id)
+        return planning.execution_id_of(as_asked, job)
 
     async def _carry_out(self, change: Change, by: Actor | None, reason: str | None, check: Check) -> None:
         definition = change.definition
@@ -344,6 +340,20 @@ class Registry:
                 continue
             return bool(facts)
         raise SequenceConflict(f"{job!r} was changed by others {TRIES} times meanwhile: try again")
+
+
+async def read_back(log: EventLog, stream: Stream, sequence: int) -> Recorded[Message]:
+    """A message just stored, with the time that the log gave it.
+
+    Raises:
+        LogUnavailable: it is stored, but cannot be read back.
+    """
+    for pause in ANSWER_PAUSES:
+        await asyncio.sleep(pause)
+        stored = await log.get(stream, sequence)
+        if stored is not None:
+            return stored
+    raise LogUnavailable(f"message {sequence} of {stream.value} is stored, but cannot be read back")
 
 
 # --- what differs ----------------------------------------------------------------------------------------------------

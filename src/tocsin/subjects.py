@@ -7,7 +7,7 @@ takes it off again, and maps the public prefixes (`cron.trigger`, `cron.cancel`,
     execution.<job>.<id>.<decision>[.<step>[.<attempt>[.<...>]]]  one execution
     lock.<job>[.<shard>].<fact>                                  one lock
     cron.triggered.<job>, cron.skipped.<job>                     republished to the public as they are
-    dead-letter.<job>.<id>.<fact>
+    dead-letter.<job>.<id>.<fact>[.<number>]
     trigger.<job>, cancel.<job>.<id>, report.<job>.<id>.<outcome>.<step>.<attempt>.<delivery>, timer.<job>.<id>.retry.<step>.<attempt>   inputs
     delay.<job>.<id>.retry.<step>.<attempt>                      the server's schedules, whose targets are timers
     mq.scheduled.<job>, mq.scheduler.complete.<job>.<id>         tasks and answers of executors outside, as hip-62 names them
@@ -59,6 +59,7 @@ ANY: Final = "*"
 
 # Durable consumers. An executor's durable is its queue's.
 JOB_EXECUTORS: Final = "job-executors"
+REPLAYS: Final = "planner-replays"
 
 
 def executors(queue: str) -> str:
@@ -135,7 +136,7 @@ def scope_of(message: e.Message) -> str:
 # --- subjects --------------------------------------------------------------------------------------------------------
 
 
-def subject_of(message: e.Message) -> str:  # noqa: C901, PLR0911 - one line a name is what this table is for
+def subject_of(message: e.Message) -> str:  # noqa: C901, PLR0911, PLR0912 - one line a name is what this table is for
     """The subject that a fact, an input or an announcement is stored under."""
     match message:
         case e.Dispatched():
@@ -159,7 +160,9 @@ def subject_of(message: e.Message) -> str:  # noqa: C901, PLR0911 - one line a n
             return f"report.{token(message.job)}.{message.execution_id}.{message.outcome}.{attempted}"
         case e.RetryTimer():
             return f"timer.{_retry(message)}"
-        case e.DeadLettered() | e.Refused():
+        case e.Replayed():
+            return f"dead-letter.{token(message.job)}.{message.id}.replayed.{message.number}"
+        case e.DeadLettered() | e.Refused() | e.Resolved():
             return f"dead-letter.{token(message.job)}.{message.id}.{message.type}"
         case e.CronTriggered() | e.CronSkipped():
             return f"{message.event}.{token(message.data.cron_name)}"
@@ -335,7 +338,7 @@ def _model(subject: str) -> type[e.Message]:
 
 
 _DECISION: Final = {"ledger": 2, "execution": 3, "dead-letter": 3, "cron": 1, "lock": 2, "mq": 1}
-_LONGER: Final = frozenset({"dispatched", "started", "retry-scheduled", "advanced", "exhausted"})
+_LONGER: Final = frozenset({"dispatched", "started", "retry-scheduled", "advanced", "exhausted", "replayed"})
 _MODELS: Final[dict[str, type[e.Message]]] = {
     **{
         f"ledger.{m.model_fields['type'].default}": m
@@ -350,8 +353,7 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
     },
     "lock.acquired": e.Acquired,
     "lock.queued": e.Queued,
-    "dead-letter.dead-lettered": e.DeadLettered,
-    "dead-letter.refused": e.Refused,
+    **{f"dead-letter.{m.model_fields['type'].default}": m for m in (e.DeadLettered, e.Refused, e.Replayed, e.Resolved)},
     "cron.triggered": e.CronTriggered,
     "cron.skipped": e.CronSkipped,
     "trigger": e.Trigger,

@@ -6,7 +6,7 @@ may be taken in in any order, and cost least side by side.
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from ..domain import ids, planning
 from ..domain.events import (
@@ -18,17 +18,21 @@ from ..domain.events import (
     Planned,
     Recorded,
     Refused,
+    Replayed,
     Requested,
     Skipped,
     Trigger,
 )
-from ..subjects import job_of
+from ..subjects import REPLAYS, job_of
 from . import check
 from .check import Handler, Taken
 from .report import Debt, Proof
 
-TRIGGERS: str = "planner-triggers"
-"""The durable that refuses triggers which cannot become an execution."""
+TRIGGERS: Final = "planner-triggers"
+"""The durable that refuses triggers which cannot become an execution; `REPLAYS` does that for replays."""
+
+Request: TypeAlias = tuple[str, int]
+"""A message that asks: the durable that takes it, and its sequence."""
 
 
 class Asked(NamedTuple):
@@ -36,6 +40,7 @@ class Asked(NamedTuple):
 
     job: str
     proof: Proof
+    request: Request | None = None
 
 
 class Requests:
@@ -46,8 +51,10 @@ class Requests:
         self._since = since
         self._asked: dict[str, Asked] = {}
         self._unasked: dict[str, Asked] = {}
-        self._triggers: dict[int, str] = {}
-        self._refused: set[int] = set()
+        self._requests: dict[Request, str] = {}
+        self._refused: set[Request] = set()
+        self._inputs: set[tuple[str, str]] = set()
+        """Dead letters that are no executions: a replay hands them in again, and begins none."""
 
     def handlers(self) -> Mapping[type[Message], Handler]:
         """See `Check`."""
@@ -56,6 +63,7 @@ class Requests:
             Passed: self._passed,
             Trigger: self._trigger,
             Refused: self._refusal,
+            Replayed: self._replayed,
             Planned: self._begun,
             Admitted: self._admitted,
             Skipped: self._skipped,
@@ -76,26 +84,41 @@ class Requests:
 
     def _trigger(self, recorded: Recorded[Trigger]) -> Taken:
         job = job_of(recorded.subject)
-        if recorded.sequence in self._refused:
-            self._refused.discard(recorded.sequence)
-        else:
-            execution_id = planning.execution_id_of(recorded, job)
-            self._triggers[recorded.sequence] = execution_id
-            self._ask(execution_id, job, recorded)
+        self._request((TRIGGERS, recorded.sequence), planning.execution_id_of(recorded, job), job, recorded)
         yield from ()
 
+    def _replayed(self, recorded: Recorded[Replayed]) -> Taken:
+        fact = recorded.message
+        if (fact.job, fact.id) not in self._inputs:
+            execution_id = ids.replay_id(fact.job, fact.id, fact.number, recorded.time)
+            self._request((REPLAYS, recorded.sequence), execution_id, fact.job, recorded)
+        yield from ()
+
+    def _request(self, request: Request, execution_id: str, job: str, recorded: Recorded[Message]) -> None:
+        if request in self._refused:
+            self._refused.discard(request)
+        else:
+            self._requests[request] = execution_id
+            self._ask(execution_id, job, recorded, request)
+
     def _refusal(self, recorded: Recorded[Refused]) -> Taken:
-        if recorded.message.durable == TRIGGERS:
-            execution_id = self._triggers.pop(recorded.message.sequence, None)
+        fact = recorded.message
+        if not fact.subject.startswith("trigger."):
+            self._inputs.add((fact.job, fact.id))
+        if fact.durable in {TRIGGERS, REPLAYS}:
+            request = (fact.durable, fact.sequence)
+            execution_id = self._requests.pop(request, None)
             if execution_id is None:
-                self._refused.add(recorded.message.sequence)
+                self._refused.add(request)
             else:
                 self._asked.pop(execution_id, None)
         yield from ()
 
-    def _ask(self, execution_id: str, job: str, recorded: Recorded[Message]) -> None:
+    def _ask(self, execution_id: str, job: str, recorded: Recorded[Message], request: Request | None = None) -> None:
         if self._unasked.pop(execution_id, None) is None:
-            self._asked[execution_id] = Asked(job, Proof.of(recorded))
+            self._asked[execution_id] = Asked(job, Proof.of(recorded), request)
+        elif request is not None:
+            self._requests.pop(request, None)
 
     def _begun(self, recorded: Recorded[Requested]) -> Taken:
         fact = recorded.message
@@ -118,8 +141,8 @@ class Requests:
         asked = self._asked.pop(fact.execution_id, None)
         if asked is None:
             self._unasked[fact.execution_id] = Asked(fact.job, Proof.of(recorded))
-        else:
-            self._triggers.pop(asked.proof.sequence, None)
+        elif asked.request is not None:
+            self._requests.pop(asked.request, None)
 
     def debts(self) -> Iterator[Debt]:
         """See `Check`."""

@@ -17,6 +17,7 @@ from . import (
     init,
     jobs,
     permissions,
+    replay_all,
     run,
     schedule,
     serve,
@@ -85,6 +86,7 @@ app.add_typer(jobs.app, name="jobs")
 app.command("schedule")(schedule.schedule)
 executions.app.command("cancel")(cancel.cancel)
 app.add_typer(executions.app, name="executions")
+dead_letters.app.command("replay-all")(replay_all.replay_all)
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(events.app, name="events")
 app.add_typer(tokens.app, name="tokens")

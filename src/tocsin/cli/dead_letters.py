@@ -1,4 +1,4 @@
-"""`tocsin dead-letters`: what failed for good (hip-62, Dead Letter Handling)."""
+"""`tocsin dead-letters`: what failed for good, and what is done about it (hip-62, Dead Letter Handling)."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -7,23 +7,28 @@ import typer
 from rich.text import Text
 
 from ..listing import DeadLetterQuery
+from ..operations import dead_letters
+from ..operations.dead_letters import Replay, Resolution
+from ..operations.refusals import NotFound
 from ..ports import DeadLetterRow
+from . import letter_page
+from .failures import Refused, failure_of
+from .inputs import json_of
 from .output import state, table
 from .running import run
-from .session import session_of
+from .session import actor, session_of
 
-app = typer.Typer(help="Executions that failed for good.", no_args_is_help=True)
+app = typer.Typer(help="What failed for good, and what is done about it.", no_args_is_help=True)
 
-
-@app.callback()
-def dead_letters() -> None:
-    """Executions that failed for good."""
+Id = Annotated[str, typer.Argument(metavar="DEAD-LETTER", help="Its id, or the first characters of it.")]
+Job = Annotated[str | None, typer.Option(help="Only of this job.")]
+Reason = Annotated[str | None, typer.Option(help="Why; it is recorded.")]
 
 
 @app.command("list")
 def list_dead_letters(
     context: typer.Context,
-    job: Annotated[str | None, typer.Option(help="Only of this job.")] = None,
+    job: Job = None,
     unresolved: Annotated[bool, typer.Option("--unresolved", help="Only those that nobody has dealt with.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, the newest first.")] = 50,
 ) -> None:
@@ -56,3 +61,95 @@ def list_dead_letters(
             )
         ],
     )
+
+
+@app.command()
+def show(context: typer.Context, dead_letter: Id) -> None:
+    """Show one dead letter: every attempt, the last error with its traceback, the input, and what became of its replays."""
+    session = session_of(context)
+
+    async def read() -> dead_letters.Letter:
+        async with session.installation() as installation:
+            return await dead_letters.find(installation.log, dead_letter, history=installation.history)
+
+    letter = run(read())
+    session.output.answer(letter_page.as_json(letter), lambda: letter_page.page(letter))
+
+
+@app.command()
+def replay(
+    context: typer.Context,
+    dead_letter: Id,
+    input: Annotated[  # noqa: A002 - the field is called so
+        str | None, typer.Option(metavar="JSON|@FILE", help="An object whose keys go over the input that there was.")
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Even while a replay is open, and even though it is resolved.")
+    ] = False,
+    reason: Reason = None,
+) -> None:
+    """Run what failed once more, by the job's definition of now, for the same scheduled time.
+
+    A replay that completes resolves the dead letter. Overlapping runs are waited for, whatever the job's policy is.
+    """
+    session = session_of(context)
+    over = json_of("--input", input, dict)
+
+    async def ask() -> Replay:
+        async with session.installation() as installation:
+            return await dead_letters.replay(
+                installation.log,
+                dead_letter,
+                input=over,
+                by=actor(),
+                reason=reason,
+                again=again,
+                history=installation.history,
+            )
+
+    made = run(ask())
+    session.output.answer(asdict(made), lambda: [line(made)])
+
+
+@app.command()
+def resolve(
+    context: typer.Context,
+    dead_letter: Annotated[
+        list[str], typer.Argument(metavar="DEAD-LETTER...", help="Their ids, or the first characters of each.")
+    ],
+    reason: Reason = None,
+) -> None:
+    """Acknowledge dead letters: nothing is left to be done about them."""
+    session = session_of(context)
+
+    async def ask() -> tuple[list[Resolution], list[NotFound]]:
+        done: list[Resolution] = []
+        missing: list[NotFound] = []
+        async with session.installation() as installation:
+            for given in dead_letter:
+                try:
+                    found = await dead_letters.resolve(
+                        installation.log, given, by=actor(), reason=reason, history=installation.history
+                    )
+                except NotFound as error:  # those behind it are resolved all the same
+                    missing.append(error)
+                else:
+                    done.append(found)
+        return done, missing
+
+    done, missing = run(ask())
+    if done:
+        session.output.answer([asdict(one) for one in done], lambda: [_resolved(one) for one in done])
+    if missing:
+        raise Refused("; ".join(map(str, missing)), failure_of(missing[0]).code)
+
+
+def line(made: Replay) -> Text:
+    """One replay, as it is told."""
+    to = f"execution {made.execution_id}" if made.execution_id else "handed in again"
+    return Text.assemble(("replayed ", "cyan"), (made.job, "bold"), f" {made.id}: {to}")
+
+
+def _resolved(one: Resolution) -> Text:
+    said = ("resolved ", "green") if one.changed else "was resolved already: "
+    return Text.assemble(said, one.id, (f" of {one.job}", "dim"))

@@ -16,6 +16,7 @@ from ..listing import ExecutionQuery
 from ..operations.finding import Found, find
 from ..ports import ExecutionRow
 from . import facts
+from .attempts import attempts_table
 from .output import local, seconds, state, table
 from .running import run
 from .session import Session, session_of
@@ -146,8 +147,7 @@ def _page(shown: Shown) -> list[RenderableType]:
         rows = [_step(name, step, shown.state.steps.get(name)) for name, step in record.steps.items()]
         page += [Text(), table(("STEP", "STATUS", "ATTEMPT", "ERROR"), rows, empty="")]
     if shown.attempts:
-        headings = ("ATTEMPT", "STARTED", "TOOK", "WORKER", "ERROR")
-        page += [Text(), table(headings, [_attempt(attempt) for attempt in shown.attempts], empty="")]
+        page += [Text(), attempts_table(shown.attempts)]
     return [*page, Text(), *(facts.line(recorded) for recorded in shown.found.facts)]
 
 
@@ -155,10 +155,3 @@ def _step(name: str, step: StepRecord, folded: Step | None) -> tuple[object, ...
     waits = folded is not None and folded.next_attempt_at is not None and step.status == "running"
     again = f"again at {local(folded.next_attempt_at)}" if folded and waits else ""
     return Text(name, style="bold"), state(step.status), step.attempt or "", step.error or again
-
-
-def _attempt(attempt: Attempt) -> tuple[object, ...]:
-    begun = attempt.started_at or attempt.dispatched_at
-    took = (attempt.ended_at - begun).total_seconds() if attempt.ended_at and begun else None
-    error = f"{attempt.error.type}: {attempt.error.message}" if attempt.error else ""
-    return f"{attempt.step} #{attempt.attempt}", attempt.started_at, seconds(took), attempt.worker, error

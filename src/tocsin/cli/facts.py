@@ -25,8 +25,11 @@ from ..domain.events import (
     Passed,
     Paused,
     Planned,
+    Queued,
     Recorded,
     Refused,
+    Replayed,
+    Resolved,
     Resumed,
     RetryScheduled,
     Skipped,
@@ -126,6 +129,12 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - one 
             return Described("☠", "bold red", "dead-lettered", f"after {len(fact.attempts)} attempts")
         case Refused():
             return Described("☠", "bold red", "refused", f"{fact.reason} ({fact.subject})")
+        case Replayed():
+            return Described("↻", "cyan", "replayed", " ".join(filter(None, (f"#{fact.number}", fact.reason))))
+        case Resolved():
+            return Described("✓", "green", "resolved", fact.reason or "")
+        case Queued():
+            return Described("·", "dim", "queued", f"{len(fact.waiting)} wait for the lock")
         case _:
             return Described("?", "dim", str(getattr(fact, "type", type(fact).__name__)))
 

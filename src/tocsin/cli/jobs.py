@@ -1,20 +1,18 @@
 """`tocsin jobs`: list, show, trigger, pause, resume, delete. What applies files is in `apply.py`."""
 
-import json
 from datetime import UTC, datetime
 from itertools import islice
-from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 import yaml
-from pydantic import JsonValue
 from rich.console import RenderableType
 from rich.text import Text
 
 from ..registry import Job
 from .exits import Exit
 from .failures import Refused
+from .inputs import json_of
 from .output import is_interactive, local, state, table
 from .running import run
 from .session import Session, actor, session_of
@@ -80,7 +78,7 @@ def trigger(
 ) -> None:
     """Run a job now, whatever its schedule says; no scheduled instant is used up."""
     session = session_of(context)
-    given, positional = _json("--input", input, dict), _json("--args", args, list)
+    given, positional = json_of("--input", input, dict), json_of("--args", args, list)
 
     async def ask() -> str:
         async with session.registry() as registry:
@@ -143,19 +141,6 @@ def _tell(session: Session, job: str, done: str, *, changed: bool) -> None:
         {"job": job, "action": done, "changed": changed},
         lambda: [Text.assemble((f"{done} ", "yellow"), (job, "bold"), already)],
     )
-
-
-def _json(option: str, given: str | None, kind: type) -> Any:  # noqa: ANN401 - of the kind that was asked for
-    if given is None:
-        return None
-    try:
-        text = Path(given[1:]).read_text("utf-8") if given.startswith("@") else given
-        value: JsonValue = json.loads(text)
-    except (OSError, ValueError) as error:
-        raise Refused(f"{option}: {error}") from None
-    if not isinstance(value, kind):
-        raise Refused(f"{option}: a JSON {'object' if kind is dict else 'list'} is needed")
-    return value
 
 
 # --- what is shown ---------------------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ from ..domain.events import (
     Paused,
     Recorded,
     Refused,
+    Replayed,
+    Resolved,
     Resumed,
     RetryScheduled,
     Skipped,
@@ -31,7 +33,7 @@ from .output import Output, seconds
 SHOWN: Final = (
     *(Defined, Paused, Resumed, Deleted),
     *(Admitted, Skipped, RetryScheduled, Exhausted, Completed, Failed, Cancelled),
-    *(DeadLettered, Refused),
+    *(DeadLettered, Refused, Replayed, Resolved),
 )
 """What is worth a line; each task and each step on its way is not."""
 

@@ -27,6 +27,8 @@ STYLES: Final = {
     "started": "cyan",
     "dispatched": "cyan",
     "retrying": "yellow",
+    "resolved": "green",
+    "unresolved": "red",
     "exhausted": "red",
     "active": "green",
     "paused": "yellow",

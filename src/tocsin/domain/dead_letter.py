@@ -1,9 +1,19 @@
-"""The dead letter of an execution: every attempt of every step, from the facts (hip-62, Dead Letter Handling)."""
+"""The dead letter: what failed for good with every attempt, its replays, and its end (hip-62, Dead Letter Handling).
+
+A replay is a fact of the dead letter's own scope, numbered there, and the id of its execution is made of that number: however
+often it is asked for, delivered or handled, it is one execution. A replay that completes resolves what it is a replay of.
+"""
 
 from collections.abc import Iterable
-from typing import Final
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final, TypedDict, TypeVar
 
+from pydantic import JsonValue
+
+from . import ids
 from .events import (
+    Actor,
     Advanced,
     Attempt,
     DeadLettered,
@@ -13,13 +23,119 @@ from .events import (
     Input,
     Message,
     Recorded,
+    Refused,
+    Replayed,
     Requested,
+    Resolved,
     RetryScheduled,
     Started,
 )
 
+F = TypeVar("F", bound=Message)
+
 TRACEBACKS: Final = 10
 """The last attempts, whose tracebacks a dead letter keeps."""
+
+
+# --- state -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """One replay: what it is asked with, when the log stored that (UTC) and where, and the id of its execution."""
+
+    fact: Replayed
+    at: datetime
+    sequence: int
+    execution_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A dead letter as its facts tell it. `kept`: what it holds, absent only where that could not be read."""
+
+    kept: Recorded[DeadLettered | Refused] | None = None
+    replays: tuple[Replay, ...] = ()
+    resolved: Recorded[Resolved] | None = None
+
+    @property
+    def fact(self) -> DeadLettered | Refused:
+        """What it holds.
+
+        Raises:
+            LookupError: that is not known.
+        """
+        if self.kept is None:
+            raise LookupError("no dead letter is kept")
+        return self.kept.message
+
+
+initial: Final = DeadLetter()
+
+
+# --- evolve ----------------------------------------------------------------------------------------------------------
+
+
+def evolve(state: DeadLetter, recorded: Recorded[Message]) -> DeadLetter:
+    """The state after one more fact. Total."""
+    match recorded.message:
+        case DeadLettered() | Refused() as fact:
+            return replace(state, kept=_recorded(recorded, fact))
+        case Replayed() as fact:
+            execution_id = ids.replay_id(fact.job, fact.id, fact.number, recorded.time)
+            return replace(
+                state, replays=(*state.replays, Replay(fact, recorded.time, recorded.sequence, execution_id))
+            )
+        case Resolved() as fact:
+            return replace(state, resolved=_recorded(recorded, fact))
+        case _:
+            return state
+
+
+def fold(facts: Iterable[Recorded[Message]], state: DeadLetter = initial) -> DeadLetter:
+    """The state after facts, oldest first."""
+    for recorded in facts:
+        state = evolve(state, recorded)
+    return state
+
+
+# --- decide ----------------------------------------------------------------------------------------------------------
+
+
+def ask_to_replay(
+    state: DeadLetter,
+    *,
+    request: str | None = None,
+    input: Input | None = None,  # noqa: A002 - the field is called so
+    by: Actor | None = None,
+    reason: str | None = None,
+) -> list[Replayed]:
+    """One more replay. Nothing where this very request was taken before."""
+    if replay_of(state, request) is not None:
+        return []
+    job, number = state.fact.job, len(state.replays) + 1
+    return [Replayed(job=job, id=state.fact.id, number=number, input=input, by=by, reason=reason, request=request)]
+
+
+def replay_of(state: DeadLetter, request: str | None) -> Replay | None:
+    """The replay that a request asked for."""
+    return next((one for one in state.replays if request is not None and one.fact.request == request), None)
+
+
+def resolve(
+    state: DeadLetter, *, execution_id: str | None = None, by: Actor | None = None, reason: str | None = None
+) -> list[Resolved]:
+    """Nothing is left to be done. Nothing where it is resolved already."""
+    if state.resolved is not None:
+        return []
+    return [Resolved(job=state.fact.job, id=state.fact.id, execution_id=execution_id, by=by, reason=reason)]
+
+
+def _recorded(recorded: Recorded[Message], fact: F) -> Recorded[F]:
+    return Recorded(fact, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
+
+
+# --- what a failed execution leaves ----------------------------------------------------------------------------------
 
 
 def of(failed: Failed, facts: Iterable[Recorded[Message]]) -> DeadLettered:
@@ -39,6 +155,7 @@ def of(failed: Failed, facts: Iterable[Recorded[Message]]) -> DeadLettered:
         last_error=failed.error,
         first_attempt=min(ends),
         last_attempt=max(ends),
+        **_asked(history),
     )
 
 
@@ -76,6 +193,27 @@ def attempts_of(facts: Iterable[Recorded[Message]]) -> tuple[Attempt, ...]:
             case _:
                 pass
     return tuple(attempts.values())
+
+
+class _Asked(TypedDict, total=False):
+    definition: int
+    plan_input: Input
+    plan_args: tuple[JsonValue, ...]
+    replay_of: str | None
+
+
+def _asked(facts: Iterable[Recorded[Message]]) -> _Asked:
+    """What a replay needs to know of how it was asked for."""
+    for recorded in facts:
+        if isinstance(recorded.message, Requested):
+            asked, plan = recorded.message, recorded.message.plan
+            return {
+                "definition": plan.definition,
+                "plan_input": plan.input,
+                "plan_args": plan.args,
+                "replay_of": asked.replay_of,
+            }
+    return {}
 
 
 def _input_of(facts: Iterable[Recorded[Message]]) -> Input:

@@ -198,6 +198,8 @@ class Requested(ExecutionFact):
     plan: Plan
     by: Actor | None = None
     catch_up: bool = False
+    replay_of: str | None = None
+    """The dead letter that is replayed; its id is that of the execution that failed, if it was one."""
 
 
 class Planned(Requested):
@@ -469,6 +471,12 @@ class DeadLettered(DeadLetterFact):
     last_error: Failure | None = None
     first_attempt: datetime
     last_attempt: datetime
+    definition: Sequence = 0
+    """The definition that it was planned by, with the input and the args of its plan (0: of an earlier version of us)."""
+    plan_input: Input = {}
+    plan_args: tuple[JsonValue, ...] = ()
+    replay_of: str | None = None
+    """The dead letter that the execution was a replay of."""
 
 
 class Refused(DeadLetterFact):
@@ -484,18 +492,46 @@ class Refused(DeadLetterFact):
     sequence: Sequence
     body: str
 
+    @staticmethod
+    def id_of(durable: str, sequence: int) -> str:
+        """The id of the dead letter of a message that a durable brought."""
+        return f"{durable}-{sequence}"
+
     @classmethod
     def of(cls, job: str, durable: str, subject: str, sequence: int, body: bytes, reason: str) -> "Refused":
         """The dead letter of a message; its id is the same wherever that is made."""
         return cls(
             job=job,
-            id=f"{durable}-{sequence}",
+            id=cls.id_of(durable, sequence),
             reason=reason[:MAX_REASON],
             durable=durable,
             subject=subject,
             sequence=sequence,
             body=b64encode(body[:MAX_BODY]).decode(),
         )
+
+
+class Replayed(DeadLetterFact):
+    """Somebody wants it to be done after all: the `number`th time that this dead letter is replayed.
+
+    `input` goes over the input that there was. `request`: what whoever asked calls it, so that asking again asks for nothing.
+    """
+
+    type: Literal["replayed"] = "replayed"
+    number: Annotated[int, Field(ge=1)]
+    input: Input | None = None
+    by: Actor | None = None
+    reason: str | None = None
+    request: str | None = None
+
+
+class Resolved(DeadLetterFact):
+    """Nothing is left to be done about it: a replay completed (`execution_id`), or somebody says so."""
+
+    type: Literal["resolved"] = "resolved"
+    execution_id: str | None = None
+    by: Actor | None = None
+    reason: str | None = None
 
 
 # --- what the public sees (ojs-cron §9) ------------------------------------------------------------------------------

@@ -416,6 +416,7 @@ class _Request(_Identity):
     plan: Plan
     by: Actor | None
     catch_up: bool
+    replay_of: str | None
 
 
 def _identity(state: Execution) -> _Identity:
@@ -442,4 +443,5 @@ def _fields_of(requested: Requested) -> _Request:
         "plan": requested.plan,
         "by": requested.by,
         "catch_up": requested.catch_up,
+        "replay_of": requested.replay_of,
     }

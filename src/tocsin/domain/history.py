@@ -29,6 +29,7 @@ from .events import (
     Recorded,
     Refused,
     Requested,
+    Resolved,
     RetryScheduled,
     Skipped,
     Started,
@@ -248,6 +249,11 @@ def dead_letters(messages: Iterable[Recorded[Message]]) -> dict[str, DeadLetterR
     """The dead letters among messages, by id."""
     letters = (_dead_letter(recorded) for recorded in messages)
     return {letter.id: letter for letter in letters if letter is not None}
+
+
+def resolved(messages: Iterable[Recorded[Message]]) -> set[str]:
+    """The dead letters, by id, about which messages say that nothing is left to be done."""
+    return {recorded.message.id for recorded in messages if isinstance(recorded.message, Resolved)}
 
 
 def _dead_letter(recorded: Recorded[Message]) -> DeadLetterRecord | None:

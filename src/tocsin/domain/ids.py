@@ -32,6 +32,11 @@ def trigger_id(job: str, message_id: str, at: datetime, shard: str = "") -> str:
     return _uuid7(at, "trigger", job, message_id, shard)
 
 
+def replay_id(job: str, dead_letter: str, number: int, at: datetime) -> str:
+    """The id of the execution that one replay of a dead letter asks for; `at`: when the log stored that."""
+    return _uuid7(at, "replay", job, dead_letter, str(number))
+
+
 def report_token(key: bytes, execution_id: str, step: str, attempt: int) -> str:
     """What a report must carry to be believed: ids can be guessed, this cannot without the installation's key."""
     parts = f"{execution_id}:{step}:{attempt}".encode()

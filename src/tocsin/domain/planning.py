@@ -1,15 +1,17 @@
 """What one execution will do: a definition, applied to one instant or one trigger."""
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from pydantic import JsonValue
 
 from . import ids
-from .definition import JobDefinition
+from .definition import JobDefinition, OverlapPolicy
 from .events import (
     Actor,
     Admitted,
+    DeadLettered,
     Due,
     Input,
     Passed,
@@ -17,38 +19,92 @@ from .events import (
     Planned,
     PlannedStep,
     Recorded,
+    Replayed,
     Skipped,
     SkipReason,
     Trigger,
     TriggerKind,
 )
 
+MADE_UP: Final = frozenset({"replay", "backfill"})
+"""Triggers by which an operator makes up for what was not done."""
+
 _INHERITED: Final = {"input": None, "args": None}
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What is asked of a definition."""
+
+    execution_id: str
+    scheduled_time: datetime
+    trigger: TriggerKind
+    by: Actor | None = None
+    catch_up: bool = False
+    given: Trigger | None = None
+    replay_of: str | None = None
+    is_occurrence: bool = False
+    """The schedule named the instant."""
 
 
 def from_due(due: Due, definition: JobDefinition) -> Planned | Admitted:
     """The execution of one scheduled instant."""
-    return _requested(
-        definition,
-        due.definition,
-        execution_id=ids.occurrence_id(due.job, due.scheduled_time),
-        scheduled_time=due.scheduled_time,
-        trigger="cron",
-        catch_up=due.catch_up,
-    )
+    at = due.scheduled_time
+    wish = _Wish(ids.occurrence_id(due.job, at), at, "cron", catch_up=due.catch_up, is_occurrence=True)
+    return _requested(definition, due.definition, wish)
 
 
 def from_trigger(trigger: Recorded[Trigger], definition: JobDefinition, sequence: int) -> Planned | Admitted:
     """The execution that a trigger message asks for: one for each message id, else for each message."""
-    return _requested(
-        definition,
-        sequence,
-        execution_id=execution_id_of(trigger, definition.name),
-        scheduled_time=trigger.time,
-        trigger=trigger.message.trigger,
-        by=trigger.message.by,
-        given=trigger.message,
+    asked = trigger.message
+    wish = _Wish(execution_id_of(trigger, definition.name), trigger.time, asked.trigger, by=asked.by, given=asked)
+    return _requested(definition, sequence, wish)
+
+
+def from_replay(
+    replayed: Recorded[Replayed],
+    asked: DeadLettered | Trigger,
+    definition: JobDefinition,
+    sequence: int,
+    *,
+    before: JobDefinition | None = None,
+) -> Planned | Admitted:
+    """The execution that a replay asks for, by the definition in force now.
+
+    Args:
+        replayed: the fact that asks.
+        asked: the execution that failed, or the trigger that could not be used then.
+        definition: what is in force now, under `sequence` in the ledger.
+        sequence: see there.
+        before: the definition that the execution was planned by: only what it was given beyond that is given again.
+    """
+    fact = replayed.message
+    wish = _Wish(
+        ids.replay_id(definition.name, fact.id, fact.number, replayed.time),
+        asked.scheduled_time if isinstance(asked, DeadLettered) else replayed.time,
+        "replay",
+        by=fact.by,
+        given=given_again(asked, fact, before),
+        replay_of=fact.id,
+        is_occurrence=isinstance(asked, DeadLettered) and asked.trigger == "cron",
     )
+    return _requested(definition, sequence, wish)
+
+
+def given_again(asked: DeadLettered | Trigger, replayed: Replayed, before: JobDefinition | None) -> Trigger:
+    """What a replay gives to the job: what was given then, and over it what the replay was asked with."""
+    if isinstance(asked, Trigger):
+        given, args = asked.input or {}, asked.args
+    elif before is None:  # kept by a version that did not say
+        given, args = asked.plan_input or asked.input, None
+    else:
+        given = {key: value for key, value in asked.plan_input.items() if _is_new(key, value, before.input)}
+        args = None if asked.plan_args == before.args else asked.plan_args
+    return Trigger(trigger="replay", input={**given, **(replayed.input or {})}, args=args)
+
+
+def _is_new(key: str, value: JsonValue, known: Input) -> bool:
+    return key not in known or known[key] != value
 
 
 def execution_id_of(trigger: Recorded[Trigger], job: str) -> str:
@@ -86,36 +142,33 @@ def skips_of(fact: Due | Passed, definition: JobDefinition) -> list[Skipped]:
     ]
 
 
-def _requested(
-    definition: JobDefinition,
-    sequence: int,
-    *,
-    execution_id: str,
-    scheduled_time: datetime,
-    trigger: TriggerKind,
-    by: Actor | None = None,
-    catch_up: bool = False,
-    given: Trigger | None = None,
-) -> Planned | Admitted:
+def _requested(definition: JobDefinition, sequence: int, wish: _Wish) -> Planned | Admitted:
     # Where no lock is asked nobody else has a say: the execution is admitted at once (one message less).
     kind = Admitted if definition.overlap_policy == "allow" else Planned
     return kind(
         job=definition.name,
-        execution_id=execution_id,
-        scheduled_time=scheduled_time,
-        trigger=trigger,
-        plan=_plan(definition, sequence, given, _origin(definition.name, trigger, scheduled_time)),
-        by=by,
-        catch_up=catch_up,
+        execution_id=wish.execution_id,
+        scheduled_time=wish.scheduled_time,
+        trigger=wish.trigger,
+        plan=_plan(definition, sequence, wish),
+        by=wish.by,
+        catch_up=wish.catch_up,
+        replay_of=wish.replay_of,
     )
 
 
-def _origin(job: str, trigger: TriggerKind, scheduled_time: datetime) -> dict[str, JsonValue]:
+def _overlap_policy(definition: JobDefinition, trigger: TriggerKind) -> OverlapPolicy:
+    """What an operator makes up for waits its turn: it is neither lost to a run that is active, nor ends one."""
+    return "enqueue" if trigger in MADE_UP and definition.overlap_policy != "allow" else definition.overlap_policy
+
+
+def _origin(job: str, scheduled_time: datetime) -> dict[str, JsonValue]:
     """What a job that the schedule triggered carries (ojs-cron §6.3, CRON-20)."""
-    return {"cron_name": job, "cron_triggered_at": scheduled_time.isoformat()} if trigger == "cron" else {}
+    return {"cron_name": job, "cron_triggered_at": scheduled_time.isoformat()}
 
 
-def _plan(definition: JobDefinition, sequence: int, given: Trigger | None, origin: dict[str, JsonValue]) -> Plan:
+def _plan(definition: JobDefinition, sequence: int, wish: _Wish) -> Plan:
+    given = wish.given
     given_input = (given.input if given else None) or {}
     given_args = given.args if given else None
     steps = definition.steps()
@@ -138,10 +191,10 @@ def _plan(definition: JobDefinition, sequence: int, given: Trigger | None, origi
         ),
         input={**definition.input, **given_input},
         args=definition.args if given_args is None else given_args,
-        overlap_policy=definition.overlap_policy,
+        overlap_policy=_overlap_policy(definition, wish.trigger),
         dead_letter=definition.dead_letter,
         cron_expression=definition.schedule,
         timezone=definition.timezone,
         tags=definition.tags,
-        meta={**definition.meta, **origin},
+        meta={**definition.meta, **(_origin(definition.name, wish.scheduled_time) if wish.is_occurrence else {})},
     )

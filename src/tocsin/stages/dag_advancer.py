@@ -3,7 +3,7 @@
 consumes  admitted, reports of success, timers of retries, requests to cancel
 folds     the execution
 appends   dispatched (which executors take from the log itself), advanced, completed, failed, cancelled; dead letters for
-          requests to cancel what does not exist
+          requests to cancel what does not exist; resolved, for the dead letter that a completed execution was a replay of
 """
 
 from datetime import timedelta
@@ -24,6 +24,7 @@ from ..domain.events import (
     Recorded,
     Refused,
     Report,
+    Resolved,
     RetryTimer,
 )
 from ..domain.execution import Execution, Status
@@ -31,13 +32,16 @@ from ..ports import EventLog, SequenceConflict
 from ..stage import Access, NotYet, Stage, Subscription
 from ..subjects import Stream
 from .entities import Entities
+from .replays import resolve_replayed
 from .reports import is_believed, learn_claim
 
 CANCELS: Final = "dag-advancer-cancels"
 PATIENCE: Final = timedelta(seconds=30)
 """How long an execution that somebody wants to end may take to be planned: whoever triggered it knows its id before that."""
 
-ACCESS: Final = Access(appends=(Dispatched, Advanced, Completed, Failed, Cancelled, Refused), reads=(Stream.LOG,))
+ACCESS: Final = Access(
+    appends=(Dispatched, Advanced, Completed, Failed, Cancelled, Refused, Resolved), reads=(Stream.LOG,)
+)
 
 
 def dag_advancer(log: EventLog, executions: Entities[Execution], key: bytes) -> Stage:
@@ -77,6 +81,9 @@ class DagAdvancer:
             learn_claim(self._executions, report)
             scope = subjects.execution(report.job, report.execution_id)
             await self._executions.decide(scope, partial(execution.succeed, report=report, key=self._key))
+            state, _ = await self._executions.load(scope)
+            if state.status is Status.COMPLETED and state.asked.replay_of is not None:
+                await resolve_replayed(self._log, report.job, state.asked.replay_of, report.execution_id)
 
     async def on_timer(self, recorded: Recorded[Message]) -> None:
         """The delay before an attempt is over."""

@@ -1,9 +1,9 @@
-"""Planner: makes an execution of every due instant and of every trigger.
+"""Planner: makes an execution of every due instant, of every trigger and of every replay.
 
-consumes  due, passed, trigger
-folds     the job's ledger, for its definition
+consumes  due, passed, trigger, replayed
+folds     the job's ledger, for its definition; the dead letter that is replayed
 appends   planned, or admitted where no lock is asked; skipped for instants that passed in public; dead letters for triggers
-          of jobs that do not exist, or with input that the job refuses
+          and replays of jobs that do not exist, or with input that the job refuses
 """
 
 from typing import Final
@@ -11,33 +11,35 @@ from typing import Final
 from .. import subjects
 from ..domain import planning
 from ..domain.definition import DefinitionError, check_input
-from ..domain.events import Admitted, Due, Message, Passed, Planned, Recorded, Refused, Skipped, Trigger
+from ..domain.events import Due, Message, Passed, Recorded, Trigger
 from ..domain.execution import Execution
-from ..domain.ledger import initial
 from ..ledgers import Ledgers
-from ..ports import Clock, EventLog, SequenceConflict
+from ..ports import Clock, EventLog
 from ..stage import Access, Stage, Subscription
-from ..subjects import Stream
+from ..subjects import REPLAYS, Stream
 from .announcements import ANNOUNCED, Announcements
-from .entities import UNTOLD, Entities
+from .beginnings import BEGINNINGS, Beginnings
+from .entities import Entities
+from .replays import SENT_AGAIN, Replays, definition_in_force
 
-ACCESS: Final = Access(appends=(Planned, Admitted, Skipped, Refused, *ANNOUNCED), reads=(Stream.LEDGER, Stream.LOG))
+TRIGGERS: Final = "planner-triggers"
+ACCESS: Final = Access(appends=(*BEGINNINGS, *SENT_AGAIN, *ANNOUNCED), reads=(Stream.LEDGER, Stream.LOG))
 
 
 def planner(log: EventLog, clock: Clock, executions: Entities[Execution] | None = None) -> Stage:
-    """Time and triggers become executions; ids made from facts make that idempotent.
+    """Time, triggers and replays become executions; ids made from facts make that idempotent.
 
     `executions`: what the stages of this process remember, so that who decides next on what was planned needs not read it.
     """
     it = Planner(log, clock, executions)
     time = (subjects.every("ledger.due"), subjects.every("ledger.passed"))
+    replayed = (subjects.every("dead-letter.replayed"),)
     return Stage(
         "planner",
         (
             Subscription("planner", Stream.LEDGER, time, it.on_time),
-            Subscription(
-                "planner-triggers", Stream.LEDGER, (subjects.every("trigger"),), it.on_trigger, in_order_by=None
-            ),
+            Subscription(TRIGGERS, Stream.LEDGER, (subjects.every("trigger"),), it.on_trigger, in_order_by=None),
+            Subscription(REPLAYS, Stream.LOG, replayed, it.replays.on_replayed),
         ),
         access=ACCESS,
     )
@@ -48,9 +50,9 @@ class Planner:
 
     def __init__(self, log: EventLog, clock: Clock, executions: Entities[Execution] | None) -> None:
         self._log = log
-        self._executions = executions
         self._ledgers = Ledgers(log)
-        self._announcements = Announcements(log, clock)
+        self._beginnings = Beginnings(log, Announcements(log, clock), executions)
+        self.replays = Replays(log, self._ledgers, self._beginnings)
 
     async def on_time(self, recorded: Recorded[Message]) -> None:
         """An instant came."""
@@ -59,9 +61,9 @@ class Planner:
             return
         definition = await self._ledgers.definition(fact.definition)
         if isinstance(fact, Due):
-            await self._plan(planning.from_due(fact, definition))
+            await self._beginnings.plan(planning.from_due(fact, definition))
         for skipped in planning.skips_of(fact, definition):
-            await self._plan(skipped)
+            await self._beginnings.plan(skipped)
 
     async def on_trigger(self, recorded: Recorded[Message]) -> None:
         """Somebody asked for a run."""
@@ -69,11 +71,8 @@ class Planner:
         if not isinstance(trigger, Trigger):
             return
         asked = Recorded(trigger, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
-        ledger, known = await self._ledgers.load(job) if job != subjects.ANY else (initial, 0)
-        definition, regime = ledger.definition, ledger.current
-        if definition is None or regime is None:
-            if job != subjects.ANY and await self._log.tail(subjects.ledger(job)) != known:
-                raise SequenceConflict(f"{job}: a replica that lags was read")
+        definition, sequence = await definition_in_force(self._log, self._ledgers, job)
+        if definition is None:
             await self._refuse(asked, job, f"no job is called {job!r}")
             return
         try:
@@ -81,32 +80,8 @@ class Planner:
         except DefinitionError as error:
             await self._refuse(asked, job, str(error))
             return
-        await self._plan(planning.from_trigger(asked, definition, regime.definition))
+        await self._beginnings.plan(planning.from_trigger(asked, definition, sequence))
 
-    async def _plan(self, first: Planned | Admitted | Skipped) -> None:
-        """Store the first fact of an execution, and say what the public is to hear of it."""
-        decided: Message = first
-        try:
-            sequence = await self._log.append(first, expect=0)
-        except SequenceConflict:
-            before = await self._log.load(subjects.scope_of(first))
-            if not before:
-                raise
-            # A trigger that comes again may find another definition in force. What was decided the first time stands.
-            decided, sequence = before[0].message, before[0].sequence
-        else:
-            if self._executions is not None:
-                recorded: Recorded[Message] = Recorded(first, subjects.subject_of(first), sequence, UNTOLD)
-                self._executions.learn(subjects.scope_of(first), recorded, after=0)
-        await self._announcements.decided(decided, after=sequence)
-
-    async def _refuse(self, trigger: Recorded[Trigger], job: str, reason: str) -> None:
-        before = subjects.execution(job, planning.execution_id_of(trigger, job))
-        if await self._log.last(before) is not None:
-            return  # it was planned, by a definition that is not in force any more
-        body = trigger.message.encode()
-        fact = Refused.of(job, "planner-triggers", trigger.subject, trigger.sequence, body, reason)
-        try:
-            await self._log.append(fact, expect=0)
-        except SequenceConflict:
-            return  # recorded before
+    async def _refuse(self, asked: Recorded[Trigger], job: str, reason: str) -> None:
+        execution_id = planning.execution_id_of(asked, job)
+        await self._beginnings.refuse(asked, reason, job=job, durable=TRIGGERS, execution_id=execution_id)

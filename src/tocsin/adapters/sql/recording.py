@@ -46,6 +46,8 @@ def record(
     changed = history.fold(_known(connection, touched), messages)
     _write(connection, executions, [execution_values(execution) for execution in changed.values()])
     _write(connection, dead_letters, [dead_letter_values(letter) for letter in history.dead_letters(messages).values()])
+    if resolved := history.resolved(messages):
+        connection.execute(update(dead_letters).where(dead_letters.c.id.in_(resolved)).values(resolved=True))
 
 
 def _move(connection: Connection, installation: str, stream: Stream, after: int, upto: int) -> None:

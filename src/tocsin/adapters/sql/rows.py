@@ -70,7 +70,7 @@ def execution_row(row: Row) -> ExecutionRow:
 
 
 def dead_letter_values(record: DeadLetterRecord) -> Values:
-    """The columns of a dead letter, but for `resolved`, which no fact of the log says."""
+    """The columns of a dead letter, but for `resolved`, which a later fact says."""
     return {
         "id": record.id,
         "job_name": record.job,

@@ -1,0 +1,81 @@
+"""`tocsin dead-letters replay-all`: many at once, in a measured way."""
+
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from ..listing import DeadLetterQuery, every
+from ..operations import dead_letters
+from ..operations.dead_letters import Replay
+from ..operations.refusals import Refusal
+from . import times
+from .dead_letters import line
+from .exits import Exit
+from .failures import Refused
+from .output import is_interactive
+from .running import run
+from .session import Session, actor, session_of
+
+
+def replay_all(  # noqa: PLR0913, PLR0917 - each is an option of the command
+    context: typer.Context,
+    job: Annotated[str | None, typer.Option(help="Only of this job.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Last attempted then or later.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Last attempted before that.")] = None,
+    error: Annotated[str | None, typer.Option(metavar="TEXT", help="Whose last error contains this.")] = None,
+    rate: Annotated[str, typer.Option(help="How many at most: 10/s, 100/m.")] = "10/s",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    reason: Annotated[str | None, typer.Option(help="Why; it is recorded.")] = None,
+) -> None:
+    """Replay every unresolved dead letter that matches, the oldest first. What is being replayed is passed over."""
+    session, now = session_of(context), datetime.now(UTC)
+    query = DeadLetterQuery(
+        job=job,
+        unresolved=True,
+        since=times.instant("--since", since, now=now),
+        until=times.instant("--until", until, now=now),
+        error=error,
+        sort="oldest",
+    )
+    if not (dry_run or yes or is_interactive()):
+        raise Refused("replay-all runs many jobs: say --yes, or --dry-run to see which")
+    done = run(_replay_all(session, query, times.rate("--rate", rate), reason, dry_run=dry_run, yes=yes))
+    if session.output.is_json:
+        session.output.answer(done, list)
+
+
+async def _replay_all(
+    session: Session, query: DeadLetterQuery, rate: float, reason: str | None, *, dry_run: bool, yes: bool
+) -> dict[str, object]:
+    async with session.installation() as installation, installation.history() as history:
+        wanted = [row async for row in every(history.dead_letters, query)]
+        if dry_run or not wanted:
+            _say(session, *(Text(f"{row.id}  {row.job_name}  {row.last_error or ''}") for row in wanted))
+            _say(session, Text(f"{len(wanted)} to replay", style="bold"))
+            return {"dry_run": dry_run, "wanted": [row.id for row in wanted], "replayed": [], "passed_over": []}
+        if not yes and not typer.confirm(f"replay {len(wanted)} dead letters?"):
+            raise Refused("nothing was replayed", Exit.NO)
+        replayed: list[Replay] = []
+        passed_over: list[str] = []
+        each: AsyncIterator[Replay | Refusal] = dead_letters.replay_all(
+            installation.log, history, query, installation.clock, rate=rate, by=actor(), reason=reason
+        )
+        async for one in each:
+            if isinstance(one, Replay):
+                replayed.append(one)
+                _say(session, line(one))
+            else:
+                passed_over.append(str(one))
+                _say(session, Text.assemble(("passed over: ", "yellow"), str(one)))
+        _say(session, Text(f"{len(replayed)} replayed, {len(passed_over)} passed over", style="bold"))
+        return {"dry_run": False, "replayed": [asdict(one) for one in replayed], "passed_over": passed_over}
+
+
+def _say(session: Session, *lines: Text) -> None:
+    if not session.output.is_json:
+        session.output.answer(None, lambda: lines)

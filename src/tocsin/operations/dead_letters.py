@@ -1,0 +1,267 @@
+"""Dead letters: looking at one, replaying it, settling it (hip-62, Dead Letter Handling).
+
+A replay is a fact, `replayed.<n>`, in the dead letter's own guarded scope, and the planner makes its one execution. It uses
+the definition in force now, with what the failed execution was given beyond the definition of its time, under the failed
+execution's scheduled time. While a replay is open, another one is refused unless it is asked for (`again`). What a replay
+completes is resolved, together with what that was a replay of; so one piece of work leaves nothing open behind it.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from .. import subjects
+from ..domain import dead_letter, execution, planning
+from ..domain.dead_letter import DeadLetter
+from ..domain.definition import DefinitionError, check_input
+from ..domain.events import Actor, DeadLettered, Input, Message, Recorded, Refused, Trigger
+from ..domain.execution import Status
+from ..domain.ledger import JobNotFound
+from ..ledgers import Ledgers
+from ..listing import DeadLetterQuery, every
+from ..ports import Clock, EventLog, History, SequenceConflict
+from ..refused_messages import NotAnInput, message_of
+from ..registry import read_back
+from ..subjects import Stream
+from .finding import COMPLETE, LEAST, SHOWN, OpenHistory
+from .refusals import Ambiguous, NotAnId, NotFound, Refusal
+
+TRIES: Final = 5
+"""How often it is decided anew when somebody else changed the dead letter in between."""
+UNHURRIED: Final = 10.0
+"""Replays a second, unless another rate is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter as its scope tells it up to `sequence`; `replays`: what has become of each of its replays."""
+
+    job: str
+    id: str
+    state: DeadLetter
+    sequence: int
+    replays: tuple[Status, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A replay that was asked for. `execution_id` is None for a message that is only handed in again."""
+
+    job: str
+    id: str
+    number: int
+    execution_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What became of a request to settle a dead letter; `changed`: this very request did."""
+
+    job: str
+    id: str
+    changed: bool
+
+
+async def find(log: EventLog, given: str, *, job: str | None = None, history: OpenHistory | None = None) -> Letter:
+    """The dead letter whose id is `given`, or begins with it where a history can be asked, and its replays.
+
+    Raises:
+        NotAnId: no id looks like this.
+        NotFound: there is none.
+        Ambiguous: there are several.
+    """
+    letter = await _find(log, given, job, history)
+    return replace(letter, replays=tuple([await _status(log, letter, n) for n in range(len(letter.state.replays))]))
+
+
+async def replay(
+    log: EventLog,
+    given: str,
+    *,
+    input: Input | None = None,  # noqa: A002 - the field is called so
+    by: Actor | None = None,
+    reason: str | None = None,
+    again: bool = False,
+    request: str | None = None,
+    history: OpenHistory | None = None,
+) -> Replay:
+    """Have done what failed, once more.
+
+    Args:
+        log: where its facts are.
+        given: the dead letter's id, or where a history can be asked the beginning of it.
+        input: keys that go over the input that there was.
+        by: who asks.
+        reason: why.
+        again: even while a replay of it is open, and even though it is resolved.
+        request: what the caller calls this very request: asked again, it is answered again and not done again.
+        history: opens the history.
+
+    Raises:
+        NotFound: there is no such dead letter.
+        Refusal: it cannot be replayed, or needs `again`.
+        DefinitionError: the job does not take that input.
+    """
+    letter = await _find(log, given, None, history)
+    await _check(log, letter, input)
+    for _ in range(TRIES):
+        if not again and dead_letter.replay_of(letter.state, request) is None:
+            await _check_idle(log, letter)
+        facts = dead_letter.ask_to_replay(letter.state, request=request, input=input, by=by, reason=reason)
+        try:
+            for fact in facts:
+                sequence = await log.append(fact, expect=letter.sequence)
+                letter = _with(letter, await read_back(log, Stream.LOG, sequence))
+        except SequenceConflict:
+            letter = await _read(log, letter.job, letter.id) or letter
+            continue
+        made = dead_letter.replay_of(letter.state, request) or letter.state.replays[-1]
+        is_run = isinstance(_asked(letter), DeadLettered | Trigger)
+        return Replay(letter.job, letter.id, made.fact.number, made.execution_id if is_run else None)
+    raise SequenceConflict(f"dead letter {letter.id} was changed by others {TRIES} times meanwhile: try again")
+
+
+async def replay_all(
+    log: EventLog,
+    history: History,
+    query: DeadLetterQuery,
+    clock: Clock,
+    *,
+    rate: float = UNHURRIED,
+    by: Actor | None = None,
+    reason: str | None = None,
+) -> AsyncIterator[Replay | Refusal]:
+    """Replay every unresolved dead letter that a query asks for, the oldest first, `rate` a second at most.
+
+    One that cannot be replayed, or is being replayed, is told by its refusal and passed over: what is interrupted can be
+    begun again.
+    """
+    begin, done = clock.monotonic(), 0
+    async for row in every(history.dead_letters, replace(query, unresolved=True, sort="oldest", cursor=None)):
+        if (early := begin + done / rate - clock.monotonic()) > 0:
+            await clock.sleep(early)
+        try:
+            yield await replay(log, row.id, by=by, reason=reason)
+            done += 1
+        except Refusal as error:
+            yield error
+        except DefinitionError as error:
+            yield Refusal(f"dead letter {row.id}: {error}")
+
+
+async def resolve(
+    log: EventLog,
+    given: str,
+    *,
+    by: Actor | None = None,
+    reason: str | None = None,
+    history: OpenHistory | None = None,
+) -> Resolution:
+    """Acknowledge a dead letter: nothing is left to be done about it. Nothing happens where it is resolved already.
+
+    Raises:
+        NotFound: there is no such dead letter.
+    """
+    letter = await _find(log, given, None, history)
+    for _ in range(TRIES):
+        facts = dead_letter.resolve(letter.state, by=by, reason=reason)
+        try:
+            for fact in facts:
+                await log.append(fact, expect=letter.sequence)
+        except SequenceConflict:
+            letter = await _read(log, letter.job, letter.id) or letter
+            continue
+        return Resolution(letter.job, letter.id, bool(facts))
+    raise SequenceConflict(f"dead letter {letter.id} was changed by others {TRIES} times meanwhile: try again")
+
+
+# --- what holds a replay back ----------------------------------------------------------------------------------------
+
+
+async def _check(log: EventLog, letter: Letter, over: Input | None) -> None:
+    """Refuse what the planner would refuse: whoever asks is told at once."""
+    ledgers, job = Ledgers(log), letter.job
+    asked = _asked(letter)
+    if not isinstance(asked, DeadLettered | Trigger):
+        if over:
+            raise Refusal(f"dead letter {letter.id} is a {getattr(asked, 'type', 'message')}: it takes no other input")
+        return
+    state, _ = await ledgers.load(job)
+    if state.definition is None:
+        raise Refusal(f"dead letter {letter.id}: {JobNotFound(job)}; a replay needs its definition, so apply it first")
+    before = asked.definition if isinstance(asked, DeadLettered) else 0
+    replayed = dead_letter.ask_to_replay(letter.state, input=over)[0]
+    given = planning.given_again(asked, replayed, await ledgers.definition(before) if before else None)
+    check_input(state.definition, planning.input_of(given, state.definition), given.args)
+
+
+def _asked(letter: Letter) -> Message:
+    """What is to be done again: an execution, or an input."""
+    fact = letter.state.fact
+    if isinstance(fact, DeadLettered):
+        return fact
+    try:
+        return message_of(fact)
+    except NotAnInput as error:
+        raise Refusal(f"dead letter {letter.id} cannot be replayed: {error}") from None
+
+
+async def _check_idle(log: EventLog, letter: Letter) -> None:
+    if letter.state.replays:
+        newest = letter.state.replays[-1]
+        if await _status(log, letter, len(letter.state.replays) - 1) not in execution.OVER:
+            named = f"replay {newest.fact.number} of dead letter {letter.id}, execution {newest.execution_id}"
+            raise Refusal(f"{named}, is still open: --again replays it all the same")
+    if letter.state.resolved is not None:
+        how = letter.state.resolved.message
+        why = f"by execution {how.execution_id}" if how.execution_id else how.reason or "without a reason"
+        raise Refusal(f"dead letter {letter.id} is resolved ({why}): --again replays it all the same")
+
+
+async def _status(log: EventLog, letter: Letter, index: int) -> Status:
+    """Where a replay's execution is. One that was never to be, or was only handed in, is told as if it were one."""
+    made = letter.state.replays[index]
+    facts = await log.load(subjects.execution(letter.job, made.execution_id))
+    if facts:
+        return execution.fold(facts).status
+    refused = subjects.dead_letter(letter.job, Refused.id_of(subjects.REPLAYS, made.sequence))
+    if await log.last(refused) is not None:
+        return Status.FAILED
+    resolved = letter.state.resolved
+    return Status.COMPLETED if resolved and resolved.sequence > made.sequence else Status.UNKNOWN
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+async def _find(log: EventLog, given: str, job: str | None, history: OpenHistory | None) -> Letter:
+    if not given or not all(c.isalnum() or c in "-_" for c in given):
+        raise NotAnId(f"{given!r} is no dead letter's id: letters, digits and hyphens")
+    if letter := await _read(log, job or subjects.ANY, given):
+        return letter
+    if history is not None and LEAST <= len(given) < COMPLETE:
+        async with history() as rows:
+            meant = (await rows.dead_letters(DeadLetterQuery(id_prefix=given, job=job, limit=SHOWN))).rows
+        if len(meant) > 1:
+            raise Ambiguous(given, "dead letters", tuple(row.id for row in meant))
+        if meant and (letter := await _read(log, meant[0].job_name, meant[0].id)):
+            return letter
+    raise NotFound(
+        f"no dead letter has the id {given!r}" + ("" if len(given) >= COMPLETE else ", or one that begins so")
+    )
+
+
+async def _read(log: EventLog, job: str, id: str) -> Letter | None:  # noqa: A002 - the field is called so
+    scope = subjects.dead_letter(job, id)
+    for _ in range(TRIES):
+        facts = await log.load(scope)
+        if (facts[-1].sequence if facts else 0) == await log.tail(scope):
+            break  # else a replica that lags answered
+    else:
+        raise SequenceConflict(f"dead letter {id}: a replica that lags was read")
+    state = dead_letter.fold(facts)
+    return Letter(state.fact.job, state.fact.id, state, facts[-1].sequence) if state.kept else None
+
+
+def _with(letter: Letter, stored: Recorded[Message]) -> Letter:
+    return replace(letter, state=dead_letter.evolve(letter.state, stored), sequence=stored.sequence)

@@ -1,0 +1,130 @@
+"""What becomes of a replayed dead letter: a new execution, or the same message once more."""
+
+from typing import Final
+
+from .. import subjects
+from ..domain import dead_letter, planning
+from ..domain.dead_letter import DeadLetter, Replay
+from ..domain.definition import DefinitionError, JobDefinition, check_input
+from ..domain.events import (
+    CancelRequest,
+    Completion,
+    DeadLettered,
+    Message,
+    Recorded,
+    Replayed,
+    Report,
+    Resolved,
+    RetryTimer,
+    Trigger,
+)
+from ..ledgers import Ledgers
+from ..ports import EventLog, SequenceConflict
+from ..refused_messages import NotAnInput, message_of
+from ..subjects import REPLAYS
+from .beginnings import Beginnings
+
+SENT_AGAIN: Final = (Report, RetryTimer, CancelRequest, Completion, Resolved)
+"""What it stores beside executions."""
+
+
+class Replays:
+    """The planner's part for dead letters."""
+
+    def __init__(self, log: EventLog, ledgers: Ledgers, beginnings: Beginnings) -> None:
+        self._log = log
+        self._ledgers = ledgers
+        self._beginnings = beginnings
+
+    async def on_replayed(self, recorded: Recorded[Message]) -> None:
+        """Somebody wants to have done what failed."""
+        if not isinstance(recorded.message, Replayed):
+            return
+        scope = subjects.scope_of(recorded.message)
+        facts = await self._log.load(scope)
+        state = dead_letter.fold(facts)
+        replay = next((one for one in state.replays if one.sequence == recorded.sequence), None)
+        if state.kept is None or replay is None:
+            raise SequenceConflict(f"{scope}: a replica that lags was read")
+        kept = state.kept.message
+        if isinstance(kept, DeadLettered):
+            await self._plan(recorded, replay, kept)
+            return
+        try:
+            asked = message_of(kept)
+        except NotAnInput as error:
+            await self._refuse(recorded, replay, str(error))
+            return
+        if isinstance(asked, Trigger):
+            await self._plan(recorded, replay, asked)
+            return
+        if state.resolved is not None:
+            return
+        # Whoever takes it decides by a state of its own: the same report or timer twice changes nothing.
+        if isinstance(asked, RetryTimer):
+            await self._log.delay(asked, until=recorded.time, scope=scope, expect=facts[-1].sequence)
+        else:
+            name = f"replay-{replay.fact.job}-{replay.fact.id}-{replay.fact.number}"
+            await self._log.publish(kept.subject, asked, message_id=name)
+        await resolve(self._log, state, behind=facts[-1].sequence, reason="handed in again")
+
+    async def _plan(self, recorded: Recorded[Message], replay: Replay, asked: DeadLettered | Trigger) -> None:
+        fact, job = replay.fact, replay.fact.job
+        definition, sequence = await definition_in_force(self._log, self._ledgers, job)
+        before = asked.definition if isinstance(asked, DeadLettered) else 0
+        old = await self._ledgers.definition(before) if before else None
+        given = planning.given_again(asked, fact, old)
+        try:
+            if definition is None:
+                await self._refuse(recorded, replay, f"no job is called {job!r}")
+                return
+            check_input(definition, planning.input_of(given, definition), given.args)
+        except DefinitionError as error:
+            await self._refuse(recorded, replay, str(error))
+            return
+        told = Recorded(fact, recorded.subject, recorded.sequence, recorded.time)
+        await self._beginnings.plan(planning.from_replay(told, asked, definition, sequence, before=old))
+
+    async def _refuse(self, recorded: Recorded[Message], replay: Replay, reason: str) -> None:
+        await self._beginnings.refuse(
+            recorded, reason, job=replay.fact.job, durable=REPLAYS, execution_id=replay.execution_id
+        )
+
+
+async def definition_in_force(log: EventLog, ledgers: Ledgers, job: str) -> tuple[JobDefinition | None, int]:
+    """A job's definition and its sequence in the ledger; None: there is no such job, by the newest state.
+
+    Raises:
+        SequenceConflict: a replica that lags was read.
+    """
+    if job == subjects.ANY:
+        return None, 0
+    ledger, known = await ledgers.load(job)
+    if ledger.definition is None or ledger.current is None:
+        if await log.tail(subjects.ledger(job)) != known:
+            raise SequenceConflict(f"{job}: a replica that lags was read")
+        return None, 0
+    return ledger.definition, ledger.current.definition
+
+
+async def resolve(
+    log: EventLog, state: DeadLetter, *, behind: int, execution_id: str | None = None, reason: str
+) -> None:
+    """Say that nothing is left to be done about a dead letter, as it is up to the sequence `behind`."""
+    for fact in dead_letter.resolve(state, execution_id=execution_id, reason=reason):
+        await log.append(fact, expect=behind)
+
+
+async def resolve_replayed(log: EventLog, job: str, id: str, execution_id: str) -> None:  # noqa: A002 - the field is called so
+    """An execution that replayed a dead letter completed: resolve that, and what that one was a replay of, and so on."""
+    letter: str | None = id
+    while letter is not None:
+        scope = subjects.dead_letter(job, letter)
+        facts = await log.load(scope)
+        state = dead_letter.fold(facts)
+        if state.kept is None:
+            if await log.tail(scope) != (facts[-1].sequence if facts else 0):
+                raise SequenceConflict(f"{scope}: a replica that lags was read")
+            return
+        await resolve(log, state, behind=facts[-1].sequence, execution_id=execution_id, reason="replayed")
+        letter = state.fact.replay_of if isinstance(state.fact, DeadLettered) else None

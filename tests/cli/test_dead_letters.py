@@ -1,0 +1,157 @@
+"""`tocsin dead-letters`: show, replay, replay-all, resolve."""
+
+import json
+
+import pytest
+
+from tests.cli.conftest import World
+from tests.cli.test_executions import ERROR, record
+from tests.domain.given import ID, JOB
+from tocsin.cli import times
+from tocsin.cli.failures import Refused as RefusedByUs
+from tocsin.domain.events import Attempt, DeadLettered, Refused, Replayed
+from tocsin.subjects import Stream
+from tocsin.testing import START
+
+OTHER = f"{ID[:-1]}2"
+
+
+def letter(id_: str = ID) -> DeadLettered:
+    trace = "Traceback (most recent call last):\n  boom"
+    return DeadLettered(
+        job=JOB,
+        id=id_,
+        execution_id=id_,
+        scheduled_time=START,
+        trigger="cron",
+        input={"day": "monday"},
+        attempts=(Attempt(step="main", attempt=1, started_at=START, worker="w-1", error=ERROR),),
+        last_error=ERROR.model_copy(update={"traceback": trace}),
+        first_attempt=START,
+        last_attempt=START,
+    )
+
+
+@pytest.fixture
+def kept(world: World) -> World:
+    path = world.jobs(f"jobs: [{{ name: {JOB}, function: f }}]")
+    assert world.call("jobs", "apply", "-f", path).code == 0
+    world.append(letter())
+    return world
+
+
+def test_show_tells_all_that_is_known(kept: World) -> None:
+    told = kept.call("dead-letters", "show", ID)
+    assert told.code == 0
+    for part in ("nightly  unresolved", "day: monday", "main #1", "w-1", "Traceback (most recent call last):", ID):
+        assert part in told.out
+    shown = kept.call("dead-letters", "show", ID, "-o", "json").json
+    assert (shown["job"], shown["resolved"], shown["replays"]) == (JOB, False, [])
+    assert shown["letter"]["last_error"]["traceback"].endswith("boom")
+
+
+def test_show_tells_replays_and_who_resolved_it(kept: World) -> None:
+    made = kept.call(
+        "dead-letters", "replay", ID, "--reason", "fixed", "--input", '{"day": "friday"}', "-o", "json"
+    ).json
+    kept.call("dead-letters", "resolve", ID, "--reason", "by hand")
+    shown = kept.call("dead-letters", "show", ID, "-o", "json").json
+    [replay] = shown["replays"]
+    assert (replay["number"], replay["execution_id"], replay["reason"]) == (1, made["execution_id"], "fixed")
+    assert replay["input"] == {"day": "friday"}
+    assert (shown["resolved"], shown["resolution"]["reason"]) == (True, "by hand")
+    page = kept.call("dead-letters", "show", ID).out
+    assert made["execution_id"] in page
+    assert "nightly  resolved" in page
+
+
+def test_show_tells_the_bytes_of_a_message_that_nobody_could_use(world: World) -> None:
+    refused = Refused.of(JOB, "planner-triggers", f"trigger.{JOB}", 7, b'{"input": 3}', "unreadable: no object")
+    world.append(refused)
+    told = world.call("dead-letters", "show", refused.id)
+    assert (told.code, '{"input": 3}' in told.out, "unreadable: no object" in told.out) == (0, True, True)
+    assert f"a message that planner-triggers could not use: trigger.{JOB}, stored as 7" in told.out
+
+
+def test_replay_says_which_execution_and_a_second_one_says_that_it_is_open(kept: World) -> None:
+    told = kept.call("dead-letters", "replay", ID)
+    assert told.code == 0
+    assert told.out.startswith(f"replayed {JOB} {ID}: execution ")
+    again = kept.call("dead-letters", "replay", ID)
+    assert again.code == 1
+    assert again.err.strip().endswith("is still open: --again replays it all the same")
+    assert kept.call("dead-letters", "replay", ID, "--again").code == 0
+    facts = [recorded.message for recorded in kept.recorded("dead-letter.*.*.replayed.>")]
+    assert [fact.by.source for fact in facts if isinstance(fact, Replayed) and fact.by] == ["cli", "cli"]
+
+
+def test_replay_of_a_job_that_is_gone_says_what_to_do(kept: World) -> None:
+    kept.call("jobs", "delete", JOB, "--yes")
+    told = kept.call("dead-letters", "replay", ID)
+    assert told.code == 1
+    assert told.err.strip() == (
+        f"error: dead letter {ID}: no job is called {JOB!r}; a replay needs its definition, so apply it first"
+    )
+
+
+def test_what_nobody_knows_is_3_and_the_first_characters_will_do(kept: World) -> None:
+    assert kept.call("dead-letters", "show", OTHER).code == 3
+    record(kept, Stream.LOG)
+    assert kept.call("dead-letters", "show", ID[:13], "-o", "json").json["id"] == ID
+    kept.append(letter(OTHER))
+    kept.do(record_more(kept))
+    told = kept.call("dead-letters", "replay", ID[:13])
+    assert (told.code, "is the beginning of several dead letters: " in told.err) == (2, True)
+
+
+async def record_more(world: World) -> None:
+    async with world.history() as history:
+        after = await history.offset(Stream.LOG)
+        facts = await world.log.read("dead-letter.>", after=after)
+        await history.record(Stream.LOG, facts, after=after, upto=facts[-1].sequence)
+
+
+def test_resolve_takes_several_and_says_what_was_resolved_already(kept: World) -> None:
+    told = kept.call("dead-letters", "resolve", ID, OTHER)
+    assert (told.code, told.out.strip()) == (3, f"resolved {ID} of {JOB}")
+    assert told.err.strip() == f"error: no dead letter has the id {OTHER!r}"
+    again = kept.call("dead-letters", "resolve", ID)
+    assert (again.code, again.out.strip()) == (0, f"was resolved already: {ID} of {JOB}")
+
+
+def test_replay_all_asks_first_and_can_be_tried(kept: World) -> None:
+    kept.append(letter(OTHER))
+    record(kept, Stream.LOG)
+    refused = kept.call("dead-letters", "replay-all")
+    assert refused.code == 2
+    assert refused.err.strip() == "error: replay-all runs many jobs: say --yes, or --dry-run to see which"
+    tried = kept.call("dead-letters", "replay-all", "--dry-run", "--error", "NO ROUTE")
+    assert (tried.code, tried.out.splitlines()[-1]) == (0, "2 to replay")
+    assert kept.recorded("dead-letter.*.*.replayed.>") == []
+
+
+def test_replay_all_replays_what_matches(kept: World) -> None:
+    kept.append(letter(OTHER))
+    record(kept, Stream.LOG)
+    assert kept.call("dead-letters", "replay-all", "--yes", "--job", "other", "-o", "json").json["replayed"] == []
+    kept.call("dead-letters", "replay", ID)
+    told = kept.call("dead-letters", "replay-all", "--yes", "--since", "2025-12-31", "-o", "json").json
+    assert [one["id"] for one in told["replayed"]] == [OTHER]
+    assert len(told["passed_over"]) == 1
+
+
+@pytest.mark.parametrize(("given", "often"), [("10/s", 10.0), ("60/m", 1.0), ("5", 5.0), ("36/h", 0.01)])
+def test_a_rate_is_read(given: str, often: float) -> None:
+    assert times.rate("--rate", given) == often
+
+
+@pytest.mark.parametrize("given", ["", "0/s", "fast", "10/d", "-1/s", "nan/s"])
+def test_what_is_no_rate_is_refused(given: str) -> None:
+    with pytest.raises(RefusedByUs, match="is no rate: write 10/s, 100/m or 20/h"):
+        times.rate("--rate", given)
+
+
+def test_a_time_that_is_none_is_refused(kept: World) -> None:
+    told = kept.call("dead-letters", "replay-all", "--dry-run", "--since", "yesterday", "-o", "json")
+    assert told.code == 2
+    assert json.loads(told.err)["error"]["message"].startswith("--since: 'yesterday' is no instant: write a date")

@@ -1,0 +1,218 @@
+"""Replaying and settling dead letters at once: what is asked for twice, what is open, what cannot be."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.stages.test_replaying import ETL, answer, etl, failed, refused_message, run
+from tests.stages.world import World
+from tocsin import subjects
+from tocsin.adapters.sql import SqlHistory, open_history
+from tocsin.domain.definition import DefinitionError
+from tocsin.domain.events import Actor, Failed, Refused, Replayed, Requested, Resolved
+from tocsin.domain.execution import Status
+from tocsin.domain.ledger import delete
+from tocsin.ledgers import Ledgers
+from tocsin.listing import DeadLetterQuery
+from tocsin.operations import dead_letters
+from tocsin.operations.dead_letters import Replay
+from tocsin.operations.refusals import NotAnId, NotFound, Refusal
+from tocsin.subjects import Stream
+
+ADA = Actor(identity="ada", source="test")
+NOBODY = "0193a5b0-0000-7000-8000-000000000009"
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def replays_of(world: World) -> list[str]:
+    return [fact.execution_id for fact in await world.stored(Requested) if fact.trigger == "replay"]
+
+
+async def test_the_answer_names_the_execution_that_will_be(world: World) -> None:
+    await world.define(etl(overlap_policy="allow"))
+    letter = await failed(world)
+    made = await dead_letters.replay(world.log, letter.id, by=ADA, reason="fixed")
+    await run(world)
+    assert (made.job, made.id, made.number) == (ETL, letter.id, 1)
+    assert await replays_of(world) == [made.execution_id]
+    [fact] = await world.stored(Replayed)
+    assert (fact.by, fact.reason) == (ADA, "fixed")
+
+
+async def test_while_a_replay_is_open_another_has_to_be_asked_for(world: World) -> None:
+    await world.define(etl(overlap_policy="allow"))
+    letter = await failed(world)
+    first = await dead_letters.replay(world.log, letter.id)
+    text = f"replay 1 of dead letter {letter.id}, execution {first.execution_id}, is still open: --again replays it"
+    with pytest.raises(Refusal, match=text):  # nobody has planned it yet
+        await dead_letters.replay(world.log, letter.id)
+    await run(world)
+    with pytest.raises(Refusal, match=text):  # it runs
+        await dead_letters.replay(world.log, letter.id)
+    assert (await dead_letters.replay(world.log, letter.id, again=True)).number == 2
+    await run(world)
+    assert len(await replays_of(world)) == 2
+
+
+async def test_a_replay_that_failed_is_closed(world: World) -> None:
+    await world.define(etl())
+    letter = await failed(world)
+    first = await dead_letters.replay(world.log, letter.id)
+    await run(world)
+    await answer(world, first.execution_id or "", "failed")
+    assert (await dead_letters.find(world.log, letter.id)).replays == (Status.FAILED,)
+    assert (await dead_letters.replay(world.log, letter.id)).number == 2
+
+
+async def test_what_is_resolved_is_replayed_only_where_that_is_asked_for(world: World) -> None:
+    await world.define(etl())
+    letter = await failed(world)
+    first = await dead_letters.replay(world.log, letter.id)
+    await run(world)
+    await answer(world, first.execution_id or "", "completed")
+    with pytest.raises(Refusal, match=rf"is resolved \(by execution {first.execution_id}\): --again replays it"):
+        await dead_letters.replay(world.log, letter.id)
+    assert (await dead_letters.replay(world.log, letter.id, again=True)).number == 2
+
+
+async def test_the_same_request_is_answered_again_and_not_done_again(world: World) -> None:
+    await world.define(etl())
+    letter = await failed(world)
+    first = await dead_letters.replay(world.log, letter.id, request="r-1")
+    assert await dead_letters.replay(world.log, letter.id, request="r-1") == first
+    with pytest.raises(Refusal, match="is still open"):
+        await dead_letters.replay(world.log, letter.id, request="r-2")
+    assert len(await world.stored(Replayed)) == 1
+
+
+async def test_those_who_ask_in_the_same_moment_replay_it_once(world: World) -> None:
+    await world.define(etl())
+    letter = await failed(world)
+    asked = (dead_letters.replay(world.log, letter.id) for _ in range(8))
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert sum(isinstance(one, Replay) for one in answers) == 1
+    assert len(await world.stored(Replayed)) == 1
+
+
+async def test_a_replay_that_the_planner_refused_is_closed(world: World) -> None:
+    definition = etl()
+    await world.define(definition)
+    letter = await failed(world)
+    await dead_letters.replay(world.log, letter.id)
+    state, sequence = await Ledgers(world.log).load(ETL)
+    [fact] = delete(state, ETL)
+    await world.log.append(fact, expect=sequence)
+    await run(world)
+    await world.define(definition)
+    assert (await dead_letters.replay(world.log, letter.id)).number == 2
+
+
+async def test_a_job_that_is_gone_says_what_to_do(world: World) -> None:
+    await world.define(etl())
+    letter = await failed(world)
+    state, sequence = await Ledgers(world.log).load(ETL)
+    [fact] = delete(state, ETL)
+    await world.log.append(fact, expect=sequence)
+    with pytest.raises(Refusal, match="no job is called 'etl'; a replay needs its definition, so apply it first"):
+        await dead_letters.replay(world.log, letter.id)
+    assert await world.stored(Replayed) == []
+
+
+async def test_input_that_the_job_does_not_take_is_refused_at_the_door(world: World) -> None:
+    await world.define(etl(input_schema={"type": "object", "properties": {"a": {"type": "integer"}}}))
+    letter = await failed(world)
+    with pytest.raises(DefinitionError, match=r"`input\.a`: 'x' is not of type 'integer'"):
+        await dead_letters.replay(world.log, letter.id, input={"a": "x"})
+    assert await world.stored(Replayed) == []
+
+
+async def test_a_fact_says_why_it_cannot_be_replayed(world: World) -> None:
+    end = Failed(job=ETL, execution_id="some-id", scheduled_time=world.clock.now(), trigger="cron")
+    refused = refused_message(subjects.subject_of(end), end)
+    await world.given(refused)
+    with pytest.raises(Refusal, match=r"execution\.etl\.some-id\.failed is a fact, which the log has already"):
+        await dead_letters.replay(world.log, refused.id)
+
+
+async def test_what_still_cannot_be_read_says_so(world: World) -> None:
+    refused = Refused.of(ETL, "planner-triggers", "trigger.etl", 1, b"not json", "unreadable")
+    await world.given(refused)
+    with pytest.raises(Refusal, match=r"cannot be replayed: it still cannot be read: trigger\.etl"):
+        await dead_letters.replay(world.log, refused.id)
+
+
+async def test_resolving_says_who_and_why_and_is_done_once(world: World) -> None:
+    await world.define(etl())
+    letter = await failed(world)
+    assert (await dead_letters.resolve(world.log, letter.id, by=ADA, reason="done by hand")).changed
+    assert not (await dead_letters.resolve(world.log, letter.id)).changed
+    [fact] = await world.stored(Resolved)
+    assert (fact.by, fact.reason, fact.execution_id) == (ADA, "done by hand", None)
+
+
+async def test_what_nobody_knows_is_not_found(world: World) -> None:
+    with pytest.raises(NotFound, match=f"no dead letter has the id '{NOBODY}'"):
+        await dead_letters.replay(world.log, NOBODY)
+    with pytest.raises(NotAnId, match=r"'\*' is no dead letter's id"):
+        await dead_letters.resolve(world.log, "*")
+
+
+# --- many ------------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def recorded(world: World, folder: Path) -> AsyncIterator[SqlHistory]:
+    async with open_history(f"sqlite:///{folder}/history.db") as history:
+        facts = [*await world.log.read("execution.>"), *await world.log.read("dead-letter.>")]
+        facts.sort(key=lambda one: one.sequence)
+        after = await history.offset(Stream.LOG)
+        new = [one for one in facts if one.sequence > after]
+        await history.record(Stream.LOG, new, after=after, upto=facts[-1].sequence)
+        yield history
+
+
+async def replay_all(world: World, history: SqlHistory, query: DeadLetterQuery) -> list[Replay | Refusal]:
+    found: list[Replay | Refusal] = []
+
+    async def collect() -> None:
+        found.extend([one async for one in dead_letters.replay_all(world.log, history, query, world.clock, rate=2)])
+
+    collecting = asyncio.create_task(collect())
+    while not collecting.done():
+        world.clock.advance(0.5)
+        await asyncio.wait([collecting], timeout=0.001)
+    collecting.result()
+    return found
+
+
+async def test_all_that_is_unresolved_is_replayed_and_what_is_open_is_passed_over(world: World, tmp_path: Path) -> None:
+    await world.define(etl(overlap_policy="allow"))
+    letters = [await failed(world, f"m{n}") for n in range(4)]
+    await dead_letters.resolve(world.log, letters[0].id)
+    await dead_letters.replay(world.log, letters[1].id)
+    async with recorded(world, tmp_path) as history:
+        found = await replay_all(world, history, DeadLetterQuery(job=ETL))
+        assert {one.id for one in found if isinstance(one, Replay)} == {letters[2].id, letters[3].id}
+        [passed_over] = [str(one) for one in found if isinstance(one, Refusal)]
+        assert letters[1].id in passed_over
+        assert not any(isinstance(one, Replay) for one in await replay_all(world, history, DeadLetterQuery()))
+    await run(world)
+    assert len(await replays_of(world)) == 3
+
+
+async def test_the_history_learns_what_is_resolved(world: World, tmp_path: Path) -> None:
+    await world.define(etl())
+    letter = await failed(world)
+    async with recorded(world, tmp_path) as history:
+        assert [row.resolved for row in (await history.dead_letters()).rows] == [False]
+    await dead_letters.resolve(world.log, letter.id)
+    async with recorded(world, tmp_path) as history:
+        assert [(row.id, row.resolved) for row in (await history.dead_letters()).rows] == [(letter.id, True)]
+        assert (await history.dead_letters(DeadLetterQuery(unresolved=True))).rows == []
