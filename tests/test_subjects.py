@@ -11,8 +11,10 @@ from tocsin.domain.events import (
     DeadLettered,
     Dispatched,
     Due,
+    Lost,
     Message,
     Paused,
+    Recovered,
     RetryTimer,
 )
 
@@ -26,6 +28,9 @@ MESSAGES: list[Message] = [
     Acquired(job=JOB, execution_id=ID, scheduled_time=NOON, ttl=1),
     Acquired(job=JOB, shard="eu.1", execution_id=ID, scheduled_time=NOON, ttl=1),
     RetryTimer(job="a.b", execution_id=ID, step="x_y", attempt=2),
+    Recovered(
+        job=JOB, execution_id=ID, recovery=2, lost=(Lost(what="planned", since=NOON),), recovered_at=NOON
+    ),
     Dispatched(
         job=JOB, execution_id=ID, step="s", attempt=1, max_attempts=1, function="f", timeout=1, scheduled_time=NOON,
         trigger="cron", token="t", queue="gpu.large",
@@ -66,6 +71,7 @@ def test_the_lock_of_a_job_does_not_cover_those_of_its_shards() -> None:
     [
         ("execution.admitted", admitted()),
         ("execution.started", started()),
+        ("execution.recovered", Recovered(job=JOB, execution_id=ID, recovery=1, lost=(), recovered_at=NOON)),
         ("report.completed", report("completed")),
         ("timer.retry", RetryTimer(job=JOB, execution_id=ID, step="s", attempt=2)),
         ("ledger.due", Due(job="a.b-c", scheduled_time=NOON, definition=1)),
@@ -117,6 +123,13 @@ def test_every_subject_tells_its_job(subject: str, job: str) -> None:
 def test_what_cannot_be_read_says_so(subject: str, body: bytes) -> None:
     with pytest.raises(subjects.Unreadable, match=subject):
         subjects.decode(subject, body)
+
+
+@pytest.mark.parametrize("end", [*subjects.OPENINGS, *subjects.ENDINGS])
+def test_an_execution_opens_and_ends_under_subjects_that_lead_to_its_scope(end: str) -> None:
+    subject = end.replace("*", JOB, 1).replace("*", ID)
+    assert subjects.scope_around(subject) == subjects.execution(JOB, ID)
+    assert subjects.is_ending(subject) is (end in subjects.ENDINGS)
 
 
 def test_an_empty_trigger_asks_for_a_plain_run() -> None:

@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from secrets import token_hex
 from typing import Final
@@ -32,6 +33,7 @@ from .adapters.sql.history import open_history
 from .domain import execution
 from .domain.definition import Problem
 from .domain.ids import fingerprint
+from .domain.recovery import Policy
 from .outcomes import Outcomes
 from .ports import Clock, DurableSpec, EventLog, History, LogUnavailable, Projections
 from .registry import Registry
@@ -46,10 +48,11 @@ from .stages.lock_keeper import lock_keeper
 from .stages.mq_bridge import mq_bridge
 from .stages.planner import planner
 from .stages.recorder import recorder
+from .stages.recoverer import recoverer
 from .stages.registrar import registrar
 from .stages.retrier import retrier
 from .stages.ticker import ticker
-from .subjects import DEFAULT_QUEUE, INSTALLATION_KEY, TICKER_LEASE, Bucket
+from .subjects import DEFAULT_QUEUE, INSTALLATION_KEY, RECOVERER_LEASE, TICKER_LEASE, Bucket
 from .worker import Connection as WorkerConnection
 from .worker.options import Options as WorkerOptions
 
@@ -61,6 +64,7 @@ STAGES: Final = (
     "dag_advancer",
     "retrier",
     "dead_letter_sink",
+    "recoverer",
     "recorder",
     "mq_bridge",
 )
@@ -253,23 +257,37 @@ def compose(installation: Installation, names: Collection[str], *, key: bytes) -
     log, projections, clock = installation.log, installation.projections, installation.clock
     settings = installation.settings
     executions = Entities(log, execution.initial, execution.evolve)
-    leadership = Leadership(
-        projections,
-        clock,
-        key=TICKER_LEASE,
-        holder=f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}",
-        ttl=settings.leader.ttl,
-        renew_interval=settings.leader.renew_interval,
-    )
+    bridged = bridged_queues(settings)
+
+    def leadership(lease: str) -> Leadership:
+        return Leadership(
+            projections,
+            clock,
+            key=lease,
+            holder=f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}",
+            ttl=settings.leader.ttl,
+            renew_interval=settings.leader.renew_interval,
+        )
+
     stages = (
         registrar(log, projections),
-        ticker(log, leadership, clock),
+        ticker(log, leadership(TICKER_LEASE), clock),
         planner(log, clock, executions),
         lock_keeper(log, executions, projections, clock),
         dag_advancer(log, executions, key),
         retrier(log, executions, key),
         dead_letter_sink(log),
-        *((mq_bridge(log, executions, key, bridged),) if (bridged := bridged_queues(settings)) else ()),
+        recoverer(
+            log,
+            projections,
+            leadership(RECOVERER_LEASE),
+            clock,
+            key,
+            policy=_policy(settings),
+            outside=frozenset(bridged),
+            interval=settings.recovery.interval,
+        ),
+        *((mq_bridge(log, executions, key, bridged),) if bridged else ()),
     )
     return [_patient(stage, settings.stages.ack_wait) for stage in stages if stage.name in names]
 
@@ -336,6 +354,16 @@ async def _report_key(installation: Installation) -> bytes:
     if found is None:
         raise Unreachable(f"nothing is set up under {installation.names.root!r} on this NATS: run `tocsin init` first")
     return found[0]
+
+
+def _policy(settings: Settings) -> Policy:
+    it = settings.recovery
+    return Policy(
+        threshold=timedelta(seconds=it.threshold),
+        max_attempts=it.max_attempts,
+        max_age=timedelta(seconds=it.max_age),
+        grace=timedelta(seconds=it.grace),
+    )
 
 
 def bridged_queues(settings: Settings) -> list[str]:

@@ -185,6 +185,21 @@ class Execution(_Section):
     history_retention_days: int = Field(default=90, ge=1)
 
 
+class Recovery(_Section):
+    """What becomes of executions that stay open (cloacina, Recovery)."""
+
+    threshold: Duration = 300.0
+    """How long nothing may follow a fact before it is looked into whether an execution was lost."""
+    max_attempts: int = Field(default=3, ge=0)
+    """How often one execution is recovered; lost once more it is abandoned, and fails."""
+    max_age: Duration = 86_400.0
+    """How long ago an execution may have been asked for that is recovered; an older one that was lost is abandoned."""
+    grace: Duration = 60.0
+    """How long beyond its timeout an attempt may stay without a report before it has failed."""
+    interval: Duration = 1.0
+    """How often it is looked for what is to be done."""
+
+
 class Auth(_Section):
     """Who may call the HTTP API: by the tokens of an identity provider, and those of `tocsin tokens`."""
 
@@ -275,6 +290,7 @@ class Settings(BaseSettings):
     nats: Nats = Nats()
     leader: Leader = Leader()
     execution: Execution = Execution()
+    recovery: Recovery = Recovery()
     auth: Auth = Auth()
     metrics: Metrics = Metrics()
     stages: Stages = Stages()

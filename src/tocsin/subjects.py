@@ -51,13 +51,23 @@ CAPTURED: Final[dict[Stream, tuple[str, ...]]] = {
 }
 ANNOUNCED: Final = "cron.>"
 TICKER_LEASE: Final = "ticker"
+RECOVERER_LEASE: Final = "recoverer"
 INSTALLATION_KEY: Final = "report-key"
 DEFAULT_QUEUE: Final = "default"
 ABSENT: Final = "-"  # no delivery named
 ANY: Final = "*"
 """No name, though a server stores what somebody publishes under it; read again it would stand for every name."""
 
-# Durable consumers. An executor's durable is its queue's.
+# Durable consumers that others than their own stage speak of. An executor's durable is its queue's.
+LOCK_KEEPER: Final = "lock-keeper"
+LOCK_KEEPER_ENDS: Final = "lock-keeper-ends"
+DAG_ADVANCER: Final = "dag-advancer"
+DAG_ADVANCER_REPORTS: Final = "dag-advancer-reports"
+DAG_ADVANCER_TIMERS: Final = "dag-advancer-timers"
+RETRIER: Final = "retrier"
+MQ_BRIDGE: Final = "mq-bridge"
+RECOVERER: Final = "recoverer"
+"""No durable: a follower with a cursor."""
 JOB_EXECUTORS: Final = "job-executors"
 REPLAYS: Final = "planner-replays"
 
@@ -148,6 +158,8 @@ def subject_of(message: e.Message) -> str:  # noqa: C901, PLR0911, PLR0912 - one
             return f"{_execution(message)}.retry-scheduled.{message.step}.{message.attempt}"
         case e.Advanced() | e.Exhausted():
             return f"{_execution(message)}.{message.type}.{message.step}"
+        case e.Recovered():
+            return f"{_execution(message)}.recovered.{message.recovery}"
         case e.Planned() | e.Admitted() | e.Skipped() | e.Completed() | e.Failed() | e.Cancelled():
             return f"{_execution(message)}.{message.type}"
         case e.Defined() | e.Paused() | e.Resumed() | e.Deleted() | e.Due() | e.Passed():
@@ -208,6 +220,22 @@ def terminal(job: str, execution_id: str) -> tuple[str, ...]:
     return tuple(f"{prefix}.{end}" for end in ("completed", "failed", "cancelled", "skipped"))
 
 
+OPENINGS: Final = tuple(f"execution.*.*.{fact}" for fact in ("planned", "admitted"))
+"""Filters over the facts that open an execution, one or both of them."""
+ENDINGS: Final = tuple(f"execution.*.*.{end}" for end in ("completed", "failed", "cancelled", "skipped"))
+"""Filters over the facts that end one; none has a longer subject."""
+
+
+def is_ending(subject: str) -> bool:
+    """Whether a subject of `OPENINGS` or `ENDINGS` ends its execution."""
+    return subject.rpartition(".")[2] not in {"planned", "admitted"}
+
+
+def scope_around(subject: str) -> str:
+    """The scope of the execution that a subject of `OPENINGS` or `ENDINGS` belongs to."""
+    return f"{subject.rpartition('.')[0]}.>"
+
+
 def admissions(job: str, execution_id: str) -> tuple[str, ...]:
     """The subjects that say whether an execution may run."""
     prefix = f"execution.{token(job)}.{execution_id}"
@@ -226,7 +254,12 @@ def lock_key(job: str) -> str:
 
 def reports(task: e.Dispatched) -> str:
     """A filter over the reports on one attempt, whatever their outcome and delivery."""
-    return f"report.{token(task.job)}.{task.execution_id}.*.{task.step}.{task.attempt}.*"
+    return reports_on(task.job, task.execution_id, task.step, task.attempt)
+
+
+def reports_on(job: str, execution_id: str, step: str, attempt: int) -> str:
+    """The same, for whoever has no task at hand."""
+    return f"report.{token(job)}.{execution_id}.*.{step}.{attempt}.*"
 
 
 def claims(task: e.Dispatched) -> str:
@@ -338,7 +371,9 @@ def _model(subject: str) -> type[e.Message]:
 
 
 _DECISION: Final = {"ledger": 2, "execution": 3, "dead-letter": 3, "cron": 1, "lock": 2, "mq": 1}
-_LONGER: Final = frozenset({"dispatched", "started", "retry-scheduled", "advanced", "exhausted", "replayed"})
+_LONGER: Final = frozenset(
+    {"dispatched", "started", "retry-scheduled", "advanced", "exhausted", "recovered", "replayed"}
+)
 _MODELS: Final[dict[str, type[e.Message]]] = {
     **{
         f"ledger.{m.model_fields['type'].default}": m
@@ -348,7 +383,7 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
         f"execution.{m.model_fields['type'].default}": m
         for m in (
             *(e.Planned, e.Admitted, e.Skipped, e.Dispatched, e.Started, e.RetryScheduled, e.Advanced, e.Exhausted),
-            *(e.Completed, e.Failed, e.Cancelled),
+            *(e.Recovered, e.Completed, e.Failed, e.Cancelled),
         )
     },
     "lock.acquired": e.Acquired,

@@ -151,8 +151,8 @@ def test_exhaustion_cancels_what_lies_downstream_and_lets_the_rest_finish() -> N
     assert (failed.step, failed.step_completed, failed.error, failed.cancelled_steps) == ("b", True, BOOM, ("c",))
 
 
-def claim(state: Execution, attempt: int = 1, delivery: int = 1) -> object:
-    return execution.claim(state, step="main", attempt=attempt, delivery=delivery, worker="w")
+def claim(state: Execution, attempt: int = 1, delivery: int = 1, task: int = 99) -> object:
+    return execution.claim(state, step="main", attempt=attempt, delivery=delivery, task=task, worker="w")
 
 
 def test_a_claim_is_granted_once_for_a_delivery() -> None:

@@ -57,7 +57,7 @@ async def test_a_step_that_waits_is_never_dispatched_and_a_claim_is_refused(worl
     await run(world)
     assert [task.step for task in await world.stored(Dispatched)] == ["extract"]
     state = execution.fold(await world.log.load(subjects.execution(JOB, ID)))
-    assert execution.claim(state, step="extract", attempt=1, delivery=2, worker="w") == Refusal("over")
+    assert execution.claim(state, step="extract", attempt=1, delivery=2, task=99, worker="w") == Refusal("over")
 
 
 async def test_a_step_that_waits_for_its_next_attempt_has_none(world: World) -> None:

@@ -14,15 +14,18 @@ from tocsin import subjects
 from tocsin.domain import execution, ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import CancelRequest, Message, Recorded, Refused, RetryTimer, Trigger
+from tocsin.domain.recovery import Policy
 from tocsin.ledgers import Ledgers
 from tocsin.outcomes import Outcomes
 from tocsin.stage import Stage, Subscription
 from tocsin.stages.dag_advancer import dag_advancer
 from tocsin.stages.dead_letter_sink import dead_letter_sink
 from tocsin.stages.entities import Entities
+from tocsin.stages.leadership import Leadership
 from tocsin.stages.lock_keeper import lock_keeper
 from tocsin.stages.mq_bridge import mq_bridge
 from tocsin.stages.planner import planner
+from tocsin.stages.recoverer import Recoverer
 from tocsin.stages.registrar import registrar
 from tocsin.stages.retrier import retrier
 from tocsin.subjects import Stream
@@ -87,6 +90,13 @@ class World:
         self.retrier = retrier(self.log, executions, KEY)
         self.dead_letter_sink = dead_letter_sink(self.log)
         self.mq_bridge = mq_bridge(self.log, executions, KEY, ["default"])
+
+    def recoverer(self, policy: Policy, *, outside: frozenset[str] = frozenset()) -> Recoverer:
+        """One that looks when it is told to."""
+        leadership = Leadership(self.projections, self.clock, key="recoverer", holder="test")
+        return Recoverer(
+            self.log, self.projections, leadership, self.clock, KEY, policy=policy, outside=outside, interval=1.0
+        )
 
     async def given(self, *facts: Message) -> None:
         """Facts that are in the log already."""

@@ -10,7 +10,7 @@ import pytest
 from tests.domain.given import ID, JOB, NOON
 from tests.worker.given import FUNCTION, Bench
 from tocsin import Context, Worker, subjects
-from tocsin.domain.events import Cancelled
+from tocsin.domain.events import Cancelled, Failed
 from tocsin.ports import Delivery, LogUnavailable
 from tocsin.testing import InMemoryTaskQueue
 from tocsin.worker import Connection
@@ -143,7 +143,16 @@ async def first_report(bench: Bench) -> None:
 # --- cancellation ----------------------------------------------------------------------------------------------------
 
 
-async def test_calling_an_execution_off_stops_its_handler_and_reports_nothing(bench: Bench) -> None:
+ENDS = [
+    Cancelled(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron"),
+    Failed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", reason="timed_out"),
+]
+
+
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: end.type)
+async def test_calling_an_execution_off_stops_its_handler_and_reports_nothing(
+    bench: Bench, end: Cancelled | Failed
+) -> None:
     worker = Worker()
     began, interrupted = asyncio.Event(), asyncio.Event()
 
@@ -159,7 +168,7 @@ async def test_calling_an_execution_off_stops_its_handler_and_reports_nothing(be
     await bench.given_task()
     serving = Serving(bench, worker)
     await serving.until(began)
-    await bench.given(Cancelled(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron"))
+    await bench.given(end)
     await serving.until(interrupted)
     await serving.stopped()
     assert await bench.reports() == []

@@ -226,6 +226,8 @@ class JobDefinition(_Model):
     args: Args = ()
     """Positional arguments, as the Open Job Spec hands them to a job."""
     timeout: Timeout = 300.0
+    execution_timeout: Timeout | None = None
+    """How long an execution may take from its admission to its end, with all steps, retries and delays; None: however long."""
     retry: RetryPolicy = RetryPolicy()
     overlap_policy: OverlapPolicy = "skip"
     dead_letter: Flag = False

@@ -176,6 +176,7 @@ class Plan(Message):
     args: tuple[JsonValue, ...] = ()
     overlap_policy: Literal["skip", "allow", "cancel_previous", "enqueue"] = "skip"
     dead_letter: bool = False
+    execution_timeout: float | None = None
     cron_expression: str | None = None
     timezone: str = "UTC"
     tags: tuple[str, ...] = ()
@@ -209,10 +210,14 @@ class Planned(Requested):
 
 
 class Admitted(Requested):
-    """The execution may run. `fence` is the fencing token of its lock, absent where no lock was asked."""
+    """The execution may run. `fence` is the fencing token of its lock, absent where no lock was asked.
+
+    `recovered_at`: when it was last found lost before that, if ever.
+    """
 
     type: Literal["admitted"] = "admitted"
     fence: Sequence | None = None
+    recovered_at: datetime | None = None
 
 
 SkipReason: TypeAlias = Literal["overlap_skip", "disabled", "dst_skip"]
@@ -235,7 +240,8 @@ class Dispatched(ExecutionFact):
     """The task: the intent to run one attempt of one step, and at the same time the message that executors take.
 
     `upstream` holds the results of the steps that it depends on; those that would have made the task too large for a
-    message are named in `upstream_left_out`.
+    message are named in `upstream_left_out`. A task of an execution that was found lost and recovered says so, with the
+    instant that it was scheduled for and when it was recovered (cloacina, recovery context).
     """
 
     type: Literal["dispatched"] = "dispatched"
@@ -254,6 +260,9 @@ class Dispatched(ExecutionFact):
     fence: Sequence | None = None
     token: str
     meta: dict[str, JsonValue] = {}
+    is_recovery: bool = False
+    original_scheduled_time: datetime | None = None
+    recovery_attempt_time: datetime | None = None
 
 
 class Started(ExecutionFact):
@@ -299,6 +308,27 @@ class Exhausted(ExecutionFact):
     reason: ExhaustedReason
 
 
+class Lost(Message):
+    """What was the last to happen, and since when nothing follows it: for the execution as a whole, or for one step."""
+
+    what: Literal["planned", "admitted", "dispatched", "retry-scheduled"]
+    since: datetime
+    step: str | None = None
+    attempt: int | None = None
+
+
+class Recovered(ExecutionFact):
+    """The recoverer found that the execution was lost on its way to an executor, with proof; it is handed on anew.
+
+    `recovery` counts, from 1. A task that is `lost` will not run any more, should it turn up again: another follows.
+    """
+
+    type: Literal["recovered"] = "recovered"
+    recovery: int
+    lost: tuple[Lost, ...]
+    recovered_at: datetime
+
+
 class Terminal(ExecutionFact):
     """The end of an execution: nothing follows. It repeats what those who react to the end need."""
 
@@ -316,16 +346,21 @@ class Completed(Terminal):
     result: JsonValue = None
 
 
+FailedReason: TypeAlias = ExhaustedReason | Literal["timed_out", "abandoned"]
+
+
 class Failed(Terminal):
     """A step was exhausted; the steps behind it, `cancelled_steps`, never ran (hip-62, Job Dependency Graphs).
 
-    `step` was the last to end; where it completed, `error` is of the step that was exhausted before.
+    `step` was the last to end; where it completed, `error` is of the step that was exhausted before. Without a step the
+    execution as a whole was ended: it took longer than it may (`timed_out`), or was lost and not to be recovered
+    (`abandoned`).
     """
 
     type: Literal["failed"] = "failed"
     step_completed: bool = False
     error: Failure | None = None
-    reason: ExhaustedReason | None = None
+    reason: FailedReason | None = None
     result: JsonValue = None
     cancelled_steps: tuple[str, ...] = ()
     dead_letter: bool = False

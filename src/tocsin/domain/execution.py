@@ -30,6 +30,7 @@ from .events import (
     Planned,
     PlannedStep,
     Recorded,
+    Recovered,
     Report,
     Requested,
     RetryScheduled,
@@ -65,6 +66,7 @@ class Phase(StrEnum):
 
     WAITING = "waiting"
     DISPATCHED = "dispatched"
+    LOST = "lost"
     STARTED = "started"
     RETRYING = "retrying"
     COMPLETED = "completed"
@@ -72,12 +74,15 @@ class Phase(StrEnum):
 
 
 _RUNNING: Final = frozenset({Phase.DISPATCHED, Phase.STARTED})
-_IN_FLIGHT: Final = _RUNNING | {Phase.RETRYING}
+_IN_FLIGHT: Final = _RUNNING | {Phase.RETRYING, Phase.LOST}
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step. `delivery` is the current claim's, 0 where nobody claimed the attempt yet."""
+    """One step. `delivery` is the current claim's, 0 where nobody claimed the attempt yet.
+
+    `task` is the sequence of its newest `dispatched` fact (0: none): an older one was lost, and is not run any more.
+    """
 
     phase: Phase = Phase.WAITING
     attempt: int = 0
@@ -86,16 +91,19 @@ class Step:
     result: JsonValue = None
     error: Failure | None = None
     reason: ExhaustedReason | None = None
+    task: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """An execution as its facts tell it."""
+    """An execution as its facts tell it; `recoveries` is how often it was found lost, `recovered_at` when the last time."""
 
     status: Status = Status.UNKNOWN
     requested: Requested | None = None
     fence: int | None = None
     steps: Mapping[str, Step] = field(default_factory=dict)
+    recoveries: int = 0
+    recovered_at: datetime | None = None
 
     @property
     def asked(self) -> Requested:
@@ -120,18 +128,22 @@ initial: Final = Execution()
 # --- evolve ----------------------------------------------------------------------------------------------------------
 
 
-def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa: C901, PLR0911 - one case a fact
+def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa: C901, PLR0911, PLR0912 - one case a fact
     """The state after one more fact. Total: a fact that does not belong changes nothing."""
     fact = recorded.message
     match fact:
         case Admitted():
-            return Execution(Status.ADMITTED, fact, fact.fence, _steps_of(fact.plan))
+            steps = _steps_of(fact.plan)
+            return Execution(Status.ADMITTED, fact, fact.fence, steps, state.recoveries, fact.recovered_at)
         case Planned():
             return Execution(Status.PLANNED, fact, None, _steps_of(fact.plan))
         case Dispatched():
-            return _with_step(state, fact.step, Step(Phase.DISPATCHED, fact.attempt))
+            return _with_step(state, fact.step, Step(Phase.DISPATCHED, fact.attempt, task=recorded.sequence))
         case Started():
-            return _with_step(state, fact.step, Step(Phase.STARTED, fact.attempt, fact.delivery))
+            task = state.steps[fact.step].task if fact.step in state.steps else 0
+            return _with_step(state, fact.step, Step(Phase.STARTED, fact.attempt, fact.delivery, task=task))
+        case Recovered():
+            return _recovered(state, fact)
         case RetryScheduled():
             return _with_step(
                 state, fact.step, Step(Phase.RETRYING, fact.attempt, next_attempt_at=fact.next_attempt_at)
@@ -165,7 +177,18 @@ def _steps_of(plan: Plan) -> dict[str, Step]:
 
 def _with_step(state: Execution, name: str, step: Step) -> Execution:
     # Spelled out, since `replace` costs three times as much and this runs for every fact.
-    return Execution(state.status, state.requested, state.fence, {**state.steps, name: step})
+    steps = {**state.steps, name: step}
+    return Execution(state.status, state.requested, state.fence, steps, state.recoveries, state.recovered_at)
+
+
+def _recovered(state: Execution, fact: Recovered) -> Execution:
+    """Tasks that were lost, and that nobody has claimed since, are to be dispatched anew."""
+    state = replace(state, recoveries=max(state.recoveries, fact.recovery), recovered_at=fact.recovered_at)
+    for lost in fact.lost:
+        step = state.steps.get(lost.step or "")
+        if lost.step and step and step.phase is Phase.DISPATCHED and step.attempt == lost.attempt:
+            state = _with_step(state, lost.step, replace(step, phase=Phase.LOST))
+    return state
 
 
 # --- decide ----------------------------------------------------------------------------------------------------------
@@ -175,7 +198,7 @@ def admit(state: Execution, *, fence: int | None) -> list[Admitted]:
     """Let a planned execution run, under the fencing token of its lock."""
     if state.status is not Status.PLANNED or state.requested is None:
         return []
-    return [Admitted(**_fields_of(state.requested), fence=fence)]
+    return [Admitted(**_fields_of(state.requested), fence=fence, recovered_at=state.recovered_at)]
 
 
 def skip(state: Execution, *, active: str) -> list[Skipped]:
@@ -222,25 +245,58 @@ def dispatch_again(state: Execution, timer: RetryTimer, *, key: bytes) -> list[D
     return [_task(state, _planned(state.requested.plan, timer.step), timer.attempt, key)]
 
 
+def resume(state: Execution, *, at: datetime, key: bytes) -> list[Dispatched]:
+    """Every task that an execution that was found lost lacks at `at`: of what is ready, was lost, or has waited enough."""
+    if state.status is not Status.ADMITTED or state.requested is None:
+        return []
+    plan = state.requested.plan
+    lost = [(n, s.attempt) for n, s in state.steps.items() if s.phase is Phase.LOST]
+    overdue = [
+        (n, s.attempt + 1)
+        for n, s in state.steps.items()
+        if s.phase is Phase.RETRYING and s.next_attempt_at is not None and s.next_attempt_at <= at
+    ]
+    again = [_task(state, _planned(plan, name), attempt, key) for name, attempt in (*lost, *overdue)]
+    return [*dispatch(state, key=key), *again]
+
+
+def give_up(state: Execution, *, reason: Literal["timed_out", "abandoned"], error: Failure) -> list[Failed]:
+    """End an execution that took too long, or was lost for good. Nothing where it is over already."""
+    if state.status not in {Status.PLANNED, Status.ADMITTED}:
+        return []
+    return [
+        Failed(
+            **_ending(state),
+            error=error,
+            reason=reason,
+            cancelled_steps=_never_ran(state),
+            dead_letter=state.asked.plan.dead_letter,
+        )
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """Why a claim is not granted.
 
-    The execution is `over`, the step `done`, the attempt `superseded` by a later one; or the attempt is `held` under this
+    The execution is `over`, the step `done`, the attempt (or its task) `superseded` by a later one; or the attempt is `held` under this
     delivery's number or a later one, by somebody who may be at work, or dead.
     """
 
     reason: Literal["over", "done", "superseded", "held"]
 
 
-def claim(state: Execution, *, step: str, attempt: int, delivery: int, worker: str) -> Started | Refusal:
-    """Give one delivery of a task to one executor. A later delivery takes an attempt over, an earlier one never does."""
+def claim(state: Execution, *, step: str, attempt: int, delivery: int, task: int, worker: str) -> Started | Refusal:
+    """Give one delivery of a task to one executor. A later delivery takes an attempt over, an earlier one never does.
+
+    `task` is the sequence of the task that was delivered: one that was given up for lost, and then turns up, is refused.
+    """
     current = state.steps.get(step)
     if state.status is not Status.ADMITTED or state.requested is None or current is None:
         return Refusal("over")
     if current.phase in {Phase.COMPLETED, Phase.EXHAUSTED}:
         return Refusal("done")
-    if current.phase not in _RUNNING or attempt != current.attempt:
+    if current.phase not in _RUNNING or attempt != current.attempt or task < current.task:
         return Refusal("superseded")
     if delivery <= current.delivery:
         return Refusal("held")
@@ -350,9 +406,13 @@ def _failed(state: Execution, last: str) -> Failed:
         error=culprit.error,
         reason=culprit.reason,
         result=step.result,
-        cancelled_steps=tuple(name for name, s in state.steps.items() if s.phase is Phase.WAITING),
+        cancelled_steps=_never_ran(state),
         dead_letter=state.requested is not None and state.requested.plan.dead_letter,
     )
+
+
+def _never_ran(state: Execution) -> tuple[str, ...]:
+    return tuple(name for name, step in state.steps.items() if step.phase is Phase.WAITING)
 
 
 def _exhausted(attempt: int, error: Failure, reason: ExhaustedReason) -> Step:
@@ -380,6 +440,9 @@ def _task(state: Execution, step: PlannedStep, attempt: int, key: bytes) -> Disp
         fence=state.fence,
         token=ids.report_token(key, requested.execution_id, step.name, attempt),
         meta=requested.plan.meta,
+        is_recovery=state.recovered_at is not None,
+        original_scheduled_time=requested.scheduled_time if state.recovered_at else None,
+        recovery_attempt_time=state.recovered_at,
     )
 
 

@@ -193,6 +193,7 @@ def _plan(definition: JobDefinition, sequence: int, wish: _Wish) -> Plan:
         args=definition.args if given_args is None else given_args,
         overlap_policy=_overlap_policy(definition, wish.trigger),
         dead_letter=definition.dead_letter,
+        execution_timeout=definition.execution_timeout,
         cron_expression=definition.schedule,
         timezone=definition.timezone,
         tags=definition.tags,

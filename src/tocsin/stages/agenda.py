@@ -1,4 +1,4 @@
-"""Which job is to be looked at next: a heap, so that a tick costs in proportion to what is due."""
+"""What is to be looked at next: a heap, so that a tick costs in proportion to what is due."""
 
 import heapq
 from collections.abc import Iterator

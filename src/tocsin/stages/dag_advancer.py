@@ -1,6 +1,6 @@
 """DAG advancer: dispatches the steps that are ready, and says when an execution is over.
 
-consumes  admitted, reports of success, timers of retries, requests to cancel
+consumes  admitted, recovered, reports of success, timers of retries, requests to cancel
 folds     the execution
 appends   dispatched (which executors take from the log itself), advanced, completed, failed, cancelled; dead letters for
           requests to cancel what does not exist; resolved, for the dead letter that a completed execution was a replay of
@@ -22,6 +22,7 @@ from ..domain.events import (
     Failed,
     Message,
     Recorded,
+    Recovered,
     Refused,
     Report,
     Resolved,
@@ -47,12 +48,15 @@ ACCESS: Final = Access(
 def dag_advancer(log: EventLog, executions: Entities[Execution], key: bytes) -> Stage:
     """One decision a message: a crash between two of them is finished by the redelivery."""
     it = DagAdvancer(log, executions, key)
+    admissions = (subjects.every("execution.admitted"), subjects.every("execution.recovered"))
     return Stage(
         "dag_advancer",
         (
-            Subscription("dag-advancer", Stream.LOG, (subjects.every("execution.admitted"),), it.on_admitted),
-            Subscription("dag-advancer-reports", Stream.LOG, (subjects.every("report.completed"),), it.on_success),
-            Subscription("dag-advancer-timers", Stream.LOG, (subjects.every("timer.retry"),), it.on_timer),
+            Subscription(subjects.DAG_ADVANCER, Stream.LOG, admissions, it.on_admitted),
+            Subscription(
+                subjects.DAG_ADVANCER_REPORTS, Stream.LOG, (subjects.every("report.completed"),), it.on_success
+            ),
+            Subscription(subjects.DAG_ADVANCER_TIMERS, Stream.LOG, (subjects.every("timer.retry"),), it.on_timer),
             Subscription(CANCELS, Stream.LEDGER, (subjects.every("cancel"),), it.on_cancel),
         ),
         access=ACCESS,
@@ -68,11 +72,16 @@ class DagAdvancer:
         self._key = key
 
     async def on_admitted(self, recorded: Recorded[Message]) -> None:
-        """An execution may run."""
-        if isinstance(recorded.message, Admitted):
-            scope = subjects.scope_of(recorded.message)
-            self._executions.learn(scope, recorded, after=0)
-            await self._executions.decide(scope, partial(execution.dispatch, key=self._key))
+        """An execution may run, or was found lost and is to go on."""
+        match recorded.message:
+            case Admitted() as admitted:
+                scope = subjects.scope_of(admitted)
+                self._executions.learn(scope, recorded, after=0)
+                await self._executions.decide(scope, partial(execution.dispatch, key=self._key))
+            case Recovered() as lost:
+                scope = subjects.scope_of(lost)
+                self._executions.forget(scope)
+                await self._executions.decide(scope, partial(execution.resume, at=recorded.time, key=self._key))
 
     async def on_success(self, recorded: Recorded[Message]) -> None:
         """A step completed."""

@@ -1,6 +1,6 @@
 """Lock keeper: lets one execution of a job run at a time (hip-62, Distributed Locking; ojs-cron §6, CRON-18).
 
-consumes  planned, and what ends an execution
+consumes  planned, recovered, and what ends an execution
 folds     the job's lock, and the executions that hold it and wait for it
 appends   acquired, then admitted; queued (`enqueue`); skipped (`skip`); cancelled, for the one before (`cancel_previous`)
 projects  KV `locks` (`lock_display`); the lock itself is in the log
@@ -10,9 +10,20 @@ from typing import Final
 
 from .. import subjects
 from ..domain import execution
-from ..domain.events import Acquired, Admitted, Cancelled, Message, Planned, Queued, Recorded, Skipped, Terminal
+from ..domain.events import (
+    Acquired,
+    Admitted,
+    Cancelled,
+    Message,
+    Planned,
+    Queued,
+    Recorded,
+    Recovered,
+    Skipped,
+    Terminal,
+)
 from ..domain.execution import Execution, Status
-from ..ports import Clock, EventLog, Projections
+from ..ports import Clock, EventLog, Projections, SequenceConflict
 from ..stage import Access, Stage, Subscription
 from ..subjects import Bucket, Stream
 from .announcements import ANNOUNCED, Announcements
@@ -29,13 +40,13 @@ ACCESS: Final = Access(
 def lock_keeper(log: EventLog, executions: Entities[Execution], projections: Projections, clock: Clock) -> Stage:
     """The lock's fact first, the execution's second: a crash between them leaves a lock that is already its own."""
     it = LockKeeper(log, executions, projections, clock)
-    planned = (subjects.every("execution.planned"),)
+    wanted = (subjects.every("execution.planned"), subjects.every("execution.recovered"))
     ends = tuple(subjects.every(f"execution.{end}") for end in ("completed", "failed", "cancelled"))
     return Stage(
         "lock_keeper",
         (
-            Subscription("lock-keeper", Stream.LOG, planned, it.on_planned, in_order_by=subjects.job_of),
-            Subscription("lock-keeper-ends", Stream.LOG, ends, it.on_end),
+            Subscription(subjects.LOCK_KEEPER, Stream.LOG, wanted, it.on_wanted, in_order_by=subjects.job_of),
+            Subscription(subjects.LOCK_KEEPER_ENDS, Stream.LOG, ends, it.on_end),
         ),
         access=ACCESS,
         loops=(it.display.run,),
@@ -52,15 +63,27 @@ class LockKeeper:
         self._locks = Locks(log, executions, projections, clock, self._announcements)
         self.display = self._locks.display
 
-    async def on_planned(self, recorded: Recorded[Message]) -> None:
-        """An execution wants to run."""
-        wanted = recorded.message
-        if not isinstance(wanted, Planned):
-            return
+    async def on_wanted(self, recorded: Recorded[Message]) -> None:
+        """An execution wants to run, or was found lost on its way to a decision on that."""
+        match recorded.message:
+            case Planned() as wanted:
+                scope = subjects.scope_of(wanted)
+                # Read, unless it is remembered: were it decided long ago, taking its lock would be found out too late.
+                await self._executions.load(scope)
+                self._executions.learn(scope, recorded, after=0)  # a replica that lags may not even know of it
+                await self._decide(wanted)
+            case Recovered() as lost:
+                scope = subjects.scope_of(lost)
+                self._executions.forget(scope)
+                state, sequence = await self._executions.load(scope)
+                if sequence < recorded.sequence:
+                    raise SequenceConflict(f"{scope}: a replica that lags was read")
+                if isinstance(state.requested, Planned) and state.status is Status.PLANNED:
+                    await self._locks.read(lost.job)
+                    await self._decide(state.requested)
+
+    async def _decide(self, wanted: Planned) -> None:
         scope = subjects.scope_of(wanted)
-        # Read, unless it is remembered: were it decided long ago, taking its lock first would be found out too late.
-        await self._executions.load(scope)
-        self._executions.learn(scope, recorded, after=0)  # a replica that lags may not even know that it was planned
         state, sequence = await self._executions.load(scope)
         if state.status is not Status.PLANNED:
             await self._locks.announce_again(wanted.job, wanted.execution_id)

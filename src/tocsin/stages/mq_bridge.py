@@ -7,6 +7,8 @@ publishes the hip-62 envelope on `mq.scheduled.<job>`, at least once; reports
 from collections.abc import Sequence
 from typing import Final
 
+from pydantic import JsonValue
+
 from .. import subjects
 from ..domain import execution, ids
 from ..domain.events import Completion, Dispatched, Envelope, EnvelopeData, Failure, Message, Recorded, Report
@@ -27,7 +29,7 @@ def mq_bridge(log: EventLog, executions: Entities[Execution], key: bytes, queues
     return Stage(
         "mq_bridge",
         (
-            Subscription("mq-bridge", Stream.LOG, tasks, it.on_task),
+            Subscription(subjects.MQ_BRIDGE, Stream.LOG, tasks, it.on_task),
             Subscription("mq-bridge-completions", Stream.MQ, completions, it.on_completion),
         ),
         access=ACCESS,
@@ -116,6 +118,14 @@ def envelope(task: Dispatched, recorded: Recorded[Message]) -> Envelope:
             fence=task.fence,
             upstream=task.upstream,
             upstream_left_out=task.upstream_left_out,
-            metadata=task.meta,
+            metadata={**task.meta, **_recovery(task)},
         ),
     )
+
+
+def _recovery(task: Dispatched) -> dict[str, JsonValue]:
+    """What the executor of a recovered execution is told (cloacina, recovery context)."""
+    if not task.is_recovery:
+        return {}
+    fields = {"is_recovery", "original_scheduled_time", "recovery_attempt_time"}
+    return task.model_dump(mode="json", include=fields, exclude_none=True)

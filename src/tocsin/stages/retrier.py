@@ -37,4 +37,4 @@ def retrier(log: EventLog, executions: Entities[Execution], key: bytes) -> Stage
                 await log.delay(timer, until=until, scope=scope, expect=sequence)
 
     failures = (subjects.every("report.failed"),)
-    return Stage("retrier", (Subscription("retrier", Stream.LOG, failures, on_failure),), access=ACCESS)
+    return Stage("retrier", (Subscription(subjects.RETRIER, Stream.LOG, failures, on_failure),), access=ACCESS)

@@ -1,4 +1,8 @@
-"""Hears when an execution is called off, by a user or by a newer run (`cancel_previous`), and stops its handlers."""
+"""Hears when an execution ends over the heads of its executors, and stops its handlers.
+
+It was cancelled, by a user or by a newer run (`cancel_previous`); or it failed as a whole while steps of it still ran, since
+it took longer than its job allows, or was given up for lost.
+"""
 
 from typing import Final
 
@@ -9,7 +13,7 @@ from .holdings import Holdings
 from .logger import log as worker_log
 from .outcome import StopReason
 
-CANCELLED: Final = subjects.every("execution.cancelled")
+CALLED_OFF: Final = (subjects.every("execution.cancelled"), subjects.every("execution.failed"))
 
 
 class Cancellations:
@@ -36,11 +40,14 @@ class Cancellations:
     async def _follow(self) -> None:
         if self._upto is None:
             # What was called off before needs no stopping: its claim is refused.
-            newest = await self._log.last(CANCELLED)
-            self._upto = newest.sequence if newest is not None else 0
-        async for batch in self._log.follow(subjects.Stream.LOG, CANCELLED, after=self._upto):
+            self._upto = max([await self._newest(filter_) for filter_ in CALLED_OFF])
+        async for batch in self._log.watch(subjects.Stream.LOG, *CALLED_OFF, after=self._upto):
             self._failures = 0
-            for recorded in batch.messages:
-                for holding in self._holdings.of(subjects.entity_of(recorded.subject)):
+            for heading in batch.headings:
+                for holding in self._holdings.of(subjects.entity_of(heading.subject)):
                     holding.stop(StopReason.CANCELLED)
             self._upto = max(self._upto, batch.upto)
+
+    async def _newest(self, filter_: str) -> int:
+        newest = await self._log.last(filter_)
+        return newest.sequence if newest is not None else 0

@@ -44,7 +44,12 @@ async def claim(log: EventLog, task: Dispatched, delivery: Delivery, worker: str
             continue
         state = execution.fold(facts)
         granted = execution.claim(
-            state, step=task.step, attempt=task.attempt, delivery=delivery.delivered, worker=worker
+            state,
+            step=task.step,
+            attempt=task.attempt,
+            delivery=delivery.delivered,
+            task=delivery.sequence,
+            worker=worker,
         )
         if isinstance(granted, Refusal):
             return granted

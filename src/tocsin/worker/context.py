@@ -45,6 +45,12 @@ class Context:
     """Up when the handler should end: timed out, called off, or handed back. Sync ones should look at it."""
     shutting_down: Flag = field(repr=False)
     """Up when the worker is about to stop: finish soon, or leave it to another worker."""
+    is_recovery: bool = False
+    """The execution was found lost before it reached an executor, and recovered: it may be late (cloacina)."""
+    original_scheduled_time: datetime | None = None
+    """Of a recovered execution: the instant that it was scheduled for (UTC)."""
+    recovery_attempt_time: datetime | None = None
+    """Of a recovered execution: when it was recovered the last time (UTC)."""
 
     @cached_property
     def logger(self) -> structlog.typing.FilteringBoundLogger:

@@ -108,6 +108,9 @@ class Invocations:
             worker=self._worker,
             cancelled=holding.cancelled,
             shutting_down=self._shutting_down,
+            is_recovery=task.is_recovery,
+            original_scheduled_time=task.original_scheduled_time,
+            recovery_attempt_time=task.recovery_attempt_time,
         )
 
     async def _in_thread(self, call: Callable[[], object], holding: Holding) -> object:

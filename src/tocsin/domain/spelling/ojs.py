@@ -3,7 +3,8 @@
 Where the two worlds differ: a retry policy that is silent has the defaults of ojs-retry (first delay one second);
 `jitter: true` is ±10 %; `on_exhaustion: dead_letter` is our `dead_letter`. Fields that the system manages are ignored
 (CRON-06). The registration form of the conformance suite, `expression` and `job_template`, is read as well. `input`,
-`input_schema`, `catch_up`, `owner` and `viewers` are extensions under their own names, so that writing loses nothing.
+`input_schema`, `catch_up`, `owner`, `viewers` and `execution_timeout` (`options.timeout` limits one attempt) are extensions
+under their own names, so that writing loses nothing.
 """
 
 import re
@@ -28,7 +29,7 @@ TYPE: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 _JITTER: Final = 0.1
 _STAND_IN: Final = "unknown"  # for a type whose problem has been told, so that no second one is
 _SAME: Final = frozenset({"name", "timezone", "args", "overlap_policy", "enabled", "description"})
-_EXTENSIONS: Final = frozenset({"input", "input_schema", "catch_up", "owner", "viewers"})
+_EXTENSIONS: Final = frozenset({"input", "input_schema", "catch_up", "owner", "viewers", "execution_timeout"})
 _JOB: Final = _SAME | _EXTENSIONS | MANAGED | {"cron", "type", "options"}
 _TEMPLATE: Final = frozenset({"type", "args", "options"})
 _OPTIONS: Final = frozenset({"queue", "timeout", "retry", "tags", "meta"})

@@ -1,0 +1,89 @@
+"""Whether what has stalled is lost: proof that nobody is going to deal with it any more.
+
+Waiting is not being lost: behind a stage that is down, in the backlog of a queue, for a worker that was never started, or
+for the lock. A message is proven lost where the durable that is to deliver it is past it, and yet nothing came of it. A
+durable that does not exist proves nothing: once it is made, it begins where nothing is decided yet.
+
+The proof is conservative. A task that was lost behind one that runs for hours is found when that one is done; and were a
+proof ever wrong, the task that is dispatched anew replaces the other, which is then refused (`execution.claim`).
+"""
+
+from typing import Final
+
+from .. import subjects
+from ..domain import lock
+from ..domain.events import Report, RetryTimer
+from ..domain.execution import Execution
+from ..domain.lock import Lock
+from ..domain.recovery import Overdue, Stalled
+from ..ports import EventLog, Progress
+from ..subjects import Stream
+from .open_executions import OpenExecutions
+
+_DURABLES: Final = {
+    "planned": (subjects.LOCK_KEEPER, subjects.LOCK_KEEPER_ENDS),
+    "admitted": (subjects.DAG_ADVANCER, subjects.DAG_ADVANCER_REPORTS),
+}
+
+
+class Evidence:
+    """What is asked in one round, each durable once."""
+
+    def __init__(self, log: EventLog, executions: OpenExecutions) -> None:
+        self._log = log
+        self._open = executions
+        self._known: dict[str, Progress | None] = {}
+
+    async def is_lost(self, stalled: Stalled, state: Execution) -> bool:
+        """Whether what has stalled will not go on by itself."""
+        match stalled.lost.what:
+            case "planned" if await self._waits_for_its_lock(state):
+                return False
+            case "dispatched":
+                return await self._is_past(
+                    subjects.executors(stalled.queue or subjects.DEFAULT_QUEUE), stalled.sequence
+                )
+            case "retry-scheduled":
+                return await self._has_no_delay(stalled, state)
+            case what:
+                return all([await self._is_past(durable, stalled.sequence) for durable in _DURABLES[what]])
+
+    async def was_handed_over(self, overdue: Overdue) -> bool:
+        """Whether the time limit of a task counts: not while the bridge is down that is to hand it over."""
+        return overdue.delivery is not None or await self._is_past(subjects.MQ_BRIDGE, overdue.task, missing=True)
+
+    async def is_dealt_with(self, report: Report, sequence: int) -> bool:
+        """Whether the stage that a report is for is done with it."""
+        durable = subjects.RETRIER if report.outcome == "failed" else subjects.DAG_ADVANCER_REPORTS
+        return await self._is_past(durable, sequence)
+
+    async def _waits_for_its_lock(self, state: Execution) -> bool:
+        asked = state.asked
+        held: Lock = lock.fold(await self._log.load(subjects.lock(asked.job)))
+        if held.holder is None or not held.is_awaited_by(asked.execution_id):
+            return False
+        return subjects.execution(asked.job, held.holder) in self._open
+
+    async def _has_no_delay(self, stalled: Stalled, state: Execution) -> bool:
+        lost, asked = stalled.lost, state.asked
+        timer = RetryTimer(
+            job=asked.job, execution_id=asked.execution_id, step=lost.step or "", attempt=(lost.attempt or 0) + 1
+        )
+        if await self._log.last(subjects.delay(timer)) is not None:
+            return False
+        fired = await self._log.last(subjects.subject_of(timer))
+        durables = (
+            (subjects.RETRIER, stalled.sequence)
+            if fired is None
+            else (
+                subjects.DAG_ADVANCER_TIMERS,
+                fired.sequence,
+            )
+        )
+        return await self._is_past(*durables)
+
+    async def _is_past(self, durable: str, sequence: int, *, missing: bool = False) -> bool:
+        if durable not in self._known:
+            self._known[durable] = await self._log.progress(Stream.LOG, durable)
+        progress = self._known[durable]
+        return missing if progress is None else progress.is_past(sequence)

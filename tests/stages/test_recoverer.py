@@ -1,0 +1,600 @@
+"""The recoverer: nothing stays open for ever, and nothing that only waits is taken for lost."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final
+
+import pytest
+
+from tests.domain.given import KEY
+from tests.stages.world import World
+from tocsin import subjects
+from tocsin.domain import execution, ids, ledger
+from tocsin.domain.events import (
+    Acquired,
+    Admitted,
+    Completed,
+    DeadLettered,
+    Dispatched,
+    Envelope,
+    Failed,
+    Message,
+    Planned,
+    Queued,
+    Recorded,
+    Recovered,
+    Report,
+    RetryScheduled,
+    Started,
+)
+from tocsin.domain.execution import Refusal
+from tocsin.domain.recovery import Policy
+from tocsin.ledgers import Ledgers
+from tocsin.ports import Heading
+from tocsin.stage import Stage
+from tocsin.stages.recoverer import ACCESS, Recoverer
+from tocsin.subjects import Bucket, Stream
+from tocsin.testing import InMemoryTaskQueue, settle
+
+POLICY: Final = Policy(grace=timedelta(seconds=10))
+MINUTE: Final = 60.0
+HOUR: Final = 60 * MINUTE
+JOB: Final[dict[str, Any]] = {
+    "name": "nightly",
+    "function": "f",
+    "timeout": 30,
+    "retry": {"max_attempts": 2, "initial_delay": 1, "jitter": 0},
+    "dead_letter": True,
+}
+
+
+class Scene:
+    """A world with a recoverer that follows it, and somebody who takes tasks."""
+
+    def __init__(self, world: World, it: Recoverer) -> None:
+        self.world = world
+        self.it = it
+        self.queue = InMemoryTaskQueue(world.log, "default")
+        self.stages = (world.planner, world.lock_keeper, world.dag_advancer, world.retrier, world.dead_letter_sink)
+
+    async def passes(self, seconds: float, *stages: Stage) -> None:
+        """Let time pass, the recoverer look, and the stages handle what that brings; then the same again, at once."""
+        await self.world.clock.run(seconds)
+        for _ in range(2):
+            await settle()
+            with self.world.log.played_by(Stage("recoverer", access=ACCESS)):
+                await self.it.run_once(self.world.clock.now())
+            await self.world.run(*(stages or self.stages))
+
+    async def claim(self) -> Dispatched:
+        """An executor takes a task, is never heard of again, and nobody is given the task in its place."""
+        [task] = await self.queue.take(1, wait=0)
+        fact = subjects.decode(task.subject, task.body)
+        assert isinstance(fact, Dispatched)
+        await self.world.given(started(fact))
+        await task.ack()
+        return fact
+
+    async def lose(self) -> None:
+        """A task is acknowledged by nobody who has claimed it."""
+        [task] = await self.queue.take(1, wait=0)
+        await task.ack()
+
+    async def only(self, kind: type[Message]) -> Any:  # noqa: ANN401 - of that kind
+        [fact] = await self.world.stored(kind)
+        return fact
+
+
+def started(task: Dispatched, delivery: int = 1) -> Started:
+    return Started(
+        job=task.job,
+        execution_id=task.execution_id,
+        step=task.step,
+        attempt=task.attempt,
+        delivery=delivery,
+        worker="w",
+    )
+
+
+def succeeded(task: Dispatched, delivery: int | None = 1, *, key: bytes = KEY, outcome: str = "completed") -> Report:
+    return Report.model_validate(
+        {
+            "job": task.job,
+            "execution_id": task.execution_id,
+            "outcome": outcome,
+            "step": task.step,
+            "attempt": task.attempt,
+            "delivery": delivery,
+            "token": ids.report_token(key, task.execution_id, task.step, task.attempt),
+        }
+    )
+
+
+async def store(world: World, report: Report) -> None:
+    subject = subjects.subject_of(report)
+    await world.log.publish(subject, report, message_id=subject)
+
+
+@asynccontextmanager
+async def recovering(
+    world: World, policy: Policy = POLICY, *, outside: frozenset[str] = frozenset()
+) -> AsyncIterator[Scene]:
+    it = world.recoverer(policy, outside=outside)
+    following = asyncio.create_task(it.open.follow())
+    try:
+        yield Scene(world, it)
+    finally:
+        following.cancel()
+
+
+@pytest.fixture
+async def scene(world: World) -> AsyncIterator[Scene]:
+    await world.define(JOB)
+    async with recovering(world) as it:
+        await world.run(world.registrar, *it.stages)
+        yield it
+
+
+async def begin(scene: Scene, message_id: str = "m") -> None:
+    await scene.world.trigger("nightly", message_id)
+    await scene.world.run(*scene.stages)
+
+
+# --- attempts --------------------------------------------------------------------------------------------------------
+
+
+async def test_an_attempt_whose_executor_is_gone_has_failed_behind_its_timeout_and_the_grace(scene: Scene) -> None:
+    await begin(scene)
+    task = await scene.claim()
+    await scene.passes(39)
+    assert await scene.world.stored(Report) == []
+    await scene.passes(2)
+    report = await scene.only(Report)
+    assert (report.outcome, report.step, report.attempt, report.delivery) == ("failed", "main", 1, 1)
+    assert (report.error.type, report.error.message) == ("timed_out", "its executor reported nothing within 30s")
+    assert report.worker == "recoverer"
+    scheduled = await scene.only(RetryScheduled)
+    assert (scheduled.execution_id, scheduled.attempt, scheduled.error.type) == (task.execution_id, 1, "timed_out")
+
+
+async def test_when_its_attempts_are_used_up_it_has_failed_and_its_lock_is_free(scene: Scene) -> None:
+    await begin(scene)
+    for _ in range(2):
+        await scene.claim()
+        await scene.passes(41)
+        await scene.passes(2)
+    failed = await scene.only(Failed)
+    assert (failed.reason, failed.error.type, failed.attempt) == ("attempts", "timed_out", 2)
+    assert (await scene.only(DeadLettered)).execution_id == failed.execution_id
+    await begin(scene, "the next one")
+    assert len(await scene.world.stored(Admitted)) == 2
+
+
+async def test_an_attempt_that_another_executor_took_over_has_its_whole_time(scene: Scene) -> None:
+    await begin(scene)
+    task = await scene.claim()
+    await scene.passes(20)
+    await scene.world.given(started(task, 2))
+    await scene.passes(30)
+    assert await scene.world.stored(Report) == []
+    await scene.passes(11)
+    assert (await scene.only(Report)).delivery == 2
+
+
+async def test_a_late_success_of_an_attempt_that_has_timed_out_counts_until_it_is_over(scene: Scene) -> None:
+    await begin(scene)
+    task = await scene.claim()
+    await scene.passes(41, scene.world.planner)  # nobody handles the report yet
+    await scene.world.run(scene.world.retrier)
+    assert len(await scene.world.stored(RetryScheduled)) == 1
+    await store(scene.world, succeeded(task))
+    await scene.world.run(*scene.stages)
+    assert (await scene.only(Completed)).attempt == 1
+    await scene.passes(HOUR)
+    assert len(await scene.world.stored(Dispatched)) == 1
+
+
+async def test_a_success_that_no_stage_has_handled_yet_is_not_overtaken_by_the_deadline(scene: Scene) -> None:
+    await begin(scene)
+    task = await scene.claim()
+    await store(scene.world, succeeded(task))
+    for _ in range(3):
+        await scene.passes(10 * MINUTE, scene.world.retrier)  # the DAG advancer is down
+    assert [report.outcome for report in await scene.world.stored(Report)] == ["completed"]
+    await scene.world.run(*scene.stages)
+    assert (await scene.only(Completed)).attempt == 1
+
+
+async def test_a_report_that_was_acknowledged_and_forgotten_is_told_again(scene: Scene) -> None:
+    await begin(scene)
+    task = await scene.claim()
+    await store(scene.world, succeeded(task))
+    reports = scene.world.durable(scene.world.dag_advancer.subscriptions[1])
+    [delivery] = await reports.take(1, wait=0)
+    await delivery.ack()
+    await scene.passes(MINUTE)
+    assert await scene.world.stored(Completed) == []
+    await scene.passes(5 * MINUTE)
+    assert (await scene.only(Completed)).attempt == 1
+
+
+async def test_a_forged_report_keeps_no_attempt_from_its_deadline(scene: Scene) -> None:
+    await begin(scene)
+    task = await scene.claim()
+    await store(scene.world, succeeded(task, key=b"another"))
+    await scene.passes(41)
+    assert [report.outcome for report in await scene.world.stored(Report)] == ["completed", "failed"]
+
+
+async def test_a_failure_of_an_earlier_holder_keeps_no_attempt_from_its_deadline(scene: Scene) -> None:
+    await begin(scene)
+    task = await scene.claim()
+    await store(scene.world, succeeded(task, outcome="failed"))
+    await scene.world.given(started(task, 2))
+    await scene.passes(41)
+    assert [report.delivery for report in await scene.world.stored(Report)] == [1, 2]
+
+
+# --- tasks that are handed over --------------------------------------------------------------------------------------
+
+
+async def test_a_task_that_no_executor_outside_answers_has_failed(world: World) -> None:
+    await world.define(JOB)
+    async with recovering(world, outside=frozenset({"default"})) as scene:
+        await world.trigger("nightly")
+        await scene.passes(1)
+        await world.run(world.mq_bridge)
+        await scene.passes(41)
+        report = await scene.only(Report)
+        assert (report.delivery, report.error.type) == (None, "timed_out")
+        assert report.error.message == "the executors outside reported nothing within 30s"
+        await scene.passes(2)
+        await world.run(world.mq_bridge)
+        await scene.passes(41)
+        failed = await scene.only(Failed)
+        assert (failed.reason, failed.attempt) == ("attempts", 2)
+        assert len(await world.log.read("mq.scheduled.>")) == 2
+
+
+async def test_a_task_that_the_bridge_did_not_hand_over_yet_keeps_its_time(world: World) -> None:
+    await world.define(JOB)
+    async with recovering(world, outside=frozenset({"default"})) as scene:
+        world.durable(world.mq_bridge.subscriptions[0])
+        await world.trigger("nightly")
+        await scene.passes(1)
+        await scene.passes(HOUR)
+        assert await world.stored(Report) == []
+        await world.run(world.mq_bridge)
+        await scene.passes(HOUR)
+        assert len(await world.stored(Report)) == 1
+
+
+# --- the execution's own time limit ----------------------------------------------------------------------------------
+
+
+async def test_an_execution_ends_at_its_time_limit_and_frees_its_lock(scene: Scene) -> None:
+    await scene.world.define({**JOB, "execution_timeout": "20s"})
+    await begin(scene)
+    await scene.claim()
+    await scene.passes(15)
+    assert await scene.world.stored(Failed) == []
+    await scene.passes(6)
+    failed = await scene.only(Failed)
+    assert (failed.reason, failed.step, failed.fence is not None) == ("timed_out", None, True)
+    assert failed.error.message == "not over within 20s of its admission"
+    assert await scene.world.projections.get(Bucket.LOCKS, "scheduler.lock.nightly") is None
+    assert (await scene.only(DeadLettered)).last_error.type == "timed_out"
+    await begin(scene, "the next one")
+    assert len(await scene.world.stored(Admitted)) == 2
+
+
+async def test_a_job_without_one_has_none(scene: Scene) -> None:
+    await begin(scene)
+    for _ in range(48):
+        await scene.passes(HOUR)
+    assert await scene.world.stored(Failed) == []
+
+
+# --- what was lost ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_backlog_is_not_a_loss(scene: Scene) -> None:
+    await begin(scene)
+    await scene.passes(HOUR)
+    [task] = await scene.queue.take(1, wait=0)
+    await scene.passes(HOUR)
+    await task.nak(0)
+    await scene.passes(48 * HOUR)
+    assert await scene.world.stored(Recovered) == []
+
+
+async def test_a_task_that_its_queue_has_dealt_with_and_nobody_claimed_is_dispatched_anew(scene: Scene) -> None:
+    await begin(scene)
+    await scene.lose()
+    [first] = await scene.world.recorded(Dispatched)
+    await scene.passes(4 * MINUTE)
+    assert await scene.world.stored(Recovered) == []
+    await scene.passes(MINUTE + 1)
+    recovered = await scene.only(Recovered)
+    assert (recovered.recovery, [lost.what for lost in recovered.lost]) == (1, ["dispatched"])
+    [_, again] = await scene.world.recorded(Dispatched)
+    task = again.message
+    assert (task.step, task.attempt, task.token) == ("main", 1, first.message.token)
+    assert (task.is_recovery, task.original_scheduled_time) == (True, task.scheduled_time)
+    assert task.recovery_attempt_time == recovered.recovered_at
+    assert (first.message.is_recovery, first.message.recovery_attempt_time) == (False, None)
+
+    state = execution.fold(await scene.world.log.load(subjects.scope_of(task)))
+    granted = partial(execution.claim, state, step="main", attempt=1, worker="w")
+    assert granted(delivery=7, task=first.sequence) == Refusal("superseded")
+    assert isinstance(granted(delivery=1, task=again.sequence), Started)
+
+
+async def test_a_planned_execution_on_which_the_lock_keeper_never_decided_is_put_before_it_again(scene: Scene) -> None:
+    await scene.world.trigger("nightly")
+    await scene.world.run(scene.world.planner)
+    keeper = scene.world.durable(scene.world.lock_keeper.subscriptions[0])
+    [delivery] = await keeper.take(1, wait=0)
+    await delivery.ack()
+    await scene.passes(5 * MINUTE)
+    assert [lost.what for lost in (await scene.only(Recovered)).lost] == ["planned"]
+    assert (await scene.only(Admitted)).recovered_at is not None
+    assert (await scene.only(Dispatched)).is_recovery
+
+
+async def test_one_that_took_its_lock_and_was_never_admitted_is_admitted(scene: Scene) -> None:
+    await scene.world.trigger("nightly")
+    await scene.world.run(scene.world.planner)
+    planned = await scene.only(Planned)
+    await scene.world.given(
+        Acquired(job="nightly", execution_id=planned.execution_id, scheduled_time=planned.scheduled_time, ttl=90)
+    )
+    keeper = scene.world.durable(scene.world.lock_keeper.subscriptions[0])
+    [delivery] = await keeper.take(1, wait=0)
+    await delivery.ack()
+    await begin(scene, "it is skipped, for the lock is held")
+    await scene.passes(5 * MINUTE)
+    assert (await scene.only(Admitted)).execution_id == planned.execution_id
+    assert len(await scene.world.stored(Acquired)) == 1
+
+
+async def test_what_a_stage_that_is_down_has_before_it_is_not_lost(scene: Scene) -> None:
+    await scene.world.trigger("nightly")
+    await scene.world.run(scene.world.planner)
+    scene.world.durable(scene.world.lock_keeper.subscriptions[0])
+    for _ in range(30):
+        await scene.passes(HOUR, scene.world.planner)
+    assert [*await scene.world.stored(Recovered), *await scene.world.stored(Failed)] == []
+    await scene.world.run(*scene.stages)
+    assert len(await scene.world.stored(Dispatched)) == 1
+
+
+async def test_an_admitted_execution_that_was_never_dispatched_is_dispatched(scene: Scene) -> None:
+    await scene.world.trigger("nightly")
+    await scene.world.run(scene.world.planner, scene.world.lock_keeper)
+    advancer = scene.world.durable(scene.world.dag_advancer.subscriptions[0])
+    scene.world.durable(scene.world.dag_advancer.subscriptions[1])
+    [delivery] = await advancer.take(1, wait=0)
+    await delivery.ack()
+    await scene.passes(5 * MINUTE)
+    assert [(lost.what, lost.step) for lost in (await scene.only(Recovered)).lost] == [("admitted", "main")]
+    assert len(await scene.world.stored(Dispatched)) == 1
+
+
+async def test_a_retry_whose_delay_the_log_lost_is_dispatched(scene: Scene) -> None:
+    await begin(scene)
+    task = await scene.claim()
+    await store(scene.world, succeeded(task, outcome="failed"))
+    await scene.world.run(scene.world.retrier)
+    [(schedule, (sequence, alarm))] = scene.world.log._delays.items()
+    alarm.cancel()
+    scene.world.log._streams[Stream.LOG].remove(sequence)
+    assert await scene.world.log.last(schedule) is None
+    await scene.passes(5 * MINUTE)
+    assert await scene.world.stored(Recovered) == []
+    await scene.passes(2)
+    assert [lost.what for lost in (await scene.only(Recovered)).lost] == ["retry-scheduled"]
+    assert [fact.attempt for fact in await scene.world.stored(Dispatched)] == [1, 2]
+
+
+async def test_a_retry_that_waits_for_hours_is_not_lost(scene: Scene) -> None:
+    retry = {"max_attempts": 2, "initial_delay": "10h", "max_delay": "10h", "jitter": 0}
+    await scene.world.define({**JOB, "retry": retry})
+    await begin(scene)
+    task = await scene.claim()
+    await store(scene.world, succeeded(task, outcome="failed"))
+    await scene.world.run(scene.world.retrier)
+    for _ in range(9):
+        await scene.passes(HOUR)
+    assert await scene.world.stored(Recovered) == []
+    await scene.passes(2 * HOUR)
+    assert [fact.attempt for fact in await scene.world.stored(Dispatched)] == [1, 2]
+
+
+async def test_who_waits_for_the_lock_is_not_lost_until_nobody_holds_it(scene: Scene) -> None:
+    await scene.world.define({**JOB, "overlap_policy": "enqueue", "timeout": "2h"})
+    await begin(scene)
+    task = await scene.claim()
+    await begin(scene, "waits")
+    assert len(await scene.world.stored(Queued)) == 1
+    await scene.passes(HOUR)
+    assert await scene.world.stored(Recovered) == []
+    await store(scene.world, succeeded(task))
+    await scene.world.run(scene.world.dag_advancer)
+    ends = scene.world.durable(scene.world.lock_keeper.subscriptions[1])
+    [delivery] = await ends.take(1, wait=0)
+    await delivery.ack()
+    await scene.passes(5 * MINUTE)
+    assert len(await scene.world.stored(Recovered)) == 1
+    assert len(await scene.world.stored(Admitted)) == 2
+
+
+# --- the policy ------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_lost_too_often_is_abandoned_and_its_lock_is_free(scene: Scene) -> None:
+    await begin(scene)
+    for _ in range(3):
+        await scene.lose()
+        await scene.passes(5 * MINUTE + 1)
+    assert len(await scene.world.stored(Recovered)) == 3
+    await scene.lose()
+    await scene.passes(5 * MINUTE + 1)
+    failed = await scene.only(Failed)
+    assert (failed.reason, failed.error.type, failed.error.retryable) == ("abandoned", "abandoned", False)
+    assert failed.error.message == "lost on its way to an executor, and not recovered: recovered 3 times before"
+    assert (await scene.only(DeadLettered)).last_error == failed.error
+    await begin(scene, "the next one")
+    assert len(await scene.world.stored(Admitted)) == 2
+
+
+async def test_what_was_asked_for_too_long_ago_is_abandoned(world: World) -> None:
+    await world.define(JOB)
+    async with recovering(world, Policy(max_age=timedelta(hours=1))) as scene:
+        await begin(scene)
+        await world.clock.run(2 * HOUR)
+        await scene.lose()
+        await scene.passes(1)
+        assert (await scene.only(Failed)).error.message.endswith("asked for more than 1h ago")
+
+
+async def test_what_is_lost_of_a_deleted_job_is_abandoned(scene: Scene) -> None:
+    await begin(scene)
+    await scene.lose()
+    await change(scene.world, ledger.delete)
+    await scene.passes(5 * MINUTE + 1)
+    assert (await scene.only(Failed)).error.message.endswith("its job was deleted")
+
+
+async def test_what_is_lost_of_a_paused_job_waits_until_it_is_resumed(scene: Scene) -> None:
+    await begin(scene)
+    await scene.lose()
+    await change(scene.world, ledger.pause)
+    await scene.passes(5 * MINUTE + 1)
+    await scene.passes(HOUR)
+    assert [*await scene.world.stored(Recovered), *await scene.world.stored(Failed)] == []
+    await change(scene.world, ledger.resume)
+    await scene.passes(5 * MINUTE + 1)
+    assert len(await scene.world.stored(Recovered)) == 1
+
+
+async def test_the_time_limits_of_a_paused_job_hold(scene: Scene) -> None:
+    await begin(scene)
+    await scene.claim()
+    await change(scene.world, ledger.pause)
+    await scene.passes(41)
+    assert len(await scene.world.stored(Report)) == 1
+
+
+async def change(world: World, decide: Any) -> None:  # noqa: ANN401 - one of the ledger's
+    state, sequence = await Ledgers(world.log).load("nightly")
+    [fact] = decide(state, "nightly")
+    await world.log.append(fact, expect=sequence)
+
+
+# --- what it costs, and who may act ----------------------------------------------------------------------------------
+
+
+async def test_an_execution_that_runs_as_it_should_is_never_read(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    await begin(scene)
+    task = await scene.claim()
+    await store(scene.world, succeeded(task))
+    await scene.world.run(*scene.stages)
+    assert len(await scene.world.stored(Completed)) == 1
+
+    async def load(scope: str) -> list[Recorded[Message]]:
+        raise AssertionError(f"{scope} was read")
+
+    monkeypatch.setattr(scene.world.log, "load", load)
+    await scene.passes(HOUR)
+    assert len(scene.it.open) == 0
+
+
+async def test_i4_what_is_delivered_again_adds_nothing(scene: Scene) -> None:
+    await begin(scene)
+    await scene.lose()
+    await scene.passes(5 * MINUTE + 1)
+    await scene.claim()
+    await scene.passes(41)
+    await scene.passes(2)
+    await scene.lose()
+    await scene.passes(5 * MINUTE + 1)
+    size = await scene.world.size()
+    await scene.world.redeliver(*scene.stages, *scene.stages)
+    assert await scene.world.size() == size
+
+
+async def test_two_that_act_at_once_decide_once(scene: Scene) -> None:
+    await begin(scene)
+    await scene.lose()
+    async with recovering(scene.world) as other:
+        await scene.world.clock.run(5 * MINUTE + 1)
+        now = scene.world.clock.now()
+        await asyncio.gather(scene.it.run_once(now), other.it.run_once(now))
+        await scene.passes(2)
+        await other.passes(2)
+    assert len(await scene.world.stored(Recovered)) == 1
+    assert len(await scene.world.stored(Dispatched)) == 2
+
+
+async def test_only_who_leads_acts(scene: Scene) -> None:
+    await begin(scene)
+    await scene.claim()
+    running = asyncio.create_task(scene.it.run())
+    await scene.world.clock.run(MINUTE)
+    assert await scene.world.stored(Report) == []
+    await scene.it._leadership.run_once()
+    await scene.world.clock.run(2)
+    running.cancel()
+    assert len(await scene.world.stored(Report)) == 1
+
+
+async def test_a_successor_begins_with_the_oldest_that_is_open(scene: Scene) -> None:
+    await scene.world.define({**JOB, "overlap_policy": "allow"})
+    for message_id in ("a", "b", "c"):
+        await begin(scene, message_id)
+    first, second, _ = [await scene.claim() for _ in range(3)]
+    await store(scene.world, succeeded(first))
+    await scene.passes(MINUTE)
+    await scene.passes(MINUTE)
+    found = await scene.world.projections.get(Bucket.CURSORS, "LOG.recoverer")
+    assert found is not None
+    [of_second] = [r for r in await scene.world.recorded(Admitted) if r.message.execution_id == second.execution_id]
+    assert int(found[0]) == of_second.sequence - 1
+    async with recovering(scene.world) as successor:
+        await settle()
+        assert len(successor.it.open) == 2
+
+
+async def test_an_execution_that_cannot_be_decided_on_keeps_no_other_from_it(scene: Scene) -> None:
+    scene.it.open.learn(Heading("execution.nightly.torn.admitted", 1, scene.world.clock.now()))
+    scene.world.log.receive("execution.nightly.torn.admitted", b"{}")
+    await begin(scene)
+    await scene.claim()
+    await scene.passes(41, scene.world.planner)
+    assert len(await scene.world.log.read("report.>")) == 1
+
+
+async def test_the_executor_outside_is_told_of_a_recovery(world: World) -> None:
+    await world.define(JOB)
+    async with recovering(world, outside=frozenset({"default"})) as scene:
+        await world.run(*scene.stages)
+        await world.trigger("nightly")
+        await world.run(world.planner)
+        [delivery] = await world.durable(world.lock_keeper.subscriptions[0]).take(1, wait=0)
+        await delivery.ack()
+        await scene.passes(5 * MINUTE)
+        await world.run(world.mq_bridge)
+        [handed] = await world.log.read("mq.scheduled.>")
+        assert isinstance(handed.message, Envelope)
+        task = await scene.only(Dispatched)
+        assert handed.message.data.metadata["is_recovery"] is True
+        assert set(handed.message.data.metadata) == {
+            "is_recovery",
+            "original_scheduled_time",
+            "recovery_attempt_time",
+        }
+        assert task.recovery_attempt_time is not None
