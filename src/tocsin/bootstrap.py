@@ -214,6 +214,7 @@ async def serving(installation: Installation, *, any_port: bool = False) -> Asyn
     from .adapters.http.identity_provider import IdentityProvider  # noqa: PLC0415
     from .adapters.http.parts import Parts  # noqa: PLC0415
     from .adapters.http.server import answering  # noqa: PLC0415
+    from .adapters.http.sight import Sight  # noqa: PLC0415
 
     settings = installation.settings
     async with AsyncExitStack() as stack:
@@ -236,6 +237,7 @@ async def serving(installation: Installation, *, any_port: bool = False) -> Asyn
             projections=installation.projections,
             history=await stack.enter_async_context(installation.history()),
             clock=clock,
+            sight=Sight(installation.log, clock),
         )
         await stack.enter_async_context(answering(api(parts, authenticator), listener, settings.server))
         url = url_of(listener)

@@ -1,7 +1,7 @@
 """Facts as they come, of both streams, in one sequence."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Final
 
 from . import subjects
@@ -34,7 +34,7 @@ async def newest(log: EventLog, job: str | None = None) -> dict[Stream, int]:
 
 async def follow(
     log: EventLog, job: str | None = None, *, after: Mapping[Stream, int]
-) -> AsyncIterator[Recorded[Message]]:
+) -> AsyncGenerator[Recorded[Message], None]:
     """Every fact behind the given sequences, for ever; each stream in its order, the two as they come."""
     ahead: asyncio.Queue[Batch | BaseException] = asyncio.Queue(_AHEAD)
 

@@ -113,6 +113,11 @@ def ledger(job: str) -> str:
     return f"ledger.{token(job)}.>"
 
 
+def definition(job: str) -> str:
+    """The subject of a job's definitions."""
+    return f"ledger.{token(job)}.defined"
+
+
 def execution(job: str, execution_id: str) -> str:
     """The scope of an execution."""
     return f"execution.{token(job)}.{execution_id}.>"

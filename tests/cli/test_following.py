@@ -28,7 +28,7 @@ def log() -> InMemoryEventLog:
 
 async def some(log: InMemoryEventLog, count: int, job: str | None = None, *, after: dict[Stream, int]) -> list[Message]:
     found: list[Message] = []
-    async with asyncio.timeout(5), aclosing(following.follow(log, job, after=after)) as follower:  # type: ignore[type-var]
+    async with asyncio.timeout(5), aclosing(following.follow(log, job, after=after)) as follower:
         async for recorded in follower:
             found.append(recorded.message)
             if len(found) == count:

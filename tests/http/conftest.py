@@ -12,6 +12,7 @@ from tocsin.adapters.http.app import api
 from tocsin.adapters.http.authentication import Authentication
 from tocsin.adapters.http.parts import Parts
 from tocsin.adapters.http.security import Authenticator
+from tocsin.adapters.http.sight import Sight
 from tocsin.adapters.http.tokens import Tokens
 from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.domain.access import Role
@@ -50,6 +51,7 @@ class World:
             projections=self.projections,
             history=self.history,
             clock=self.clock,
+            sight=Sight(self.log, self.clock),
         )
         authenticator = self.authenticator or Authentication(Tokens(self.projections, self.clock), None, self.clock)
         transport = httpx.ASGITransport(api(parts, authenticator), raise_app_exceptions=False)

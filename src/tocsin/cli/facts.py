@@ -35,6 +35,7 @@ from ..domain.events import (
     Skipped,
     Started,
 )
+from ..domain.masking import masked
 from .output import local
 
 _USUAL: Final = 36
@@ -79,7 +80,7 @@ def as_json(recorded: Recorded[Message]) -> dict[str, Any]:
         "time": recorded.time,
         "sequence": recorded.sequence,
         "subject": recorded.subject,
-        "fact": recorded.message.model_dump(mode="json", exclude_none=True),
+        "fact": masked(recorded.message).model_dump(mode="json", exclude_none=True),
     }
 
 

@@ -3,20 +3,28 @@
 import asyncio
 from typing import Any, Final
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
 
-from . import explain, health, jobs, schedule
+from . import events, executions, explain, health, jobs, ojs_answers, ojs_cron, schedule
 from .body_limit import BodyLimit
 from .headers import SafeHeaders
 from .parts import Parts
-from .problems import ProblemDetails, as_response, documented, told
+from .problems import ProblemDetails, documented
+from .refusals import Refusals, refuse
 from .security import Authenticator
 from .timeouts import Timeouts
 
-ROUTERS: Final = (jobs.router, schedule.router, explain.router, health.router)
+ROUTERS: Final = (
+    jobs.router,
+    executions.router,
+    schedule.router,
+    ojs_cron.router,
+    explain.router,
+    events.router,
+    health.router,
+)
 COMMON: Final = (400, 401, 403, 413, 415, 422, 429, 500, 503)
 """What any endpoint may refuse with."""
 
@@ -28,8 +36,10 @@ def api(parts: Parts, authenticator: Authenticator) -> FastAPI:
     app.state.parts = parts
     app.state.authenticator = authenticator
     app.state.closing = asyncio.Event()
+    app.add_middleware(Refusals)  # the first one is the innermost
     app.add_middleware(BodyLimit, size=server.max_body)
     app.add_middleware(Timeouts, seconds=server.request_timeout)
+    app.add_middleware(ojs_answers.OjsHeaders)
     app.add_middleware(SafeHeaders)
     return app
 
@@ -52,19 +62,16 @@ def _application(version: str) -> FastAPI:
     )
     for router in ROUTERS:
         app.include_router(router)
-    for kind in (Exception, HTTPException, RequestValidationError):
-        app.add_exception_handler(kind, _refuse)
+    for kind in (HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, refuse)
     generate = app.openapi
 
     def documented_openapi() -> dict[str, Any]:
         document = generate()
-        schema = ProblemDetails.model_json_schema(ref_template="#/components/schemas/{model}")
-        document["components"]["schemas"] |= {**schema.pop("$defs", {}), "ProblemDetails": schema}
+        for model in (ProblemDetails, ojs_answers.OjsErrorAnswer):
+            schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+            document["components"]["schemas"] |= {**schema.pop("$defs", {}), model.__name__: schema}
         return document
 
     app.openapi = documented_openapi  # type: ignore[method-assign] # FastAPI's own way to extend the document
     return app
-
-
-async def _refuse(request: Request, error: Exception) -> Response:
-    return as_response(told(request, error))

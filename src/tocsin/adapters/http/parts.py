@@ -8,6 +8,7 @@ from fastapi import Depends, Request
 from ...ports import Clock, EventLog, History, Projections
 from ...registry import Registry
 from ...settings import Settings
+from .sight import Sight
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Parts:
     projections: Projections
     history: History
     clock: Clock
+    sight: Sight
 
 
 def _parts(request: Request) -> Parts:

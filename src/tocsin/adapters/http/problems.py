@@ -20,6 +20,8 @@ from starlette.responses import Response
 from ...domain.calendar import ScheduleError
 from ...domain.definition import DefinitionError, Problem, show
 from ...domain.ledger import JobNotFound
+from ...listing import InvalidQuery
+from ...operations import refusals
 from ...ports import LogUnavailable, SequenceConflict
 from ...subjects import Unreadable
 
@@ -85,7 +87,7 @@ def invalid(field_name: str, value: object, right: str) -> Refusal:
     return Refusal(422, "invalid-request", f"`{field_name}` is {wrong.value}: {right}", (wrong,))
 
 
-def refusal_of(error: Exception) -> Refusal:  # noqa: C901, PLR0911 - one line an exception is what this table is for
+def refusal_of(error: Exception) -> Refusal:  # noqa: C901, PLR0911, PLR0912 - one line an exception is what this table is for
     """What to answer to an exception."""
     match error:
         case Refusal():
@@ -100,6 +102,14 @@ def refusal_of(error: Exception) -> Refusal:  # noqa: C901, PLR0911 - one line a
             return Refusal(422, "invalid-schedule", str(error), (wrong,))
         case JobNotFound():
             return not_found("job", error.job)
+        case refusals.NotFound():
+            return Refusal(404, "not-found", str(error))
+        case refusals.NotAnId():
+            return Refusal(422, "invalid-request", str(error))
+        case InvalidQuery():
+            return Refusal(422, "invalid-request", str(error), (Wrong(field=error.field, right=str(error)),))
+        case refusals.Refusal():
+            return Refusal(409, "not-possible", str(error))
         case SequenceConflict():
             return Refusal(409, "conflict", str(error))
         case LogUnavailable():

@@ -2,9 +2,10 @@
 
 Where the two worlds differ: a retry policy that is silent has the defaults of ojs-retry (first delay one second);
 `jitter: true` is ±10 %; `on_exhaustion: dead_letter` is our `dead_letter`. Fields that the system manages are ignored
-(CRON-06). The registration form of the conformance suite, `expression` and `job_template`, is read as well. `input`,
-`input_schema`, `catch_up`, `owner`, `viewers` and `execution_timeout` (`options.timeout` limits one attempt) are extensions
-under their own names, so that writing loses nothing.
+(CRON-06). The registration form of the conformance suite, `expression` and `job_template`, is read as well, and so
+are a `meta` beside the options and `timeout_ms` in them, as the HTTP binding has them. `input`, `input_schema`, `catch_up`,
+`owner`, `viewers` and `execution_timeout` (`options.timeout` limits one attempt) are extensions under their own names, so
+that writing loses nothing.
 """
 
 import re
@@ -125,6 +126,9 @@ def _unfolded(read: Reading, written: Mapping[Any, object]) -> dict[Any, object]
             job = {**read.known(template, _TEMPLATE, under="job_template."), **job}
         else:
             read.problems.append(Problem("must be a mapping", field="job_template", value=show(template)))
+    options = job.get("options", {})
+    if "meta" in job and isinstance(options, Mapping):  # where the HTTP binding and its clients have it
+        job["options"] = {"meta": job.pop("meta"), **options}
     return job
 
 
@@ -135,7 +139,7 @@ def _options(read: Reading, written: object) -> dict[str, object]:
     if not isinstance(written, Mapping):
         read.problems.append(Problem("must be a mapping", field="options", value=show(written)))
         return {"retry": retry}
-    options = read.known(written, _OPTIONS, under="options.")
+    options = read.known(_in_seconds(written), _OPTIONS, under="options.")
     policy = options.get("retry", {})
     if isinstance(policy, Mapping):
         given = read.known(policy, _RETRY.keys() | {"on_exhaustion"}, under="options.retry.")
@@ -145,6 +149,16 @@ def _options(read: Reading, written: object) -> dict[str, object]:
             given["jitter"] = _JITTER if given["jitter"] else 0.0
         options["retry"] = retry | {_RETRY[name]: value for name, value in given.items()}
     return options
+
+
+def _in_seconds(options: Mapping[Any, object]) -> dict[Any, object]:
+    """`timeout_ms`, as the HTTP binding has it, as the `timeout` of ojs-cron."""
+    given = dict(options)
+    timeout = given.get("timeout_ms")
+    if isinstance(timeout, int | float) and not isinstance(timeout, bool) and "timeout" not in given:
+        del given["timeout_ms"]
+        given["timeout"] = timeout / 1_000
+    return given
 
 
 def _dead_letter(read: Reading, written: object) -> bool:

@@ -1,0 +1,181 @@
+"""`/ojs/v1/cron`: ojs-cron §8 by its numbers, in the spelling of the specification and in that of its conformance suite."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.http.conftest import World
+from tocsin.domain.events import CronTriggered, CronTriggeredData
+
+OJS = "application/openjobspec+json"
+DAILY = {
+    "name": "daily-report",
+    "cron": "0 9 * * *",
+    "timezone": "America/New_York",
+    "type": "report.generate",
+    "args": [{"report": "daily_summary"}],
+    "options": {"queue": "reports", "timeout": 300, "retry": {"max_attempts": 3, "initial_interval": "PT30S"}},
+    "overlap_policy": "skip",
+    "enabled": True,
+    "description": "Generate daily summary report at 9 AM ET",
+}
+SUITE = {
+    "name": "daily-report",
+    "expression": "0 9 * * *",
+    "timezone": "America/New_York",
+    "job_template": {"type": "report.generate", "args": [1], "options": {"queue": "reports", "timeout_ms": 60_000}},
+}
+
+
+async def register(world: World, written: dict[str, Any] | None = None) -> dict[str, Any]:
+    answer = await world.ask("POST", "/ojs/v1/cron", written or DAILY)
+    assert answer.status_code in {200, 201}, answer.text
+    found: dict[str, Any] = answer.json()["cron_job"]
+    return found
+
+
+async def test_a_registration_is_answered_in_full(world: World) -> None:
+    answer = await world.ask("POST", "/ojs/v1/cron", DAILY)
+    assert answer.status_code == 201
+    assert answer.headers["Content-Type"] == OJS
+    assert answer.headers["OJS-Version"] == "1.0"
+    told = answer.json()
+    assert told["cron"] == told["cron_job"]
+    job = told["cron_job"]
+    assert {name: job[name] for name in DAILY if name != "options"} == {
+        n: v for n, v in DAILY.items() if n != "options"
+    }
+    assert job["options"]["queue"] == "reports"
+    assert job["options"]["retry"]["initial_interval"] == "PT30S"
+    assert (job["last_run_at"], job["run_count"]) == (None, 0)
+    assert job["next_run_at"] == "2026-01-01T14:00:00Z"
+    assert job["created_at"] == "2026-01-01T00:00:00Z"
+
+
+async def test_the_spelling_of_the_conformance_suite_is_read_and_answered(world: World) -> None:
+    job = await register(world, SUITE)
+    assert (job["expression"], job["type"], job["options"]["timeout"]) == ("0 9 * * *", "report.generate", 60)
+    listed = (await world.ask("GET", "/ojs/v1/cron")).json()
+    assert [one["name"] for one in listed["crons"]] == ["daily-report"]
+    removed = (await world.ask("DELETE", "/ojs/v1/cron/daily-report")).json()
+    assert removed == {"deleted": True, "name": "daily-report", "cron": {"name": "daily-report"}}
+
+
+async def test_cron_26_registering_again_updates(world: World) -> None:
+    created = await register(world)
+    world.clock.advance(60)
+    answer = await world.ask("POST", "/ojs/v1/cron", {**DAILY, "cron": "0 10 * * *"})
+    assert answer.status_code == 200
+    assert answer.json()["cron_job"]["cron"] == "0 10 * * *"
+    assert answer.json()["cron_job"]["created_at"] == created["created_at"]
+
+
+async def test_cron_06_what_the_system_manages_is_ignored(world: World) -> None:
+    job = await register(world, {**DAILY, "run_count": 99, "last_run_at": "2020-01-01T00:00:00Z", "created_at": "x"})
+    assert (job["run_count"], job["last_run_at"]) == (0, None)
+    # What was answered can be sent back as it is.
+    assert (await world.ask("POST", "/ojs/v1/cron", job)).status_code == 200
+    assert len(await world.facts("ledger.daily-report.>")) == 1
+
+
+async def test_cron_07_runs_are_counted_and_the_next_one_told(world: World) -> None:
+    await register(world)
+    at = world.clock.now() + timedelta(seconds=1)
+    data = CronTriggeredData(
+        cron_name="daily-report",
+        cron_expression="0 9 * * *",
+        timezone="America/New_York",
+        job_id="x",
+        job_type="report.generate",
+        run_count=43,
+        scheduled_time=at,
+        actual_time=at,
+    )
+    world.clock.advance(1)
+    await world.log.append(CronTriggered(timestamp=at, data=data), expect=0)
+    job = (await world.ask("GET", "/ojs/v1/cron/daily-report")).json()["cron_job"]
+    assert (job["run_count"], job["last_run_at"]) == (43, "2026-01-01T00:00:01Z")
+
+
+async def test_cron_27_what_is_not_there_is_not_found(world: World) -> None:
+    await world.given(name="with-steps", function=None, dag=[{"name": "a", "function": "f"}])
+    for name in ("nobody", "with-steps", "NO NAME", "*", "a%2Fb", "%2E%2E"):
+        for method, body in (("GET", None), ("DELETE", None), ("PATCH", {"enabled": False})):
+            answer = await world.ask(method, f"/ojs/v1/cron/{name}", body)
+            assert answer.status_code in {404, 405}, (method, name)
+            error = answer.json()["error"]
+            assert error["code"] in {"not_found", "invalid_request"}
+            assert error["retryable"] is False
+            assert answer.headers["Content-Type"] == OJS
+
+
+async def test_cron_28_a_disabled_cron_job_has_no_next_run(world: World) -> None:
+    await register(world)
+    off = await world.ask("PATCH", "/ojs/v1/cron/daily-report", {"enabled": False})
+    assert off.json()["cron_job"]["enabled"] is False
+    assert off.json()["cron_job"]["next_run_at"] is None
+    on = await world.ask("PATCH", "/ojs/v1/cron/daily-report", {"enabled": True})
+    assert on.json()["cron_job"]["next_run_at"] == "2026-01-01T14:00:00Z"
+
+
+async def test_a_list_can_be_asked_for_what_is_enabled(world: World) -> None:
+    await register(world)
+    await register(world, {**DAILY, "name": "other", "enabled": False})
+    for enabled, names in (("true", ["daily-report"]), ("false", ["other"])):
+        told = (await world.ask("GET", f"/ojs/v1/cron?enabled={enabled}")).json()
+        assert ([one["name"] for one in told["cron_jobs"]], told["count"]) == (names, 1)
+
+
+async def test_plain_json_is_answered_to_whoever_asks_for_it(world: World) -> None:
+    await register(world)
+    for path in ("/ojs/v1/cron", "/ojs/v1/cron/nobody"):
+        assert (await world.ask("GET", path, Accept="application/json")).headers["Content-Type"] == "application/json"
+        both = await world.ask("GET", path, Accept=f"application/json, {OJS}")
+        assert both.headers["Content-Type"] == OJS
+
+
+async def test_the_media_type_of_the_specification_is_read(world: World) -> None:
+    answer = await world.ask("POST", "/ojs/v1/cron", DAILY, Content_Type=OJS)
+    assert answer.status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"cron": "not a valid cron"}, "cron"),
+        ({"cron": "0 0 0 0 0 0 0"}, "cron"),
+        ({"cron": "99 25 32 13 8"}, "cron"),
+        ({"cron": ""}, "cron"),
+        ({"cron": "*/0 * * * *"}, "cron"),
+        ({"timezone": "EST"}, "timezone"),
+        ({"timezone": "+02:00"}, "timezone"),
+        ({"type": "Report Generate"}, "type"),
+        ({"args": {"a": 1}}, "args"),
+        ({"name": "Daily Report"}, "name"),
+        ({"overlap_policy": "sometimes"}, "overlap_policy"),
+        ({"options": {"timeout_ms": -1}}, "options.timeout"),
+    ],
+)
+async def test_what_cannot_be_registered_is_an_invalid_request(
+    world: World, change: dict[str, Any], field: str
+) -> None:
+    answer = await world.ask("POST", "/ojs/v1/cron", {**DAILY, **change})
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert error["code"] == "invalid_request"
+    assert field in {wrong["field"] for wrong in error["details"]["errors"]}
+    assert error["message"]
+    assert error["hint"]
+    assert not await world.facts("ledger.>")
+
+
+async def test_what_is_no_json_is_an_invalid_payload(world: World) -> None:
+    answer = await world.client.post("/ojs/v1/cron", content=b"{ invalid", headers={"Content-Type": OJS})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_payload")
+
+
+async def test_a_toggle_must_say_true_or_false(world: World) -> None:
+    await register(world)
+    answer = await world.ask("PATCH", "/ojs/v1/cron/daily-report", {"enabled": "off"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request")
