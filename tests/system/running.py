@@ -52,6 +52,7 @@ class Running:
         self.installation = installation
         self.log = installation.log
         self.settings = installation.settings
+        self.patience = DEADLINE
         self._ids = count()
 
     async def apply(self, *definitions: Mapping[str, Any]) -> None:
@@ -89,7 +90,7 @@ class Running:
 
     async def until(self, happened: Callable[[], Awaitable[T]]) -> T:
         """Wait for something to be true, and return it."""
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(self.patience):
             while not (found := await happened()):  # noqa: ASYNC110 - what is waited for happens in a server
                 await asyncio.sleep(0.02)
             return found

@@ -1,0 +1,170 @@
+"""How long nothing fires when the leader is killed: measured on real processes, told from the log alone (`gaps`).
+
+    python -m tests.system.failover --rounds 50 --kill ticker --leader 2s/500ms [--seed 1] [--json FILE]
+
+Each round kills with SIGKILL, at a random moment, the ticker that leads or the NATS node that leads the ledger's stream,
+waits until instants fire again, and brings the dead one back.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.everything import Everything
+from tests.system.gaps import KILL, TICK, Gaps, measured
+from tests.system.processes import STAGES_WITHOUT_CLOCK, Program, Site, site
+from tocsin.adapters.nats.cluster import EmbeddedCluster, RunningCluster
+from tocsin.adapters.nats.server import ANY_PORT
+from tocsin.domain.events import Due
+from tocsin.subjects import TICKER_LEASE, Bucket, Stream
+
+Victim: TypeAlias = Literal["ticker", "node"]
+
+FAST: Final = {"ttl": "2s", "renew_interval": "500ms"}
+"""A lease under which a successor fires within three seconds."""
+PATIENCE: Final = 120.0
+"""Seconds after which an election, or a take-over, is given up."""
+CALM: Final = 2
+"""How many instants fire between two kills, at least."""
+SPREAD: Final = 2.0
+"""Seconds over which the moment of a kill is random."""
+
+
+@asynccontextmanager
+async def clustered(folder: Path, **settings: object) -> AsyncIterator[tuple[Site, RunningCluster]]:
+    """An installation on a cluster of three, each of its streams with three replicas."""
+    async with (
+        EmbeddedCluster(folder / "nats", port=ANY_PORT).running() as cluster,
+        site(cluster.url, folder, replicas=len(cluster.nodes), **settings) as tocsin,
+    ):
+        tocsin.patience = PATIENCE
+        yield tocsin, cluster
+
+
+class Failover:
+    """Two tickers, of which one leads; the rest of the stages, and a worker."""
+
+    def __init__(self, tocsin: Site, chance: random.Random, cluster: RunningCluster | None = None) -> None:
+        self._tocsin = tocsin
+        self._chance = chance
+        self._cluster = cluster
+        self._tickers = [tocsin.start("ticker"), tocsin.start("ticker")]
+        self._seen = 0
+
+    async def run(self, victim: Victim, rounds: int) -> Gaps:
+        """Kill so many times; what the log says of it."""
+        tocsin = self._tocsin
+        tocsin.start(*STAGES_WITHOUT_CLOCK)
+        tocsin.start_worker()
+        await tocsin.ready()
+        await tocsin.apply(TICK, KILL)
+        for _ in range(rounds):
+            await self._fires(CALM)
+            await asyncio.sleep(self._chance.uniform(0, SPREAD))
+            await (self._kill_ticker() if victim == "ticker" else self._kill_node())
+        await self._fires(CALM)
+        await tocsin.delete(TICK["name"])
+        await tocsin.quiet()
+        return measured(await Everything.of(tocsin.log), victim)
+
+    async def _fires(self, number: int) -> None:
+        """Wait for instants that are still to come."""
+        begin = self._tocsin.installation.clock.now()
+
+        async def has_fired() -> bool:
+            newest = await self._tocsin.log.read(f"ledger.{TICK['name']}.due", after=self._seen)
+            self._seen = newest[-1].sequence if newest else self._seen
+            came.extend(r.message for r in newest if isinstance(r.message, Due) and r.message.scheduled_time > begin)
+            return len(came) >= number
+
+        came: list[Due] = []
+        await self._tocsin.until(has_fired)
+
+    async def _kill_ticker(self) -> None:
+        leader = await self._tocsin.until(self._leader)
+        assert leader is not None
+        await self._tocsin.trigger(KILL["name"], reason="ticker")
+        leader.kill()
+        await self._fires(1)
+        leader.start()
+        await self._tocsin.ready()
+
+    async def _leader(self) -> Program | None:
+        shown = await self._tocsin.installation.projections.get(Bucket.LEADER, TICKER_LEASE)
+        if shown is None:
+            return None
+        holder: str = json.loads(shown[0])["holder"]
+        pid = int(holder.split("-")[-2])
+        return next((ticker for ticker in self._tickers if ticker.process.pid == pid), None)
+
+    async def _kill_node(self) -> None:
+        assert self._cluster is not None
+        names, connection = self._tocsin.installation.names, self._tocsin.installation.connection
+        info = await connection.manage(f"STREAM.INFO.{names.stream(Stream.LEDGER)}")
+        leader = self._cluster.node(info["cluster"]["leader"])
+        await self._tocsin.trigger(KILL["name"], reason="node")
+        os.kill(leader.server.pid, signal.SIGKILL)
+        await self._fires(1)
+        await asyncio.to_thread(leader.restart)
+        await asyncio.to_thread(self._cluster.await_health)
+
+
+async def measure(victim: Victim, rounds: int, leader: dict[str, str], seed: int) -> dict[str, Any]:
+    """One row of the report."""
+    with tempfile.TemporaryDirectory(prefix="tocsin-failover-") as folder:
+        async with clustered(Path(folder), leader=leader) as (tocsin, cluster):
+            chance = random.Random(seed)  # noqa: S311 - chooses moments, guards nothing
+            gaps = await Failover(tocsin, chance, cluster).run(victim, rounds)
+    lease = f"{leader['ttl']}/{leader['renew_interval']}"
+    return {"killed": victim, "lease": lease, **gaps.row(), "gaps": [asdict(gap) for gap in gaps.gaps]}
+
+
+def main() -> int:
+    """The command; 1: an instant was lost or doubled."""
+    arguments = argparse.ArgumentParser(prog="python -m tests.system.failover", description=__doc__)
+    arguments.add_argument("--rounds", type=int, default=50)
+    arguments.add_argument(
+        "--kill", choices=get_args(Victim), action="append", help="default: both, one after the other"
+    )
+    arguments.add_argument(
+        "--leader",
+        metavar="TTL/RENEW",
+        action="append",
+        help="the lease, e.g. 15s/5s; default: that, and then 2s/500ms",
+    )
+    arguments.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
+    arguments.add_argument("--json", type=Path, help="write the rows to this file too")
+    given = arguments.parse_args()
+    leases = [dict(zip(FAST, lease.split("/"), strict=True)) for lease in given.leader or ("15s/5s", "2s/500ms")]
+    terminal = Console()
+    terminal.print(f"seed {given.seed}")
+    rows = [
+        asyncio.run(measure(victim, given.rounds, lease, given.seed))
+        for lease in leases
+        for victim in given.kill or get_args(Victim)
+    ]
+    shown = Table(*(name for name in rows[0] if name != "gaps"))
+    for row in rows:
+        shown.add_row(*(str(value) for name, value in row.items() if name != "gaps"))
+    terminal.print(shown)
+    if given.json:
+        given.json.write_text(json.dumps({"seed": given.seed, "rows": rows}, indent=2))
+    return int(any(row["lost"] or row["doubled"] for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""How long nothing fired when somebody was killed, read from the log and from nothing else.
+
+A job fires every second. Whoever kills says so right before, in the log too: a trigger of a job of its own, whose reason
+names the victim. The gap of a kill is the longest time between two firings, by the log's clock, that ends between it and
+the next kill; without a kill it is a second.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from statistics import median
+from typing import Any, Final
+
+from tests.everything import Everything
+from tocsin.domain.events import Due, Recorded, Requested, Trigger
+from tocsin.subjects import job_of
+
+TICK: Final[dict[str, Any]] = {
+    "name": "tick",
+    "schedule": "* * * * * *",
+    "function": "work",
+    "overlap_policy": "allow",
+    "catch_up": "all",
+}
+"""The job that fires every second, and once for each second that it could not."""
+KILL: Final[dict[str, Any]] = {"name": "kill", "function": "work", "overlap_policy": "allow"}
+"""The job that is triggered when somebody is about to be killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A time without a firing, in seconds."""
+
+    length: float
+    from_kill: float
+    """The part of it that is behind the kill."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """What became of the instants around some kills."""
+
+    gaps: tuple[Gap, ...]
+    """One for each kill."""
+    instants: int
+    """How many fired."""
+    lost: int
+    """How many between the first and the last that fired did not."""
+    doubled: int
+    """How many fired twice, or have two executions."""
+
+    def row(self) -> dict[str, Any]:
+        """It all in one row; times in seconds."""
+        return {
+            "kills": len(self.gaps),
+            "kill to next firing p50": round(median(gap.from_kill for gap in self.gaps), 2),
+            "max": round(max(gap.from_kill for gap in self.gaps), 2),
+            "firing to firing p50": round(median(gap.length for gap in self.gaps), 2),
+            "max ": round(max(gap.length for gap in self.gaps), 2),
+            "instants": self.instants,
+            "lost": self.lost,
+            "doubled": self.doubled,
+        }
+
+
+def measured(everything: Everything, victim: str) -> Gaps:
+    """The gaps of the kills of one kind of victim; what fired, and what did not, over the whole log."""
+    dues = [recorded for recorded in everything.facts(Due) if recorded.message.job == TICK["name"]]
+    kills = [r for r in everything.facts(Trigger) if job_of(r.subject) == KILL["name"]]
+    ends = [*(kill.time for kill in kills[1:]), dues[-1].time + timedelta(microseconds=1)]
+    fired = Counter(due.message.scheduled_time for due in dues)
+    executions = Counter(at for at, _ in _executions(everything))
+    named = _seconds(min(fired), max(fired))
+    return Gaps(
+        gaps=tuple(
+            _longest(dues, kill.time, end)
+            for kill, end in zip(kills, ends, strict=True)
+            if kill.message.reason == victim
+        ),
+        instants=len(fired),
+        lost=len(named - fired.keys()),
+        doubled=sum(number > 1 for number in fired.values()) + sum(number > 1 for number in executions.values()),
+    )
+
+
+def _executions(everything: Everything) -> set[tuple[datetime, str]]:
+    """Each execution of an instant, with the instant."""
+    asked = (recorded.message for recorded in everything.facts(Requested))
+    return {
+        (fact.scheduled_time, fact.execution_id)
+        for fact in asked
+        if fact.job == TICK["name"] and fact.trigger == "cron"
+    }
+
+
+def _longest(dues: Sequence[Recorded[Due]], kill: datetime, end: datetime) -> Gap:
+    times = [due.time for due in dues]
+    length, later = max((later - time, later) for time, later in pairwise(times) if later >= kill and time < end)
+    return Gap(round(length.total_seconds(), 3), round((later - kill).total_seconds(), 3))
+
+
+def _seconds(first: datetime, last: datetime) -> set[datetime]:
+    return {first + timedelta(seconds=n) for n in range(int((last - first).total_seconds()) + 1)}

@@ -1,0 +1,30 @@
+"""The leader is killed, again and again: each second fires once, whoever leads; `failover` measures how soon."""
+
+import random
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.system.failover import FAST, Failover, clustered
+from tests.system.processes import site
+
+TICKERS: Final = 5
+NODES: Final = 2
+CHANCE: Final = random.Random(1)  # noqa: S311 - chooses moments, guards nothing
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_no_instant_is_lost_with_the_ticker_that_leads(nats_url: str, tmp_path: Path) -> None:
+    async with site(nats_url, tmp_path, leader=FAST) as tocsin:
+        gaps = await Failover(tocsin, CHANCE).run("ticker", TICKERS)
+    assert (gaps.lost, gaps.doubled, len(gaps.gaps)) == (0, 0, TICKERS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_no_instant_is_lost_with_the_node_that_leads_the_ledger(tmp_path: Path) -> None:
+    async with clustered(tmp_path, leader=FAST) as (tocsin, cluster):
+        gaps = await Failover(tocsin, CHANCE, cluster).run("node", NODES)
+    assert (gaps.lost, gaps.doubled, len(gaps.gaps)) == (0, 0, NODES)
