@@ -6,15 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers import REPLICAS, SERVER
+from tocsin.adapters.nats.cluster import EmbeddedCluster
 from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer
-
-SERVER = "TOCSIN_TEST_NATS_SERVER"
-"""Names another nats-server to test with; by default the one that is installed."""
 
 
 @pytest.fixture(scope="session")
-def nats_url() -> Iterator[str]:
+def nats_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address a server of this xdist worker's own; tests keep apart by the names of their streams and buckets."""
     named = os.environ.get(SERVER)
-    with EmbeddedServer(port=ANY_PORT, binary=Path(named) if named else None).start() as server:
-        yield server.url
+    binary = Path(named) if named else None
+    if REPLICAS is None:
+        with EmbeddedServer(port=ANY_PORT, binary=binary).start() as server:
+            yield server.url
+        return
+    folder = tmp_path_factory.mktemp("cluster")
+    with EmbeddedCluster(folder, REPLICAS, ANY_PORT, binary=binary).start() as cluster:
+        yield cluster.nodes[0].server.url

@@ -8,6 +8,7 @@ from itertools import count
 from secrets import token_hex
 from typing import Protocol, TypeVar
 
+from tests.servers import REPLICAS
 from tocsin.adapters.nats.connection import Connection, connect
 from tocsin.adapters.nats.durable import NatsDurable
 from tocsin.adapters.nats.event_log import NatsEventLog
@@ -89,11 +90,11 @@ class NatsWorld:
         return datetime.now(UTC)  # the server runs on this machine
 
     async def queue(self, name: str) -> TaskQueue:
-        await provision(self.connection, self.names, queues=(name,))
+        await provision(self.connection, self.names, queues=(name,), replicas=REPLICAS)
         return self._closed_at_the_end(NatsTaskQueue(self.connection, self.names, name))
 
     async def durable(self, spec: DurableSpec) -> TaskQueue:
-        await provision(self.connection, self.names, queues=(), durables=(spec,))
+        await provision(self.connection, self.names, queues=(), durables=(spec,), replicas=REPLICAS)
         return self._closed_at_the_end(NatsDurable(self.connection, self.names, spec.stream, spec.name))
 
     async def receive(self, subject: str, body: bytes, message_id: str | None = None) -> int:
@@ -135,7 +136,7 @@ async def nats_world(url: str) -> AsyncIterator[NatsWorld]:
     """A provisioned installation of its own."""
     async with connect(url) as connection:
         names = fresh_names()
-        await provision(connection, names)
+        await provision(connection, names, replicas=REPLICAS)
         world = NatsWorld(connection, names)
         yield world
         await world.close()

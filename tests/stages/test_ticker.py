@@ -281,6 +281,18 @@ async def test_a_lease_whose_renewal_was_stored_and_not_answered_is_recognized(
     assert one.is_leading
 
 
+async def test_a_lease_that_is_over_here_and_stands_in_the_log_is_renewed_at_once(world: World) -> None:
+    """As after an election: the renewal was stored, and its answer came when the lease would have been over."""
+    one, other = candidate(world), candidate(world, "b")
+    await one.run_once()
+    one._until = world.clock.monotonic()
+    leading = [one.is_leading]
+    await one.run_once()
+    world.clock.advance(14)
+    await other.run_once()
+    assert [*leading, one.is_leading, other.is_leading] == [False, True, False]
+
+
 # --- clocks ----------------------------------------------------------------------------------------------------------
 
 

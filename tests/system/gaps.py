@@ -97,7 +97,7 @@ def _executions(everything: Everything) -> set[tuple[datetime, str]]:
 
 def _longest(dues: Sequence[Recorded[Due]], kill: datetime, end: datetime) -> Gap:
     times = [due.time for due in dues]
-    length, later = max((later - time, later) for time, later in pairwise(times) if later >= kill and time < end)
+    length, later = max((later - time, later) for time, later in pairwise(times) if kill <= later < end)
     return Gap(round(length.total_seconds(), 3), round((later - kill).total_seconds(), 3))
 
 

@@ -37,6 +37,13 @@ QUICK: Final[Mapping[str, object]] = {
 """Settings under which a successor takes over within seconds."""
 
 STAGES_WITHOUT_CLOCK: Final = tuple(stage for stage in bootstrap.STAGES if stage != "ticker")
+DECIDERS: Final = ("planner", "lock_keeper", "dag_advancer", "retrier")
+GROUPS: Final[tuple[tuple[str, ...], ...]] = (
+    ("ticker",),
+    DECIDERS,
+    tuple(stage for stage in STAGES_WITHOUT_CLOCK if stage not in DECIDERS),
+)
+"""All stages in three processes, for machines that cannot take one for each."""
 TOCSIN: Final = ("tocsin",)
 LOOKS: Final = 20
 """How often in a row executions are found open while nobody has anything to do, before they are taken to be stuck."""

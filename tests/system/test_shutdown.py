@@ -10,11 +10,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.system.processes import Program, Site, site
+from tests.system.processes import GROUPS, Program, Site, site
 from tests.system.stuck import STUCK
 from tests.system.test_kill import everything_is_as_it_should_be, progress, work
 from tests.system.worker_process import noted
-from tocsin import bootstrap
 from tocsin.domain.events import Completed, Dispatched, Due, Passed, Started
 
 FOR_EVER: Final = 600
@@ -23,9 +22,6 @@ NOTHING_IS_OVER: Final[dict[str, Any]] = {
     "stages": {"ack_wait": FOR_EVER},
     "worker": {"ack_wait": FOR_EVER, "shutdown_timeout": 10},
 }
-TICKER: Final = ("ticker",)
-DECIDERS: Final = ("planner", "lock_keeper", "dag_advancer", "retrier")
-OTHERS: Final = tuple(stage for stage in bootstrap.STAGES if stage not in {*TICKER, *DECIDERS})
 IN_ORDER: Final = 0
 INTERRUPTED: Final = 5
 
@@ -58,7 +54,7 @@ async def says(tocsin: Site, program: Program, action: str) -> None:
 @pytest.mark.timeout(300)
 async def test_a_rolling_restart_under_load_loses_and_doubles_nothing(tocsin: Site) -> None:
     """Two copies of everything; each is asked to end, and its successor started, one by one."""
-    for stages in (TICKER, DECIDERS, OTHERS):
+    for stages in GROUPS:
         tocsin.start(*stages)
         tocsin.start(*stages)
     tocsin.start_worker()

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from tocsin import Context, Worker
+from tocsin import Context, NonRetryableError, Worker
 
 RUNS_FILE: Final = "RUNS_FILE"
 """The variable that names the file: a line for each call, `<execution> <step> <attempt>`."""
@@ -40,6 +40,12 @@ async def flaky(context: Context, failures: int) -> None:
 async def broken(context: Context) -> None:
     note(context)
     raise ValueError(f"attempt {context.attempt}")
+
+
+@worker.task("hopeless")
+async def hopeless(context: Context) -> None:
+    note(context)
+    raise NonRetryableError("never")
 
 
 def note(context: Context) -> None:

@@ -5,6 +5,7 @@ of the log would refuse it.
 """
 
 import json
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -59,31 +60,35 @@ class Leadership:
 
     async def run_once(self) -> None:
         """Ask for the lease, or renew it."""
-        asked, led = self._clock.monotonic(), self.is_leading
-        value = json.dumps({"holder": self._holder, "renewed_at": self._clock.now().isoformat()}).encode()
+        led = self.is_leading
         try:
-            expect = self._revision if led else 0
-            self._revision = await self._projections.put(Bucket.LEADER, self._key, value, expect=expect, ttl=self._ttl)
-        except SequenceConflict:
-            self._until = float("-inf")
-            await self._recognize(asked)
+            try:
+                await self._put(expect=self._revision if led else 0)
+            except SequenceConflict:
+                self._until = float("-inf")
+                await self._renew_what_stands()
         except LogUnavailable:
             pass  # what is left of the lease still counts, and ends by itself
-        else:
-            self._until = asked + self._ttl
         if led != self.is_leading:
             what = "gained" if self.is_leading else "lost"
             _log.info(f"leadership {what}", action=f"leadership-{what}", lease=self._key, holder=self._holder)
 
-    async def _recognize(self, asked: float) -> None:
-        """The lease that stands may be our own: asked for, stored, and the answer lost."""
-        try:
-            shown = await self._projections.get(Bucket.LEADER, self._key)
-        except LogUnavailable:
-            return
-        if shown is not None and json.loads(shown[0])["holder"] == self._holder and shown[1] != self._revision:
-            self._revision = shown[1]
-            self._until = asked + self._renew_interval  # when it was stored is not known: renew soon
+    async def _put(self, *, expect: int) -> None:
+        asked = self._clock.monotonic()
+        value = json.dumps({"holder": self._holder, "renewed_at": self._clock.now().isoformat()}).encode()
+        self._revision = await self._projections.put(Bucket.LEADER, self._key, value, expect=expect, ttl=self._ttl)
+        self._until = asked + self._ttl
+
+    async def _renew_what_stands(self) -> None:
+        """Renew the lease if it is our own all the same.
+
+        An answer was lost, or took so long that the lease is over here while the log, which had to elect, still keeps it:
+        to wait for its end would leave all of that time without a leader.
+        """
+        shown = await self._projections.get(Bucket.LEADER, self._key)
+        if shown is not None and json.loads(shown[0])["holder"] == self._holder:
+            with suppress(SequenceConflict):
+                await self._put(expect=shown[1])
 
     async def release(self) -> None:
         """Give the lease back, so that another candidate leads at once."""

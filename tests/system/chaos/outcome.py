@@ -1,0 +1,101 @@
+"""What came of it: judged by the audit of the whole log and by the history, and counted."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from rich.table import Table
+
+from tests.everything import Everything
+from tests.system.chaos.load import FAILING
+from tests.system.chaos.plan import How, Kind
+from tests.system.gaps import TICK
+from tests.system.processes import Site
+from tests.system.worker_process import noted
+from tocsin.domain.events import Completed, Due, Failed, Passed, Started, Trigger
+
+
+@dataclass
+class Outcome:
+    """The figures, and everything that is wrong."""
+
+    figures: dict[str, Any] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def is_clean(self) -> bool:
+        """Nothing is wrong."""
+        return not self.wrong
+
+    def table(self) -> Table:
+        """For a terminal."""
+        table = Table("figure", "value", title="chaos: " + ("clean" if self.is_clean else "NOT CLEAN"))
+        for name, value in self.figures.items():
+            shown = (
+                ", ".join(f"{number} {what}" for what, number in value.items()) if isinstance(value, dict) else value
+            )
+            table.add_row(name, str(shown))
+        return table
+
+    def as_json(self) -> dict[str, Any]:
+        """For a program."""
+        return {"clean": self.is_clean, **self.figures, "wrong": self.wrong}
+
+
+async def judged(tocsin: Site, *, triggers: int, struck: Mapping[tuple[How, Kind], int]) -> Outcome:
+    """Wait until nothing is left to be done, then look at all of it."""
+    outcome = Outcome()
+    try:
+        await tocsin.quiet()
+    except AssertionError as error:
+        outcome.wrong.append(str(error))
+    everything = await Everything.of(tocsin.log)
+    report = everything.audited()
+    outcome.wrong += map(str, report.violations)
+    outcome.wrong += _wrong(everything, tocsin, triggers)
+    try:
+        await tocsin.history_agrees_with(everything)
+    except TimeoutError:
+        outcome.wrong.append("the history does not show what the log says")
+    outcome.figures = _figures(everything, struck) | {"audit": report.summary}
+    return outcome
+
+
+def _wrong(everything: Everything, tocsin: Site, triggers: int) -> list[str]:
+    """What the rules of the log do not know: what was asked of it, and what the handlers saw."""
+    wrong = []
+    if (stored := len(everything.facts(Trigger))) != triggers:
+        wrong.append(f"{triggers} triggers were acknowledged, {stored} are stored")
+    if unclaimed := noted(tocsin.runs) - everything.runs():
+        wrong.append(f"ran without a claim: {unclaimed}")
+    if failed := {fact.message.job for fact in everything.facts(Failed)} - FAILING:
+        wrong.append(f"failed, and should not have: {failed}")
+    if completed := {fact.message.job for fact in everything.facts(Completed)} & FAILING:
+        wrong.append(f"completed, and should not have: {completed}")
+    return wrong
+
+
+def _figures(everything: Everything, struck: Mapping[tuple[How, Kind], int]) -> dict[str, Any]:
+    dues = everything.facts(Due)
+    passed = Counter[str]()
+    for recorded in everything.facts(Passed):
+        passed[recorded.message.reason] += recorded.message.count
+    ticks = [due.time for due in dues if due.message.job == TICK["name"]]
+    claims = everything.facts(Started)
+    return {
+        "killed": {kind: number for (how, kind), number in sorted(struck.items()) if how == "kill"},
+        "paused": {kind: number for (how, kind), number in sorted(struck.items()) if how == "pause"},
+        "executions": dict(Counter(end.message.type for end in everything.ends.values())),
+        "occurrences": {"due": len(dues), **passed},
+        "fired late": sum(due.message.catch_up for due in dues),
+        "triggers": len(everything.facts(Trigger)),
+        "attempts": len(everything.runs()),
+        "claimed again after a death": len(claims) - len(everything.runs()),
+        "facts": len(everything.ledger) + len(everything.log),
+        "longest time without a firing, s": round(
+            max((later - time).total_seconds() for time, later in pairwise(ticks)), 1
+        ),
+        "stuck": len(everything.executions.keys() - everything.ends.keys()),
+    }

@@ -1,0 +1,75 @@
+"""Who is struck, when and how: all of it drawn from a seed."""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+Kind: TypeAlias = Literal["stage", "worker", "node"]
+How: TypeAlias = Literal["kill", "pause"]
+
+CARDS: Final[tuple[tuple[How, tuple[Kind, ...]], ...]] = (
+    ("kill", ("stage",)),
+    ("kill", ("worker",)),
+    ("kill", ("node",)),
+    ("pause", ("stage",)),
+    ("pause", ("worker",)),
+    ("pause", ("node",)),
+    ("kill", ("stage", "stage")),
+    ("kill", ("stage", "worker")),
+    ("kill", ("stage", "node")),
+    ("kill", ("worker", "node")),
+    ("pause", ("stage", "worker")),
+    ("kill", ("node", "node")),
+)
+"""Every way to strike. With two of three nodes the cluster has no majority: until one is back, nothing can be stored."""
+
+REST: Final = (2.0, 6.0)
+AWAY: Final = (0.0, 3.0)
+PAUSED: Final = (1.0, 6.0)
+"""Seconds, from and to: between two strikes; until the dead are started again; that somebody sleeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """One or two processes, killed with SIGKILL or stopped with SIGSTOP, for `seconds`; `rest` more before the next."""
+
+    how: How
+    victims: tuple[str, ...]
+    seconds: float
+    rest: float
+
+    def __str__(self) -> str:
+        return f"{self.how} {' and '.join(self.victims)} for {self.seconds:.1f} s, then {self.rest:.1f} s of rest"
+
+
+def plan(seed: int, seconds: float, names: Mapping[Kind, Sequence[str]]) -> list[Strike]:
+    """Strikes for about so many seconds. Every card is played once before any is played again."""
+    chance = random.Random(seed)  # noqa: S311 - the same plan for the same seed is what it is for
+    strikes: list[Strike] = []
+    left = seconds
+    for how, kinds in _deck(chance):
+        strikes.append(
+            Strike(
+                how,
+                _victims(chance, kinds, names),
+                chance.uniform(*(AWAY if how == "kill" else PAUSED)),
+                chance.uniform(*REST),
+            )
+        )
+        left -= strikes[-1].seconds + strikes[-1].rest
+        if left <= 0:
+            break
+    return strikes
+
+
+def _deck(chance: random.Random) -> Iterator[tuple[How, tuple[Kind, ...]]]:
+    while True:
+        yield from chance.sample(CARDS, len(CARDS))
+
+
+def _victims(chance: random.Random, kinds: Sequence[Kind], names: Mapping[Kind, Sequence[str]]) -> tuple[str, ...]:
+    chosen: list[str] = []
+    for kind in kinds:
+        chosen.append(chance.choice([name for name in names[kind] if name not in chosen]))
+    return tuple(chosen)
