@@ -54,6 +54,10 @@ class EventLog(Protocol):
         """The last message of each subject in a scope, oldest first: enough to fold it."""
         ...
 
+    async def load_each(self, *scopes: str) -> list[list[Recorded[Message]]]:
+        """What `load` says of each of some scopes of one stream, at the price of one."""
+        ...
+
     async def tail(self, scope: str) -> int:
         """The last sequence in a scope (0: none), as whoever guards appends knows it: no replica that lags answers."""
         ...

@@ -133,6 +133,15 @@ def dead_letter(job: str, id: str) -> str:  # noqa: A002 - the field is called s
     return f"dead-letter.{token(job)}.{id}.>"
 
 
+def covers(scope: str, subject: str) -> bool:
+    """Whether a subject lies in a scope: below it (`.>`), one token below it (`.*`), or at it."""
+    if scope.endswith(".>"):
+        return subject.startswith(scope[:-1])
+    if scope.endswith(".*"):
+        return subject.startswith(scope[:-1]) and "." not in subject[len(scope) - 1 :]
+    return subject == scope
+
+
 def scope_of(message: e.Message) -> str:
     """The scope that guards a fact; an announcement is guarded by its own subject."""
     match message:

@@ -133,6 +133,17 @@ async def test_load_returns_the_last_of_each_subject_oldest_first(world: World) 
     assert [found.sequence for found in await world.log.load(SCOPE)] == [first, second, third]
 
 
+async def test_several_scopes_are_loaded_at_once(world: World) -> None:
+    lock, said = subjects.lock("a.job"), subjects.announcement("triggered", "a.job")
+    await world.log.append(dispatched(), expect=0)
+    await world.log.append(dispatched(execution_id="another"), expect=0)
+    await world.log.append(acquired(), expect=0)
+    await world.log.append(cron_triggered(), expect=0)
+    found = await world.log.load_each(lock, SCOPE, said, "lock.nothing.*")
+    assert found == [await world.log.load(scope) for scope in (lock, SCOPE, said, "lock.nothing.*")]
+    assert [len(facts) for facts in found] == [1, 1, 1, 0]
+
+
 async def test_a_scope_may_hold_more_subjects_than_the_server_answers_at_once(world: World) -> None:
     deliveries = range(1, 1_101)
     for _ in range(2):  # each subject twice, of which the second counts

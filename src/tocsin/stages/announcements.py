@@ -6,7 +6,7 @@ neither a redelivery nor a second copy of a stage announces twice, and the usual
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..domain.events import (
@@ -35,6 +35,10 @@ class Announcements:
         self._log = log
         self._clock = clock
         self._last: OrderedDict[str, tuple[int, int]] = OrderedDict()  # subject -> (sequence, run count)
+
+    def loaded(self, subject: str, facts: Sequence[Recorded[Message]]) -> None:
+        """Take in the newest event on a subject, as it was read from the log just now."""
+        self._take(subject, facts[-1] if facts else None)
 
     async def decided(self, fact: Message, *, after: int) -> None:
         """Whatever the public is to hear of a decision."""
@@ -119,12 +123,13 @@ class Announcements:
         return found
 
     async def _newest(self, subject: str) -> tuple[int, int]:
-        last = await self._log.last(subject)
-        if last is None:
-            return 0, 0
-        count = last.message.data.run_count if isinstance(last.message, CronTriggered) else 0
-        self._remember(subject, last.sequence, count)
-        return last.sequence, count
+        return self._take(subject, await self._log.last(subject))
+
+    def _take(self, subject: str, last: Recorded[Message] | None) -> tuple[int, int]:
+        sequence = 0 if last is None else last.sequence
+        count = last.message.data.run_count if last is not None and isinstance(last.message, CronTriggered) else 0
+        self._remember(subject, sequence, count)
+        return sequence, count
 
     def _remember(self, subject: str, sequence: int, count: int) -> None:
         self._last[subject] = sequence, count

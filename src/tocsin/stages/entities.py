@@ -43,9 +43,17 @@ class Entities(Generic[S]):
         if known is not None:
             self._known.move_to_end(scope)
             return known
-        folded = self._remember(scope, *self._fold(await self._log.load(scope)))
+        self.loaded(scope, await self._log.load(scope))
+        return self._known[scope]
+
+    def knows(self, scope: str) -> bool:
+        """Whether `load` would read nothing."""
+        return scope in self._known
+
+    def loaded(self, scope: str, facts: Iterable[Recorded[Message]]) -> None:
+        """Take in all facts of a scope, as they were read from the log just now."""
+        self._remember(scope, *self._fold(facts))
         self._to_be_read.discard(scope)
-        return folded
 
     def learn(self, scope: str, recorded: Recorded[Message], *, after: int) -> None:
         """Take in a fact that is known to follow `after` (0: that begins the scope, or tells all by itself).

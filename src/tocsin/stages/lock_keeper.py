@@ -68,6 +68,7 @@ class LockKeeper:
         match recorded.message:
             case Planned() as wanted:
                 scope = subjects.scope_of(wanted)
+                await self._locks.recall(wanted)
                 # Read, unless it is remembered: were it decided long ago, taking its lock would be found out too late.
                 await self._executions.load(scope)
                 self._executions.learn(scope, recorded, after=0)  # a replica that lags may not even know of it
@@ -103,4 +104,6 @@ class LockKeeper:
             return  # it had no lock; but what was cancelled may have been given one before it could be admitted
         self.display.released(end.job, end.execution_id)
         await self._locks.read(end.job)
-        await self._locks.admit(end.job, await self._locks.hand_on(end.job))
+        held = await self._locks.hand_on(end.job)
+        if held.holder != end.execution_id:
+            await self._locks.admit(end.job, held)

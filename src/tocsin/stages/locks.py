@@ -44,6 +44,18 @@ class Locks:
         self._announcements = announcements
         self.display = LockDisplay(projections, clock, self.is_over)
 
+    async def recall(self, wanted: Planned) -> None:
+        """Read at once what is not remembered, and is about to be decided upon: most jobs run once in a long while."""
+        lock_scope, scope = subjects.lock(wanted.job), subjects.scope_of(wanted)
+        if self._locks.knows(lock_scope):
+            return
+        said = subjects.announcement("triggered", wanted.job)
+        locked, facts, announced = await self._log.load_each(lock_scope, scope, said)
+        self._locks.loaded(lock_scope, locked)
+        if not self._executions.knows(scope):
+            self._executions.loaded(scope, facts)
+        self._announcements.loaded(said, announced)
+
     async def read(self, job: str) -> None:
         """Know the newest state of a job's lock: somebody else may have queued since it was remembered."""
         scope = subjects.lock(job)

@@ -62,6 +62,10 @@ class InMemoryEventLog:
         stream = self._streams[subjects.stream_of(scope)]
         return [entry.recorded() for entry in stream.last_of_each((scope,))]
 
+    async def load_each(self, *scopes: str) -> list[list[Recorded[Message]]]:
+        """What `load` says of each scope."""
+        return [await self.load(scope) for scope in scopes]
+
     async def tail(self, scope: str) -> int:
         """The last sequence in a scope."""
         entry = self._streams[subjects.stream_of(scope)].last(scope)
