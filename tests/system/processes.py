@@ -282,6 +282,6 @@ def _variables(of: Settings) -> Iterator[tuple[str, str]]:
             if isinstance(value, Mapping):
                 yield from leaves(value, f"{path}{field}__".upper())
             elif value is not None:
-                yield f"{path}{field}".upper(), str(value)
+                yield f"{path}{field}".upper(), json.dumps(value) if isinstance(value, list) else str(value)
 
     return leaves(of.model_dump(mode="json"), "TOCSIN_")
