@@ -21,6 +21,7 @@ from ..domain.events import (
     Message,
     Planned,
     Recorded,
+    Recovered,
     Report,
     RetryScheduled,
     Skipped,
@@ -34,7 +35,7 @@ from .report import Debt, Proof
 
 FACTS: Final = (
     *(Planned, Admitted, Skipped, Dispatched, Started, RetryScheduled, Advanced, Exhausted),
-    *(Completed, Failed, Cancelled),
+    *(Recovered, Completed, Failed, Cancelled),
 )
 BEGINNINGS: Final = (Planned, Admitted, Skipped)
 ENDS: Final = (Skipped, Completed, Failed, Cancelled)

@@ -21,6 +21,7 @@ from ..domain.events import (
     Planned,
     PlannedStep,
     Recorded,
+    Recovered,
     Report,
     Requested,
     RetryScheduled,
@@ -32,7 +33,11 @@ from ..domain.retry import delay
 from .report import Debtor
 
 Attempt: TypeAlias = tuple[str, int]
+WHOLE: Final = frozenset({"timed_out", "abandoned"})
+"""Reasons to end an execution as a whole, whatever its steps are at."""
 _ROUNDING: Final = 1e-9
+CLOCKS: Final = 10.0
+"""Seconds by which whoever decided by a clock may have been ahead of the log's."""
 
 
 class Wrong(NamedTuple):
@@ -59,6 +64,7 @@ class Life:
     requested: Requested | None = None
     steps: Mapping[str, PlannedStep] = field(default_factory=dict)
     is_admitted: bool = False
+    admitted_at: datetime | None = None
     subjects: set[str] = field(default_factory=set)
     dispatched: dict[str, int] = field(default_factory=dict)
     """The newest attempt of each step."""
@@ -70,6 +76,10 @@ class Life:
     """The attempts on which an executor answered: (step, attempt, outcome)."""
     retried: dict[str, tuple[int, datetime]] = field(default_factory=dict)
     """Which attempt of a step failed last, and when the next one is to be."""
+    recovered: int = 0
+    """How often it was found lost."""
+    lost: set[Attempt] = field(default_factory=set)
+    """The attempts whose task was lost, and not dispatched anew yet."""
     completed: set[str] = field(default_factory=set)
     exhausted: set[str] = field(default_factory=set)
     moved: datetime | None = None
@@ -79,16 +89,24 @@ class Life:
         """An executor answered; one who does not have the task's token is not believed."""
         if self.tokens.get((report.step, report.attempt)) == report.token:
             self.reported.add((report.step, report.attempt, report.outcome))
+            if report.delivery is None:  # who takes what is handed over claims nothing
+                self.started.setdefault((report.step, report.attempt), 0)
 
     def take(self, recorded: Recorded[ExecutionFact]) -> Iterator[Wrong]:
         """Take one more fact in; what it breaks."""
         self.moved = recorded.time
-        if recorded.subject in self.subjects:
+        if isinstance(recorded.message, Admitted):
+            self.admitted_at = recorded.time
+        fact = recorded.message
+        if recorded.subject in self.subjects and not self._is_anew(fact):
             yield Wrong("I4", "it is stored twice")
         self.subjects.add(recorded.subject)
-        fact = recorded.message
         if isinstance(fact, Planned | Admitted | Skipped | Cancelled):
             yield from self._asked_for(fact)
+        elif isinstance(fact, Recovered):
+            yield from self._recovered(fact)
+        elif isinstance(fact, Failed) and fact.reason in WHOLE:
+            yield from self._ended_as_a_whole(fact, recorded.time)
         elif not self.is_admitted:
             yield Wrong("I3", "it was not admitted")
         else:
@@ -133,7 +151,26 @@ class Life:
 
     # --- attempts ----------------------------------------------------------------------------------------------------
 
+    def _is_anew(self, fact: ExecutionFact) -> bool:
+        return isinstance(fact, Dispatched) and (fact.step, fact.attempt) in self.lost
+
+    def _recovered(self, fact: Recovered) -> Iterator[Wrong]:
+        if self.requested is None:
+            yield Wrong("I3", "it was never planned")
+        if fact.recovery != self.recovered + 1:
+            yield Wrong("I3", f"recovery {fact.recovery} follows recovery {self.recovered}")
+        self.recovered = fact.recovery
+        for lost in fact.lost:
+            if lost.what != "dispatched" or lost.step is None or lost.attempt is None:
+                continue
+            if self.dispatched.get(lost.step) != lost.attempt or (lost.step, lost.attempt) in self.started:
+                yield Wrong("I3", f"attempt {lost.attempt} of {lost.step} was not lost")
+            self.lost.add((lost.step, lost.attempt))
+
     def _dispatched(self, fact: Dispatched) -> Iterator[Wrong]:
+        if self._is_anew(fact):
+            self.lost.discard((fact.step, fact.attempt))
+            return
         step, last = self.steps.get(fact.step), self.dispatched.get(fact.step, 0)
         self.dispatched[fact.step] = fact.attempt
         self.tokens[fact.step, fact.attempt] = fact.token
@@ -156,6 +193,8 @@ class Life:
             yield Wrong("I3", f"attempt {fact.attempt} of {fact.step} is not the one that was dispatched")
         if fact.step in self.completed | self.exhausted:
             yield Wrong("I6", f"{fact.step} was over")
+        if (fact.step, fact.attempt) in self.lost:
+            yield Wrong("I3", f"attempt {fact.attempt} of {fact.step} was lost, and not dispatched anew")
         if fact.delivery <= last:
             yield Wrong("I3", f"delivery {last} of that attempt was started before")
 
@@ -213,9 +252,20 @@ class Life:
         if running := set(self.dispatched) - self.completed - self.exhausted:
             yield Wrong("I6", f"still at work: {_named(running)}")
 
+    def _ended_as_a_whole(self, fact: Failed, at: datetime) -> Iterator[Wrong]:
+        limit = self.requested.plan.execution_timeout if self.requested is not None else None
+        if self.requested is None:
+            yield Wrong("I3", "it was never planned")
+        if fact.reason == "timed_out" and (limit is None or self.admitted_at is None):
+            yield Wrong("I7", "it ends at a time limit, and has none")
+        elif fact.reason == "timed_out" and limit is not None and self.admitted_at is not None:
+            early = limit - (at - self.admitted_at).total_seconds()
+            if early > CLOCKS:
+                yield Wrong("I7", f"it ends {early:g} seconds before its time limit of {limit:g}")
+
     def unfinished(self, end: Terminal | Skipped) -> Iterator[Wrong]:
-        """What its end leaves undone. What is called off may leave anything."""
-        if isinstance(end, Cancelled | Skipped):
+        """What its end leaves undone. What is called off, or ended as a whole, may leave anything."""
+        if isinstance(end, Cancelled | Skipped) or (isinstance(end, Failed) and end.reason in WHOLE):
             return
         for step, attempt in self.dispatched.items():
             if (step, attempt) not in self.started:

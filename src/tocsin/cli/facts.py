@@ -27,6 +27,7 @@ from ..domain.events import (
     Planned,
     Queued,
     Recorded,
+    Recovered,
     Refused,
     Replayed,
     Resolved,
@@ -121,7 +122,11 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - one 
             return Described("✓", "green", "completed")
         case Failed():
             cancelled = f", cancelled {', '.join(fact.cancelled_steps)}" if fact.cancelled_steps else ""
-            return Described("✗", "bold red", "failed", f"{fact.step}: {_error(fact.error)}{cancelled}")
+            step = f"{fact.step}: " if fact.step is not None else ""
+            return Described("✗", "bold red", "failed", f"{step}{_error(fact.error)}{cancelled}")
+        case Recovered():
+            lost = ", ".join(f"{one.step} {one.what}" if one.step else one.what for one in fact.lost)
+            return Described("↻", "yellow", "recovered", f"#{fact.recovery}: {lost} and lost")
         case Cancelled():
             return Described("✗", "yellow", "cancelled", fact.reason or "")
         case Acquired():

@@ -1,0 +1,115 @@
+"""What the recoverer did is allowed by the audit, and what it must not do is noticed."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from tests.everything import Everything
+from tests.stages.recovering import JOB, MINUTE, begin, recovering, started, store, succeeded
+from tests.stages.world import World
+from tocsin.domain.events import Dispatched, Failed, Message, Recorded, Recovered, Report, Started
+
+
+@pytest.fixture(scope="module")
+def everything() -> Everything:
+    """A log in which everything is lost once, and all else takes too long."""
+    return asyncio.run(happened())
+
+
+async def happened() -> Everything:
+    world = World()
+    await world.define(JOB)
+    async with recovering(world) as scene:
+        await world.run(*scene.stages)
+        await begin(scene, "its task is lost, and its second attempt silent")
+        await scene.lose()
+        await scene.passes(5 * MINUTE + 1)
+        await store(world, succeeded(await scene.claim(), outcome="failed"))
+        await scene.passes(2)
+        await scene.passes(2)
+        await scene.claim()
+        await scene.passes(41)
+        await begin(scene, "it is lost for good")
+        for _ in range(4):
+            await scene.lose()
+            await scene.passes(5 * MINUTE + 1)
+        await world.define({**JOB, "execution_timeout": "20s"})
+        await begin(scene, "it takes too long")
+        await scene.claim()
+        await scene.passes(21)
+    async with recovering(world, outside=frozenset({"default"})) as scene:
+        await world.define({**JOB, "retry": {"max_attempts": 1}})
+        await begin(scene, "nobody outside answers")
+        await world.run(world.mq_bridge)
+        await scene.passes(41)
+    return await Everything.of(world.log)
+
+
+def test_what_it_did_breaks_no_rule(everything: Everything) -> None:
+    assert everything.audited().violations == ()
+    assert len(everything.facts(Recovered)) == 4
+    reasons = [failed.message.reason for failed in everything.facts(Failed)]
+    assert reasons == ["attempts", "abandoned", "timed_out", "attempts"]
+
+
+Change = Callable[[Recorded[Message]], Recorded[Message] | None]
+
+
+def first(kind: type[Message], **fields: object) -> Change:
+    """The first fact of a kind says something else; without fields, it is not there."""
+    seen: list[Recorded[Message]] = []
+
+    def change(recorded: Recorded[Message]) -> Recorded[Message] | None:
+        if not isinstance(recorded.message, kind) or (seen and seen[0] is not recorded):
+            return recorded
+        seen.append(recorded)
+        return replace(recorded, message=recorded.message.model_copy(update=fields)) if fields else None
+
+    return change
+
+
+def earlier(kind: type[Message], reason: str) -> Change:
+    """A failure with a reason came a quarter of a minute earlier."""
+
+    def change(recorded: Recorded[Message]) -> Recorded[Message]:
+        is_it = isinstance(recorded.message, kind) and getattr(recorded.message, "reason", None) == reason
+        return replace(recorded, time=recorded.time - timedelta(seconds=15)) if is_it else recorded
+
+    return change
+
+
+def by_nobody(recorded: Recorded[Message]) -> Recorded[Message] | None:
+    """The recoverer never reported what it says was silent."""
+    is_it = isinstance(recorded.message, Report) and recorded.message.worker == "recoverer"
+    return None if is_it else recorded
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (first(Recovered), "is stored twice"),
+        (first(Recovered, recovery=2), "recovery 2 follows recovery 0"),
+        (first(Recovered, lost=()), "is stored twice"),
+        (earlier(Failed, "timed_out"), "before its time limit of 20"),
+        (by_nobody, "reported that it failed"),
+    ],
+    ids=["no fact on it", "miscounted", "nothing was lost", "too early", "no report"],
+)
+def test_what_it_must_not_do_is_noticed(everything: Everything, change: Change, reason: str) -> None:
+    planted = Everything(everything.ledger, [c for r in everything.log if (c := change(r)) is not None])
+    found = planted.audited().violations
+    assert any(reason in str(violation) for violation in found), found
+
+
+def test_a_task_that_was_claimed_was_not_lost(everything: Everything) -> None:
+    """A claim between the task and the fact that it was lost."""
+    log = [*everything.log]
+    place = next(i for i, r in enumerate(log) if isinstance(r.message, Recovered))
+    task = next(r.message for r in log if isinstance(r.message, Dispatched))
+    claim = replace(log[place], message=started(task), subject="execution.nightly.x.started.main.1.1")
+    found = Everything(everything.ledger, [*log[:place], claim, *log[place:]]).audited().violations
+    assert isinstance(claim.message, Started)
+    assert any("attempt 1 of main was not lost" in str(violation) for violation in found), found
