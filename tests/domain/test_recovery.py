@@ -1,0 +1,379 @@
+"""What is to be done about an execution that stays open: tables, and that whatever happened to it, it ends."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, report, started
+from tocsin import subjects
+from tocsin.domain import execution, recovery
+from tocsin.domain.definition import RetryPolicy
+from tocsin.domain.events import (
+    Completed,
+    Dispatched,
+    Failed,
+    Failure,
+    Lost,
+    Message,
+    Plan,
+    Planned,
+    Recorded,
+    Recovered,
+    RetryTimer,
+    Started,
+)
+from tocsin.domain.execution import Execution, Phase, Refusal
+from tocsin.domain.recovery import Findings, Job, Policy
+
+POLICY: Final = Policy()
+THRESHOLD: Final = POLICY.threshold
+LIMIT: Final = timedelta(seconds=30) + POLICY.grace
+"""Of an attempt, as `plan` makes its steps."""
+SECOND: Final = timedelta(seconds=1)
+TWO: Final = RetryPolicy(max_attempts=2, initial_delay=30, jitter=0)
+GRAPH: Final[dict[str, tuple[str, ...]]] = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}
+
+
+class Log:
+    """The facts of one execution, each stored at an instant."""
+
+    def __init__(self, *facts: Message, at: datetime = NOON) -> None:
+        self.now = at
+        self.facts: list[Recorded[Message]] = []
+        self.store(*facts)
+
+    def store(self, *facts: Message) -> None:
+        for fact in facts:
+            sequence = len(self.facts) + 1
+            self.facts.append(Recorded(fact, subjects.subject_of(fact), sequence, self.now))
+
+    @property
+    def state(self) -> Execution:
+        return execution.fold(self.facts)
+
+    def examine(self, after: timedelta = timedelta(), outside: Sequence[str] = ()) -> Findings | None:
+        """What is found so long after the beginning."""
+        newest = {recorded.subject: recorded for recorded in self.facts}  # as a log is read
+        facts = sorted(newest.values(), key=lambda recorded: recorded.sequence)
+        return recovery.examine(facts, now=NOON + after, policy=POLICY, outside=outside)
+
+
+def planned() -> Planned:
+    fields = admitted().model_dump(exclude={"type", "fence", "recovered_at"})
+    return Planned.model_validate({**fields, "plan": plan()})
+
+
+def running(plan_: Plan | None = None) -> Log:
+    """Admitted and dispatched at noon."""
+    log = Log(admitted(plan_))
+    log.store(*execution.dispatch(log.state, key=KEY))
+    return log
+
+
+def found(findings: Findings | None) -> Findings:
+    assert findings is not None
+    return findings
+
+
+# --- attempts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("after", "is_overdue"),
+    [(timedelta(), False), (LIMIT - SECOND, False), (LIMIT, True), (timedelta(days=400), True)],
+)
+def test_a_claimed_attempt_is_overdue_behind_its_limit_and_the_grace(after: timedelta, *, is_overdue: bool) -> None:
+    log = running()
+    log.store(started())
+    findings = found(log.examine(after))
+    assert [one.step for one in findings.overdue] == ["main"] * is_overdue
+    assert findings.stalled == ()
+    assert findings.next_look == (NOON + LIMIT if not is_overdue else NOON + after + LIMIT)
+
+
+def test_the_limit_counts_from_the_newest_claim() -> None:
+    log = running()
+    log.store(started())
+    log.now += timedelta(minutes=1)
+    log.store(started(delivery=2))
+    assert found(log.examine(LIMIT)).overdue == ()
+    [overdue] = found(log.examine(timedelta(minutes=1) + LIMIT)).overdue
+    assert (overdue.delivery, overdue.attempt, overdue.task) == (2, 1, 2)
+
+
+def test_only_what_is_handed_over_is_overdue_without_a_claim() -> None:
+    log = running()
+    assert found(log.examine(LIMIT)).overdue == ()
+    [overdue] = found(log.examine(LIMIT, outside=["default"])).overdue
+    assert (overdue.delivery, overdue.queue) == (None, "default")
+    assert found(log.examine(timedelta(days=1), outside=["default"])).stalled == ()
+
+
+def test_a_step_that_may_start_now_is_looked_at_in_time() -> None:
+    """A look that finds it waiting for an executor must not be the last one before its deadline."""
+    log = running()
+    assert found(log.examine(SECOND)).next_look == NOON + SECOND + LIMIT
+
+
+# --- what has stalled ------------------------------------------------------------------------------------------------
+
+
+def retrying() -> Log:
+    log = running(plan(retry=TWO))
+    log.store(started())
+    log.store(*execution.fail(log.state, report("failed", error=Failure(type="E")), at=NOON))
+    return log
+
+
+def lost_before() -> Log:
+    log = running()
+    log.store(recovered(1))
+    return log
+
+
+def recovered(number: int, what: str = "dispatched", *, attempt: int = 1) -> Recovered:
+    lost = Lost.model_validate({"what": what, "since": NOON, "step": "main", "attempt": attempt})
+    return Recovered(job=JOB, execution_id=ID, recovery=number, lost=(lost,), recovered_at=NOON)
+
+
+@pytest.mark.parametrize(
+    ("log", "what", "sequence", "waits"),
+    [
+        (Log(planned()), "planned", 1, timedelta()),
+        (Log(admitted()), "admitted", 1, timedelta()),
+        (running(), "dispatched", 2, timedelta()),
+        (lost_before(), "admitted", 3, timedelta()),
+        (retrying(), "retry-scheduled", 1, timedelta(seconds=30)),
+    ],
+    ids=["planned", "admitted", "dispatched", "lost before", "retrying"],
+)
+def test_what_nothing_followed_for_the_threshold_has_stalled(
+    log: Log, what: str, sequence: int, waits: timedelta
+) -> None:
+    assert found(log.examine(waits + THRESHOLD - SECOND)).stalled == ()
+    [stalled] = found(log.examine(waits + THRESHOLD)).stalled
+    assert (stalled.lost.what, stalled.sequence, stalled.lost.since) == (what, sequence, NOON + waits)
+
+
+def test_a_step_waits_from_the_moment_that_it_was_ready() -> None:
+    log = running(plan(GRAPH))
+    log.store(started("a"))
+    log.now += timedelta(hours=1)
+    log.store(execution.succeed(log.state, report("completed", "a"), key=KEY)[0])
+    assert found(log.examine(timedelta(hours=1) + THRESHOLD - SECOND)).stalled == ()
+    stalled = found(log.examine(timedelta(hours=1) + THRESHOLD)).stalled
+    assert [(one.lost.what, one.lost.step) for one in stalled] == [("admitted", "b"), ("admitted", "c")]
+
+
+# --- the execution's own limit ---------------------------------------------------------------------------------------
+
+
+def limited(seconds: float) -> Plan:
+    return plan().model_copy(update={"execution_timeout": seconds})
+
+
+@pytest.mark.parametrize(("seconds", "is_expired"), [(9, False), (10, True)])
+def test_an_execution_expires_at_its_limit(seconds: float, *, is_expired: bool) -> None:
+    findings = found(running(limited(10)).examine(timedelta(seconds=seconds)))
+    assert findings.is_expired is is_expired
+    assert [fact.reason for fact in recovery.expire(findings)] == ["timed_out"] * is_expired
+    if not is_expired:
+        assert findings.next_look == NOON + timedelta(seconds=10)
+
+
+def test_it_counts_from_its_admission() -> None:
+    log = Log(planned().model_copy(update={"plan": limited(10)}))
+    assert not found(log.examine(timedelta(hours=1))).is_expired
+    log.now += timedelta(hours=1)
+    log.store(*execution.admit(log.state, fence=7))
+    assert not found(log.examine(timedelta(hours=1))).is_expired
+    [failed] = recovery.expire(found(log.examine(timedelta(hours=1, seconds=10))))
+    assert (failed.fence, failed.dead_letter, failed.cancelled_steps) == (7, True, ("main",))
+
+
+def test_what_is_over_needs_nothing() -> None:
+    log = running()
+    log.store(started())
+    log.store(*execution.succeed(log.state, report("completed"), key=KEY))
+    assert isinstance(log.facts[-1].message, Completed)
+    assert log.examine(timedelta(days=9)) is None
+    assert Log().examine() is None
+
+
+# --- the policy ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("job", "recoveries", "age", "outcome"),
+    [
+        ("active", 0, timedelta(minutes=6), "recovered"),
+        ("active", 2, timedelta(minutes=6), "recovered"),
+        ("active", 3, timedelta(minutes=6), "recovered 3 times before"),
+        ("active", 0, timedelta(hours=25), "asked for more than 24h ago"),
+        ("paused", 0, timedelta(minutes=6), None),
+        ("paused", 3, timedelta(minutes=6), None),
+        ("paused", 0, timedelta(hours=25), "asked for more than 24h ago"),
+        ("gone", 0, timedelta(minutes=6), "its job was deleted"),
+    ],
+)
+def test_what_becomes_of_what_was_lost(job: Job, recoveries: int, age: timedelta, outcome: str | None) -> None:
+    log = running()
+    for number in range(recoveries):
+        log.store(recovered(number + 1))
+        log.store(*execution.resume(log.state, at=NOON, key=KEY))
+    findings = found(log.examine(age))
+    decided = recovery.recover(findings, [one.lost for one in findings.stalled], now=NOON + age, policy=POLICY, job=job)
+    match decided:
+        case [Recovered() as fact]:
+            assert (outcome, fact.recovery, fact.recovered_at) == ("recovered", recoveries + 1, NOON + age)
+        case [Failed() as fact]:
+            assert fact.reason == "abandoned"
+            assert fact.error is not None
+            assert fact.error.message.endswith(f"not recovered: {outcome}")
+        case _:
+            assert (decided, outcome) == ([], None)
+
+
+def test_nothing_lost_nothing_decided() -> None:
+    findings = found(running().examine(timedelta(days=9)))
+    assert recovery.recover(findings, [], now=NOON + timedelta(days=9), policy=POLICY, job="gone") == []
+
+
+# --- a task given up for lost ----------------------------------------------------------------------------------------
+
+
+def test_a_task_that_was_lost_and_turns_up_is_refused_before_and_after_it_is_replaced() -> None:
+    log = running()
+    log.store(recovered(1))
+
+    def claim(task: int) -> Started | Refusal:
+        return execution.claim(log.state, step="main", attempt=1, delivery=1, task=task, worker="w")
+
+    assert claim(2) == Refusal("superseded")
+    log.store(*execution.resume(log.state, at=NOON, key=KEY))
+    assert claim(2) == Refusal("superseded")
+    assert claim(4) == started()
+    log.store(started())
+    assert log.state.steps["main"].task == 4
+
+
+def test_a_recovery_of_a_task_that_is_claimed_by_now_changes_nothing_of_it() -> None:
+    log = running()
+    log.store(started(), recovered(1))
+    assert log.state.steps["main"].phase is Phase.STARTED
+    assert execution.resume(log.state, at=NOON, key=KEY) == []
+
+
+def test_the_success_of_a_task_that_was_given_up_for_lost_counts() -> None:
+    log = running()
+    log.store(recovered(1))
+    [completed] = execution.succeed(log.state, report("completed", delivery=None), key=KEY)
+    assert isinstance(completed, Completed)
+
+
+def test_tasks_say_that_they_were_recovered_however_early_that_was() -> None:
+    log = Log(planned())
+    log.store(recovered(1, "planned"))
+    log.store(*execution.admit(log.state, fence=1))
+    [task] = execution.dispatch(execution.fold(log.facts[-1:]), key=KEY)  # `admitted` tells all by itself
+    assert (task.is_recovery, task.recovery_attempt_time, task.original_scheduled_time) == (True, NOON, NOON)
+
+
+# --- whatever happened, it ends --------------------------------------------------------------------------------------
+
+steps = st.sampled_from(["a", "b", "c", "d"])
+
+
+class Life(Log):
+    """An execution to which anything may happen, each thing as the domain decides on it."""
+
+    def __init__(self) -> None:
+        policy = RetryPolicy(max_attempts=2, initial_delay=30, jitter=0)
+        super().__init__(planned().model_copy(update={"plan": plan(GRAPH, retry=policy)}))
+
+    def happens(self, what: str, step: str, after: float) -> None:
+        self.now += timedelta(seconds=after)
+        state = self.state
+        current = state.steps.get(step)
+        attempt, delivery = (current.attempt, current.delivery) if current else (0, 0)
+        decided: Sequence[Message] = ()
+        match what:
+            case "admitted":
+                decided = execution.admit(state, fence=1)
+            case "dispatched":
+                decided = execution.dispatch(state, key=KEY)[:1]  # and the stage dies
+            case "timer" if current and current.next_attempt_at and current.next_attempt_at <= self.now:
+                timer = RetryTimer(job=JOB, execution_id=ID, step=step, attempt=attempt + 1)
+                decided = execution.dispatch_again(state, timer, key=KEY)
+            case "started" if current:
+                task = current.task
+                granted = execution.claim(
+                    state, step=step, attempt=attempt, delivery=delivery + 1, task=task, worker="w"
+                )
+                decided = [granted] if isinstance(granted, Started) else []
+            case "completed" if delivery:
+                decided = execution.succeed(state, report("completed", step, attempt, delivery), key=KEY)[:1]
+            case "failed" if delivery:
+                error = Failure(type="E")
+                decided = execution.fail(state, report("failed", step, attempt, delivery, error=error), at=self.now)
+        self.store(*decided)
+
+    def looked_at(self, *, outside: Sequence[str]) -> datetime | None:
+        """The recoverer looks, all that has stalled is lost, and the stages do what they are asked; when to look again."""
+        findings = self.examine(self.now - NOON, outside)
+        if findings is None:
+            return None
+        assert self.now < findings.next_look <= self.now + THRESHOLD
+        lost = [one.lost for one in findings.stalled]
+        decided = recovery.recover(findings, lost, now=self.now, policy=POLICY, job="active")
+        self.store(*decided)
+        if any(isinstance(fact, Recovered) for fact in decided):
+            self.store(*execution.admit(self.state, fence=1))
+            resumed = execution.resume(self.state, at=self.now, key=KEY)
+            self.store(*resumed)
+            assert execution.resume(self.state, at=self.now, key=KEY) == []
+        for overdue in findings.overdue:
+            told = report("failed", overdue.step, overdue.attempt, overdue.delivery, error=overdue.error)
+            self.store(*execution.fail(self.state, told, at=self.now))
+            assert execution.fail(self.state, told, at=self.now) == []
+        return findings.next_look
+
+
+things = st.sampled_from(["admitted", "dispatched", "dispatched", "timer", "started", "completed", "failed"])
+
+
+@settings(max_examples=75, deadline=None)
+@given(
+    st.lists(st.tuples(things, steps, st.floats(0, 400)), max_size=30),
+    st.sampled_from([(), ("default",)]),
+)
+def test_whatever_happened_to_an_execution_it_ends_though_no_executor_ever_acts_again(
+    past: list[tuple[str, str, float]], outside: Sequence[str]
+) -> None:
+    life = Life()
+    for what, step, after in past:
+        life.happens(what, step, after)
+    for _ in range(200):
+        again = life.looked_at(outside=outside)
+        if again is None:
+            break
+        life.now = again
+    assert life.state.is_over
+    recoveries = [r.message.recovery for r in life.facts if isinstance(r.message, Recovered)]
+    assert recoveries == list(range(1, len(recoveries) + 1))
+    assert len(recoveries) <= POLICY.max_attempts
+    terminals = [r for r in life.facts if isinstance(r.message, Completed | Failed)]
+    assert terminals == life.facts[-1:]
+    tasks = [(r.message.step, r.message.attempt) for r in life.facts if isinstance(r.message, Dispatched)]
+    lost = [
+        (one.step, one.attempt)
+        for r in life.facts
+        if isinstance(r.message, Recovered)
+        for one in r.message.lost
+        if one.what == "dispatched"
+    ]
+    assert len(tasks) - len(set(tasks)) <= len(lost)
