@@ -4,7 +4,7 @@ import asyncio
 import ipaddress
 import os
 import socket
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -21,6 +21,7 @@ from .adapters.http.listening import LOOPBACK, PortInUseError, listen, url_of
 from .adapters.http.tokens import Tokens
 from .adapters.nats.connection import AWAY, FOR_EVER, Connection
 from .adapters.nats.connection import connect as connect_nats
+from .adapters.nats.desired import durable_specs
 from .adapters.nats.event_log import NatsEventLog
 from .adapters.nats.executors import ensure_executors
 from .adapters.nats.naming import Names
@@ -371,6 +372,16 @@ def _policy(settings: Settings) -> Policy:
 def bridged_queues(settings: Settings) -> list[str]:
     """The queues whose executors are outside."""
     return [name for name, queue in settings.queues.items() if queue.transport == "mq"]
+
+
+def durables_of(settings: Settings, stages: Iterable[Stage]) -> list[DurableSpec]:
+    """Every durable of an installation: those of `stages`, and those of the executors."""
+    return durable_specs(
+        {DEFAULT_QUEUE, *settings.queues},
+        [DurableSpec(s.durable, s.stream, s.filters, ack_wait=s.ack_wait) for one in stages for s in one.subscriptions],
+        bridge=bool(bridged_queues(settings)),
+        task_ack_wait=settings.worker.ack_wait,
+    )
 
 
 def names_of(settings: Settings) -> Names:

@@ -11,11 +11,10 @@ from nats.aio.client import Client
 
 from .adapters.clock import SystemClock
 from .adapters.nats.connection import Connection
-from .adapters.nats.desired import durable_specs
 from .adapters.nats.event_log import NatsEventLog
 from .adapters.nats.permissions import Granting, Permissions
 from .adapters.nats.projections import NatsProjections
-from .bootstrap import STAGES, Installation, bridged_queues, compose, names_of
+from .bootstrap import STAGES, Installation, bridged_queues, compose, durables_of, names_of
 from .domain.events import (
     Cancelled,
     CancelRequest,
@@ -23,7 +22,9 @@ from .domain.events import (
     Deleted,
     Paused,
     Refused,
+    Replayed,
     Report,
+    Resolved,
     Resumed,
     Started,
     Trigger,
@@ -45,7 +46,7 @@ _EVERYTHING: Final = Access(
     reads=(Stream.LEDGER, Stream.LOG), follows=(Stream.LEDGER, Stream.LOG), looks_up=tuple(Bucket)
 )
 _OPERATED: Final = Access(
-    appends=(Defined, Paused, Resumed, Deleted, Trigger, CancelRequest, Cancelled),
+    appends=(Defined, Paused, Resumed, Deleted, Trigger, CancelRequest, Cancelled, Replayed, Resolved),
     reads=_EVERYTHING.reads,
     follows=_EVERYTHING.follows,
     looks_up=_EVERYTHING.looks_up,
@@ -63,13 +64,7 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
         stage.name: [DurableSpec(s.durable, s.stream, s.filters) for s in stage.subscriptions] for stage in stages
     }
     queues = sorted({DEFAULT_QUEUE, *settings.queues} - set(bridged_queues(settings)))
-    all_durables = durable_specs(
-        {DEFAULT_QUEUE, *settings.queues},
-        [spec for some in durables.values() for spec in some],
-        bridge=bool(bridged_queues(settings)),
-        task_ack_wait=settings.worker.ack_wait,
-    )
-    granting = Granting(names, all_durables)
+    granting = Granting(names, durables_of(settings, stages))
     roles = {
         name: granting.part(name, _with_refusals(stage), durables[stage.name])
         for stage in stages

@@ -303,7 +303,7 @@ def every(pattern: str) -> str:
 
 
 def all_of(kind: type[e.Message]) -> tuple[str, ...]:
-    """Filters over all that is stored of a kind; of retries' timers, over the schedules that will publish them."""
+    """Filters over all that is stored of a kind; of retries' timers, over the schedules that publish them too."""
     if kind in _ALL_OF:
         return _ALL_OF[kind]
     stored = kind.model_fields["type"].default
@@ -319,7 +319,7 @@ _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
     e.Report: ("report.>",),
     e.Trigger: ("trigger.>",),
     e.CancelRequest: ("cancel.>",),
-    e.RetryTimer: ("delay.>",),
+    e.RetryTimer: ("delay.>", "timer.>"),
     e.Envelope: ("mq.scheduled.*",),
     e.Completion: ("mq.scheduler.complete.*.*",),
 }

@@ -11,6 +11,7 @@ from . import (
     cancel,
     dead_letters,
     dev,
+    doctor,
     events,
     executions,
     explain,
@@ -21,6 +22,7 @@ from . import (
     run,
     schedule,
     serve,
+    status,
     tokens,
     version,
     worker,
@@ -92,5 +94,7 @@ app.add_typer(events.app, name="events")
 app.add_typer(tokens.app, name="tokens")
 app.command("explain")(explain.explain)
 app.add_typer(config_command.app, name="config")
+app.command("status")(status.status)
+app.command("doctor")(doctor.doctor)
 app.command("permissions")(permissions.permissions)
 app.command("version")(version.version)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..adapters.nats.provisioned import Change
     from ..adapters.nats.server import RunningServer
     from ..bootstrap import Installation
+    from ..health import Finding, Status
     from ..worker import Worker
 
 PATIENCE: Final = 3.0
@@ -39,6 +40,18 @@ class Backend:
         from .. import bootstrap  # noqa: PLC0415
 
         return await bootstrap.initialize(installation)
+
+    async def status(self, installation: "Installation") -> "Status":
+        """See `health.status`."""
+        from .. import health  # noqa: PLC0415
+
+        return await health.status(installation)
+
+    async def examine(self, installation: "Installation", monitors: Sequence[str]) -> "list[Finding]":
+        """See `health.examine`."""
+        from .. import health  # noqa: PLC0415
+
+        return await health.examine(installation, health.Options(monitors))
 
     def stages(self) -> tuple[str, ...]:
         """The names of all stages, in flow order."""

@@ -92,6 +92,11 @@ class Connection:
         self._requests: dict[str, _Request] = {}
         self._on_interrupt: set[Callable[[], None]] = set()
 
+    @property
+    def greeting(self) -> Json:
+        """What the server said of itself (INFO)."""
+        return self.client._server_info  # noqa: SLF001 - it has no public name
+
     def interrupt(self) -> None:
         """Give up every request that is under way: the connection was lost, and their answers with it.
 
@@ -274,7 +279,9 @@ async def connect(
     }
     try:
         await opening.run(client.connect(servers, **settings), within)
-        if is_encrypted and not is_secure(client):
+        if is_encrypted and not connection.greeting.get(
+            "tls_required"
+        ):  # the client only takes up TLS that it asks for
             raise LogUnavailable(
                 f"{opening.where}: that server does not speak TLS, and `nats.tls` or a `tls://` URL asks for it"
             )
@@ -282,11 +289,6 @@ async def connect(
     finally:
         with suppress(*AWAY):
             await client.close()
-
-
-def is_secure(client: Client) -> bool:
-    """Whether the connection is encrypted: the client only takes up TLS that the server's greeting asks for."""
-    return bool(client._server_info.get("tls_required"))  # noqa: SLF001 - the greeting has no public name
 
 
 def status_of(message: Msg) -> str | None:

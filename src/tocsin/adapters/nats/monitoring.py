@@ -25,6 +25,12 @@ def peers_in_sight(url: str) -> int | None:
     return len([replica for replica in replicas if replica["current"] and not replica.get("offline")])
 
 
+def describes_itself(url: str) -> dict[str, Any] | None:
+    """A server's configuration and state (`/varz`); None: it does not answer."""
+    body = _get(url, "/varz")
+    return from_json(body) if body else None
+
+
 def _get(url: str, path: str) -> bytes | None:
     """The answer of a server that is well; None: any other, or none."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_TIMEOUT)
