@@ -29,6 +29,7 @@ from .adapters.nats.projections import NatsProjections
 from .adapters.nats.provision import Change, provision
 from .adapters.nats.security import security_of
 from .adapters.nats.stage_router import stage_router
+from .adapters.nats.stored_log import NatsStoredLog
 from .adapters.nats.task_queue import NatsTaskQueue
 from .adapters.sql.history import open_history
 from .domain import execution
@@ -36,7 +37,7 @@ from .domain.definition import Problem
 from .domain.ids import fingerprint
 from .domain.recovery import Policy
 from .outcomes import Outcomes
-from .ports import Clock, DurableSpec, EventLog, History, LogUnavailable, Projections
+from .ports import Clock, DurableSpec, EventLog, History, LogUnavailable, Projections, StoredLog
 from .registry import Registry
 from .settings import Settings, SettingsError
 from .settings import load as load_settings
@@ -89,6 +90,7 @@ class Installation:
     names: Names
     connection: Connection
     log: EventLog
+    stored: StoredLog
     projections: Projections
     clock: Clock
 
@@ -103,9 +105,16 @@ class Installation:
         url = self.settings.database.url
         if url.startswith("sqlite:///"):
             Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-        identity = fingerprint(await _report_key(self))
-        async with open_history(url, installation=identity) as history:
+        async with open_history(url, installation=await self.identity()) as history:
             yield history
+
+    async def identity(self) -> str:
+        """What the installation is known by to those who must not know its key.
+
+        Raises:
+            Unreachable: the installation was never initialized.
+        """
+        return fingerprint(await _report_key(self))
 
 
 @asynccontextmanager
@@ -130,6 +139,7 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
             names=names,
             connection=connection,
             log=NatsEventLog(connection, names),
+            stored=NatsStoredLog(connection, names),
             projections=NatsProjections(connection, names),
             clock=SystemClock(),
         )

@@ -4,7 +4,7 @@ Every port has one behaviour suite in `tests/conformance/`, run over each of its
 for broken plumbing; a failed job is a fact.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -140,6 +140,46 @@ class Progress:
     def is_past(self, sequence: int) -> bool:
         """Whether a message that was stored a while ago will not be delivered any more."""
         return self.is_idle or self.floor >= sequence
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message as it is stored, unread: for whoever keeps the log elsewhere, or proves it."""
+
+    stream: Stream
+    sequence: int
+    time: datetime
+    """When the log stored it, UTC."""
+    subject: str
+    """Relative."""
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What a stream holds: `messages` of them, under sequences from `first` to `last` (0: none was ever stored)."""
+
+    first: int
+    last: int
+    messages: int
+
+
+class StoredLog(Protocol):
+    """The streams as they are stored."""
+
+    async def extent(self, stream: Stream) -> Extent:
+        """What a stream holds now."""
+        ...
+
+    def messages(
+        self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
+    ) -> AsyncIterator[Sequence[StoredMessage]]:
+        """Everything that matches, oldest first, and then the end; without filters the whole stream.
+
+        From behind the sequence `after`, or from what was stored at that instant (UTC) or later, to the sequence `upto`.
+        """
+        ...
 
 
 class Delivery(Protocol):

@@ -228,6 +228,18 @@ def delay(timer: e.RetryTimer) -> str:
     return f"delay.{_retry(timer)}"
 
 
+def about(job: str) -> dict[Stream, tuple[str, ...]]:
+    """Filters over everything that speaks of a job: its facts, its inputs and what the public is told of it."""
+    of = token(job)
+    spellings = dict.fromkeys((of, job))  # the public may write the dots of a name as they are
+    asked = (filter_ for one in spellings for filter_ in (f"trigger.{one}", f"cancel.{one}.*"))
+    kinds = ("execution", "lock", "dead-letter", "report", "timer", "delay")
+    return {
+        Stream.LEDGER: (f"ledger.{of}.>", *asked),
+        Stream.LOG: (*(f"{kind}.{of}.>" for kind in kinds), f"cron.*.{of}"),
+    }
+
+
 def terminal(job: str, execution_id: str) -> tuple[str, ...]:
     """The subjects that can end an execution."""
     prefix = f"execution.{token(job)}.{execution_id}"

@@ -12,6 +12,7 @@ from .adapters.memory.clock import START, ManualClock, settle
 from .adapters.memory.durable import InMemoryDelivery, InMemoryDurable
 from .adapters.memory.event_log import InMemoryEventLog
 from .adapters.memory.projections import InMemoryProjections
+from .adapters.memory.stored_log import InMemoryStoredLog
 from .adapters.memory.task_queue import InMemoryTaskQueue
 from .ports import DurableSpec
 
@@ -22,6 +23,7 @@ __all__ = [
     "InMemoryDurable",
     "InMemoryEventLog",
     "InMemoryProjections",
+    "InMemoryStoredLog",
     "InMemoryTaskQueue",
     "ManualClock",
     "settle",

@@ -21,7 +21,7 @@ from tocsin.domain.events import Message, Recorded
 from tocsin.registry import Registry
 from tocsin.settings import Settings
 from tocsin.subjects import INSTALLATION_KEY, Bucket
-from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock
+from tocsin.testing import InMemoryEventLog, InMemoryProjections, InMemoryStoredLog, ManualClock
 
 T = TypeVar("T")
 
@@ -55,6 +55,7 @@ class World(Backend):
 
     def __post_init__(self) -> None:
         self.log = InMemoryEventLog(self.clock)
+        self.stored = InMemoryStoredLog(self.log)
         self.projections = InMemoryProjections(self.clock)
         self.registry = Registry(self.log, self.projections)
         asyncio.run(self.set_up())
@@ -93,6 +94,9 @@ class World(Backend):
     @asynccontextmanager
     async def serving(self, installation: Installation, *, any_port: bool = False) -> AsyncIterator[str]:
         yield "http://127.0.0.1:8062"
+
+    async def identity(self) -> str:
+        return "0123456789abcdef"
 
     def history(self) -> AbstractAsyncContextManager[SqlHistory]:
         return open_history(f"sqlite:///{self.folder}/history.db")

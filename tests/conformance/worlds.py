@@ -15,9 +15,10 @@ from tocsin.adapters.nats.event_log import NatsEventLog
 from tocsin.adapters.nats.naming import Names
 from tocsin.adapters.nats.projections import NatsProjections
 from tocsin.adapters.nats.provision import provision
+from tocsin.adapters.nats.stored_log import NatsStoredLog
 from tocsin.adapters.nats.task_queue import NatsTaskQueue
-from tocsin.ports import DurableSpec, EventLog, Projections, TaskQueue
-from tocsin.testing import InMemoryEventLog, InMemoryProjections, InMemoryTaskQueue, ManualClock
+from tocsin.ports import DurableSpec, EventLog, Projections, StoredLog, TaskQueue
+from tocsin.testing import InMemoryEventLog, InMemoryProjections, InMemoryStoredLog, InMemoryTaskQueue, ManualClock
 
 PATIENCE = 20.0
 T = TypeVar("T")
@@ -28,6 +29,8 @@ class World(Protocol):
 
     @property
     def log(self) -> EventLog: ...
+    @property
+    def stored(self) -> StoredLog: ...
     @property
     def projections(self) -> Projections: ...
 
@@ -56,6 +59,7 @@ class MemoryWorld:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.log = InMemoryEventLog(self.clock)
+        self.stored = InMemoryStoredLog(self.log)
         self.projections = InMemoryProjections(self.clock)
 
     def now(self) -> datetime:
@@ -83,6 +87,7 @@ class NatsWorld:
         self.connection = connection
         self.names = names
         self.log = NatsEventLog(connection, names)
+        self.stored = NatsStoredLog(connection, names)
         self.projections = NatsProjections(connection, names)
         self._open: list[NatsTaskQueue | NatsDurable] = []
 

@@ -2,8 +2,9 @@
 
     recorded facts ──▶ Auditor ──▶ checks (time, executions, requests, locks, public) ──▶ Report
 
-Pure: it reads no clock, no log and no database, so that it judges a live stream, a file and an archive alike. It shares the
-domain's events, names and calendar, and says everything else a second time.
+The checks read no clock, no log and no database, so that they judge a live stream, a file and an archive alike; `comparing`
+alone asks read models what they show. They share the domain's events, names and calendar, and say everything else a second
+time.
 
 | invariant | checked by |
 |---|---|
@@ -13,10 +14,23 @@ domain's events, names and calendar, and says everything else a second time.
 | I4 no fact twice | `executions` over `life` |
 | I5 locks | `locks` |
 | I6 the graph and the end, I7 retries and dead letters | `executions` over `life` |
-| I8 the read models | `read_models`, which is given what they show |
+| I8 the read models | `read_models`, `comparing` |
 """
 
 from .auditor import Auditor, audit
-from .report import INVARIANTS, PATIENCE, PUBLIC, Debt, Proof, Report, Violation
+from .comparing import Comparing
+from .report import INVARIANTS, PATIENCE, PUBLIC, Comparison, Debt, Proof, Report, Violation
 
-__all__ = ["INVARIANTS", "PATIENCE", "PUBLIC", "Auditor", "Debt", "Proof", "Report", "Violation", "audit"]
+__all__ = [
+    "INVARIANTS",
+    "PATIENCE",
+    "PUBLIC",
+    "Auditor",
+    "Comparing",
+    "Comparison",
+    "Debt",
+    "Proof",
+    "Report",
+    "Violation",
+    "audit",
+]

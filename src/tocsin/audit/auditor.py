@@ -1,15 +1,16 @@
 """Takes facts in, one by one, and says in the end what does not hold."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
 from ..domain.events import Message, Recorded
+from ..subjects import stream_of
 from .check import Check, Handler
 from .executions import Executions
 from .locks import Locks
 from .public import Public
-from .report import PATIENCE, Report, Violation
+from .report import INVARIANTS, PATIENCE, Comparison, Report, Violation
 from .requests import Requests
 from .time import Time
 
@@ -53,6 +54,9 @@ class Auditor:
         self._total = 0
         self._latest: datetime | None = None
         self._found: list[Violation] = []
+        self._remarks: list[str] = []
+        self._unreadable: list[str] = []
+        self._judged = [invariant for invariant in INVARIANTS if invariant != "I8"]
 
     def take(self, recorded: Recorded[Message]) -> None:
         """Take one more message in."""
@@ -64,6 +68,17 @@ class Auditor:
         for handler in self._handlers.get(type(recorded.message), ()):
             for violation in handler(recorded):
                 self._add(violation)
+
+    def unreadable(self, subject: str, sequence: int) -> None:
+        """There is a message that this version cannot read: what hangs on it is judged as if it were not there."""
+        self._unreadable.append(f"{subject} ({stream_of(subject)} {sequence})")
+
+    def compared(self, comparison: Comparison) -> None:
+        """Take in what the comparison with the read models came to (I8)."""
+        self._judged.append("I8")
+        self._remarks += comparison.remarks
+        for violation in comparison.violations:
+            self._add(violation)
 
     def report(self) -> Report:
         """What was found. Nothing can be taken in behind it."""
@@ -81,8 +96,14 @@ class Auditor:
             violations=tuple(self._found),
             total=self._total,
             debts=tuple(debt for debt in debts if debt not in overdue),
-            remarks=tuple(self._time.remarks.values()),
+            invariants=tuple(self._judged),
+            remarks=(*self._unreadable_remark(), *self._time.remarks.values(), *self._remarks),
         )
+
+    def _unreadable_remark(self) -> Iterator[str]:
+        if self._unreadable:
+            number = len(self._unreadable)
+            yield f"{number:,} of the messages cannot be read by this version, the first is {self._unreadable[0]}"
 
     def _add(self, violation: Violation) -> None:
         self._total += 1

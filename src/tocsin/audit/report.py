@@ -85,11 +85,19 @@ class Debt:
 
 
 @dataclass(frozen=True, slots=True)
+class Comparison:
+    """What read models say otherwise than the facts."""
+
+    violations: tuple[Violation, ...]
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """The outcome of an audit.
 
-    `violations` holds the first ones, `total` counts them all; `debts` is what was under way at `until`; `remarks` says
-    what could not be judged.
+    `violations` holds the first ones, `total` counts them all; `debts` is what was under way at `until`; `invariants` names
+    those that were judged; `remarks` says what could not be.
     """
 
     facts: int
@@ -99,6 +107,7 @@ class Report:
     violations: tuple[Violation, ...]
     total: int
     debts: tuple[Debt, ...]
+    invariants: tuple[str, ...]
     remarks: tuple[str, ...] = ()
 
     @property
@@ -110,10 +119,8 @@ class Report:
     def summary(self) -> str:
         """It all in one line."""
         verdict = "clean" if self.is_clean else f"{self.total:,} violation{'s' * (self.total != 1)}"
-        looked = (
-            f"{_counted(self.facts, 'fact')}, {_counted(self.executions, 'execution')}, {len(INVARIANTS)} invariants"
-        )
-        return f"{looked}: {verdict}"
+        facts, executions = _counted(self.facts, "fact"), _counted(self.executions, "execution")
+        return f"{facts}, {executions}, {_counted(len(self.invariants), 'invariant')}: {verdict}"
 
     def as_json(self) -> dict[str, Any]:
         """It all, for programs."""
@@ -123,7 +130,7 @@ class Report:
             "jobs": self.jobs,
             "executions": self.executions,
             "until": self.until,
-            "invariants": {**INVARIANTS, **PUBLIC},
+            "invariants": {name: INVARIANTS[name] for name in self.invariants},
             "violations": [_plain(violation) for violation in self.violations],
             "violations_total": self.total,
             "under_way": [{**_plain(debt), "since": debt.since, "by": debt.by} for debt in self.debts],

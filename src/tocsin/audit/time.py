@@ -109,8 +109,7 @@ class Time:
             undecided = min(ways, key=len, default=())
             if undecided:
                 first, number = undecided[0].at, len({named.at for named in undecided})
-                more = f"{number:,}{' or more' * (len(undecided) == COUNTED)}"
-                reason = f"{more} instant{'s' * (number > 1)} from {_iso(first)} on {'are' if number > 1 else 'is'} undecided"
+                reason = f"{_counted(number)} not decided yet, the first at {_iso(first)}"
                 yield Debt("I2", check.job(job), reason, first, facts=(Proof.of(self._last[job]),))
 
 
@@ -129,7 +128,7 @@ def _wrong(recorded: Recorded[Due | Passed], named: Sequence[Named]) -> Iterator
 def _wrong_due(fact: Due, named: Sequence[Named]) -> Iterator[str]:
     at = fact.scheduled_time
     if forgotten := [one.at for one in named if one.at != at]:
-        yield f"{_counted(len(forgotten))} from {_iso(forgotten[0])} on never decided"
+        yield f"{_counted(len(forgotten))} never decided, the first at {_iso(forgotten[0])}"
     if not any(one.fires and one.at == at for one in named):
         yield "it fired, and no definition in force named that instant"
     if any(one.paused for one in named if one.at == at):

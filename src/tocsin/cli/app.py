@@ -8,6 +8,7 @@ import typer
 from .. import telemetry
 from . import (
     apply,
+    audit,
     cancel,
     dead_letters,
     dev,
@@ -15,6 +16,7 @@ from . import (
     events,
     executions,
     explain,
+    export,
     init,
     jobs,
     permissions,
@@ -90,8 +92,10 @@ executions.app.command("cancel")(cancel.cancel)
 app.add_typer(executions.app, name="executions")
 dead_letters.app.command("replay-all")(replay_all.replay_all)
 app.add_typer(dead_letters.app, name="dead-letters")
+events.app.command("export")(export.export)
 app.add_typer(events.app, name="events")
 app.add_typer(tokens.app, name="tokens")
+app.command("audit")(audit.audit)
 app.command("explain")(explain.explain)
 app.add_typer(config_command.app, name="config")
 app.command("status")(status.status)

@@ -132,6 +132,10 @@ class InMemoryEventLog:
         found = self._durables.get((stream, durable))
         return None if found is None else found.progress
 
+    def stream(self, stream: Stream) -> StoredStream:
+        """One stream as it is stored."""
+        return self._streams[stream]
+
     # --- durables ----------------------------------------------------------------------------------------------------
 
     def durable(self, spec: DurableSpec) -> InMemoryDurable:

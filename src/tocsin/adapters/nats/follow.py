@@ -45,7 +45,7 @@ class _Portion(Protocol):
 
 
 P = TypeVar("P", bound=_Portion)
-_Make = Callable[[Sequence[Received], bool, int], P]
+Make = Callable[[Sequence[Received], bool, int], P]
 
 
 def follow(
@@ -59,7 +59,7 @@ def follow(
     Raises:
         RefusedError: there is no such stream, or the filters overlap.
     """
-    return _read(connection, names, stream, filters, after, _batch, headers_only=False)
+    return read(connection, names, stream, filters, after, _batch, headers_only=False)
 
 
 def watch(
@@ -70,19 +70,20 @@ def watch(
     Raises:
         RefusedError: there is no such stream, or the filters overlap.
     """
-    return _read(connection, names, stream, filters, after, _headings, headers_only=True)
+    return read(connection, names, stream, filters, after, _headings, headers_only=True)
 
 
-async def _read(
+async def read(
     connection: Connection,
     names: Names,
     stream: Stream,
     filters: Sequence[str],
     after: int | datetime | None,
-    make: _Make[P],
+    make: Make[P],
     *,
     headers_only: bool,
 ) -> AsyncIterator[P]:
+    """What matches, made into portions by `make`, for ever and through reconnects."""
     wire_filters = [wire_filter for relative in filters for wire_filter in names.filters(relative)]
     told_caught_up = False
     while True:

@@ -17,7 +17,7 @@ _NANOSECONDS: Final = 1_000_000_000
 class Received:
     """One delivered message, read once."""
 
-    __slots__ = ("body", "delivered", "message_id", "order", "pending", "sequence", "subject", "time")
+    __slots__ = ("body", "delivered", "headers", "message_id", "order", "pending", "sequence", "subject", "time")
 
     def __init__(self, message: Msg, names: Names) -> None:
         """Read the reply subject.
@@ -31,7 +31,8 @@ class Received:
         delivered, sequence, order, nanoseconds, pending = tokens[4:9] if len(tokens) == _SHORT else tokens[6:11]
         self.subject = names.from_wire(message.subject)
         self.body: bytes = message.data
-        self.message_id = message.headers.get(wire.MESSAGE_ID) if message.headers else None
+        self.headers = message.headers or {}
+        self.message_id = self.headers.get(wire.MESSAGE_ID)
         self.delivered = int(delivered)
         self.sequence = int(sequence)
         # Cut off, not rounded, as the time stamps of direct gets are: a message has one time, however it was read.

@@ -1,0 +1,48 @@
+"""The streams in memory, as they are stored."""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import Final
+
+from ...ports import Extent, StoredMessage
+from ...subjects import Stream
+from .event_log import InMemoryEventLog
+from .stored_stream import Entry
+from .subject_tree import matches
+
+PORTION: Final = 1_000
+MESSAGE_ID: Final = "Nats-Msg-Id"
+
+
+class InMemoryStoredLog:
+    """Implements `ports.StoredLog` over an `InMemoryEventLog`."""
+
+    def __init__(self, log: InMemoryEventLog) -> None:
+        """Whatever that log stores."""
+        self._log = log
+
+    async def extent(self, stream: Stream) -> Extent:
+        """What a stream holds now."""
+        stored = self._log.stream(stream)
+        entries = list(stored.behind(0))
+        first = entries[0].sequence if entries else stored.last_sequence + 1
+        return Extent(first, stored.last_sequence, len(entries))
+
+    async def messages(
+        self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
+    ) -> AsyncIterator[Sequence[StoredMessage]]:
+        """Everything that matches, up to a sequence."""
+        entries = [
+            entry
+            for entry in self._log.stream(stream).behind(after if isinstance(after, int) else 0)
+            if entry.sequence <= upto
+            and (isinstance(after, int) or entry.time >= after)
+            and (not filters or any(matches(name, entry.subject) for name in filters))
+        ]
+        for i in range(0, len(entries), PORTION):
+            yield [_stored(stream, entry) for entry in entries[i : i + PORTION]]
+
+
+def _stored(stream: Stream, entry: Entry) -> StoredMessage:
+    headers = {} if entry.message_id is None else {MESSAGE_ID: entry.message_id}
+    return StoredMessage(stream, entry.sequence, entry.time, entry.subject, headers, entry.body)

@@ -1,0 +1,249 @@
+"""`tocsin audit` and `tocsin events export`: the proof, its text, and what it can be run over."""
+
+import gzip
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.audit.test_defects import JOBS, time_passes, work
+from tests.cli.conftest import World
+from tests.stages.world import World as Stages
+from tocsin.domain import ledger
+from tocsin.domain.events import Due, Started
+from tocsin.ledgers import Ledgers
+from tocsin.ports import StoredMessage
+from tocsin.stages.recorder import Recorder
+from tocsin.subjects import Bucket, Stream
+from tocsin.testing import InMemoryStoredLog
+
+
+@pytest.fixture
+def busy(world: World) -> World:
+    """A few seconds of every kind of job."""
+    stages = Stages()
+    world.do(happen(stages))
+    world.clock, world.log, world.projections = stages.clock, stages.log, stages.projections
+    world.stored = InMemoryStoredLog(stages.log)
+    world.do(world.set_up())
+    return world
+
+
+async def happen(stages: Stages) -> None:
+    for job in JOBS:
+        await stages.define(job)
+    for _ in range(3):
+        await time_passes(stages)
+        await work(stages)
+    await stages.trigger("etl", "one")
+    await work(stages)
+    await stages.run(stages.registrar)
+
+
+def test_a_log_in_order_is_clean(busy: World) -> None:
+    told = busy.call("audit")
+    assert told.code == 0
+    assert told.out.strip().endswith("executions, 7 invariants: clean")
+
+
+def test_an_empty_log_is_clean(world: World) -> None:
+    told = world.call("audit")
+    assert (told.code, told.out) == (0, "0 facts, 0 executions, 7 invariants: clean\n")
+
+
+def test_what_does_not_hold_is_told_with_its_proof(busy: World) -> None:
+    [first, *_] = busy.recorded("ledger.locked.due")
+    assert isinstance(first.message, Due)
+    sequence = busy.log.receive("ledger.locked.due", first.message.encode())
+    told = busy.call("audit")
+    assert told.code == 1
+    lines = told.out.splitlines()
+    [head] = [i for i, line in enumerate(lines) if line.startswith("I2  job locked: decided again: all up to")]
+    assert lines[head + 1].startswith("    promised: each instant that a definition in force names is in one")
+    assert lines[head + 2].startswith(f"    LEDGER {sequence} ledger.locked.due ")
+    assert lines[-1].endswith("7 invariants: 1 violation")
+
+
+def test_programs_are_given_all_of_it(busy: World) -> None:
+    [first, *_] = busy.recorded("ledger.locked.due")
+    sequence = busy.log.receive("ledger.locked.due", first.message.encode())
+    told = busy.call("audit", "-o", "json")
+    assert told.code == 1
+    assert (told.json["clean"], told.json["violations_total"]) == (False, 1)
+    [violation] = told.json["violations"]
+    assert (violation["invariant"], violation["entity"]) == ("I2", "job locked")
+    assert violation["facts"][0]["sequence"] == sequence
+    assert told.json["invariants"].keys() == {"I1", "I2", "I3", "I4", "I5", "I6", "I7"}
+
+
+def test_what_is_under_way_is_no_violation_until_patience_is_over(busy: World) -> None:
+    at = busy.clock.now()
+    busy.do(_due(busy))
+    reason = "nothing has become of ledger.locked.due yet: "
+    told = busy.call("audit", "-o", "json")
+    assert told.code == 0
+    assert any(debt["reason"].startswith(reason) for debt in told.json["under_way"])
+    assert f"under way: {len(told.json['under_way'])}, the oldest since 2026-01-01" in busy.call("audit").out
+    told = busy.call("audit", "--patience", "0s")
+    assert told.code == 1
+    assert f"I2  job locked: {reason}" in told.out
+    before = busy.call("audit", "--until", at.isoformat(), "-o", "json")
+    assert not any(debt["reason"].startswith(reason) for debt in before.json["under_way"])
+
+
+async def _due(world: World) -> None:
+    """Another instant comes, and nobody makes an execution of it."""
+    world.clock.advance(1)
+    state, sequence = await Ledgers(world.log).load("locked")
+    for fact in ledger.elapse(state, world.clock.now()):
+        sequence = await world.log.append(fact, expect=sequence)
+
+
+def test_one_job_is_audited(busy: World) -> None:
+    [first, *_] = busy.recorded("ledger.locked.due")
+    busy.log.receive("ledger.locked.due", first.message.encode())
+    assert busy.call("audit", "--job", "free").code == 0
+    assert busy.call("audit", "--job", "locked").code == 1
+
+
+def test_what_was_stored_lately_is_audited(busy: World) -> None:
+    [first, *_] = busy.recorded("execution.locked.*.started.>")
+    assert isinstance(first.message, Started)
+    busy.log.receive(first.subject, first.message.encode())
+    assert busy.call("audit").code == 1
+    busy.clock.advance(60)
+    later = busy.clock.now()
+    busy.do(_due(busy))
+    told = busy.call("audit", "--since", later.isoformat(), "-o", "json")
+    assert (told.code, told.json["clean"], told.json["executions"]) == (0, True, 0)
+
+
+def test_what_cannot_be_read_is_remarked(busy: World) -> None:
+    busy.log.receive("trigger.etl", b"\xff")
+    assert (
+        "1 of the messages cannot be read by this version, the first is trigger.etl (LEDGER" in busy.call("audit").out
+    )
+
+
+def test_the_history_and_the_projections_are_compared(busy: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tocsin.audit.comparing.LOOKS", (0.0,))  # nobody moves this world's clock
+    busy.do(_record(busy))
+    told = busy.call("audit", "--history")
+    assert (told.code, told.out.strip().endswith("8 invariants: clean")) == (0, True), told.out
+    busy.do(busy.projections.put(Bucket.DEFINITIONS, "ghost", b"{}"))
+    told = busy.call("audit", "--history")
+    assert told.code == 1
+    assert "I8  job ghost: KV `definitions` shows it, and there is no such job" in told.out
+
+
+async def _record(world: World) -> None:
+    async with world.history() as history:
+        recording = Recorder(world.log, history, world.clock, Stream.LOG, gathering=0).recorded()
+        await anext(recording)
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["--patience", "soon"], "error: --patience is 'soon': "),
+        (
+            ["--since", "yesterday"],
+            "error: --since is 'yesterday': write an ISO date and time such as 2026-11-20T09:00",
+        ),
+        (
+            ["--history", "--job", "a"],
+            "error: --history compares with the whole log: leave out --file, --job and --since",
+        ),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(world: World, args: list[str], told: str) -> None:
+    answer = world.call("audit", *args)
+    assert answer.code == 2
+    assert answer.err.startswith(told)
+
+
+# --- exports ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_export_and_the_log_give_the_same_report(busy: World) -> None:
+    """With a defect, so that there is something to be the same."""
+    [first, *_] = busy.recorded("ledger.locked.due")
+    busy.log.receive("ledger.locked.due", first.message.encode())
+    for name in ("log.jsonl", "log.jsonl.gz"):
+        told = busy.call("events", "export", "--out", name)
+        assert (told.code, told.out) == (0, f"{_messages(busy):,} messages are in {name}\n")
+        live, file = busy.call("audit", "-o", "json"), busy.call("audit", "--file", name, "-o", "json")
+        assert (file.code, file.json) == (live.code, live.json) == (1, live.json)
+
+
+def test_an_export_is_the_same_every_time_and_goes_into_a_pipe(busy: World) -> None:
+    for name in ("one.gz", "other.gz", "plain"):
+        assert busy.call("events", "export", "--out", name).code == 0
+    assert Path("one.gz").read_bytes() == Path("other.gz").read_bytes()
+    assert gzip.decompress(Path("one.gz").read_bytes()) == Path("plain").read_bytes()
+    assert busy.call("events", "export").out == Path("plain").read_text("utf-8")
+
+
+def test_an_export_can_be_a_part(busy: World) -> None:
+    job = _lines(busy, "--job", "etl")
+    assert {line["subject"].split(".")[1] for line in job if line["subject"].startswith("execution")} == {"etl"}
+    assert {line["stream"] for line in _lines(busy, "--stream", "LEDGER")} == {"LEDGER"}
+    began = busy.clock.now() - timedelta(seconds=1)
+    late = [line for line in _lines(busy, "--since", began.isoformat()) if not line["subject"].endswith(".defined")]
+    assert late
+    assert all(line["time"] >= began.isoformat() for line in late)
+    early = _lines(busy, "--until", (began - timedelta(microseconds=1)).isoformat())
+    assert len(early) + len(late) == _messages(busy)
+
+
+def _lines(world: World, *args: str) -> list[dict[str, Any]]:
+    told = world.call("events", "export", *args)
+    assert told.code == 0
+    return [json.loads(line) for line in told.out.splitlines()[1:-1]]
+
+
+def _messages(world: World) -> int:
+    async def count() -> int:
+        return sum([(await world.stored.extent(stream)).messages for stream in (Stream.LEDGER, Stream.LOG)])
+
+    return world.do(count())
+
+
+def test_an_export_of_one_job_is_audited_as_such(busy: World) -> None:
+    assert busy.call("events", "export", "--job", "etl", "--out", "etl").code == 0
+    live, file = busy.call("audit", "--job", "etl", "-o", "json"), busy.call("audit", "--file", "etl", "-o", "json")
+    assert file.json == live.json
+    told = busy.call("audit", "--file", "etl", "--job", "free")
+    assert (told.code, told.err) == (3, "error: the export holds the job 'etl' only\n")
+
+
+def test_a_file_that_cannot_be_audited_is_refused(busy: World) -> None:
+    assert busy.call("events", "export", "--out", "whole").code == 0
+    whole = Path("whole").read_bytes()
+    Path("cut").write_bytes(whole[: len(whole) // 2])
+    told = busy.call("audit", "--file", "cut")
+    assert told.code == 2
+    assert told.err.startswith("error: cut: it is cut off in line ")
+    assert told.out == ""
+    told = busy.call("audit", "--file", "nothing")
+    assert (told.code, told.err) == (3, "error: nothing: no such file or directory\n")
+    assert busy.call("events", "export", "--stream", "LOG", "--out", "half").code == 0
+    told = busy.call("audit", "--file", "half")
+    assert (told.code, told.err) == (2, "error: an audit needs both streams, and LEDGER is not in this export\n")
+
+
+def test_where_nothing_can_be_written_nothing_is(busy: World) -> None:
+    told = busy.call("events", "export", "--out", "missing/log")
+    assert (told.code, told.err) == (3, "error: missing/log: no such file or directory\n")
+
+
+def test_half_an_export_is_no_file(busy: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: StoredMessage) -> bytes:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tocsin.records.export.encode", fail)
+    told = busy.call("events", "export", "--out", "log")
+    assert (told.code, told.err) == (3, "error: log: no space left on device\n")
+    assert [path.name for path in Path().iterdir() if "log" in path.name] == []

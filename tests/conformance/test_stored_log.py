@@ -1,0 +1,106 @@
+"""What whoever reads the streams as they are stored can rely on."""
+
+from datetime import timedelta
+
+from tests.conformance.given import cron_triggered, dispatched, due, report, started
+from tests.conformance.worlds import World
+from tocsin import subjects
+from tocsin.domain.events import Trigger
+from tocsin.ports import Extent, StoredMessage
+from tocsin.subjects import Stream
+
+ALL = 1_000_000
+
+
+async def messages(world: World, stream: Stream, *filters: str, after: int = 0, upto: int = ALL) -> list[StoredMessage]:
+    portions = world.stored.messages(stream, *filters, after=after, upto=upto)
+    return [message async for portion in portions for message in portion]
+
+
+async def test_a_stream_tells_its_extent(world: World) -> None:
+    assert await world.stored.extent(Stream.LOG) in {Extent(0, 0, 0), Extent(1, 0, 0)}
+    for execution_id in ("e1", "e2", "e3"):
+        await world.log.append(dispatched(execution_id), expect=0)
+    assert await world.stored.extent(Stream.LOG) == Extent(1, 3, 3)
+    assert (await world.stored.extent(Stream.LEDGER)).messages == 0
+
+
+async def test_an_empty_stream_has_an_end(world: World) -> None:
+    assert await messages(world, Stream.LOG, upto=0) == []
+    assert await messages(world, Stream.LOG) == []
+
+
+async def test_messages_are_read_as_they_are_stored(world: World) -> None:
+    sequence = await world.log.append(dispatched(), expect=0)
+    (found,) = await messages(world, Stream.LOG)
+    known = await world.log.get(Stream.LOG, sequence)
+    assert known is not None
+    assert (found.stream, found.sequence, found.time) == (Stream.LOG, known.sequence, known.time)
+    assert (found.subject, found.body) == (known.subject, dispatched().encode())
+
+
+async def test_whatever_bytes_were_stored_are_read(world: World) -> None:
+    body = bytes(range(256))
+    await world.receive("trigger.a", body, "once")
+    (found,) = await messages(world, Stream.LEDGER)
+    assert (found.body, found.headers) == (body, {"Nats-Msg-Id": "once"})
+
+
+async def test_filters_choose(world: World) -> None:
+    await world.log.append(dispatched(), expect=0)
+    await world.log.append(started(), expect=1)
+    await world.log.append(cron_triggered(), expect=0)
+    await world.log.publish(subjects.subject_of(report()), report(), message_id="r")
+    found = await messages(world, Stream.LOG, "execution.*.*.started.>", "cron.>")
+    assert [message.sequence for message in found] == [2, 3]
+
+
+async def test_what_is_about_a_job_is_found_whoever_wrote_its_name(world: World) -> None:
+    """`a.job` is written `a_job` in subjects; the public may write the dots as they are."""
+    for job in ("a.job", "another"):
+        await world.log.append(due(job), expect=0)
+    await world.log.publish(subjects.trigger("a.job"), Trigger(), message_id="own")
+    await world.receive("trigger.a.job", b"", "public")
+    await world.log.append(dispatched(), expect=0)
+    await world.log.append(cron_triggered("another"), expect=0)
+    filters = subjects.about("a.job")
+    ledger = await messages(world, Stream.LEDGER, *filters[Stream.LEDGER])
+    log = await messages(world, Stream.LOG, *filters[Stream.LOG])
+    assert [(message.subject, subjects.job_of(message.subject)) for message in (*ledger, *log)] == [
+        ("ledger.a_job.due", "a.job"),
+        ("trigger.a_job", "a.job"),
+        ("trigger.a.job", "a.job"),
+        ("execution.a_job.e1.dispatched.main.1", "a.job"),
+    ]
+
+
+async def test_a_part_is_read(world: World) -> None:
+    for number in range(6):
+        await world.log.append(dispatched(f"e{number}"), expect=0)
+    assert [m.sequence for m in await messages(world, Stream.LOG, after=2, upto=4)] == [3, 4]
+    assert await messages(world, Stream.LOG, after=4, upto=4) == []
+    assert [m.sequence for m in await messages(world, Stream.LOG, "execution.*.e1.>", upto=5)] == [2]
+
+
+async def test_reading_begins_at_an_instant(world: World) -> None:
+    await world.log.append(dispatched("e1"), expect=0)
+    (first,) = await messages(world, Stream.LOG)
+
+    async def stored_later() -> bool:
+        """The log's clock has gone on: its times are exact to the microsecond."""
+        return await world.log.now() > first.time + timedelta(milliseconds=5)
+
+    await world.until(stored_later)
+    await world.log.append(dispatched("e2"), expect=0)
+    *_, last = await messages(world, Stream.LOG)
+    portions = world.stored.messages(Stream.LOG, after=last.time, upto=ALL)
+    assert [message.sequence async for portion in portions for message in portion] == [2]
+    portions = world.stored.messages(Stream.LOG, after=first.time - timedelta(hours=1), upto=ALL)
+    assert [message.sequence async for portion in portions for message in portion] == [1, 2]
+
+
+async def test_more_than_one_portion(world: World) -> None:
+    for number in range(2_500):
+        await world.receive("trigger.a", b"{}", f"m{number}")
+    found = await messages(world, Stream.LEDGER, upto=2_400)
+    assert [message.sequence for message in found] == list(range(1, 2_401))
