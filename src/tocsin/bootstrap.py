@@ -90,9 +90,9 @@ class Installation:
     names: Names
     connection: Connection
     log: EventLog
-    stored: StoredLog
     projections: Projections
     clock: Clock
+    stored: StoredLog
 
     @asynccontextmanager
     async def history(self) -> AsyncIterator[History]:

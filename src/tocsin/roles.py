@@ -14,6 +14,7 @@ from .adapters.nats.connection import Connection
 from .adapters.nats.event_log import NatsEventLog
 from .adapters.nats.permissions import Granting, Permissions
 from .adapters.nats.projections import NatsProjections
+from .adapters.nats.stored_log import NatsStoredLog
 from .bootstrap import STAGES, Installation, bridged_queues, compose, durables_of, names_of
 from .domain.events import (
     Cancelled,
@@ -93,6 +94,12 @@ def _stages(settings: Settings) -> list[Stage]:
     """Every stage that these settings lead to, composed on a client that is never connected."""
     names, connection = names_of(settings), Connection(Client())
     nowhere = Installation(
-        settings, names, connection, NatsEventLog(connection, names), NatsProjections(connection, names), SystemClock()
+        settings,
+        names,
+        connection,
+        NatsEventLog(connection, names),
+        NatsProjections(connection, names),
+        SystemClock(),
+        NatsStoredLog(connection, names),
     )
     return [*compose(nowhere, STAGES, key=b""), Stage("recorder", access=recorder.ACCESS)]
