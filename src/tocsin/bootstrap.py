@@ -224,6 +224,7 @@ async def serving(installation: Installation, *, any_port: bool = False) -> Asyn
     from .adapters.http.authentication import Authentication  # noqa: PLC0415
     from .adapters.http.identity_provider import IdentityProvider  # noqa: PLC0415
     from .adapters.http.parts import Parts  # noqa: PLC0415
+    from .adapters.http.rate import rate_limit  # noqa: PLC0415
     from .adapters.http.server import answering  # noqa: PLC0415
     from .adapters.http.sight import Sight  # noqa: PLC0415
 
@@ -238,6 +239,7 @@ async def serving(installation: Installation, *, any_port: bool = False) -> Asyn
             text = f"nobody is asked for a token, so it listens on {LOOPBACK} only: configure `auth`, or `tocsin tokens create`"
             _log.warning(text, action="loopback-only", host=host)
             host = LOOPBACK
+        rate = await stack.enter_async_context(rate_limit(settings, clock))
         listener = _listen(host, settings.server.port, any_port=any_port)
         stack.callback(listener.close)
         parts = Parts(
@@ -250,7 +252,7 @@ async def serving(installation: Installation, *, any_port: bool = False) -> Asyn
             clock=clock,
             sight=Sight(installation.log, clock),
         )
-        await stack.enter_async_context(answering(api(parts, authenticator), listener, settings.server))
+        await stack.enter_async_context(answering(api(parts, authenticator, rate), listener, settings.server))
         url = url_of(listener)
         _log.info("the API is served", action="api-serving", url=url)
         yield url

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar, cast
 from uuid import uuid4
 
 from pydantic import JsonValue
@@ -40,6 +40,18 @@ Check: TypeAlias = Callable[["Job | None"], None]
 """Raises what it likes if a change must not be made to this job (None: there is none); asked on the very state decided on."""
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What a caller calls a request, so that asking again asks for nothing new.
+
+    The log knows the name again for as long as its window is; `is_retried` says that it may have been asked before that,
+    which costs a look at everything that was asked of the job.
+    """
+
+    name: str
+    is_retried: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,12 +298,12 @@ class Registry:
         by: Actor | None = None,
         kind: TriggerSource = "manual",
         reason: str | None = None,
-        message_id: str | None = None,
+        asking: Asking | None = None,
         check: Check = _anything,
     ) -> str:
         """Ask for a run now; the id that its execution will have. The keys of `input` go over the definition's.
 
-        Asking again under the same `message_id` within the log's window is the same request, and has the same answer.
+        Whatever is asked under one name is one request, which has one answer.
 
         Raises:
             JobNotFound: there is no such job.
@@ -303,12 +315,24 @@ class Registry:
         definition = found.definition
         trigger = Trigger(trigger=kind, input=input, args=None if args is None else tuple(args), by=by, reason=reason)
         check_input(definition, planning.input_of(trigger, definition), args)
-        message_id = message_id or uuid4().hex
+        if asking and asking.is_retried and (before := await self._triggered(job, asking.name)):
+            return planning.execution_id_of(before, job)
+        message_id = asking.name if asking else uuid4().hex
         sequence = await self._log.publish(subjects.trigger(job), trigger, message_id=message_id)
         # The id is made of the time at which the log stored the message, which only the log knows.
         stored = await read_back(self._log, Stream.LEDGER, sequence)
         as_asked = Recorded(trigger, stored.subject, sequence, stored.time, message_id)
         return planning.execution_id_of(as_asked, job)
+
+    async def _triggered(self, job: str, message_id: str) -> Recorded[Trigger] | None:
+        """The trigger that was stored under a message id."""
+        after = 0
+        while batch := await self._log.read(subjects.trigger(job), after=after):
+            for recorded in batch:
+                if recorded.message_id == message_id and isinstance(recorded.message, Trigger):
+                    return cast("Recorded[Trigger]", recorded)
+            after = batch[-1].sequence
+        return None
 
     async def _carry_out(self, change: Change, by: Actor | None, reason: str | None, check: Check) -> None:
         definition = change.definition

@@ -50,6 +50,8 @@ _SHORT_VARIABLES: Final = {
     "TOCSIN_DATABASE_URL": ("database", "url"),
     "NATS_URL": ("nats", "url"),
     "DATABASE_URL": ("database", "url"),
+    "TOCSIN_REDIS_URL": ("redis", "url"),
+    "REDIS_URL": ("redis", "url"),
 }
 _REFERENCE: Final = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -116,6 +118,10 @@ class Server(_Section):
     shutdown_timeout: Duration = 10.0
     """How long requests may finish that have begun when it is asked to stop."""
     max_connections: int | None = Field(default=1_000, ge=1)
+    rate: float | None = Field(default=100.0, gt=0)
+    """Requests that an identity may make each second; null: any number."""
+    burst: int = Field(default=200, ge=1)
+    """Requests that it may make at once."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses or networks whose `X-Forwarded-For` is believed; by default nobody's is."""
 
@@ -238,6 +244,13 @@ class Auth(_Section):
         return self
 
 
+class Redis(_Section):
+    """What copies of the API share that need not outlive them."""
+
+    url: str | None = None
+    """By default each copy counts for itself."""
+
+
 class Metrics(_Section):
     """Where Prometheus finds the figures."""
 
@@ -293,6 +306,7 @@ class Settings(BaseSettings):
     recovery: Recovery = Recovery()
     auth: Auth = Auth()
     metrics: Metrics = Metrics()
+    redis: Redis = Redis()
     stages: Stages = Stages()
     worker: Worker = Worker()
     queues: dict[str, Queue] = {}

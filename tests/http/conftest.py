@@ -11,6 +11,7 @@ import pytest
 from tocsin.adapters.http.app import api
 from tocsin.adapters.http.authentication import Authentication
 from tocsin.adapters.http.parts import Parts
+from tocsin.adapters.http.rate import RateLimit, Unlimited
 from tocsin.adapters.http.security import Authenticator
 from tocsin.adapters.http.sight import Sight
 from tocsin.adapters.http.tokens import Tokens
@@ -34,6 +35,7 @@ class World:
     clock: ManualClock = field(default_factory=ManualClock)
     authenticator: Authenticator | None = None
     settings: Settings = field(default_factory=Settings)
+    rate: RateLimit = field(default_factory=Unlimited)
 
     def __post_init__(self) -> None:
         self.log = InMemoryEventLog(self.clock)
@@ -54,7 +56,7 @@ class World:
             sight=Sight(self.log, self.clock),
         )
         authenticator = self.authenticator or Authentication(Tokens(self.projections, self.clock), None, self.clock)
-        transport = httpx.ASGITransport(api(parts, authenticator), raise_app_exceptions=False)
+        transport = httpx.ASGITransport(api(parts, authenticator, self.rate), raise_app_exceptions=False)
         return httpx.AsyncClient(transport=transport, base_url=LOCAL, headers=headers)
 
     async def ask(self, method: str, path: str, body: object = None, **headers: str) -> httpx.Response:

@@ -7,11 +7,14 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from . import events, executions, explain, health, jobs, ojs_answers, ojs_cron, schedule
+from . import dead_letters, events, executions, explain, health, jobs, ojs_answers, ojs_cron, schedule
 from .body_limit import BodyLimit
 from .headers import SafeHeaders
+from .idempotency import HEADER as IDEMPOTENCY_KEY
+from .idempotency import MAX_KEY, Answers, IdempotentRoute
 from .parts import Parts
 from .problems import ProblemDetails, documented
+from .rate import RateLimit
 from .refusals import Refusals, refuse
 from .security import Authenticator
 from .timeouts import Timeouts
@@ -19,22 +22,25 @@ from .timeouts import Timeouts
 ROUTERS: Final = (
     jobs.router,
     executions.router,
+    dead_letters.router,
     schedule.router,
     ojs_cron.router,
     explain.router,
     events.router,
     health.router,
 )
-COMMON: Final = (400, 401, 403, 413, 415, 422, 429, 500, 503)
+COMMON: Final = (400, 401, 403, 409, 413, 415, 422, 429, 500, 503)
 """What any endpoint may refuse with."""
 
 
-def api(parts: Parts, authenticator: Authenticator) -> FastAPI:
+def api(parts: Parts, authenticator: Authenticator, rate: RateLimit) -> FastAPI:
     """The application that serves one installation."""
     server = parts.settings.server
     app = _application(parts.version)
     app.state.parts = parts
     app.state.authenticator = authenticator
+    app.state.rate = rate
+    app.state.answers = Answers(parts.projections, parts.clock, patience=server.request_timeout)
     app.state.closing = asyncio.Event()
     app.add_middleware(Refusals)  # the first one is the innermost
     app.add_middleware(BodyLimit, size=server.max_body)
@@ -67,11 +73,25 @@ def _application(version: str) -> FastAPI:
     generate = app.openapi
 
     def documented_openapi() -> dict[str, Any]:
-        document = generate()
-        for model in (ProblemDetails, ojs_answers.OjsErrorAnswer):
-            schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-            document["components"]["schemas"] |= {**schema.pop("$defs", {}), model.__name__: schema}
-        return document
+        return _completed(generate(), app)
 
     app.openapi = documented_openapi  # type: ignore[method-assign] # FastAPI's own way to extend the document
     return app
+
+
+def _completed(document: dict[str, Any], app: FastAPI) -> dict[str, Any]:
+    """The document with what no handler says of itself: refusals, and the header that routes heed."""
+    for model in (ProblemDetails, ojs_answers.OjsErrorAnswer):
+        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        document["components"]["schemas"] |= {**schema.pop("$defs", {}), model.__name__: schema}
+    header = {
+        "name": IDEMPOTENCY_KEY,
+        "in": "header",
+        "required": False,
+        "schema": {"type": "string", "minLength": 1, "maxLength": MAX_KEY, "pattern": "^[ -~]+$"},
+        "description": "The same key has the same answer, and no second effect, for a day.",
+    }
+    for route in app.routes:
+        if isinstance(route, IdempotentRoute) and "POST" in (route.methods or ()):
+            document["paths"][route.path]["post"].setdefault("parameters", []).append(header)
+    return document

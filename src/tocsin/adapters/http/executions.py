@@ -21,12 +21,13 @@ from ...operations.refusals import NotFound
 from ...ports import ExecutionRow
 from .changes import Reason
 from .facts import StoredFact
+from .idempotency import IdempotentRoute
 from .jobs import ChangeRequest
 from .parts import Here, Parts
 from .problems import documented
 from .security import Canceller, Reader, actor, forbidden
 
-router = APIRouter(prefix="/v1/executions", tags=["executions"])
+router = APIRouter(prefix="/v1/executions", tags=["executions"], route_class=IdempotentRoute)
 
 ExecutionId: TypeAlias = Annotated[
     str, Path(description="The execution's id.", pattern=r"^[A-Za-z0-9][A-Za-z0-9\-]*$", max_length=64)

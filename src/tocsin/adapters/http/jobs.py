@@ -13,13 +13,14 @@ from ...domain.definition import JobDefinition, Name
 from ...domain.spelling import read_job
 from ...registry import Job
 from .changes import Precondition, Reason, ReasonText, both, etag
+from .idempotency import IdempotentRoute, asking
 from .parts import Here, Parts
 from .problems import Refusal, documented, invalid
 from .security import Author, Reader, Triggerer, actor, permitted, visible
 
 AHEAD: Final = 5
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=IdempotentRoute)
 
 JobName: TypeAlias = Annotated[
     Name, Path(description="The job's name.", pattern=r"^[a-z0-9][a-z0-9\-\.]*$", max_length=255)
@@ -250,7 +251,12 @@ async def delete_job(
 
 @router.post("/{name}/trigger", status_code=202, operation_id="triggerJob", responses=documented(404))
 async def trigger_job(
-    here: Here, caller: Triggerer, name: JobName, asked: TriggerRequest | None = None, reason: Reason = None
+    here: Here,
+    caller: Triggerer,
+    request: Request,
+    name: JobName,
+    asked: TriggerRequest | None = None,
+    reason: Reason = None,
 ) -> Triggered:
     """Run a job now, whatever its schedule says; no scheduled instant is used up."""
     asked = asked or TriggerRequest()
@@ -261,6 +267,7 @@ async def trigger_job(
         by=actor(caller),
         kind=asked.trigger,
         reason=asked.reason or reason,
+        asking=asking(request),
         check=permitted(caller, Permission.TRIGGER),
     )
     return Triggered(job=name, execution_id=execution_id)

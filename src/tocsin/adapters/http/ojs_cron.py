@@ -21,6 +21,7 @@ from ...domain.spelling import ojs
 from ...ports import SequenceConflict
 from ...registry import Job
 from .changes import Precondition, Reason, both, etag
+from .idempotency import IdempotentRoute
 from .jobs import with_defaults
 from .ojs_answers import OjsResponse, documented
 from .parts import Here, Parts
@@ -32,6 +33,7 @@ router = APIRouter(
     prefix="/ojs/v1/cron",
     tags=["Open Job Spec"],
     default_response_class=OjsResponse,
+    route_class=IdempotentRoute,
     responses=documented(400, 401, 403, 404, 412, 413, 415, 429, 500, 503),
 )
 

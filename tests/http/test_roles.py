@@ -1,0 +1,216 @@
+"""Who may do what: every endpoint with every role, by table (hip-62, Authentication and Authorization; scratchbird §10.2)."""
+
+from typing import Any
+
+import httpx
+import pytest
+from fastapi.routing import APIRoute
+
+from tests.domain.given import admitted
+from tests.http.conftest import World
+from tocsin.adapters.http.app import ROUTERS
+from tocsin.domain.access import GRANTS, Permission, Principal, Role, roles_of
+from tocsin.domain.events import Cancelled, DeadLettered, Failure
+from tocsin.domain.registration import Registration
+
+JOB = {"name": "new", "schedule": "@daily", "function": "f"}
+CRON = {"name": "new-cron", "cron": "@daily", "type": "a.b"}
+RUN = "11111111-1111-7111-8111-111111111111"
+LETTER = "22222222-2222-7222-8222-222222222222"
+
+ADMIN, OPERATOR, AUTHOR, VIEWER = Role.ADMIN, Role.OPERATOR, Role.AUTHOR, Role.VIEWER
+EVERYONE = {ADMIN, OPERATOR, AUTHOR, VIEWER}
+
+# What each endpoint needs for a job of somebody else's. `None`: nobody is asked who they are.
+TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
+    ("POST", "/v1/jobs"): ({ADMIN, AUTHOR}, "/v1/jobs", JOB),
+    ("GET", "/v1/jobs"): (EVERYONE, "/v1/jobs", None),
+    ("GET", "/v1/jobs/{name}"): (EVERYONE, "/v1/jobs/job", None),
+    ("PUT", "/v1/jobs/{name}"): ({ADMIN}, "/v1/jobs/job", {**JOB, "name": "job"}),
+    ("DELETE", "/v1/jobs/{name}"): ({ADMIN}, "/v1/jobs/job", None),
+    ("POST", "/v1/jobs/{name}/trigger"): ({ADMIN, OPERATOR}, "/v1/jobs/job/trigger", None),
+    ("POST", "/v1/jobs/{name}/pause"): ({ADMIN}, "/v1/jobs/job/pause", None),
+    ("POST", "/v1/jobs/{name}/resume"): ({ADMIN}, "/v1/jobs/job/resume", None),
+    ("GET", "/v1/executions"): (EVERYONE, "/v1/executions", None),
+    ("GET", "/v1/executions/{id}"): (EVERYONE, f"/v1/executions/{RUN}", None),
+    ("GET", "/v1/executions/{id}/events"): (EVERYONE, f"/v1/executions/{RUN}/events", None),
+    ("POST", "/v1/executions/{id}/cancel"): ({ADMIN, OPERATOR}, f"/v1/executions/{RUN}/cancel", None),
+    ("GET", "/v1/dead-letters"): (EVERYONE, "/v1/dead-letters", None),
+    ("GET", "/v1/dead-letters/{id}"): (EVERYONE, f"/v1/dead-letters/{LETTER}", None),
+    ("POST", "/v1/dead-letters/{id}/replay"): ({ADMIN, OPERATOR}, f"/v1/dead-letters/{LETTER}/replay", None),
+    ("PATCH", "/v1/dead-letters/{id}"): ({ADMIN, OPERATOR}, f"/v1/dead-letters/{LETTER}", {"resolved": True}),
+    # Authors may, for what is their own: nothing here is.
+    ("POST", "/v1/dead-letters/replay-all"): ({ADMIN, OPERATOR, AUTHOR}, "/v1/dead-letters/replay-all", None),
+    ("GET", "/v1/schedule"): (EVERYONE, "/v1/schedule", None),
+    ("POST", "/v1/explain"): (EVERYONE, "/v1/explain", {"schedule": "@daily"}),
+    ("GET", "/v1/health"): (None, "/v1/health", None),
+    ("POST", "/ojs/v1/cron"): ({ADMIN, AUTHOR}, "/ojs/v1/cron", CRON),
+    ("GET", "/ojs/v1/cron"): (EVERYONE, "/ojs/v1/cron", None),
+    ("GET", "/ojs/v1/cron/{name}"): (EVERYONE, "/ojs/v1/cron/cron", None),
+    ("DELETE", "/ojs/v1/cron/{name}"): ({ADMIN}, "/ojs/v1/cron/cron", None),
+    ("PATCH", "/ojs/v1/cron/{name}"): ({ADMIN}, "/ojs/v1/cron/cron", {"enabled": False}),
+}
+STREAMING = {("GET", "/v1/events")}
+"""Asked of a real server, in `test_served.py`: its answer has no end."""
+
+
+def endpoints() -> set[tuple[str, str]]:
+    """Every method and path that there is."""
+    routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+    return {(method, route.path) for route in routes for method in route.methods or ()}
+
+
+def test_every_endpoint_is_in_the_table() -> None:
+    assert endpoints() == TABLE.keys() | STREAMING
+
+
+@pytest.fixture
+async def guarded(world: World) -> World:
+    """A job, a cron job, an execution and a dead letter of somebody else's."""
+    await world.given(name="job")
+    await world.given(name="cron", function="a.b")
+    for execution_id in (RUN, LETTER):
+        await world.log.append(admitted().model_copy(update={"job": "job", "execution_id": execution_id}), expect=0)
+    now = world.clock.now()
+    letter = DeadLettered(
+        job="job",
+        id=LETTER,
+        execution_id=LETTER,
+        scheduled_time=now,
+        trigger="cron",
+        attempts=(),
+        last_error=Failure(type="E"),
+        first_attempt=now,
+        last_attempt=now,
+    )
+    await world.log.append(letter, expect=0)
+    await world.token("somebody", VIEWER)  # the first token closes the door
+    return world
+
+
+@pytest.mark.parametrize("role", [*Role, None])
+@pytest.mark.parametrize("endpoint", TABLE, ids=" ".join)
+async def test_a_role_may_do_what_the_table_says_and_no_more(
+    guarded: World, endpoint: tuple[str, str], role: Role | None
+) -> None:
+    allowed, path, body = TABLE[endpoint]
+    token = await guarded.token("ada", *([role] if role else []))
+    before = [*await guarded.facts("ledger.>"), *await guarded.facts("trigger.>")]
+
+    answer = await guarded.ask(endpoint[0], path, body, Authorization=f"Bearer {token}")
+    if allowed is None or role in allowed:
+        assert answer.status_code < 400, answer.text
+    else:
+        assert answer.status_code == 403, answer.text
+        assert [*await guarded.facts("ledger.>"), *await guarded.facts("trigger.>")] == before
+
+    stranger = await guarded.ask(endpoint[0], path, body)
+    assert stranger.status_code == (200 if allowed is None else 401)
+
+
+# --- whose a job is --------------------------------------------------------------------------------------------------
+
+
+async def as_(world: World, identity: str, role: Role, method: str, path: str, body: object = None) -> httpx.Response:
+    token = await world.token(identity, role)
+    return await world.ask(method, path, body, Authorization=f"Bearer {token}")
+
+
+async def test_an_author_changes_what_is_their_own_and_nothing_else(world: World) -> None:
+    await world.token("first", VIEWER)
+    assert (await as_(world, "ada", AUTHOR, "POST", "/v1/jobs", JOB)).status_code == 201
+    for identity, status in (("ada", 200), ("eve", 403)):
+        for verb in ("pause", "resume"):
+            assert (await as_(world, identity, AUTHOR, "POST", f"/v1/jobs/new/{verb}")).status_code == status
+    assert (await as_(world, "eve", AUTHOR, "PUT", "/v1/jobs/new", {**JOB, "schedule": "@hourly"})).status_code == 403
+    assert (await as_(world, "eve", AUTHOR, "DELETE", "/v1/jobs/new")).status_code == 403
+    assert (await as_(world, "eve", AUTHOR, "POST", "/v1/jobs/new/trigger")).status_code == 403
+    assert (await as_(world, "eve", AUTHOR, "POST", "/ojs/v1/cron", {**CRON, "name": "new"})).status_code == 403
+    assert (await as_(world, "ada", AUTHOR, "POST", "/v1/jobs/new/trigger")).status_code == 202
+    # Who registered it stays its creator, whoever changes it.
+    assert (await as_(world, "root", ADMIN, "PUT", "/v1/jobs/new", {**JOB, "schedule": "@hourly"})).status_code == 200
+    assert (await as_(world, "ada", AUTHOR, "DELETE", "/v1/jobs/new")).status_code == 204
+
+
+async def test_an_owner_may_what_the_creator_may(world: World) -> None:
+    await world.given(name="job", owner="bea")
+    await world.token("first", VIEWER)
+    assert (await as_(world, "bea", AUTHOR, "POST", "/v1/jobs/job/pause")).status_code == 200
+    assert (await as_(world, "bea", VIEWER, "POST", "/v1/jobs/job/resume")).status_code == 403
+
+
+async def test_a_job_with_viewers_is_hidden_from_others_in_every_answer(guarded: World) -> None:
+    world = guarded
+    await world.given(name="job", owner="bea", viewers=("carl",))
+    await world.given(name="cron", function="a.b", owner="bea", viewers=("carl",))
+    paths = {
+        "/v1/jobs/job": 404,
+        f"/v1/executions/{RUN}": 404,
+        f"/v1/executions/{RUN}/events": 404,
+        f"/v1/dead-letters/{LETTER}": 404,
+        "/ojs/v1/cron/cron": 404,
+    }
+    for path, status in paths.items():
+        assert (await as_(world, "eve", OPERATOR, "GET", path)).status_code == status, path
+        for identity, role in (("carl", VIEWER), ("bea", VIEWER), ("root", ADMIN)):
+            assert (await as_(world, identity, role, "GET", path)).status_code == 200, path
+    for path in ("/v1/jobs", "/v1/schedule", "/ojs/v1/cron"):
+        assert '"job"' not in (await as_(world, "eve", VIEWER, "GET", path)).text
+    changes = [
+        ("POST", "/v1/jobs/job/trigger"),
+        ("POST", f"/v1/executions/{RUN}/cancel"),
+        ("POST", f"/v1/dead-letters/{LETTER}/replay"),
+    ]
+    for method, path in changes:
+        assert (await as_(world, "eve", OPERATOR, method, path)).status_code == 404, path
+    # What is hidden cannot be told from what is not there.
+    hidden = await as_(world, "eve", OPERATOR, "GET", "/v1/jobs/job")
+    absent = await as_(world, "eve", OPERATOR, "GET", "/v1/jobs/jab")
+    assert hidden.json()["detail"].replace('job"', "") == absent.json()["detail"].replace('jab"', "")
+
+
+async def test_what_became_of_a_hidden_job_stays_hidden_when_it_is_deleted(guarded: World) -> None:
+    await guarded.given(name="job", owner="bea", viewers=("carl",))
+    await guarded.registry.delete("job")
+    assert (await as_(guarded, "eve", OPERATOR, "GET", f"/v1/executions/{RUN}")).status_code == 404
+    assert (await as_(guarded, "carl", VIEWER, "GET", f"/v1/executions/{RUN}")).status_code == 200
+
+
+async def test_a_cancellation_names_who_asked_and_why(guarded: World) -> None:
+    token = await guarded.token("ops", OPERATOR)
+    told = await guarded.ask(
+        "POST", f"/v1/executions/{RUN}/cancel", {"reason": "too costly"}, Authorization=f"Bearer {token}"
+    )
+    assert told.json() == {"job": "job", "execution_id": RUN, "status": "cancelled", "changed": True}
+    [fact] = [r.message for r in await guarded.facts(f"execution.job.{RUN}.cancelled")]
+    assert isinstance(fact, Cancelled)
+    assert fact.by is not None
+    assert (fact.by.identity, fact.by.source, fact.reason) == ("ops", "127.0.0.1", "too costly")
+
+
+# --- the rules themselves --------------------------------------------------------------------------------------------
+
+
+def test_only_administrators_may_everything() -> None:
+    assert GRANTS[ADMIN] == frozenset(Permission)
+    assert all(Permission.ADMINISTER not in GRANTS[role] for role in Role if role is not ADMIN)
+
+
+def test_names_that_are_no_roles_grant_nothing() -> None:
+    assert roles_of(["scheduler-admin ", "SCHEDULER-ADMIN", "admin", 1, None, "scheduler-viewer"]) == {VIEWER}
+
+
+def test_somebody_without_roles_sees_nothing_even_of_their_own(job: Registration) -> None:
+    assert not Principal("bea").may_see(job)
+    assert not Principal("bea").may_with(Permission.TRIGGER, job)
+
+
+@pytest.fixture
+def job() -> Registration:
+    return Registration.model_validate(
+        {
+            "definition": {**JOB, "owner": "bea"},
+            "sequence": 1,
+            "defined_at": "2026-01-01T00:00:00Z",
+        }
+    )
