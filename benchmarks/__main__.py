@@ -16,8 +16,10 @@ import uvloop
 
 from benchmarks.bare import bare_rate
 from benchmarks.fire_lag import fire_lag
+from benchmarks.growth import growth
 from benchmarks.latency import latency
 from benchmarks.registered import registered
+from benchmarks.replay import replay
 from benchmarks.system import ONE_PROCESS, USUAL, copies, system
 from benchmarks.throughput import graphs, throughput
 from tocsin import telemetry
@@ -51,7 +53,9 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "W3": OnSystem(latency),
     "W4-two": OnSystem(throughput, copies(2)),
     "W4-four": OnSystem(throughput, copies(4)),
+    "W5": growth,
     "W6": registered,
+    "W7": replay,
 }
 
 
