@@ -14,8 +14,8 @@ from . import subjects
 from .domain import ledger
 from .domain.definition import JobDefinition
 from .domain.events import Defined, Message, Recorded
-from .domain.ledger import Ledger
-from .ports import Batch, EventLog, LogUnavailable
+from .domain.ledger import Ledger, Regime
+from .ports import Batch, EventLog, LogUnavailable, SequenceConflict
 from .subjects import Stream
 
 CAPACITY: Final = 10_000
@@ -52,6 +52,29 @@ class Ledgers:
                     break
         return {job: (await complete(self._log, known), max(known)) for job, known in facts.items()}
 
+    async def in_force(self, job: str, *, at: int | None = None) -> tuple[JobDefinition, int] | None:
+        """A job's definition and its sequence in the ledger; None: there is no such job.
+
+        With `at` as it was when the ledger's message of that sequence was stored, so that what is asked for once is
+        answered alike whenever that is handled, and however often.
+
+        Raises:
+            SequenceConflict: a replica that lags was asked.
+            LogUnavailable: the same, of an older fact.
+        """
+        if job == subjects.ANY:
+            return None
+        state, known = await self.load(job)
+        regime = state.current
+        while regime is not None and at is not None and regime.fact > at:
+            regime = await self._regime(regime.previous) if regime.previous else None
+        if regime is not None and regime.definition:
+            definition = state.definition if regime is state.current else None
+            return definition or await self.definition(regime.definition), regime.definition
+        if (at is None or known < at) and await self._log.tail(subjects.ledger(job)) != known:
+            raise SequenceConflict(f"{job}: a replica that lags was read")
+        return None
+
     async def definition(self, sequence: int) -> JobDefinition:
         """The definition that is stored under a sequence of the ledger.
 
@@ -67,6 +90,12 @@ class Ledgers:
             if len(self._definitions) > CAPACITY:
                 self._definitions.popitem(last=False)
         return known
+
+    async def _regime(self, fact: int) -> Regime | None:
+        recorded = await self._log.get(Stream.LEDGER, fact)
+        if recorded is None:
+            raise LogUnavailable(f"the fact at sequence {fact} of the ledger is not there (yet)")
+        return ledger.evolve(ledger.initial, recorded).current
 
     async def _read(self, job: str) -> tuple[Ledger, int]:
         await asyncio.sleep(0)

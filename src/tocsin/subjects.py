@@ -128,6 +128,11 @@ def lock(job: str, shard: str | None = None) -> str:
     return f"lock.{token(job)}.*" if shard is None else f"lock.{token(job)}.{token(shard)}.*"
 
 
+def acquisitions(job: str) -> str:
+    """The subject of all that ever acquired a job's lock."""
+    return f"lock.{token(job)}.acquired"
+
+
 def dead_letter(job: str, id: str) -> str:  # noqa: A002 - the field is called so
     """The scope of a dead letter."""
     return f"dead-letter.{token(job)}.{id}.>"

@@ -346,6 +346,8 @@ def next_fire_time(state: Ledger, after: datetime) -> datetime | None:
 def next_instant(state: Ledger, after: datetime) -> datetime | None:
     """When there will be something to decide next: an instant that fires, passes, or does not exist in its zone."""
     timetable, current = state.timetable, state.current
+    if current is not None and current.since > after:
+        return current.since  # until then another definition was in force, and what that named is to be decided too
     if timetable is None or current is None or timetable.schedule is None:
         return None
     floor = max(after, state.watermark) if state.watermark else after

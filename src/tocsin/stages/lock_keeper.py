@@ -106,4 +106,5 @@ class LockKeeper:
         await self._locks.read(end.job)
         held = await self._locks.hand_on(end.job)
         if held.holder != end.execution_id:
+            await self._locks.see_through(end, held)
             await self._locks.admit(end.job, held)

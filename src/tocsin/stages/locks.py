@@ -11,7 +11,7 @@ import structlog
 
 from .. import subjects
 from ..domain import execution, lock
-from ..domain.events import Admitted, Planned, Waiting
+from ..domain.events import Acquired, Admitted, Planned, Terminal, Waiting
 from ..domain.execution import Execution, Status
 from ..domain.lock import Lock
 from ..ports import Clock, EventLog, Projections, SequenceConflict
@@ -21,6 +21,8 @@ from .lock_display import LockDisplay
 
 MANY: Final = 2
 """More than so many that wait are worth a warning (CRON-S04)."""
+FEW: Final = 10
+"""Acquisitions that are read at a time: mostly the first one tells."""
 TRIES: Final = 1_000
 """Those that wait and are over already are passed one by one."""
 
@@ -96,7 +98,7 @@ class Locks:
             if not state.waiting or state.holder is None or not await self.is_over(job, state.holder):
                 return state
             first = state.waiting[0]
-            asked, _ = await self._executions.load(subjects.execution(job, first.execution_id))
+            asked, _ = await self._planned(job, first.execution_id)
             ttl = lock.ttl(asked.requested) if asked.requested else lock.GRACE
             held = await self._acquire(job, first, ttl=ttl, known=(state, sequence))
             await self.admit(job, held)
@@ -119,12 +121,49 @@ class Locks:
         if held.holder is None:
             return
         scope = subjects.execution(job, held.holder)
-        known = await self._executions.load(scope)
+        known = await self._planned(job, held.holder)
         for fact in execution.admit(known[0], fence=held.fence):
             _, stored = await self._executions.append(scope, fact, behind=known)
             await self._announcements.decided(fact, after=stored)
-        if known[0].status is Status.ADMITTED:  # by somebody who may have died before saying so
+        if known[0].status is not Status.PLANNED:  # somebody else did, and may have died before saying so
             await self.announce_again(job, held.holder)
+
+    async def see_through(self, end: Terminal, held: Lock) -> None:
+        """Have it said that the next one ran which the lock went to, though whoever let it run died, and it is over too.
+
+        Those after it are for its own end to see to.
+        """
+        after, is_behind = end.fence, True
+        if after is None:  # cancelled before it was admitted: it may have had the lock all the same
+            after, is_behind = await self._planned_at(end), False
+        while acquired := await self._log.read(subjects.acquisitions(end.job), after=after, limit=FEW):
+            for recorded in acquired:
+                after, fact = recorded.sequence, recorded.message
+                if not isinstance(fact, Acquired) or (is_behind and await self._is_seen_through(fact)):
+                    return
+                is_behind = is_behind or fact.execution_id == end.execution_id
+        if after < held.fence:
+            raise SequenceConflict(f"{end.job}: a replica that lags was read")
+
+    async def _is_seen_through(self, acquired: Acquired) -> bool:
+        """Whether there is nothing to be done for those behind it: it has the lock still, or ran, as it is said now."""
+        job, execution_id = acquired.job, acquired.execution_id
+        if not await self.is_over(job, execution_id):
+            return True
+        state, _ = await self._executions.load(subjects.execution(job, execution_id))
+        if not isinstance(state.requested, Admitted):
+            return False
+        await self.announce_again(job, execution_id)
+        return True
+
+    async def _planned_at(self, end: Terminal) -> int:
+        state, sequence = await self._planned(end.job, end.execution_id)
+        if not isinstance(state.requested, Planned):
+            return sequence
+        planned = await self._log.last(subjects.subject_of(state.requested))
+        if planned is None:
+            raise SequenceConflict(f"{end.job}: a replica that lags was read")
+        return planned.sequence
 
     async def announce_again(self, job: str, execution_id: str) -> None:
         """Whether an execution runs was decided before; make sure that it was also said."""
@@ -135,6 +174,16 @@ class Locks:
         state, _ = await self._executions.load(subjects.execution(job, execution_id))
         if state.status is Status.SKIPPED or isinstance(state.requested, Admitted):
             raise SequenceConflict("the log's replica that answered has not seen the decision yet")
+
+    async def _planned(self, job: str, execution_id: str) -> tuple[Execution, int]:
+        """An execution that the lock knows of; what it was planned as may not have reached every replica."""
+        scope = subjects.execution(job, execution_id)
+        known = await self._executions.load(scope)
+        if known[0].status is Status.UNKNOWN and not await self._executions.is_newest(scope, known[1]):
+            known = await self._executions.load(scope)
+            if known[0].status is Status.UNKNOWN and not await self._executions.is_newest(scope, known[1]):
+                raise SequenceConflict(f"{scope}: a replica that lags was read")
+        return known
 
     async def is_over(self, job: str, execution_id: str) -> bool:
         """Whether an execution is over, by the newest that is known of it.

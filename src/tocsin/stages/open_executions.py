@@ -87,7 +87,10 @@ class OpenExecutions:
             self._saved = cursor
 
     async def _cursor(self) -> int:
-        for key in (CURSOR, subjects.cursor(Stream.LOG)):
-            if (found := await self._projections.get(Bucket.CURSORS, key)) is not None:
-                return int(found[0])
+        try:
+            for key in (CURSOR, subjects.cursor(Stream.LOG)):
+                if (found := await self._projections.get(Bucket.CURSORS, key)) is not None:
+                    return int(found[0])
+        except LogUnavailable as error:
+            _log.warning("all is read, from the beginning", action="cursor-not-known", error=str(error))
         return 0

@@ -20,7 +20,7 @@ from ..subjects import REPLAYS, Stream
 from .announcements import ANNOUNCED, Announcements
 from .beginnings import BEGINNINGS, Beginnings
 from .entities import Entities
-from .replays import SENT_AGAIN, Replays, definition_in_force
+from .replays import SENT_AGAIN, Replays
 
 TRIGGERS: Final = "planner-triggers"
 ACCESS: Final = Access(appends=(*BEGINNINGS, *SENT_AGAIN, *ANNOUNCED), reads=(Stream.LEDGER, Stream.LOG))
@@ -71,10 +71,11 @@ class Planner:
         if not isinstance(trigger, Trigger):
             return
         asked = Recorded(trigger, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
-        definition, sequence = await definition_in_force(self._log, self._ledgers, job)
-        if definition is None:
+        found = await self._ledgers.in_force(job, at=recorded.sequence)
+        if found is None:
             await self._refuse(asked, job, f"no job is called {job!r}")
             return
+        definition, sequence = found
         try:
             check_input(definition, planning.input_of(trigger, definition), trigger.args)
         except DefinitionError as error:

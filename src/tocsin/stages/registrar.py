@@ -29,14 +29,19 @@ def registrar(log: EventLog, projections: Projections) -> Stage:
         key = subjects.token(job)
         shown = await projections.get(Bucket.DEFINITIONS, key)
         ledger, sequence = await ledgers.load(job)
-        if sequence < recorded.sequence:
-            raise SequenceConflict("the log's replica that answered has not seen the change yet")
+        await check_newest(job, sequence)
         registration = Registration.of(ledger)
         revision = shown[1] if shown else 0
         if registration is None:
             await projections.remove(Bucket.DEFINITIONS, key, expect=revision)
         elif shown is None or shown[0] != registration.encode():
             await projections.put(Bucket.DEFINITIONS, key, registration.encode(), expect=revision)
+            if not revision:  # no revision tells of a key that came and went meanwhile
+                await check_newest(job, sequence)
+
+    async def check_newest(job: str, sequence: int) -> None:
+        if await log.tail(subjects.ledger(job)) != sequence:
+            raise SequenceConflict(f"{job}: its ledger has moved, or a replica that lags was read")
 
     changes = tuple(subjects.every(f"ledger.{fact}") for fact in ("defined", "paused", "resumed", "deleted"))
     return Stage("registrar", (Subscription("registrar", Stream.LEDGER, changes, on_change),), access=ACCESS)

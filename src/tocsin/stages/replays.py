@@ -5,7 +5,7 @@ from typing import Final
 from .. import subjects
 from ..domain import dead_letter, planning
 from ..domain.dead_letter import DeadLetter, Replay
-from ..domain.definition import DefinitionError, JobDefinition, check_input
+from ..domain.definition import DefinitionError, check_input
 from ..domain.events import (
     CancelRequest,
     Completion,
@@ -70,14 +70,15 @@ class Replays:
 
     async def _plan(self, recorded: Recorded[Message], replay: Replay, asked: DeadLettered | Trigger) -> None:
         fact, job = replay.fact, replay.fact.job
-        definition, sequence = await definition_in_force(self._log, self._ledgers, job)
+        found = await self._ledgers.in_force(job)
         before = asked.definition if isinstance(asked, DeadLettered) else 0
         old = await self._ledgers.definition(before) if before else None
         given = planning.given_again(asked, fact, old)
         try:
-            if definition is None:
+            if found is None:
                 await self._refuse(recorded, replay, f"no job is called {job!r}")
                 return
+            definition, sequence = found
             check_input(definition, planning.input_of(given, definition), given.args)
         except DefinitionError as error:
             await self._refuse(recorded, replay, str(error))
@@ -89,22 +90,6 @@ class Replays:
         await self._beginnings.refuse(
             recorded, reason, job=replay.fact.job, durable=REPLAYS, execution_id=replay.execution_id
         )
-
-
-async def definition_in_force(log: EventLog, ledgers: Ledgers, job: str) -> tuple[JobDefinition | None, int]:
-    """A job's definition and its sequence in the ledger; None: there is no such job, by the newest state.
-
-    Raises:
-        SequenceConflict: a replica that lags was read.
-    """
-    if job == subjects.ANY:
-        return None, 0
-    ledger, known = await ledgers.load(job)
-    if ledger.definition is None or ledger.current is None:
-        if await log.tail(subjects.ledger(job)) != known:
-            raise SequenceConflict(f"{job}: a replica that lags was read")
-        return None, 0
-    return ledger.definition, ledger.current.definition
 
 
 async def resolve(

@@ -1,0 +1,165 @@
+"""What copies of a stage that come late, read a replica that lags, or died half-way must not bring about.
+
+Each was found by the simulation (`tests/simulation`), and is told here step by step.
+"""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from tests.domain.given import JOB, NOON
+from tests.stages.test_lock_keeper import completed, planned
+from tests.stages.test_races import Lagging, fresh_executions
+from tests.stages.test_ticker import leading, tick
+from tests.stages.world import World
+from tocsin.domain import ledger
+from tocsin.domain.events import Acquired, Admitted, Completed, CronTriggered, Defined, Due, Planned, Refused
+from tocsin.ledgers import Ledgers
+from tocsin.ports import LogUnavailable, SequenceConflict
+from tocsin.stages.lock_keeper import lock_keeper
+from tocsin.stages.open_executions import OpenExecutions
+from tocsin.stages.planner import planner
+from tocsin.stages.registrar import registrar
+from tocsin.subjects import Bucket
+from tocsin.testing import settle
+
+
+async def delete(world: World, job: str) -> int:
+    state, sequence = await Ledgers(world.log).load(job)
+    [fact] = ledger.delete(state, job)
+    return await world.log.append(fact, expect=sequence)
+
+
+async def shown(world: World) -> bytes | None:
+    found = await world.projections.get(Bucket.DEFINITIONS, JOB)
+    return found[0] if found else None
+
+
+async def test_i8_an_old_change_handled_late_on_a_lagging_replica_leaves_the_newer_one_shown(world: World) -> None:
+    await world.define({"name": JOB, "function": "old"})
+    await world.define({"name": JOB, "function": "new"})
+    await world.run(world.registrar)
+    before = await shown(world)
+    [change, _] = await world.recorded(Defined)
+    with pytest.raises(SequenceConflict):
+        await registrar(Lagging(world, upto=1), world.projections).subscriptions[0].handle(change)
+    assert await shown(world) == before
+
+
+async def test_i8_a_job_that_was_made_and_deleted_meanwhile_is_not_shown_again(world: World) -> None:
+    """An absent key has no revision by which a copy that stood still could tell that it came and went."""
+    await world.define({"name": JOB, "function": "f"})
+    [change] = await world.recorded(Defined)
+    put = world.projections.put
+
+    async def slow(bucket: Bucket, key: str, value: bytes, *, expect: int | None = None) -> int:
+        world.projections.put = put  # type: ignore[method-assign]
+        await world.run(world.registrar)
+        await delete(world, JOB)
+        await world.run(world.registrar)
+        return await put(bucket, key, value, expect=expect)
+
+    late = registrar(world.log, world.projections).subscriptions[0]
+    world.projections.put = slow  # type: ignore[assignment, method-assign]
+    with pytest.raises(SequenceConflict):
+        await late.handle(change)
+    await late.handle(change)
+    assert await shown(world) is None
+
+
+async def test_who_waits_is_let_in_although_a_lagging_replica_does_not_know_it_yet(world: World) -> None:
+    await world.given(planned("a", 12, "enqueue"))
+    await world.run(world.lock_keeper)
+    [first] = await world.stored(Admitted)
+    await world.given(planned("b", 13, "enqueue"))
+    await world.run(world.lock_keeper)
+    await world.given(completed("a", first.fence))
+    [end] = await world.recorded(Completed)
+    executions = fresh_executions(world.log)
+    await executions.load("execution.nightly.a.>")  # so that only what waits is read from the replica
+    executions._log = Lagging(world, upto=1)
+    keeper = lock_keeper(world.log, executions, world.projections, world.clock)
+    with pytest.raises(SequenceConflict):
+        await keeper.subscriptions[1].handle(end)
+    executions._log = world.log
+    await keeper.subscriptions[1].handle(end)
+    assert [fact.execution_id for fact in await world.stored(Admitted)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("next_came", [False, True])
+async def test_cron_29_who_was_let_in_and_is_over_is_announced_though_the_copy_died(
+    world: World, *, next_came: bool
+) -> None:
+    await world.given(planned("a", 12, "enqueue"))
+    await world.run(world.lock_keeper)
+    [first] = await world.stored(Admitted)
+    await world.given(planned("b", 13, "enqueue"))
+    await world.run(world.lock_keeper)
+    await world.given(
+        completed("a", first.fence), Acquired(job="nightly", execution_id="b", scheduled_time=NOON, ttl=90)
+    )
+    [_, acquired] = await world.recorded(Acquired)
+    let_in = Admitted(**dict(planned("b", 13, "enqueue").__dict__, type="admitted"), fence=acquired.sequence)
+    await world.given(let_in, completed("b", acquired.sequence))
+    if next_came:
+        await world.given(planned("c", 14, "enqueue"))
+        await world.handle(world.lock_keeper.subscriptions[0])
+    await world.run(world.lock_keeper)
+    told = [event.data.job_id for event in await world.stored(CronTriggered)]
+    assert sorted(told) == (["a", "b", "c"] if next_came else ["a", "b"])
+
+
+async def test_i2_what_a_definition_named_before_it_was_replaced_is_decided_by_a_tick_that_began_before(
+    world: World,
+) -> None:
+    """A tick is slow, or its clock behind the log's: it reads of a deletion that lies ahead of it."""
+    await world.define({"name": JOB, "schedule": "* * * * *", "function": "f"})
+    async with leading(world) as ticker:
+        await tick(world, ticker, 60)
+        began = world.clock.now() + timedelta(seconds=30)
+        world.clock.advance(90)
+        await delete(world, JOB)
+        await asyncio.sleep(0)
+        ticker._know(JOB, *await Ledgers(world.log).load(JOB))
+        ticker._agenda.put(JOB, began)
+        await ticker.run_once(began)
+        await ticker.run_once(world.clock.now())
+    fired = [fact.scheduled_time for fact in await world.stored(Due)]
+    state, _ = await Ledgers(world.log).load(JOB)
+    assert len(fired) >= 1
+    assert ledger.elapse(state, world.clock.now()) == []
+
+
+async def test_i4_a_trigger_that_was_refused_runs_nothing_when_it_comes_again_and_the_job_is_there(
+    world: World,
+) -> None:
+    await world.trigger(JOB)
+    await world.run(world.planner)
+    assert len(await world.stored(Refused)) == 1
+    await world.define({"name": JOB, "function": "f"})
+    size = await world.size()
+    await world.redeliver(planner(world.log, world.clock, fresh_executions(world.log)))
+    assert await world.size() == size
+
+
+async def test_a_trigger_is_decided_by_what_held_when_it_was_stored(world: World) -> None:
+    first = await world.define({"name": JOB, "function": "old"})
+    await world.trigger(JOB)
+    await world.define({"name": JOB, "function": "new"})
+    await delete(world, JOB)
+    await world.run(world.planner)
+    [planned_] = await world.stored(Planned)
+    assert (planned_.plan.definition, planned_.plan.steps[0].function) == (first, "old")
+
+
+async def test_the_recoverer_begins_though_its_place_cannot_be_read(world: World) -> None:
+    async def silent(bucket: Bucket, key: str) -> None:
+        raise LogUnavailable(f"{bucket}/{key}")
+
+    world.projections.get = silent  # type: ignore[method-assign]
+    found = OpenExecutions(world.log, world.projections, first_look=timedelta(seconds=5))
+    following = asyncio.create_task(found.follow())
+    await settle()
+    assert found.is_complete
+    following.cancel()
