@@ -47,18 +47,18 @@ class Holdings:
 
     def __init__(self) -> None:
         """None yet."""
-        self._all: set[Holding] = set()
+        self._all: dict[Holding, None] = {}  # in the order in which they came, so that all that is done to each is too
         self._none = asyncio.Event()
         self._none.set()
 
     def add(self, holding: Holding) -> None:
         """One more."""
-        self._all.add(holding)
+        self._all[holding] = None
         self._none.clear()
 
     def remove(self, holding: Holding) -> None:
         """Settled."""
-        self._all.discard(holding)
+        self._all.pop(holding, None)
         if not self._all:
             self._none.set()
 

@@ -34,7 +34,7 @@ class InMemoryDurable:
         self._out: dict[int, _Out] = {}
         self._again: deque[int] = deque()
         self._changed = Signal()
-        stream.on_store(self._changed.notify)
+        stream.on_store(self._look_at)
 
     async def take(self, limit: int, *, wait: float) -> "Sequence[InMemoryDelivery]":
         """Up to `limit` messages, whatever is there: those that come again first, then new ones in their order.
@@ -54,6 +54,21 @@ class InMemoryDurable:
             alarm.cancel()
         return deliveries
 
+    def recount(self) -> None:
+        """Hand everything out again that is out, and count its deliveries anew, as a server that crashed may do."""
+        for sequence, out in self._out.items():
+            out.delivered = 0
+            if out.alarm is not None:
+                out.alarm.cancel()
+            self._requeue(sequence)
+
+    def again(self, sequence: int) -> None:
+        """Hand a message out again that was dealt with, as a server does that forgot the acknowledgement."""
+        entry = self._stream.get(sequence)
+        if entry is not None and sequence not in self._out and self._wants(entry.subject):
+            self._out[sequence] = _Out(entry)
+            self._requeue(sequence)
+
     @property
     def outstanding(self) -> int:
         """How many messages are handed out, or wait to come again."""
@@ -62,12 +77,16 @@ class InMemoryDurable:
     @property
     def progress(self) -> Progress:
         """How far it has got: what is not handed out yet counts only where it is for this durable."""
-        ahead = next((e.sequence for e in self._stream.behind(self._upto) if self._is_for_us(e)), None)
+        ahead = next((e.sequence for e in self._stream.behind(self._upto) if self._wants(e.subject)), None)
         first = min(self._out, default=ahead)
         return Progress(self._upto if first is None else first - 1, is_idle=first is None)
 
-    def _is_for_us(self, entry: Entry) -> bool:
-        return any(matches(name, entry.subject) for name in self.spec.filters)
+    def _look_at(self, subject: str) -> None:
+        if self._wants(subject):
+            self._changed.notify()
+
+    def _wants(self, subject: str) -> bool:
+        return any(matches(name, subject) for name in self.spec.filters)
 
     def _hand_out(self, limit: int) -> "list[InMemoryDelivery]":
         deliveries: list[InMemoryDelivery] = []
@@ -79,7 +98,7 @@ class InMemoryDurable:
             if len(deliveries) >= limit or len(self._out) >= self.spec.max_ack_pending:
                 break
             self._upto = entry.sequence
-            if self._is_for_us(entry):
+            if self._wants(entry.subject):
                 out = self._out[entry.sequence] = _Out(entry)
                 deliveries.append(self._deliver(out))
         return deliveries

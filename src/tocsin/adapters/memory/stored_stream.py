@@ -50,7 +50,7 @@ class StoredStream:
         self._entries: dict[int, Entry] = {}
         self._tree = SubjectTree()
         self._known_ids: dict[str, tuple[float, int]] = {}
-        self._readers: list[Callable[[], None]] = []
+        self._readers: list[Callable[[str], None]] = []
         self.stored = Signal()
         self.last_sequence = 0
 
@@ -66,11 +66,11 @@ class StoredStream:
         self._tree.add(subject, self.last_sequence)
         self.stored.notify()
         for notify in self._readers:
-            notify()
+            notify(subject)
         return self.last_sequence
 
-    def on_store(self, notify: Callable[[], None]) -> None:
-        """Have every new message announced to a durable."""
+    def on_store(self, notify: Callable[[str], None]) -> None:
+        """Have the subject of every new message announced to a durable."""
         self._readers.append(notify)
 
     def check(self, scope: str, expect: int) -> None:

@@ -1,0 +1,63 @@
+"""Play many schedules, or one again (`python -m tests.simulation --help`); ends with 1 if anything does not hold."""
+
+import argparse
+import multiprocessing
+import os
+import re
+import sys
+import time
+from collections.abc import Sequence
+
+from .simulation import Result, play, play_lightly
+
+
+def main() -> int:
+    """Play what the command line says."""
+    options = _options()
+    if options.seed is not None:
+        return _show(play(options.seed), trace=options.trace, only=re.compile(options.only))
+    return _many(range(options.first, options.first + options.seeds), options.jobs)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1_000, help="how many schedules to play")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many processes play them")
+    parser.add_argument("--seed", type=int, help="play this one only")
+    parser.add_argument("--trace", action="store_true", help="tell all that happened in it")
+    parser.add_argument("--only", default="", help="of that, the lines in which this pattern is found")
+    return parser.parse_args()
+
+
+def _many(seeds: Sequence[int], jobs: int) -> int:
+    begun, failed, facts = time.perf_counter(), 0, 0
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        for result in pool.imap_unordered(play_lightly, seeds, chunksize=20):
+            facts += result.facts
+            if result.violations:
+                failed += 1
+                print(told(result), flush=True)
+    took = time.perf_counter() - begun
+    rate = 60 * len(seeds) / took
+    print(f"{len(seeds):,} schedules, {facts:,} facts, {took:,.0f} s ({rate:,.0f} a minute): {failed} with violations")
+    return 1 if failed else 0
+
+
+def _show(result: Result, *, trace: bool, only: re.Pattern[str]) -> int:
+    if trace:
+        print("\n".join(line for line in str(result.trace).splitlines() if only.search(line)))
+    print(told(result))
+    return 1 if result.violations else 0
+
+
+def told(result: Result) -> str:
+    """A result in words, with the command that plays it again."""
+    if not result.violations:
+        return f"seed {result.seed}: {result.facts} facts in {result.seconds:.0f} s, all well (trace {result.digest})"
+    again = f"python -m tests.simulation --seed {result.seed} --trace"
+    return "\n  ".join((f"seed {result.seed}: {again}", *result.violations))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

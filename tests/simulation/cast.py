@@ -1,0 +1,188 @@
+"""Who plays: nodes that run the product's stages, workers that run the product's worker, and users."""
+
+from collections.abc import Callable, Collection, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any, Final, cast
+
+from tests.domain.given import KEY
+from tocsin import bootstrap, subjects
+from tocsin.domain.events import CancelRequest, Trigger
+from tocsin.domain.ledger import JobNotFound
+from tocsin.outcomes import Outcomes
+from tocsin.ports import DurableSpec, LogUnavailable, SequenceConflict
+from tocsin.registry import Registry
+from tocsin.settings import Leader, Recovery, Settings, Stages
+from tocsin.stage import Stage, Subscription
+from tocsin.stages.recorder import recorder
+from tocsin.subjects import Stream
+from tocsin.worker import executor
+from tocsin.worker.connection import Connection
+from tocsin.worker.handlers import Handlers
+from tocsin.worker.options import Options
+from tocsin.worker.session import Session
+from tocsin.worker.shutdown import Shutdown
+
+from .history import InMemoryHistory
+from .network import Network
+from .ports import Intake, SimulatedHistory, SimulatedLog, SimulatedProjections
+from .process import Process, ProcessClock
+from .server import SimulatedBuckets, SimulatedServer
+from .workload import FUNCTION, QUEUES, Action, handler
+
+ACK_WAIT: Final = 4.0
+SETTINGS: Final = Settings(
+    leader=Leader(ttl=4.0, renew_interval=1.0),
+    stages=Stages(ack_wait=ACK_WAIT),
+    recovery=Recovery(threshold=6.0, grace=2.0, interval=1.0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What everybody is given."""
+
+    seed: int
+    network: Network
+    server: SimulatedServer
+    buckets: SimulatedBuckets
+    history: InMemoryHistory
+
+
+class Node:
+    """One process of stages."""
+
+    def __init__(self, around: Surroundings, process: Process, names: Collection[str]) -> None:
+        """Start it."""
+        self._around = around
+        self._process = process
+        log = SimulatedLog(around.server, around.network, process)
+        clock = ProcessClock(process)
+        installation = bootstrap.Installation(
+            settings=SETTINGS,
+            names=cast("Any", None),
+            connection=cast("Any", None),
+            stored=cast("Any", None),
+            log=log,
+            projections=SimulatedProjections(around.buckets, around.network, process),
+            clock=clock,
+        )
+        stages = bootstrap.compose(installation, names, key=KEY)
+        if "recorder" in names:
+            history = cast("Any", SimulatedHistory(around.history, around.network, process))
+            stages.append(recorder(log, history, clock))
+        self._outcomes = Outcomes(log, chance=Random(f"{around.seed}/{process.name}"))
+        self._serving = [
+            process.spawn(s.durable, partial(self._serve, s)) for stage in stages for s in stage.subscriptions
+        ]
+        self._loops = [
+            process.spawn(stage.name, partial(_for_ever, stage, loop)) for stage in stages for loop in stage.loops
+        ]
+
+    async def _serve(self, subscription: Subscription) -> None:
+        network, spec = self._around.network, spec_of(subscription)
+        intake = Intake(self._around.server, spec, network, self._process)
+        while not self._process.is_stopping:
+            deliveries = await intake.take(network.chance.choice((1, 3, 256)), wait=None)
+            await self._outcomes.apply(subscription, deliveries)
+
+    def stop(self) -> None:
+        """In good order: give the lease back, finish what is in hand."""
+        self._process.is_stopping = True
+        for loop in self._loops:
+            loop.cancel()
+
+
+def spec_of(subscription: Subscription) -> DurableSpec:
+    """A subscription's durable."""
+    return DurableSpec(subscription.durable, subscription.stream, subscription.filters, ack_wait=subscription.ack_wait)
+
+
+async def _for_ever(stage: Stage, loop: Callable[[], Coroutine[None, None, None]]) -> None:
+    await loop()
+    raise RuntimeError(f"a loop of {stage.name} is over")
+
+
+class WorkerProcess:
+    """One process that runs handlers."""
+
+    def __init__(self, around: Surroundings, process: Process) -> None:
+        """Start it."""
+        handlers = Handlers()
+        handlers.add(FUNCTION, handler(around.seed, process))
+        queues = {queue: _TaskQueue(around, process, queue) for queue in QUEUES}
+        log = SimulatedLog(around.server, around.network, process)
+        connection = Connection(log, cast("Any", queues), ProcessClock(process), ACK_WAIT)
+        options = Options(QUEUES, concurrency=3, shutdown_timeout=3.0, name=process.name, nats_url=None)
+        self._shutdown = Shutdown()
+        process.spawn("worker", Session(options, handlers, connection, self._shutdown).run)
+
+    def stop(self) -> None:
+        """In good order."""
+        self._shutdown.ask()
+
+
+class _TaskQueue:
+    def __init__(self, around: Surroundings, process: Process, queue: str) -> None:
+        spec = DurableSpec(subjects.executors(queue), Stream.LOG, (subjects.tasks(queue),), ACK_WAIT)
+        self._intake = Intake(around.server, spec, around.network, process)
+
+    async def take(self, limit: int, *, wait: float) -> Any:  # noqa: ANN401 - deliveries, as the port says
+        return await self._intake.take(limit, wait=wait)
+
+
+class User:
+    """Somebody who changes jobs and asks for runs, and tries again until told that it is done."""
+
+    def __init__(self, around: Surroundings, process: Process) -> None:
+        """With the registry that the command line uses."""
+        self._log = SimulatedLog(around.server, around.network, process)
+        self._server = around.server
+        self._process = process
+        self._registry = Registry(self._log, SimulatedProjections(around.buckets, around.network, process))
+
+    async def act(self, action: Action) -> None:
+        """Do it, however often it takes."""
+        while True:
+            try:
+                await self._act(action)
+            except JobNotFound:
+                return
+            except (LogUnavailable, SequenceConflict):
+                await self._process.wait(0.3)
+            else:
+                return
+
+    async def _act(self, action: Action) -> None:
+        match action.verb:
+            case "define" | "edit" if action.definition is not None:
+                await self._registry.apply([action.definition])
+            case "pause":
+                await self._registry.pause(action.job)
+            case "resume":
+                await self._registry.resume(action.job)
+            case "delete":
+                await self._registry.delete(action.job)
+            case "trigger":
+                for _ in range(action.times):
+                    await self._log.publish(
+                        subjects.trigger(action.job), Trigger(trigger="manual"), message_id=action.message_id
+                    )
+            case "cancel":
+                await self._cancel(action)
+
+    async def _cancel(self, action: Action) -> None:
+        """One that was planned lately, by message as the public may."""
+        planned = await self._server.read(f"execution.{subjects.token(action.job)}.*.{action.what}")
+        for recorded in planned[-action.times :]:
+            subject = subjects.cancel(action.job, recorded.subject.split(".")[2])
+            await self._log.publish(subject, CancelRequest(), message_id=subject)
+
+
+def reset_dice(seed: int) -> None:
+    """The only dice of the product that nobody hands in."""
+    executor._chance.seed(seed)
+
+
+__all__ = ["ACK_WAIT", "Node", "Surroundings", "User", "WorkerProcess", "reset_dice", "spec_of"]

@@ -1,0 +1,81 @@
+"""What goes wrong, and how often: drawn anew for each schedule, so that each has a few troubles of its own.
+
+Were every fault as likely as every other in every schedule, they would hide each other's consequences.
+"""
+
+from dataclasses import dataclass, fields
+from random import Random
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Shares of what is asked, answered or delivered; and mean seconds between what happens by itself (0: never)."""
+
+    slow: float = 0.0
+    """Takes long on its way."""
+    lost: float = 0.0
+    """Never arrives; whoever asked is told that there was no answer."""
+    unanswered: float = 0.0
+    """Is done, and whoever asked is told that there was no answer."""
+    repeated: float = 0.0
+    """Is done, the answer is lost, and it is sent again."""
+    belated: float = 0.0
+    """Is done after whoever asked has given up."""
+    stale: float = 0.0
+    """Is answered by a replica that lags."""
+    unacknowledged: float = 0.0
+    """The word on a delivery is lost."""
+    crash: float = 0.0
+    """Kills the process that asked."""
+    freeze: float = 0.0
+    """Holds the process that asked still, for seconds."""
+    late_timer: float = 0.0
+    double_timer: float = 0.0
+    deploys: float = 0.0
+    """A process is stopped in good order, and started again."""
+    server_restarts: float = 0.0
+    """What is out is handed out anew, and counted anew."""
+    redeliveries: float = 0.0
+    """Something that was dealt with long ago is handed out once more."""
+    clock_steps: float = 0.0
+    """A wall clock is set."""
+    skew: float = 0.0
+    """Seconds by which wall clocks differ, at most."""
+
+
+NONE: Final = Faults()
+
+_WORST: Final = Faults(
+    slow=0.15,
+    lost=0.03,
+    unanswered=0.05,
+    repeated=0.08,
+    belated=0.04,
+    stale=0.4,
+    unacknowledged=0.15,
+    crash=0.012,
+    freeze=0.008,
+    late_timer=0.5,
+    double_timer=0.3,
+    deploys=8.0,
+    server_restarts=10.0,
+    redeliveries=0.4,
+    clock_steps=6.0,
+    skew=4.0,
+)
+_CHOSEN: Final = 0.45
+
+
+def draw(chance: Random) -> Faults:
+    """The faults of one schedule: some of all, each between hardly ever and at its worst."""
+    drawn = {}
+    for field in fields(Faults):
+        worst = getattr(_WORST, field.name)
+        share = chance.uniform(0.1, 1.0)
+        if chance.random() < _CHOSEN:
+            drawn[field.name] = worst / share if field.name in _MEAN_SECONDS else worst * share
+    return Faults(**drawn)
+
+
+_MEAN_SECONDS: Final = frozenset({"deploys", "server_restarts", "redeliveries", "clock_steps"})

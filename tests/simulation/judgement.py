@@ -1,0 +1,82 @@
+"""What must hold once all is over: the invariants, and that the read models tell what the log does."""
+
+from tests.everything import Everything
+from tocsin import subjects
+from tocsin.domain import execution, history, ledger
+from tocsin.domain.events import ExecutionFact, Message, Recorded
+from tocsin.domain.registration import Registration
+from tocsin.subjects import Bucket, Stream
+
+from .cast import Surroundings
+from .network import at_once
+
+
+def everything(around: Surroundings) -> Everything:
+    """The log, whole."""
+    kinds = {
+        Stream.LEDGER: ("ledger.", "trigger.", "cancel."),
+        Stream.LOG: ("execution.", "lock.", "cron.", "dead-letter.", "report."),
+    }
+    found: dict[Stream, list[Recorded[Message]]] = {
+        stream: [e.recorded() for e in around.server._streams[stream].behind(0) if e.subject.startswith(prefixes)]
+        for stream, prefixes in kinds.items()
+    }
+    return Everything(found[Stream.LEDGER], found[Stream.LOG])
+
+
+def left_over(around: Surroundings) -> list[str]:
+    """What is still to be done."""
+    left = [f"{around.network.on_its_way} questions are on their way"] if around.network.on_its_way else []
+    server = around.server
+    left += [f"{d.spec.name} has {d.outstanding} messages" for d in server._durables.values() if d.outstanding]
+    log = server._streams[Stream.LOG]
+    left += [f"a timer waits: {entry.subject}" for entry in log.matching(("delay.>",), 0)]
+    recorded = around.history.offset_now(Stream.LOG)
+    if recorded != log.last_sequence and log.matching(("execution.>", "dead-letter.>"), recorded):
+        left.append(f"recorded up to {recorded} of {log.last_sequence}")
+    if left:
+        return left
+    everything_ = everything(around)
+    for execution_id, facts in everything_.executions.items():
+        state = execution.fold(facts)
+        if not state.is_over:
+            left.append(f"{execution_id} of {facts[0].message.job} is {state.status}")
+    for job, changes in everything_.jobs.items():
+        state_ = ledger.fold(changes)
+        if undecided := ledger.elapse(state_, server.clock.now()):
+            left.append(f"{job} has undecided time: {undecided[0]}")
+    return left
+
+
+def violations(around: Surroundings) -> list[str]:
+    """Whatever does not hold."""
+    everything_ = everything(around)
+    return [
+        *(str(one) for one in everything_.audited().violations),
+        *_wrong_history(around, everything_),
+        *_wrong_definitions(around, everything_),
+    ]
+
+
+def _wrong_history(around: Surroundings, everything_: Everything) -> list[str]:
+    folded = history.fold({}, (r for r in everything_.log if isinstance(r.message, ExecutionFact)))
+    letters = history.dead_letters(everything_.log)
+    wrong = [
+        f"I8: the history of {one} tells {around.history.executions.get(one)}, and the log {folded.get(one)}"
+        for one in sorted(folded.keys() | around.history.executions.keys())
+        if folded.get(one) != around.history.executions.get(one)
+    ]
+    if letters != around.history.dead_letters:
+        wrong.append(f"I8: the history has other dead letters: {sorted(letters)}")
+    return wrong
+
+
+def _wrong_definitions(around: Surroundings, everything_: Everything) -> list[str]:
+    shown = at_once(around.buckets.entries(Bucket.DEFINITIONS))
+    wrong = []
+    for job, changes in everything_.jobs.items():
+        registration = Registration.of(ledger.fold(changes))
+        value = shown.get(subjects.token(job))
+        if value != (registration.encode() if registration else None):
+            wrong.append(f"I8: the definition of {job} is shown as {value!r}")
+    return wrong

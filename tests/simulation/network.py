@@ -1,0 +1,166 @@
+"""Between the processes and the server: every question is a point at which anything may happen.
+
+A question travels, is answered at one instant, and the answer travels back. It may be lost on either way, be sent again,
+or arrive when nobody waits for it any more; whoever asked may die or stand still at any point of it.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final, TypeVar
+
+from tocsin.ports import LogUnavailable
+
+from .faults import NONE, Faults
+from .loop import VirtualLoop
+from .process import Process
+from .trace import Trace
+
+T = TypeVar("T")
+
+PATIENCE: Final = 0.8
+"""Seconds after which whoever asked gives up."""
+
+
+@dataclass(slots=True)
+class Network:
+    """What all processes share. `on_crash`: told of a process that has just died."""
+
+    loop: VirtualLoop
+    chance: Random
+    trace: Trace
+    faults: Faults = NONE
+    on_crash: Callable[[Process], None] = print
+    on_its_way: int = field(default=0)
+    """Questions that have not arrived yet."""
+
+    async def ask(self, process: Process, what: str, answer: Callable[[], T], *, is_read: bool = False) -> T:
+        """Have `answer` given by the server, and its value or error brought back.
+
+        Raises:
+            LogUnavailable: no answer came, whatever has become of the question.
+        """
+        process.check()
+        question = _Question(self, process, what, answer, self.loop.create_future(), is_read)
+        question.send()
+        return await question.reply  # type: ignore[no-any-return]
+
+    def latency(self) -> float:
+        """Seconds on one way."""
+        chance = self.chance.random()
+        if chance < self.faults.slow:
+            return self.chance.uniform(0.02, 1.5)
+        return 0.0004 + 0.004 * chance
+
+    def befall(self, process: Process) -> None:
+        """What may befall a process at any moment."""
+        draw = self.chance.random()
+        if draw < self.faults.crash:
+            self.kill(process)
+        elif draw > 1.0 - self.faults.freeze:
+            seconds, is_counted = self.chance.uniform(0.1, 12.0), self.chance.random() < 0.7
+            self.trace.note(self.loop.time(), process.name, f"** stands still for {seconds:.1f}s ({is_counted=})")
+            process.freeze(seconds, is_counted=is_counted)
+
+    def kill(self, process: Process) -> None:
+        """Let a process die."""
+        if process.is_alive:
+            self.trace.note(self.loop.time(), process.name, "** dies")
+            process.crash()
+            self.on_crash(process)
+
+
+class _Question:
+    """One, and its answer."""
+
+    __slots__ = ("_answer", "_is_read", "_network", "_process", "_what", "reply")
+
+    def __init__(
+        self,
+        network: Network,
+        process: Process,
+        what: str,
+        answer: Callable[[], Any],
+        reply: "asyncio.Future[Any]",
+        is_read: bool,  # noqa: FBT001 - made in one place
+    ) -> None:
+        self._network = network
+        self._process = process
+        self._what = what
+        self._answer = answer
+        self._is_read = is_read
+        self.reply = reply
+
+    def send(self) -> None:
+        network = self._network
+        faults, draw = network.faults, network.chance.random()
+        network.befall(self._process)
+        if draw < faults.lost:
+            self._give_up("is lost")
+        elif draw < faults.lost + faults.belated:
+            self._give_up("is given up")
+            self._travel(PATIENCE + network.chance.uniform(0.0, 6.0), self._arrive_late)
+        else:
+            self._travel(network.latency(), self._arrive)
+
+    def _travel(self, delay: float, arrive: Callable[[], None]) -> None:
+        self._network.on_its_way += 1
+        self._network.loop.call_later(delay, self._arrived, arrive)
+
+    def _arrived(self, arrive: Callable[[], None]) -> None:
+        self._network.on_its_way -= 1
+        arrive()
+
+    def _arrive(self) -> None:
+        network, faults = self._network, self._network.faults
+        result, error = self._perform()
+        network.befall(self._process)
+        draw = network.chance.random()
+        if draw < faults.unanswered:
+            self._give_up("is not answered")
+        elif draw < faults.unanswered + faults.repeated and not self._is_read:
+            self._travel(network.latency(), self._arrive_again)
+        else:
+            self._process.call_later(network.latency(), lambda: self._settle(result, error))
+
+    def _arrive_again(self) -> None:
+        result, error = self._perform(" (again)")
+        self._process.call_later(self._network.latency(), lambda: self._settle(result, error))
+
+    def _arrive_late(self) -> None:
+        if not self._is_read:
+            self._perform(" (late)")
+
+    def _perform(self, how: str = "") -> tuple[object, Exception | None]:
+        result, error = None, None
+        try:
+            result = self._answer()
+            told = str(result) if isinstance(result, int) else ""
+        except Exception as raised:  # noqa: BLE001 - whoever asked is to be told
+            error, told = raised, type(raised).__name__
+        self._network.trace.note(self._network.loop.time(), self._process.name, f"{self._what}{how} → {told}")
+        return result, error
+
+    def _give_up(self, why: str) -> None:
+        self._network.trace.note(self._network.loop.time(), self._process.name, f"{self._what} {why}")
+        error = LogUnavailable(f"{self._what} {why}")
+        self._process.call_later(PATIENCE, lambda: self._settle(None, error))
+
+    def _settle(self, result: object, error: Exception | None) -> None:
+        if self.reply.done():
+            return
+        if error is None:
+            self.reply.set_result(result)
+        else:
+            self.reply.set_exception(error)
+
+
+def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The answer of an in-memory adapter, none of which waits for anything."""
+    try:
+        coroutine.send(None)
+    except StopIteration as answer:
+        return answer.value  # type: ignore[no-any-return]
+    coroutine.close()
+    raise RuntimeError("it waits")

@@ -1,0 +1,265 @@
+"""The product's ports, as one process has them: every call goes over the network."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from functools import partial
+from typing import TypeVar, cast
+
+from tocsin import subjects
+from tocsin.domain.events import Message, Recorded, RetryTimer
+from tocsin.ports import Batch, DurableSpec, Headings, LogUnavailable, Progress, SequenceConflict
+from tocsin.subjects import Bucket, Stream
+from tocsin.testing import InMemoryDelivery, InMemoryDurable
+
+from .history import InMemoryHistory
+from .network import PATIENCE, Network, at_once
+from .process import Process
+from .server import SimulatedBuckets, SimulatedServer
+
+T = TypeVar("T")
+
+
+class SimulatedLog:
+    """Implements `ports.EventLog`."""
+
+    def __init__(self, server: SimulatedServer, network: Network, process: Process) -> None:
+        """The server's log, as seen from a process."""
+        self._server = server
+        self._network = network
+        self._process = process
+
+    async def append(self, fact: Message, *, expect: int) -> int:
+        what = f"append {subjects.subject_of(fact)} behind {expect}"
+        return await self._ask(what, lambda: at_once(self._server.append(fact, expect=expect)))
+
+    async def publish(self, subject: str, message: Message, *, message_id: str) -> int:
+        publish = partial(self._server.receive, subject, message.encode(), message_id=message_id)
+        return await self._ask(f"publish {subject}", publish)
+
+    async def delay(self, timer: RetryTimer, *, until: datetime, scope: str, expect: int) -> None:
+        what = f"delay {subjects.delay(timer)} behind {expect}"
+        return await self._ask(
+            what, lambda: at_once(self._server.delay(timer, until=until, scope=scope, expect=expect))
+        )
+
+    async def load(self, scope: str) -> list[Recorded[Message]]:
+        stale = partial(self._server.load_upto, scope)
+        stream = subjects.stream_of(scope)
+        return await self._read(f"load {scope}", stream, lambda: at_once(self._server.load(scope)), stale)
+
+    async def load_each(self, *scopes: str) -> list[list[Recorded[Message]]]:
+        def newest() -> list[list[Recorded[Message]]]:
+            return at_once(self._server.load_each(*scopes))
+
+        def stale(upto: int) -> list[list[Recorded[Message]]]:
+            return [self._server.load_upto(scope, upto) for scope in scopes]
+
+        return await self._read(f"load {' and '.join(scopes)}", subjects.stream_of(scopes[0]), newest, stale)
+
+    async def tail(self, scope: str) -> int:
+        return await self._ask(f"tail {scope}", lambda: at_once(self._server.tail(scope)), is_read=True)
+
+    async def now(self) -> datetime:
+        return await self._ask("now", lambda: at_once(self._server.now()), is_read=True)
+
+    async def last(self, subject: str) -> Recorded[Message] | None:
+        stale = partial(self._server.last_upto, subject)
+        stream = subjects.stream_of(subject)
+        return await self._read(f"last {subject}", stream, lambda: at_once(self._server.last(subject)), stale)
+
+    async def get(self, stream: Stream, sequence: int) -> Recorded[Message] | None:
+        def newest() -> Recorded[Message] | None:
+            return at_once(self._server.get(stream, sequence))
+
+        return await self._read(
+            f"get {stream} {sequence}", stream, newest, lambda upto: newest() if sequence <= upto else None
+        )
+
+    async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
+        def newest() -> list[Recorded[Message]]:
+            return at_once(self._server.read(subject, after=after, limit=limit))
+
+        stale = partial(self._server.read_upto, subject, after=after, limit=limit)
+        return await self._read(f"read {subject} after {after}", subjects.stream_of(subject), newest, stale)
+
+    async def follow(self, stream: Stream, *filters: str, after: int | None) -> AsyncIterator[Batch]:
+        followed = cast("AsyncGenerator[Batch, None]", self._server.follow(stream, *filters, after=after))
+        async with aclosing(followed):
+            async for batch in followed:
+                await self._process.wait(self._network.latency())
+                yield batch
+
+    async def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncIterator[Headings]:
+        watched = cast("AsyncGenerator[Headings, None]", self._server.watch(stream, *filters, after=after))
+        async with aclosing(watched):
+            async for headings in watched:
+                await self._process.wait(self._network.latency())
+                yield headings
+
+    async def progress(self, stream: Stream, durable: str) -> Progress | None:
+        def answer() -> Progress | None:
+            return at_once(self._server.progress(stream, durable))
+
+        return await self._ask(f"progress of {durable}", answer, is_read=True)
+
+    async def _ask(self, what: str, answer: Callable[[], T], *, is_read: bool = False) -> T:
+        return await self._network.ask(self._process, what, answer, is_read=is_read)
+
+    async def _read(self, what: str, stream: Stream, newest: Callable[[], T], stale: Callable[[int], T]) -> T:
+        network = self._network
+
+        def answer() -> T:
+            if network.chance.random() < network.faults.stale:
+                return stale(self._server.behind(stream, network.chance))
+            return newest()
+
+        return await self._ask(what, answer, is_read=True)
+
+
+class SimulatedProjections:
+    """Implements `ports.Projections`."""
+
+    def __init__(self, buckets: SimulatedBuckets, network: Network, process: Process) -> None:
+        """The server's buckets, as seen from a process."""
+        self._buckets = buckets
+        self._network = network
+        self._process = process
+
+    async def get(self, bucket: Bucket, key: str) -> tuple[bytes, int] | None:
+        network = self._network
+
+        def answer() -> tuple[bytes, int] | None:
+            if network.chance.random() < network.faults.stale:
+                return self._buckets.get_before(bucket, key)
+            return at_once(self._buckets.get(bucket, key))
+
+        return await network.ask(self._process, f"get {bucket}/{key}", answer, is_read=True)
+
+    async def put(
+        self, bucket: Bucket, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None
+    ) -> int:
+        sent, mark = self._network.loop.time(), self._buckets.removal(bucket, key)
+
+        def answer() -> int:
+            is_late = self._network.loop.time() > sent + PATIENCE
+            if is_late and expect == 0 and self._buckets.removal(bucket, key) != mark:
+                raise SequenceConflict(
+                    "it was there, and is gone again"
+                )  # whoever still waits would look, and try again
+            return at_once(self._buckets.put(bucket, key, value, expect=expect, ttl=ttl))
+
+        return await self._network.ask(self._process, f"put {bucket}/{key} behind {expect}", answer)
+
+    async def remove(self, bucket: Bucket, key: str, *, expect: int | None = None) -> None:
+        def answer() -> None:
+            at_once(self._buckets.remove(bucket, key, expect=expect))
+
+        await self._network.ask(self._process, f"remove {bucket}/{key} behind {expect}", answer)
+
+    async def entries(self, bucket: Bucket) -> dict[str, bytes]:
+        def answer() -> dict[str, bytes]:
+            return at_once(self._buckets.entries(bucket))
+
+        return await self._network.ask(self._process, f"entries {bucket}", answer, is_read=True)
+
+
+class SimulatedDelivery:
+    """Implements `ports.Delivery`. What is said of it may be lost, and nobody is told."""
+
+    def __init__(
+        self, delivery: InMemoryDelivery, durable: InMemoryDurable, network: Network, process: Process
+    ) -> None:
+        """A message in the hands of a process."""
+        self._delivery = delivery
+        self._durable = durable
+        self._network = network
+        self._process = process
+        self._is_answered = False
+        self.subject = delivery.subject
+        self.body = delivery.body
+        self.sequence = delivery.sequence
+        self.time = delivery.time
+        self.message_id = delivery.message_id
+        self.delivered = delivery.delivered
+
+    async def ack(self) -> None:
+        await self._answer("ack", partial(self._durable.done, self.sequence))
+
+    async def nak(self, delay: float) -> None:
+        await self._answer("nak", partial(self._durable.back, self.sequence, delay))
+
+    async def term(self) -> None:
+        await self._answer("term", partial(self._durable.done, self.sequence))
+
+    async def in_progress(self) -> None:
+        await self._say("in progress", partial(self._durable.keep, self.sequence))
+
+    async def _answer(self, what: str, do: Callable[[], None]) -> None:
+        if self._is_answered:
+            raise RuntimeError(f"{self.subject}, delivery {self.delivered}: answered already")
+        self._is_answered = True
+        await self._say(what, do)
+
+    async def _say(self, what: str, do: Callable[[], None]) -> None:
+        process, network = self._process, self._network
+        process.check()
+        network.befall(process)
+        told = f"{what} {self.subject} to {self._durable.spec.name}, delivery {self.delivered}"
+        draw = network.chance.random()
+        if draw < network.faults.unacknowledged:
+            network.trace.note(network.loop.time(), process.name, f"{told} is lost")
+            if draw < network.faults.unacknowledged / 4:
+                raise LogUnavailable(told)
+        else:
+            network.loop.call_later(network.latency(), self._arrive, told, do)
+        await process.wait(0.0001)
+
+    def _arrive(self, told: str, do: Callable[[], None]) -> None:
+        self._network.trace.note(self._network.loop.time(), self._process.name, told)
+        do()
+
+
+class Intake:
+    """A durable, as a process takes from it."""
+
+    def __init__(self, server: SimulatedServer, spec: DurableSpec, network: Network, process: Process) -> None:
+        """Take from the durable of that name."""
+        self._durable = server.durable(spec)
+        self._network = network
+        self._process = process
+
+    async def take(self, limit: int, *, wait: float | None) -> Sequence[SimulatedDelivery]:
+        """Whatever is there; waits for the first, `None`: for ever. What is handed out may find its taker dead."""
+        self._process.check()
+        if wait is None:
+            while not (found := self._durable._hand_out(limit)):
+                await self._durable._changed.wait()
+        else:
+            found = list(await self._durable.take(limit, wait=wait))
+        name, now = self._durable.spec.name, self._network.loop.time()
+        for delivery in found:
+            what = f"is handed {delivery.subject} by {name}, delivery {delivery.delivered}"
+            self._network.trace.note(now, self._process.name, what)
+        if found:
+            self._network.befall(self._process)
+        await self._process.wait(self._network.latency())
+        return [SimulatedDelivery(one, self._durable, self._network, self._process) for one in found]
+
+
+class SimulatedHistory:
+    """Implements what recorders need of `ports.History`: a database that may fail, before or after it has committed."""
+
+    def __init__(self, history: InMemoryHistory, network: Network, process: Process) -> None:
+        """A database, as seen from a process."""
+        self._history = history
+        self._network = network
+        self._process = process
+
+    async def offset(self, stream: Stream) -> int:
+        answer = partial(self._history.offset_now, stream)
+        return await self._network.ask(self._process, f"offset of {stream}", answer, is_read=True)
+
+    async def record(self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int) -> None:
+        answer = partial(self._history.record_now, stream, messages, after=after, upto=upto)
+        await self._network.ask(self._process, f"record {stream} {after}..{upto}", answer)

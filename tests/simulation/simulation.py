@@ -1,0 +1,284 @@
+"""One schedule: a seed, some hours of trouble in a few seconds, and then peace, in which everything must come to its end."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from random import Random
+from typing import Any, Final, TypeAlias
+
+import structlog
+
+from tocsin.bootstrap import STAGES
+
+from . import faults as faults_
+from . import judgement
+from .cast import Node, Surroundings, User, WorkerProcess, reset_dice
+from .clock import ServerClock
+from .history import InMemoryHistory
+from .loop import Deadlock, VirtualLoop
+from .network import Network
+from .process import Process, adopt, current, wake
+from .server import SimulatedBuckets, SimulatedServer
+from .trace import Trace
+from .workload import Action, actions
+
+TROUBLE: Final = (6.0, 25.0)
+"""Seconds for which things go wrong."""
+PEACE: Final = 400.0
+"""Seconds within which all must be over, once nothing goes wrong any more."""
+LOOK: Final = 1.0
+
+Played: TypeAlias = Node | WorkerProcess
+_PARTS: Final = (
+    ("registrar", "ticker", "planner", "recorder"),
+    tuple(name for name in STAGES if name not in {"registrar", "ticker", "planner", "recorder"}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a schedule. `violations`: what does not hold, the invariant first."""
+
+    seed: int
+    violations: tuple[str, ...]
+    digest: str
+    facts: int
+    seconds: float
+    trace: Trace
+
+    def without_trace(self) -> "Result":
+        """The same, lighter to carry about."""
+        return replace(self, trace=Trace())
+
+
+@dataclass(slots=True)
+class Seat:
+    """A place in the cast: whoever plays it dies and is replaced."""
+
+    name: str
+    play: Callable[[Process], Played]
+    process: Process | None = None
+    played: Played | None = None
+    generation: int = 0
+
+
+@dataclass(slots=True)
+class Simulation:
+    """One schedule, from its seed on."""
+
+    seed: int
+    trace: Trace = field(default_factory=Trace)
+    defects: list[str] = field(default_factory=list)
+    tasks: "list[asyncio.Task[Any]]" = field(default_factory=list)
+    chance: Random = field(init=False)
+    loop: VirtualLoop = field(init=False)
+    clock: ServerClock = field(init=False)
+    around: Surroundings = field(init=False)
+    faults: faults_.Faults = field(init=False)
+    seats: list[Seat] = field(default_factory=list)
+    is_peace: bool = False
+
+    def __post_init__(self) -> None:
+        """Set the scene."""
+        self.chance = Random(f"{self.seed}/events")
+        self.loop = VirtualLoop(self._started)  # type: ignore[abstract] # it lacks what nobody here asks for
+        self.clock = ServerClock(self.loop)
+        self.faults = faults_.draw(Random(f"{self.seed}/faults"))
+        network = Network(self.loop, Random(f"{self.seed}/network"), self.trace, self.faults, on_crash=self._replace)
+        self.around = Surroundings(
+            self.seed, network, SimulatedServer(self.clock, network), SimulatedBuckets(self.clock), InMemoryHistory()
+        )
+
+    def run(self) -> Result:
+        """Play it."""
+        reset_dice(self.seed)
+        try:
+            violations = self.loop.run(self._main())
+        except Deadlock:
+            violations = ["progress: everybody waits for ever"]
+        for task in self.loop.end(self.tasks):
+            violations.append(f"plumbing: {task} does not end")
+        found = (*dict.fromkeys(self.defects), *self.loop.errors, *violations)
+        facts = sum(stream.last_sequence for stream in self.around.server._streams.values())
+        return Result(self.seed, found, self.trace.digest(), facts, self.loop.time(), self.trace)
+
+    # --- the schedule ------------------------------------------------------------------------------------------------
+
+    async def _main(self) -> list[str]:
+        workload = Random(f"{self.seed}/workload")
+        until = workload.uniform(*TROUBLE)
+        script = actions(workload, until)
+        self._cast(workload)
+        doing = [self._user("user", [action]) for action in script]
+        happening = [self.loop.create_task(event) for event in self._events()]
+        await self._sleep(until)
+        for event in happening:
+            event.cancel()
+        self._make_peace()
+        await asyncio.wait(doing)
+        end = [Action(0.0, "delete", job) for job in dict.fromkeys(action.job for action in script)]
+        if workload.random() < 0.5:
+            await self._sleep(workload.uniform(0.0, 6.0))
+        await asyncio.wait([self._user("janitor", end)])
+        return await self._settled()
+
+    async def _settled(self) -> list[str]:
+        deadline = self.loop.time() + PEACE
+        await self._sleep(2 * LOOK)
+        while (left := judgement.left_over(self.around)) and self.loop.time() < deadline:
+            await self._sleep(LOOK)
+        if left:
+            return [f"progress: {one}" for one in left] + judgement.violations(self.around)
+        return judgement.violations(self.around)
+
+    def _make_peace(self) -> None:
+        self.is_peace = True
+        self.around.network.faults = faults_.NONE
+        self._note("--", "peace")
+        for seat in self.seats:
+            if seat.process is not None and seat.process.is_alive:
+                seat.process.thaw()
+                seat.process.skew = timedelta()
+            else:
+                self._seat(seat)
+
+    # --- the cast ----------------------------------------------------------------------------------------------------
+
+    def _cast(self, chance: Random) -> None:
+        nodes = chance.choice((1, 2, 2, 3))
+        parts = (tuple(STAGES),) if chance.random() < 0.6 else _PARTS
+        for number in range(nodes):
+            for part, names in enumerate(parts):
+                name = f"node-{number + 1}" + ("" if len(parts) == 1 else "ab"[part])
+                self.seats.append(Seat(name, partial(self._node, names)))
+        for number in range(chance.choice((1, 2, 2))):
+            self.seats.append(Seat(f"worker-{number + 1}", lambda process: WorkerProcess(self.around, process)))
+        for seat in self.seats:
+            self._seat(seat)
+
+    def _node(self, names: tuple[str, ...], process: Process) -> Node:
+        return Node(self.around, process, names)
+
+    def _seat(self, seat: Seat) -> None:
+        if seat.process is not None and seat.process.is_alive:
+            return
+        seat.generation += 1
+        skew = timedelta(seconds=round(self.chance.uniform(-1.0, 1.0) * self.around.network.faults.skew, 3))
+        seat.process = self._process(f"{seat.name}#{seat.generation}", skew)
+        self._note(seat.process.name, f"** starts, its clock off by {skew.total_seconds()}s")
+        seat.played = seat.play(seat.process)
+
+    def _process(self, name: str, skew: timedelta = timedelta()) -> Process:
+        behind = -self.chance.uniform(0.0, 1_000.0)
+        return Process(name, self.loop, self.clock, skew, behind, on_defect=lambda what: self._defect(name, what))
+
+    def _replace(self, process: Process) -> None:
+        for seat in self.seats:
+            if seat.process is process:
+                delay = 0.5 if self.is_peace else self.chance.choice((0.1, 1.0, 5.0))
+                self.loop.call_later(delay, self._seat, seat)
+
+    def _defect(self, name: str, what: str) -> None:
+        self._note(name, f"** {what}")
+        self.defects.append(f"plumbing: {name.split('#', maxsplit=1)[0]}: {what}")
+
+    # --- what happens by itself --------------------------------------------------------------------------------------
+
+    def _user(self, name: str, script: list[Action]) -> "asyncio.Task[None]":
+        process = self._process(name)
+        user = User(self.around, process)
+
+        async def act() -> None:
+            for action in script:
+                await process.wait(max(0.0, action.at - self.loop.time()))
+                self._note(name, f"** {action.verb} {action.job} {action.message_id}")
+                await user.act(action)
+
+        return process.spawn(name, act)
+
+    def _events(self) -> list[Any]:
+        faults = self.faults
+        happening = (
+            (faults.deploys, self._deploy),
+            (faults.server_restarts, self._restart_server),
+            (faults.redeliveries, self._redeliver),
+            (faults.clock_steps, self._step_clock),
+        )
+        return [self._every(mean, event) for mean, event in happening if mean]
+
+    async def _every(self, mean: float, event: Callable[[], None]) -> None:
+        while True:
+            await self._sleep(self.chance.expovariate(1.0 / mean))
+            event()
+
+    def _deploy(self) -> None:
+        seat = self.chance.choice(self.seats)
+        process, played = seat.process, seat.played
+        if process is None or played is None or not process.is_alive or process.is_stopping:
+            return
+        self._note(process.name, "** is asked to stop")
+        process.is_stopping = True
+        token = current.set(process)
+        played.stop()
+        current.reset(token)
+        self.loop.call_later(4.0, self.around.network.kill, process)
+
+    def _restart_server(self) -> None:
+        self._note("server", "** restarts, and counts deliveries anew")
+        for durable in self.around.server._durables.values():
+            durable.recount()
+
+    def _redeliver(self) -> None:
+        durables = list(self.around.server._durables.values())
+        if not durables:
+            return
+        durable = self.chance.choice(durables)
+        if durable._upto:
+            durable.again(self.chance.randint(1, durable._upto))
+
+    def _step_clock(self) -> None:
+        process = self.chance.choice(self.seats).process
+        if process is not None:
+            step = self.chance.choice((-3600.0, -30.0, -5.0, -1.5, 1.5, 5.0, 9.0, 30.0, 3600.0))
+            process.skew += timedelta(seconds=step)
+            self._note(process.name, f"** its clock is set by {step}s")
+            self.loop.call_later(self.chance.uniform(2.0, 8.0), self._set_right, process)
+
+    def _set_right(self, process: Process) -> None:
+        process.skew = timedelta()
+
+    async def _sleep(self, seconds: float) -> None:
+        awake: asyncio.Future[None] = self.loop.create_future()
+        self.loop.call_later(seconds, wake, awake)
+        await awake
+
+    def _started(self, task: "asyncio.Task[Any]") -> None:
+        self.tasks.append(task)
+        adopt(task)
+
+    def _note(self, who: str, what: str) -> None:
+        self.trace.note(self.loop.time(), who, what)
+
+
+def play(seed: int) -> Result:
+    """Play the schedule of a seed."""
+    with quiet():
+        return Simulation(seed).run()
+
+
+def play_lightly(seed: int) -> Result:
+    """The same, without its trace."""
+    return play(seed).without_trace()
+
+
+class quiet:  # noqa: N801 - a context manager, used as a verb
+    """No log lines: a schedule writes thousands."""
+
+    def __enter__(self) -> None:
+        self._before = structlog.get_config()
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+
+    def __exit__(self, *_: object) -> None:
+        structlog.configure(**self._before)

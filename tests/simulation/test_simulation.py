@@ -1,0 +1,37 @@
+"""Some schedules of trouble, always the same ones. `python -m tests.simulation --seeds 10000` plays as many as you like."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from .__main__ import told
+from .simulation import play
+
+TOGETHER = 20
+SCHEDULES = range(0, 240, TOGETHER)
+PLAY = """
+import json, sys
+from tests.simulation.simulation import play
+print(json.dumps([play(seed).digest for seed in json.loads(sys.argv[1])]))
+"""
+
+
+@pytest.mark.parametrize("first", SCHEDULES)
+def test_whatever_goes_wrong_the_guarantees_hold(first: int) -> None:
+    failed = [told(result) for result in map(play, range(first, first + TOGETHER)) if result.violations]
+    assert not failed, "\n".join(failed)
+
+
+def test_a_seed_plays_the_same_schedule_in_every_process() -> None:
+    """Else a failure could not be looked at: whatever the order of sets, the addresses of objects, the time of day."""
+    seeds = [1, 23, 40, 77]
+    here = [play(seed).digest for seed in seeds]
+    assert len(set(here)) == len(seeds)
+    for order in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": order, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-c", PLAY, json.dumps(seeds)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+        assert json.loads(done.stdout) == here
