@@ -112,8 +112,7 @@ class Site(Running):
         self.runs = folder / "runs"
         self._folder = folder
         self._environment = {
-            **_foreign_environment(),
-            **dict(_variables(self.settings)),
+            **environment_of(self.settings),
             RUNS_FILE: str(self.runs),
         }
 
@@ -268,6 +267,11 @@ async def site(url: str, folder: Path, **more: object) -> AsyncIterator[Site]:
             yield it
         finally:
             it.end()
+
+
+def environment_of(settings_: Settings) -> dict[str, str]:
+    """What a process is started with that is to have these settings."""
+    return _foreign_environment() | dict(_variables(settings_))
 
 
 def _foreign_environment() -> dict[str, str]:

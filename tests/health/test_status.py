@@ -1,0 +1,93 @@
+"""`tocsin status` and `tocsin doctor` as a user calls them, also where parts are down."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.system.processes import environment_of
+from tests.system.running import running, settings
+from tocsin import bootstrap
+from tocsin.health import status
+from tocsin.settings import Settings
+from tocsin.subjects import RECOVERER_LEASE, TICKER_LEASE, Bucket, Stream
+
+
+def program(of: Settings, *args: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "tocsin", *args]
+    return subprocess.run(command, env=environment_of(of), capture_output=True, text=True, check=False, timeout=60)
+
+
+async def test_all_of_an_installation_at_work(nats_url: str, tmp_path: Path) -> None:
+    async with running(nats_url, tmp_path) as tocsin:
+        await tocsin.apply({"name": "paused", "function": "f", "schedule": "* * * * *", "enabled": False})
+        await tocsin.apply({"name": "job", "function": "f"})
+        await tocsin.trigger("job")
+
+        async def at_work() -> Any:  # noqa: ANN401 - JSON
+            seen = json.loads(program(tocsin.settings, "status", "-o", "json").stdout)
+            [queue] = seen["queues"]
+            led = {lease["name"] for lease in seen["leases"]} == {TICKER_LEASE, RECOVERER_LEASE}
+            return (
+                seen
+                if led and queue["unattended"] and seen["jobs"]["registered"] == 2 and seen["history"]["open"]
+                else None
+            )
+
+        seen = await tocsin.until(at_work)
+        assert seen["troubles"] == {}
+        assert seen["server"]["version"]
+        assert seen["jobs"] == {"registered": 2, "paused": 0, "disabled": 1}
+        assert seen["queues"][0] | {"executors": 0} == {
+            "name": "default",
+            "waiting": 1,
+            "taken": 0,
+            "executors": 0,
+            "unattended": True,
+        }
+        owners = {durable["name"]: durable["owner"] for durable in seen["durables"]}
+        assert (owners["planner"], owners["job-executors"]) == ("planner", "executors")
+        [durable] = [durable for durable in seen["durables"] if durable["name"] == "job-executors"]
+        assert durable["pending"] == 1
+        assert durable["oldest"]
+
+        told = program(tocsin.settings, "status").stdout
+        assert "1 tasks of queue `default` wait, and no worker asks for them" in told
+        assert "2 jobs, 0 paused, 1 disabled" in told
+
+        doctor = program(tocsin.settings, "doctor", "-q")
+        assert doctor.returncode == 1
+        assert "[queue-unattended]" in doctor.stdout
+        assert "→ run a worker for it" in doctor.stdout
+        found = json.loads(program(tocsin.settings, "doctor", "-o", "json").stdout)
+        assert {"server-version", "queue-unattended"} <= {finding["code"] for finding in found}
+        assert all(set(finding) == {"code", "level", "what", "means", "do", "details"} for finding in found)
+
+
+async def test_what_is_there_is_told_although_something_is_not(nats_url: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    database = {"url": f"sqlite:///{tmp_path / 'folder'}"}
+    async with bootstrap.connect(settings(nats_url, tmp_path, database=database)) as installation:
+        await bootstrap.initialize(installation)
+        names = installation.names
+        await installation.connection.manage(f"STREAM.DELETE.{names.bucket_stream(Bucket.LEADER)}")
+        seen = await status(installation)
+        assert (seen.leases, seen.history) == (None, None)
+        assert seen.streams[names.bucket_stream(Bucket.LEADER)] is None
+        assert seen.streams[names.stream(Stream.LOG)] is not None
+        assert "unable to open database file" in seen.troubles["history"]
+        assert seen.durables
+        assert not seen.is_set_up
+        told = program(installation.settings, "status")
+        assert told.returncode == 0
+        assert f"not there: {names.bucket_stream(Bucket.LEADER)}: run `tocsin init`" in told.stdout
+        assert "not known: history: " in told.stdout
+
+
+def test_a_server_that_does_not_answer(tmp_path: Path) -> None:
+    of = settings("nats://127.0.0.1:9", tmp_path)
+    for command in ("status", "doctor"):
+        told = program(of, command)
+        assert told.returncode == 4
+        assert told.stderr.startswith("error: no NATS server answers at nats://127.0.0.1:9: nothing listens there")
