@@ -1,0 +1,231 @@
+"""Executors vanish, executors outside never answer, tasks are lost: nothing stays open, and no lock is held for ever."""
+
+import json
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.everything import Everything
+from tests.system.processes import Program, Site, site
+from tocsin import bootstrap, subjects
+from tocsin.adapters.nats.task_queue import NatsTaskQueue
+from tocsin.domain.events import (
+    Admitted,
+    Completed,
+    DeadLettered,
+    Dispatched,
+    ExecutionFact,
+    Failed,
+    LockFact,
+    Message,
+    Recovered,
+    RetryScheduled,
+    Skipped,
+    Started,
+)
+from tocsin.subjects import Stream
+
+SOON: Final = {"threshold": 1, "grace": 1, "interval": 0.2}
+NEVER: Final = 3_600
+"""Seconds after which a queue would give a task to another executor: nobody but the recoverer does anything before."""
+RETRY: Final = {"max_attempts": 2, "initial_delay": 0.2}
+JOB: Final[dict[str, Any]] = {
+    "name": "locked",
+    "schedule": "* * * * * *",
+    "function": "work",
+    "timeout": 1,
+    "retry": RETRY,
+    "dead_letter": True,
+}
+ON_DEMAND: Final = {**JOB, "name": "asked", "schedule": None}
+OUTSIDE: Final[dict[str, Any]] = {**ON_DEMAND, "name": "outside", "queue": "outside"}
+
+TAKEN: Final = {subjects.JOB_EXECUTORS, subjects.executors("outside")}
+"""Durables with messages that nobody is going to acknowledge: of executors that vanished, and of none at all."""
+
+
+@pytest.fixture
+async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Site]:
+    async with site(
+        nats_url,
+        tmp_path,
+        recovery=SOON,
+        worker={"ack_wait": NEVER, "shutdown_timeout": 5},
+        queues={"outside": {"transport": "mq"}},
+    ) as it:
+        yield it
+
+
+async def dies(tocsin: Site, program: Program) -> None:
+    """Wait until a program has killed itself."""
+
+    async def is_dead() -> bool:
+        return program.ended is not None
+
+    await tocsin.until(is_dead)
+    assert program.ended == -signal.SIGKILL, program.said()
+    tocsin.programs.remove(program)
+
+
+async def breaks_no_rule(tocsin: Site) -> Everything:
+    everything = await Everything.of(tocsin.log)
+    assert everything.audited().violations == ()
+    return everything
+
+
+@pytest.mark.slow
+async def test_an_executor_that_vanishes_with_its_claim_blocks_its_job_no_longer_than_its_timeouts(
+    tocsin: Site,
+) -> None:
+    tocsin.start()
+    await tocsin.ready()
+    await tocsin.apply(JOB)
+    for _ in range(2):
+        await dies(tocsin, tocsin.start_worker(module=("tests.system.mortal", "started")))
+    [failed] = await tocsin.ended("locked", Failed)
+    assert failed.error is not None
+    assert (failed.reason, failed.error.type, failed.attempt) == ("attempts", "timed_out", 2)
+    [retried] = await tocsin.of_executions("locked", RetryScheduled)
+    assert (retried.execution_id, retried.error.type) == (failed.execution_id, "timed_out")
+    claims = [claim.attempt for claim in await tocsin.of_executions("locked", Started)]
+    assert claims == [1, 2]
+
+    tocsin.start_worker()
+    [completed, *_] = await tocsin.ended("locked", Completed)
+    await tocsin.delete("locked")
+    first, second, *_ = await tocsin.of_executions("locked", Admitted)
+    assert (first.execution_id, second.execution_id) == (failed.execution_id, completed.execution_id)
+    skipped = {fact.active_execution_id for fact in await tocsin.of_executions("locked", Skipped)}
+    assert failed.execution_id in skipped
+    letters = [r.message for r in await tocsin.facts("dead-letter.locked.>", DeadLettered)]
+    assert [[attempt.error.type for attempt in letter.attempts if attempt.error] for letter in letters] == [
+        ["timed_out", "timed_out"]
+    ]
+    await breaks_no_rule(tocsin)
+
+
+@pytest.mark.slow
+async def test_a_task_that_nobody_outside_answers_fails_and_the_next_one_is_handed_over(tocsin: Site) -> None:
+    tocsin.start()
+    await tocsin.ready()
+    await tocsin.apply(OUTSIDE)
+    await tocsin.trigger("outside")
+    [failed] = await tocsin.ended("outside", Failed)
+    assert failed.error is not None
+    assert (failed.reason, failed.attempt, failed.error.type) == ("attempts", 2, "timed_out")
+    assert failed.error.message == "the executors outside reported nothing within 1s"
+
+    await tocsin.trigger("outside")
+    await tocsin.ended("outside", Dispatched, 3)
+    running = [fact for fact in await tocsin.of_executions("outside", Admitted) if fact.fence != failed.fence][-1]
+    mq = tocsin.settings.mq_prefix
+    answer = json.dumps({"status": "completed", "result": 7}).encode()
+    client = tocsin.installation.connection.client
+    await client.publish(f"{mq}.scheduler.complete.outside.{running.execution_id}", answer)
+    [completed] = await tocsin.ended("outside", Completed)
+    assert (completed.execution_id, completed.result) == (running.execution_id, 7)
+    await breaks_no_rule(tocsin)
+
+
+@pytest.mark.slow
+async def test_a_task_that_its_queue_lost_is_dispatched_anew_though_the_recoverer_dies_of_it(tocsin: Site) -> None:
+    mortal = tocsin.start("recoverer", module=("tests.system.mortal", "recovered"))
+    tocsin.start(*(stage for stage in bootstrap.STAGES if stage != "recoverer"))
+    await tocsin.ready()
+    await tocsin.apply(ON_DEMAND)
+    await tocsin.trigger("asked")
+    await lose_a_task(tocsin)
+    await dies(tocsin, mortal)
+    tocsin.start("recoverer")
+    await tocsin.ended("asked", Dispatched, 2)
+    tocsin.start_worker()
+    [completed] = await tocsin.ended("asked", Completed)
+    assert completed.attempt == 1
+    [recovered] = await tocsin.of_executions("asked", Recovered)
+    assert [(lost.what, lost.step) for lost in recovered.lost] == [("dispatched", "main")]
+    assert [task.is_recovery for task in await tocsin.of_executions("asked", Dispatched)] == [False, True]
+    await tocsin.checked()
+
+
+@pytest.mark.slow
+async def test_an_execution_ends_at_its_time_limit_and_its_executor_is_told(tocsin: Site) -> None:
+    tocsin.start()
+    worker = tocsin.start_worker()
+    await tocsin.ready()
+    slow = {"function": "slow", "input": {"seconds": NEVER}, "timeout": NEVER, "execution_timeout": "2s"}
+    await tocsin.apply({**ON_DEMAND, **slow})
+    await tocsin.trigger("asked")
+    [failed] = await tocsin.ended("asked", Failed)
+    assert failed.error is not None
+    assert (failed.reason, failed.error.message) == ("timed_out", "not over within 2s of its admission")
+
+    async def is_stopped() -> bool:
+        return '"handler-stopped"' in worker.said()
+
+    await tocsin.until(is_stopped)
+    await tocsin.checked()
+
+
+@pytest.mark.slow
+async def test_i4_everything_delivered_once_more_adds_no_fact(tocsin: Site) -> None:
+    program = tocsin.start()
+    await tocsin.ready()
+    await tocsin.apply(ON_DEMAND, OUTSIDE)
+    await tocsin.trigger("asked")
+    await lose_a_task(tocsin)
+    await tocsin.ended("asked", Dispatched, 2)
+    await dies(tocsin, tocsin.start_worker(module=("tests.system.mortal", "started")))
+    await tocsin.ended("asked", RetryScheduled)
+    tocsin.start_worker()
+    await tocsin.trigger("outside")
+    await tocsin.ended("asked", Completed)
+    await tocsin.ended("outside", Failed)
+    await all_is_handled(tocsin)
+    await forget_what_was_acknowledged(tocsin, program)
+    before = await facts(tocsin)
+    program.start()
+    await tocsin.ready()
+    await all_is_handled(tocsin)
+    assert await facts(tocsin) == before
+    await breaks_no_rule(tocsin)
+
+
+async def all_is_handled(tocsin: Site) -> None:
+    """Wait until the stages have nothing more before them."""
+
+    async def nothing_is_left() -> bool:
+        return not (await tocsin._pending()).keys() - TAKEN
+
+    await tocsin.until(nothing_is_left)
+
+
+async def lose_a_task(tocsin: Site) -> None:
+    """Somebody acknowledges the next task, and that is all."""
+    queue = NatsTaskQueue(tocsin.installation.connection, tocsin.installation.names)
+    while not (taken := await queue.take(1, wait=5)):
+        pass
+    await taken[0].ack()
+    await queue.close()
+
+
+async def forget_what_was_acknowledged(tocsin: Site, program: Program) -> None:
+    """Have every stage begin with the first message of the log again, and the recoverer too."""
+    program.kill()
+    connection, names = tocsin.installation.connection, tocsin.installation.names
+    for stream in (Stream.LEDGER, Stream.LOG, Stream.MQ):
+        for consumer in (await connection.manage(f"CONSUMER.LIST.{names.stream(stream)}"))["consumers"]:
+            if (durable := consumer["config"].get("durable_name")) and durable != subjects.JOB_EXECUTORS:
+                await connection.manage(f"CONSUMER.DELETE.{names.stream(stream)}.{durable}")
+    await tocsin.installation.projections.remove(
+        subjects.Bucket.CURSORS, subjects.cursor(Stream.LOG, subjects.RECOVERER)
+    )
+    await bootstrap.initialize(tocsin.installation)
+
+
+async def facts(tocsin: Site) -> list[tuple[int, str]]:
+    everything = await Everything.of(tocsin.log)
+    kinds: tuple[type[Message], ...] = (ExecutionFact, LockFact, DeadLettered)
+    return [(r.sequence, r.subject) for r in everything.log if isinstance(r.message, kinds)]
