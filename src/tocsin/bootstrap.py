@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import Final
@@ -19,6 +20,8 @@ from . import __version__
 from .adapters.clock import SystemClock
 from .adapters.http.listening import LOOPBACK, PortInUseError, listen, url_of
 from .adapters.http.tokens import Tokens
+from .adapters.nats.awaiting import await_log as await_nats_log
+from .adapters.nats.awaiting import insistently
 from .adapters.nats.connection import AWAY, FOR_EVER, Connection
 from .adapters.nats.connection import connect as connect_nats
 from .adapters.nats.desired import durable_specs
@@ -145,6 +148,11 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
         )
 
 
+async def await_log(installation: Installation) -> None:
+    """Wait until the log answers, however long that takes: for those who run on. They may be started while it elects."""
+    await await_nats_log(installation.connection, installation.names)
+
+
 async def initialize(installation: Installation) -> list[Change]:
     """Create or update the streams, buckets and durables, and say what changed (`tocsin init`).
 
@@ -171,7 +179,7 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
         Unreachable: the installation was never initialized.
     """
     settings = installation.settings
-    stages = compose(installation, names, key=await _report_key(installation))
+    stages = compose(installation, names, key=await insistently(partial(_report_key, installation)))
     running = [*names]
     async with AsyncExitStack() as stack:
         stack.callback(_log.info, "stages have stopped", action="stages-stopped", stages=running)
@@ -315,8 +323,10 @@ async def connect_worker(options: WorkerOptions) -> AsyncIterator[WorkerConnecti
         Unreachable: what answers says no, or nobody initialized the installation.
     """
     settings = load_settings(options={("nats", "url"): options.nats_url})
-    async with connect(settings, within=None) as installation, worker_connection(installation, options) as worker:
-        yield worker
+    async with connect(settings, within=None) as installation:
+        await await_log(installation)
+        async with worker_connection(installation, options) as worker:
+            yield worker
 
 
 @asynccontextmanager
@@ -331,7 +341,7 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
         raise SettingsError(Problem(reason, field=f"queues.{min(outside)}"))
     connection, names = installation.connection, installation.names
     ack_wait = installation.settings.worker.ack_wait
-    await ensure_executors(connection, names, options.queues, ack_wait=ack_wait)
+    await insistently(partial(ensure_executors, connection, names, options.queues, ack_wait=ack_wait))
     queues = {queue: NatsTaskQueue(connection, names, queue) for queue in options.queues}
     try:
         yield WorkerConnection(installation.log, queues, installation.clock, ack_wait)

@@ -73,6 +73,10 @@ class World(Backend):
         yield cast("Installation", self)
 
     @override
+    async def await_log(self, installation: Installation) -> None:
+        """It answers."""
+
+    @override
     async def initialize(self, installation: Installation) -> list[Change]:
         return [
             Change("stream", "TOCSIN_LOG", "created"),

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+import structlog
 from faststream.nats import NatsBroker
 from faststream.nats.subscriber.usecases import BatchPullStreamSubscriber
 
@@ -42,3 +43,26 @@ async def test_a_message_behind_a_pause_is_not_held_back(nats_url: str, monkeypa
                 for n in range(3):
                     sequence = await world.log.append(dispatched(f"e{round_}-{n}"), expect=0)
                     assert await asyncio.wait_for(came.get(), 10) == sequence
+
+
+async def test_a_durable_that_is_missing_is_told_and_waited_for(nats_url: str) -> None:
+    """As for a stage that is new, before `tocsin init` was run again."""
+    filters = ("execution.>",)
+    came = asyncio.Event()
+
+    async def handle(_: Recorded[Message]) -> None:
+        came.set()
+
+    async with nats_world(nats_url) as world:
+        await world.log.append(dispatched("e1"), expect=0)
+        stage = Stage("late", (Subscription("late", Stream.LOG, filters, handle),))
+        broker = NatsBroker(nats_url, logger=None, apply_types=False)
+        broker.include_router(routers.stage_router(stage, Outcomes(world.log), world.names))
+        with structlog.testing.capture_logs() as said:
+            async with broker:
+                await broker.start()
+                while not said:  # noqa: ASYNC110 - what is waited for is a line of the log
+                    await asyncio.sleep(0.01)
+                assert said[0]["action"] == "durable-missing"
+                await world.durable(DurableSpec("late", Stream.LOG, filters))
+                await asyncio.wait_for(came.wait(), 10)

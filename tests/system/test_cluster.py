@@ -14,9 +14,11 @@ import pytest
 from nats.js.client import JetStreamContext
 from nats.js.errors import Error as JetStreamError
 
+from tests.system.failover import clustered
 from tests.system.test_embedded_server import listens, session_is_empty, wait_until
 from tocsin.adapters.nats.cluster import EmbeddedCluster, Node, RunningCluster
 from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer, PortTakenError, StoreInUseError
+from tocsin.domain.events import Completed
 
 OWNER = """
 import json, sys, time
@@ -68,9 +70,9 @@ async def test_a_stream_of_three_replicas_survives_its_leader_and_all_nodes_thei
         finally:
             await client.close()
     async with embedded.running() as cluster:
-        client = await nats.connect(cluster.url.split(","))
+        client = await nats.connect(cluster.url.split(","), error_cb=silent)
         try:
-            assert (await client.jetstream().stream_info("KEPT")).state.messages == 2
+            assert await published(client.jetstream(), 3) == 3
         finally:
             await client.close()
 
@@ -122,3 +124,22 @@ def test_a_port_that_is_taken_is_refused_and_nothing_is_left(tmp_path: Path) -> 
 def test_a_size_without_a_point_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="size: 3 or 5 nodes, not 4"):
         EmbeddedCluster(tmp_path, size=4).start()
+
+
+async def test_who_is_started_while_the_cluster_has_no_majority_waits_for_it(tmp_path: Path) -> None:
+    async with clustered(tmp_path) as (tocsin, cluster):
+        for node in cluster.nodes[1:]:
+            kill(node)
+        programs = [tocsin.start("planner", "dag-advancer"), tocsin.start_worker()]
+
+        async def all_wait() -> bool:
+            assert all(program.ended is None for program in programs), [program.said() for program in programs]
+            return all('"log-awaited"' in program.said() for program in programs)
+
+        await tocsin.until(all_wait)
+        for node in cluster.nodes[1:]:
+            await asyncio.to_thread(node.restart)
+        await tocsin.ready()
+        await tocsin.apply({"name": "free", "function": "work", "overlap_policy": "allow"})
+        await tocsin.trigger("free")
+        await tocsin.ended("free", Completed)

@@ -35,6 +35,12 @@ class Backend:
 
         return bootstrap.connect(settings, within=within)
 
+    async def await_log(self, installation: "Installation") -> None:
+        """See `bootstrap.await_log`."""
+        from .. import bootstrap  # noqa: PLC0415
+
+        await bootstrap.await_log(installation)
+
     async def initialize(self, installation: "Installation") -> "list[Change]":
         """See `bootstrap.initialize`."""
         from .. import bootstrap  # noqa: PLC0415

@@ -63,6 +63,8 @@ class Session:
         """
         settings = settings or self.settings()
         async with self.backend.connect(settings, within=within) as installation:
+            if within is None:
+                await self.backend.await_log(installation)
             try:
                 is_set_up = await installation.projections.get(Bucket.INSTALLATION, INSTALLATION_KEY) is not None
             except NotAllowed:

@@ -1,10 +1,11 @@
 """Batches of whatever is there, without waiting to fill them, and an end that leaves nothing behind.
 
 FastStream's batch subscriber keeps fetching until the batch is full or its timeout is over, so that a lone message waits
-the whole timeout in every stage; and nats-py's `fetch` can leave a request with the server that holds a later message back
-until it expires. This replaces the one private method that fetches, on one subscriber, and `stop`, which waits for it;
-nothing else: middleware, lifecycle and documentation stay FastStream's. `tests/conformance/test_greedy_batches.py` fails
-when they move.
+the whole timeout in every stage; nats-py's `fetch` can leave a request with the server that holds a later message back
+until it expires; and both ask after the durable first, and give up when the cluster has no leader at that moment. This
+replaces the one private method that begins to fetch, on one subscriber, and `stop`, which waits for what it began; nothing
+else: middleware, lifecycle and documentation stay FastStream's. `tests/conformance/test_greedy_batches.py` fails when they
+move.
 
 A subscriber that is stopped hands back all that it does not finish, so that a successor has it at once and not after the
 acknowledgement wait. That takes as long as the request that is open: what the server sends for it while nobody listens any
@@ -15,17 +16,18 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+import structlog
 from nats.aio.msg import Msg
 
-from ...ports import LogUnavailable
+from ...ports import LogUnavailable, NotAllowed
 from . import wire
-from .connection import TROUBLE, Connection
+from .connection import TROUBLE, Connection, RefusedError
 from .pull import PullInbox
 
 if TYPE_CHECKING:
     from faststream.nats.subscriber.usecases import BatchPullStreamSubscriber
 
-REACHED_FOR: Final = "_consume_pull"
+REACHED_FOR: Final = "_create_subscription"
 PAUSE: Final = 0.5
 """Seconds between two requests while the server or its JetStream does not answer."""
 ENDED: Final = frozenset({wire.NO_MESSAGES, wire.REQUEST_TIMEOUT})
@@ -34,13 +36,15 @@ GRACE: Final = 1.0
 HANDING_BACK: Final = 1.0
 """Seconds for a fetch that was cancelled to hand back what it held."""
 
+_log = structlog.get_logger("tocsin.nats")
+
 
 def make_greedy(subscriber: "BatchPullStreamSubscriber", *, finish_within: float) -> None:
     """Have a subscriber consume what is there, at once, and when it is stopped finish that within so many seconds."""
     if not hasattr(type(subscriber), REACHED_FOR):
         raise TypeError(f"this version of FastStream has no {type(subscriber).__name__}.{REACHED_FOR}")
     greedy = _Greedy(subscriber, finish_within)
-    setattr(subscriber, REACHED_FOR, greedy.consume)
+    setattr(subscriber, REACHED_FOR, greedy.begin)
     subscriber.stop = greedy.stop  # type: ignore[method-assign]
 
 
@@ -54,14 +58,19 @@ class _Greedy:
         self._over = asyncio.Event()
         self._over.set()
 
+    async def begin(self) -> None:
+        """Have it consume from now on."""
+        self._subscriber.add_task(self.consume)
+
     async def consume(self) -> None:
         """Fetch and handle for as long as the subscriber runs."""
         subscriber = self._subscriber
-        inbox = PullInbox(
-            Connection(subscriber.connection), subscriber.stream.name, str(subscriber.extra_options["durable"])
-        )
+        connection, stream = Connection(subscriber.connection), subscriber.stream.name
+        durable = str(subscriber.extra_options["durable"])
+        inbox = PullInbox(connection, stream, durable)
         self._over.clear()
         try:
+            await self._find(connection, f"CONSUMER.INFO.{stream}.{durable}")
             await self._consume(inbox)
         finally:
             try:
@@ -76,6 +85,24 @@ class _Greedy:
         await self._is_over(within=self._finish_within)
         await type(self._subscriber).stop(self._subscriber)
         await self._is_over(within=HANDING_BACK)
+
+    async def _find(self, connection: Connection, durable: str) -> None:
+        """Wait until the durable is there. It is not made here: where it has to begin is for `provision` to know."""
+        is_missed = False
+        while self._subscriber.running:
+            try:
+                await connection.manage(durable)
+            except NotAllowed:
+                return  # and may be fetched from all the same
+            except LogUnavailable:
+                await asyncio.sleep(PAUSE)
+            except RefusedError as error:
+                if not is_missed:
+                    _log.error("a durable is missing: run `tocsin init`", action="durable-missing", error=str(error))
+                is_missed = True
+                await asyncio.sleep(PAUSE)
+            else:
+                return
 
     async def _consume(self, inbox: PullInbox) -> None:
         subscriber = self._subscriber
