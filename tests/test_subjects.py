@@ -6,11 +6,16 @@ from tests.domain.given import ID, JOB, NOON, admitted, report, started
 from tocsin import subjects
 from tocsin.domain.events import (
     Acquired,
+    CronMissed,
+    CronMissedData,
     CronSkipped,
     CronSkippedData,
     DeadLettered,
     Dispatched,
     Due,
+    LeadershipGained,
+    LeadershipLost,
+    LeadershipReleased,
     Lost,
     Message,
     Paused,
@@ -45,6 +50,15 @@ MESSAGES: list[Message] = [
             cron_name="a.b", cron_expression="* * * * *", timezone="UTC", reason="disabled", scheduled_time=NOON
         ),
     ),
+    CronMissed(
+        timestamp=NOON,
+        data=CronMissedData(
+            cron_name="a.b", cron_expression="* * * * *", timezone="UTC", reason="missed", count=2, start=NOON, until=NOON
+        ),
+    ),
+    LeadershipGained(lease="ticker", holder="h", at=NOON),
+    LeadershipReleased(lease="ticker", holder="h", at=NOON),
+    LeadershipLost(lease="ticker", holder="h", at=NOON, last_sign=NOON),
 ]  # fmt: skip
 
 
@@ -75,6 +89,7 @@ def test_the_lock_of_a_job_does_not_cover_those_of_its_shards() -> None:
         ("report.completed", report("completed")),
         ("timer.retry", RetryTimer(job=JOB, execution_id=ID, step="s", attempt=2)),
         ("ledger.due", Due(job="a.b-c", scheduled_time=NOON, definition=1)),
+        ("leadership.gained", LeadershipGained(lease="ticker", holder="h", at=NOON)),
     ],
 )
 def test_a_filter_finds_what_it_is_for(pattern: str, message: Message) -> None:

@@ -49,6 +49,7 @@ from .stages.dag_advancer import dag_advancer
 from .stages.dead_letter_sink import dead_letter_sink
 from .stages.entities import Entities
 from .stages.leadership import Leadership
+from .stages.leadership_facts import TICKER_SIGNS, LeadershipFacts
 from .stages.lock_keeper import lock_keeper
 from .stages.mq_bridge import mq_bridge
 from .stages.planner import planner
@@ -282,19 +283,21 @@ def compose(installation: Installation, names: Collection[str], *, key: bytes) -
     executions = Entities(log, execution.initial, execution.evolve)
     bridged = bridged_queues(settings)
 
-    def leadership(lease: str) -> Leadership:
+    def leadership(lease: str, signs: Sequence[str] = ()) -> Leadership:
+        holder = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"
         return Leadership(
             projections,
             clock,
             key=lease,
-            holder=f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}",
+            holder=holder,
             ttl=settings.leader.ttl,
             renew_interval=settings.leader.renew_interval,
+            facts=LeadershipFacts(log, clock, lease=lease, holder=holder, signs=signs),
         )
 
     stages = (
         registrar(log, projections),
-        ticker(log, leadership(TICKER_LEASE), clock),
+        ticker(log, leadership(TICKER_LEASE, TICKER_SIGNS), clock),
         planner(log, clock, executions),
         lock_keeper(log, executions, projections, clock),
         dag_advancer(log, executions, key),

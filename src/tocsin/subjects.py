@@ -6,7 +6,8 @@ takes it off again, and maps the public prefixes (`cron.trigger`, `cron.cancel`,
     ledger.<job>.<fact>                                          one job: its definitions and its time
     execution.<job>.<id>.<decision>[.<step>[.<attempt>[.<...>]]]  one execution
     lock.<job>[.<shard>].<fact>                                  one lock
-    cron.triggered.<job>, cron.skipped.<job>                     republished to the public as they are
+    cron.triggered.<job>, cron.skipped.<job>, cron.missed.<job>  republished to the public as they are
+    leadership.<lease>.<fact>                                    who led, for whoever asks why nothing happened
     dead-letter.<job>.<id>.<fact>[.<number>]
     trigger.<job>, cancel.<job>.<id>, report.<job>.<id>.<outcome>.<step>.<attempt>.<delivery>, timer.<job>.<id>.retry.<step>.<attempt>   inputs
     delay.<job>.<id>.retry.<step>.<attempt>                      the server's schedules, whose targets are timers
@@ -45,7 +46,7 @@ class Bucket(StrEnum):
 
 
 CAPTURED: Final[dict[Stream, tuple[str, ...]]] = {
-    Stream.LEDGER: ("ledger.>", "trigger.>", "cancel.>"),
+    Stream.LEDGER: ("ledger.>", "trigger.>", "cancel.>", "leadership.>"),
     Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>", "report.>", "timer.>", "delay.>"),
     Stream.MQ: ("mq.scheduled.>", "mq.scheduler.complete.>"),
 }
@@ -100,7 +101,7 @@ def name(of_token: str) -> str:
 
 def stream_of(subject: str) -> Stream:
     """The stream that stores a subject."""
-    if subject.startswith(("ledger.", "trigger.", "cancel.")):
+    if subject.startswith(("ledger.", "trigger.", "cancel.", "leadership.")):
         return Stream.LEDGER
     return Stream.MQ if subject.startswith("mq.") else Stream.LOG
 
@@ -195,7 +196,9 @@ def subject_of(message: e.Message) -> str:  # noqa: C901, PLR0911, PLR0912 - one
             return f"dead-letter.{token(message.job)}.{message.id}.replayed.{message.number}"
         case e.DeadLettered() | e.Refused() | e.Resolved():
             return f"dead-letter.{token(message.job)}.{message.id}.{message.type}"
-        case e.CronTriggered() | e.CronSkipped():
+        case e.LeadershipGained() | e.LeadershipReleased() | e.LeadershipLost():
+            return f"leadership.{message.lease}.{message.type}"
+        case e.CronTriggered() | e.CronSkipped() | e.CronMissed():
             return f"{message.event}.{token(message.data.cron_name)}"
         case _:
             raise TypeError(f"{type(message).__name__} has no subject of its own")
@@ -245,6 +248,11 @@ def about(job: str) -> dict[Stream, tuple[str, ...]]:
     }
 
 
+def leadership(lease: str) -> str:
+    """A filter over who held a lease, and when."""
+    return f"leadership.{lease}.*"
+
+
 def terminal(job: str, execution_id: str) -> tuple[str, ...]:
     """The subjects that can end an execution."""
     prefix = f"execution.{token(job)}.{execution_id}"
@@ -274,7 +282,7 @@ def admissions(job: str, execution_id: str) -> tuple[str, ...]:
 
 
 def announcement(event: str, job: str) -> str:
-    """The subject of a public event of a job: `triggered` or `skipped`."""
+    """The subject of a public event of a job: `triggered`, `skipped` or `missed`."""
     return f"cron.{event}.{token(job)}"
 
 
@@ -305,8 +313,8 @@ def every(pattern: str) -> str:
         case "execution" | "dead-letter":
             tail = ".>" if decision in _LONGER else ""
             return f"{kind}.*.*.{decision}{tail}"
-        case "ledger":
-            return f"ledger.*.{decision}"
+        case "ledger" | "leadership":
+            return f"{kind}.*.{decision}"
         case "report":
             return f"report.*.*.{decision}.>"
         case "timer":
@@ -333,6 +341,7 @@ def all_of(kind: type[e.Message]) -> tuple[str, ...]:
 _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
     e.CronTriggered: ("cron.triggered.*",),
     e.CronSkipped: ("cron.skipped.*",),
+    e.CronMissed: ("cron.missed.*",),
     e.Report: ("report.>",),
     e.Trigger: ("trigger.>",),
     e.CancelRequest: ("cancel.>",),
@@ -344,6 +353,7 @@ _FACTS: Final[dict[type[e.Message], str]] = {
     e.ExecutionFact: "execution",
     e.LedgerFact: "ledger",
     e.DeadLetterFact: "dead-letter",
+    e.LeadershipFact: "leadership",
 }
 
 
@@ -401,7 +411,7 @@ def _model(subject: str) -> type[e.Message]:
         raise Unreadable(f"{subject}: no such message is known here") from None
 
 
-_DECISION: Final = {"ledger": 2, "execution": 3, "dead-letter": 3, "cron": 1, "lock": 2, "mq": 1}
+_DECISION: Final = {"ledger": 2, "leadership": 2, "execution": 3, "dead-letter": 3, "cron": 1, "lock": 2, "mq": 1}
 _LONGER: Final = frozenset(
     {"dispatched", "started", "retry-scheduled", "advanced", "exhausted", "recovered", "replayed"}
 )
@@ -422,6 +432,11 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
     **{f"dead-letter.{m.model_fields['type'].default}": m for m in (e.DeadLettered, e.Refused, e.Replayed, e.Resolved)},
     "cron.triggered": e.CronTriggered,
     "cron.skipped": e.CronSkipped,
+    "cron.missed": e.CronMissed,
+    **{
+        f"leadership.{m.model_fields['type'].default}": m
+        for m in (e.LeadershipGained, e.LeadershipReleased, e.LeadershipLost)
+    },
     "trigger": e.Trigger,
     "cancel": e.CancelRequest,
     "report": e.Report,

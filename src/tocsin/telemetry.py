@@ -1,7 +1,10 @@
-"""Logging: one line an event, for people on a terminal and as JSON for machines, always to standard error.
+"""Logging and instruments.
 
-Every line has an `action`, a name that machines can match on and that does not change when the wording does. Libraries that
+One line an event, for people on a terminal and as JSON for machines, always to standard error. Every line has an `action`, a name that machines can match on and that does not change when the wording does. Libraries that
 log through the standard library come out the same way, from WARNING on.
+
+Instruments are those of the OpenTelemetry API, named `tocsin_…`: whoever installs an SDK in the process is given what they
+count, and without one they cost next to nothing.
 """
 
 import logging
@@ -11,6 +14,7 @@ from collections.abc import MutableMapping
 from typing import Any, Final, Literal, TextIO, TypeAlias
 
 import structlog
+from opentelemetry import metrics
 from structlog.typing import Processor
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
@@ -63,6 +67,11 @@ def configure(level: Level = "info", format: Format = "auto", *, stream: TextIO 
         library = logging.getLogger(name)
         library.handlers, library.propagate = [], True
         library.setLevel(logging.WARNING)
+
+
+def meter() -> metrics.Meter:
+    """What instruments are made of; their names begin with `tocsin_`. It may be asked before an SDK is installed."""
+    return metrics.get_meter("tocsin")
 
 
 def name_action(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -7,7 +7,7 @@ breaking change is a new class with a new `v`. Times are aware UTC datetimes, du
 from base64 import b64encode
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Annotated, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -146,6 +146,38 @@ class Passed(LedgerFact):
     count: int
     definition: Sequence
     scheduled_times: tuple[datetime, ...] = ()
+
+
+# --- who led ---------------------------------------------------------------------------------------------------------
+
+
+class LeadershipFact(Message):
+    """A fact about a lease: who may act, `at` an instant by the holder's clock. Nobody decides on it; it explains a gap."""
+
+    v: Literal[1] = 1
+    lease: str
+    holder: str
+    at: datetime
+
+
+class LeadershipGained(LeadershipFact):
+    """The holder leads from now on. `last_sign`: when it was last seen, by this one, that somebody led before."""
+
+    type: Literal["gained"] = "gained"
+    last_sign: datetime | None = None
+
+
+class LeadershipReleased(LeadershipFact):
+    """The holder gave the lease back."""
+
+    type: Literal["released"] = "released"
+
+
+class LeadershipLost(LeadershipFact):
+    """The holder found that it does not lead any more; `last_sign` is when it last knew that it did."""
+
+    type: Literal["lost"] = "lost"
+    last_sign: datetime
 
 
 # --- an execution ----------------------------------------------------------------------------------------------------
@@ -612,7 +644,33 @@ class CronSkipped(Message):
     data: CronSkippedData
 
 
-Announcement: TypeAlias = CronTriggered | CronSkipped
+UnforeseenReason: TypeAlias = Literal["missed", "throttled"]
+"""Why instants pass without firing though nobody wished it: no ticker led, or the job was out of hand."""
+
+UNFORESEEN: Final[frozenset[str]] = frozenset(get_args(UnforeseenReason))
+
+
+class CronMissedData(Message):
+    """The data of `cron.missed`: the span that passed, (start, until], as the ledger has it."""
+
+    cron_name: str
+    cron_expression: str
+    timezone: str
+    reason: UnforeseenReason
+    count: int
+    start: datetime
+    until: datetime
+
+
+class CronMissed(Message):
+    """Scheduled occurrences passed without firing, and nobody wished it: one event a span, with how many they were."""
+
+    event: Literal["cron.missed"] = "cron.missed"
+    timestamp: datetime
+    data: CronMissedData
+
+
+Announcement: TypeAlias = CronTriggered | CronSkipped | CronMissed
 Fact: TypeAlias = LedgerFact | ExecutionFact | LockFact | DeadLetterFact
 
 

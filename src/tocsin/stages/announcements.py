@@ -7,18 +7,24 @@ neither a redelivery nor a second copy of a stage announces twice, and the usual
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, cast
 
+from ..domain.definition import JobDefinition
 from ..domain.events import (
+    UNFORESEEN,
     Admitted,
     Announcement,
+    CronMissed,
+    CronMissedData,
     CronSkipped,
     CronSkippedData,
     CronTriggered,
     CronTriggeredData,
     Message,
+    Passed,
     Recorded,
     Skipped,
+    UnforeseenReason,
 )
 from ..ports import Clock, EventLog, SequenceConflict
 from ..subjects import announcement
@@ -92,9 +98,39 @@ class Announcements:
             )
 
         def is_it(message: Message) -> bool:
-            return isinstance(message, CronSkipped) and message.data.scheduled_time == fact.scheduled_time
+            if not isinstance(message, CronSkipped):
+                return False
+            # A local time that does not exist may fall on an instant that is skipped for another reason.
+            told = message.data
+            return (told.scheduled_time, told.reason) == (fact.scheduled_time, fact.reason)
 
         await self._once(announcement("skipped", fact.job), event, is_it, after)
+
+    async def missed(self, fact: Passed, definition: JobDefinition) -> None:
+        """`cron.missed`, for a span that passed without firing though nobody wished it. Nothing for any other."""
+        if fact.reason not in UNFORESEEN:
+            return
+        now = self._clock.now()
+
+        def event(_: int) -> CronMissed:
+            return CronMissed(
+                timestamp=now,
+                data=CronMissedData(
+                    cron_name=fact.job,
+                    cron_expression=definition.schedule or "",
+                    timezone=definition.timezone,
+                    reason=cast("UnforeseenReason", fact.reason),
+                    count=fact.count,
+                    start=fact.start,
+                    until=fact.until,
+                ),
+            )
+
+        def is_it(message: Message) -> bool:
+            return isinstance(message, CronMissed) and message.data.until == fact.until
+
+        # The fact lies in another stream, whose sequences say nothing here: all that was ever announced is looked at.
+        await self._once(announcement("missed", fact.job), event, is_it, 0)
 
     async def _once(
         self, subject: str, event: Callable[[int], Announcement], is_it: Callable[[Message], bool], after: int

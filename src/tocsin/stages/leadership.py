@@ -12,6 +12,7 @@ import structlog
 
 from ..ports import Clock, LogUnavailable, Projections, SequenceConflict
 from ..subjects import Bucket
+from .leadership_facts import LeadershipFacts
 
 TTL: Final = 15.0
 RENEW_INTERVAL: Final = 5.0
@@ -33,7 +34,9 @@ class Leadership:
         holder: str,
         ttl: float = TTL,
         renew_interval: float = RENEW_INTERVAL,
+        facts: LeadershipFacts | None = None,
     ) -> None:
+        """`facts`: where it is recorded who led; None: nowhere."""
         self._projections = projections
         self._clock = clock
         self._key = key
@@ -42,6 +45,9 @@ class Leadership:
         self._renew_interval = renew_interval
         self._revision = 0
         self._until = float("-inf")
+        self._facts = facts
+        self._is_known_to_lead = False
+        self._last_sign = clock.now()
 
     @property
     def is_leading(self) -> bool:
@@ -60,24 +66,33 @@ class Leadership:
 
     async def run_once(self) -> None:
         """Ask for the lease, or renew it."""
-        led = self.is_leading
+        await self._tell()  # a lease that ran out while this process slept, though it may be renewed at once
         try:
             try:
-                await self._put(expect=self._revision if led else 0)
+                await self._put(expect=self._revision if self.is_leading else 0)
             except SequenceConflict:
                 self._until = float("-inf")
                 await self._renew_what_stands()
         except LogUnavailable:
             pass  # what is left of the lease still counts, and ends by itself
-        if led != self.is_leading:
-            what = "gained" if self.is_leading else "lost"
-            _log.info(f"leadership {what}", action=f"leadership-{what}", lease=self._key, holder=self._holder)
+        await self._tell()
+
+    async def _tell(self) -> None:
+        """Say whether it leads, if that changed."""
+        leads = self.is_leading
+        if leads == self._is_known_to_lead:
+            return
+        self._is_known_to_lead = leads
+        what = "gained" if leads else "lost"
+        _log.info(f"leadership {what}", action=f"leadership-{what}", lease=self._key, holder=self._holder)
+        if self._facts is not None:
+            await (self._facts.gained() if leads else self._facts.lost(self._last_sign))
 
     async def _put(self, *, expect: int) -> None:
-        asked = self._clock.monotonic()
-        value = json.dumps({"holder": self._holder, "renewed_at": self._clock.now().isoformat()}).encode()
+        asked, now = self._clock.monotonic(), self._clock.now()
+        value = json.dumps({"holder": self._holder, "renewed_at": now.isoformat()}).encode()
         self._revision = await self._projections.put(Bucket.LEADER, self._key, value, expect=expect, ttl=self._ttl)
-        self._until = asked + self._ttl
+        self._until, self._last_sign = asked + self._ttl, now
 
     async def _renew_what_stands(self) -> None:
         """Renew the lease if it is our own all the same.
@@ -94,9 +109,11 @@ class Leadership:
         """Give the lease back, so that another candidate leads at once."""
         if not self.is_leading:
             return
-        self._until = float("-inf")
+        self._until, self._is_known_to_lead = float("-inf"), False
         try:
             await self._projections.remove(Bucket.LEADER, self._key, expect=self._revision)
         except (SequenceConflict, LogUnavailable):
             return  # it ends by itself
         _log.info("leadership released", action="leadership-released", lease=self._key, holder=self._holder)
+        if self._facts is not None:
+            await self._facts.released()

@@ -11,7 +11,7 @@ from typing import Final
 from .. import subjects
 from ..domain import planning
 from ..domain.definition import DefinitionError, check_input
-from ..domain.events import Due, Message, Passed, Recorded, Trigger
+from ..domain.events import CronMissed, Due, Message, Passed, Recorded, Trigger
 from ..domain.execution import Execution
 from ..ledgers import Ledgers
 from ..ports import Clock, EventLog
@@ -23,7 +23,7 @@ from .entities import Entities
 from .replays import SENT_AGAIN, Replays
 
 TRIGGERS: Final = "planner-triggers"
-ACCESS: Final = Access(appends=(*BEGINNINGS, *SENT_AGAIN, *ANNOUNCED), reads=(Stream.LEDGER, Stream.LOG))
+ACCESS: Final = Access(appends=(*BEGINNINGS, *SENT_AGAIN, *ANNOUNCED, CronMissed), reads=(Stream.LEDGER, Stream.LOG))
 
 
 def planner(log: EventLog, clock: Clock, executions: Entities[Execution] | None = None) -> Stage:
@@ -51,7 +51,8 @@ class Planner:
     def __init__(self, log: EventLog, clock: Clock, executions: Entities[Execution] | None) -> None:
         self._log = log
         self._ledgers = Ledgers(log)
-        self._beginnings = Beginnings(log, Announcements(log, clock), executions)
+        self._announcements = Announcements(log, clock)
+        self._beginnings = Beginnings(log, self._announcements, executions)
         self.replays = Replays(log, self._ledgers, self._beginnings)
 
     async def on_time(self, recorded: Recorded[Message]) -> None:
@@ -62,6 +63,8 @@ class Planner:
         definition = await self._ledgers.definition(fact.definition)
         if isinstance(fact, Due):
             await self._beginnings.plan(planning.from_due(fact, definition))
+        else:
+            await self._announcements.missed(fact, definition)
         for skipped in planning.skips_of(fact, definition):
             await self._beginnings.plan(skipped)
 

@@ -25,6 +25,7 @@ from .credible_time import CredibleTime
 from .deadlines import Deadlines
 from .evidence import Evidence
 from .leadership import Leadership
+from .leadership_facts import RECORDED
 from .open_executions import CURSOR, OpenExecutions
 
 AT_ONCE: Final = 64
@@ -36,7 +37,7 @@ UNDECIDABLE: Final = timedelta(seconds=30)
 SAVED_EVERY: Final = 30.0
 
 ACCESS: Final = Access(
-    appends=(Recovered, Failed, Report),
+    appends=(Recovered, Failed, Report, *RECORDED),
     reads=(Stream.LOG, Stream.LEDGER),
     follows=(Stream.LOG,),
     asks_about=(Stream.LOG,),

@@ -19,11 +19,13 @@ from ..ledgers import Ledgers
 from ..ports import Clock, EventLog, LogUnavailable, SequenceConflict
 from ..stage import Access, Stage
 from ..subjects import TICKER_LEASE, Bucket, Stream, every, subject_of
+from . import missed
 from .agenda import Agenda
 from .circuit_breaker import CircuitBreaker
 from .credible_time import CredibleTime
 from .entities import UNTOLD
 from .leadership import Leadership
+from .leadership_facts import RECORDED
 
 AT_ONCE: Final = 256
 TRIES: Final = 5
@@ -32,7 +34,7 @@ UNDECIDABLE: Final = timedelta(seconds=30)
 _FACTS: Final = tuple(every(f"ledger.{f}") for f in ("defined", "paused", "resumed", "deleted", "due", "passed"))
 
 ACCESS: Final = Access(
-    appends=(Due, Passed),
+    appends=(Due, Passed, *RECORDED),
     reads=(Stream.LEDGER,),
     follows=(Stream.LEDGER,),
     writes=((Bucket.LEADER, TICKER_LEASE),),
@@ -134,10 +136,8 @@ class Ticker:
                 self._know(job, state, sequence)
                 if isinstance(fact, Due):
                     self._breaker.count(job)
-                elif fact.reason == "throttled":
-                    _log.error(
-                        "out of hand", action="throttled", job=job, count=fact.count, until=fact.until.isoformat()
-                    )
+                else:
+                    missed.tell(fact)
 
     def _know(self, job: str, state: Ledger, sequence: int) -> tuple[Ledger, int]:
         """Remember a ledger, unless a newer one was learned since it was asked for; what is known now."""
