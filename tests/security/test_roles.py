@@ -183,7 +183,7 @@ FACTS = {
 GRANTED = {
     "registrar": set[str](),
     "ticker": {"due"},
-    "planner": {"planned", "admitted", "triggered", "report", "timer", "delay", "resolved"},  # a replay hands inputs in again
+    "planner": {"planned", "admitted", "triggered", "report", "timer", "delay", "resolved"},
     "lock-keeper": {"admitted", "cancelled", "lock", "triggered"},
     "dag-advancer": {"dispatched", "completed", "cancelled", "resolved"},
     "retrier": {"retry-scheduled", "delay", "timer"},

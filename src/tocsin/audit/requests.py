@@ -53,6 +53,7 @@ class Requests:
         self._unasked: dict[str, Asked] = {}
         self._requests: dict[Request, str] = {}
         self._refused: set[Request] = set()
+        self._backfilled: set[str] = set()
         self._inputs: set[tuple[str, str]] = set()
         """Dead letters that are no executions: a replay hands them in again, and begins none."""
 
@@ -83,8 +84,12 @@ class Requests:
         yield from ()
 
     def _trigger(self, recorded: Recorded[Trigger]) -> Taken:
-        job = job_of(recorded.subject)
-        self._request((TRIGGERS, recorded.sequence), planning.execution_id_of(recorded, job), job, recorded)
+        job, execution_id = job_of(recorded.subject), planning.execution_id_of(recorded, job_of(recorded.subject))
+        if recorded.message.backfill is not None:
+            if execution_id in self._backfilled:
+                return  # the backfill is run again, and the instant is asked for already
+            self._backfilled.add(execution_id)
+        self._request((TRIGGERS, recorded.sequence), execution_id, job, recorded)
         yield from ()
 
     def _replayed(self, recorded: Recorded[Replayed]) -> Taken:

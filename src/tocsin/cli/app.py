@@ -9,6 +9,7 @@ from .. import telemetry
 from . import (
     apply,
     audit,
+    backfill,
     cancel,
     dead_letters,
     dev,
@@ -86,7 +87,9 @@ app.command("serve")(serve.serve)
 app.command("worker")(worker.worker)
 jobs.app.command("apply")(apply.apply)
 jobs.app.command("diff")(apply.diff)
+jobs.app.command("backfill")(backfill.backfill)
 app.add_typer(jobs.app, name="jobs")
+app.command("backfill")(backfill.backfill)
 app.command("schedule")(schedule.schedule)
 executions.app.command("cancel")(cancel.cancel)
 app.add_typer(executions.app, name="executions")

@@ -7,13 +7,16 @@ breaking change is a new class with a new `v`. Times are aware UTC datetimes, du
 from base64 import b64encode
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Final, Generic, Literal, TypeAlias, TypeVar, get_args
+from typing import Annotated, Final, Generic, Literal, Self, TypeAlias, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from .definition import JobDefinition, RetryPolicy
 
-TriggerKind: TypeAlias = Literal["cron", "manual", "api", "event", "replay", "recovery"]
+TriggerKind: TypeAlias = Literal["cron", "manual", "api", "event", "replay", "recovery", "backfill"]
+MADE_UP: Final = frozenset({"replay", "backfill"})
+"""Triggers by which an operator makes up for what was not done."""
+
 Input: TypeAlias = dict[str, JsonValue]
 Sequence: TypeAlias = Annotated[int, Field(ge=0)]
 
@@ -233,6 +236,8 @@ class Requested(ExecutionFact):
     catch_up: bool = False
     replay_of: str | None = None
     """The dead letter that is replayed; its id is that of the execution that failed, if it was one."""
+    backfill: str | None = None
+    """The name of the backfill that it is part of."""
 
 
 class Planned(Requested):
@@ -419,10 +424,11 @@ class LockFact(Message):
 
 
 class Waiting(Message):
-    """An execution that waits for the lock."""
+    """An execution that waits for the lock. `yields`: it makes up for the past, and lets what is asked for now go first."""
 
     execution_id: str
     scheduled_time: datetime
+    yields: bool = False
 
 
 class Acquired(LockFact):
@@ -444,7 +450,7 @@ class Queued(LockFact):
 # --- inputs: asked for, not yet decided ------------------------------------------------------------------------------
 
 
-TriggerSource: TypeAlias = Literal["manual", "api", "event", "replay", "recovery"]
+TriggerSource: TypeAlias = Literal["manual", "api", "event", "replay", "recovery", "backfill"]
 
 
 class Trigger(Message):
@@ -457,6 +463,16 @@ class Trigger(Message):
     args: tuple[JsonValue, ...] | None = None
     by: Actor | None = None
     reason: str | None = None
+    backfill: str | None = Field(default=None, min_length=1, max_length=255)
+    """The name of the backfill that it is part of: together with `scheduled_time`, one execution."""
+    scheduled_time: AwareDatetime | None = None
+    """The instant of the past that it makes up for."""
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if (self.backfill is None) != (self.scheduled_time is None):
+            raise ValueError("`backfill` and `scheduled_time` go together: the name of the backfill, and which instant")
+        return self
 
 
 class CancelRequest(Message):

@@ -480,6 +480,7 @@ class _Request(_Identity):
     by: Actor | None
     catch_up: bool
     replay_of: str | None
+    backfill: str | None
 
 
 def _identity(state: Execution) -> _Identity:
@@ -507,4 +508,5 @@ def _fields_of(requested: Requested) -> _Request:
         "by": requested.by,
         "catch_up": requested.catch_up,
         "replay_of": requested.replay_of,
+        "backfill": requested.backfill,
     }

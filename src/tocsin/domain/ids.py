@@ -37,6 +37,11 @@ def replay_id(job: str, dead_letter: str, number: int, at: datetime) -> str:
     return _uuid7(at, "replay", job, dead_letter, str(number))
 
 
+def backfill_id(job: str, name: str, scheduled_time: datetime) -> str:
+    """The id of the execution by which a backfill makes up for one instant."""
+    return _uuid7(scheduled_time, "backfill", job, name, scheduled_time.isoformat())
+
+
 def report_token(key: bytes, execution_id: str, step: str, attempt: int) -> str:
     """What a report must carry to be believed: ids can be guessed, this cannot without the installation's key."""
     parts = f"{execution_id}:{step}:{attempt}".encode()

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from .events import Acquired, Message, Queued, Recorded, Requested, Waiting
+from .definition import OverlapPolicy
+from .events import MADE_UP, Acquired, Message, Queued, Recorded, Requested, Waiting
 
 GRACE: Final = 60.0
 """Seconds that a lock outlives its execution's time limit (hip-62)."""
@@ -74,20 +75,35 @@ def acquire(state: Lock, job: str, wanted: Waiting, *, ttl: float) -> list[Acqui
 
 
 def queue(state: Lock, job: str, wanted: Waiting) -> list[Queued]:
-    """Wait for the lock, behind those of earlier instants. Nothing where the execution waits already."""
+    """Wait for the lock: what is asked for now before what makes up for the past, each in order of time. Nothing where the execution waits already."""
     if state.holder == wanted.execution_id or state.is_awaited_by(wanted.execution_id):
         return []
     waiting = tuple(sorted((*state.waiting, wanted), key=_order))
     return [Queued(job=job, execution_id=wanted.execution_id, waiting=waiting)]
 
 
-def _order(waiting: Waiting) -> tuple[datetime, str]:
-    return waiting.scheduled_time, waiting.execution_id
+def _order(waiting: Waiting) -> tuple[bool, datetime, str]:
+    return waiting.yields, waiting.scheduled_time, waiting.execution_id
 
 
 def waiting(wanted: Requested) -> Waiting:
     """An execution, as the lock knows it."""
-    return Waiting(execution_id=wanted.execution_id, scheduled_time=wanted.scheduled_time)
+    yields = wanted.trigger in MADE_UP
+    return Waiting(execution_id=wanted.execution_id, scheduled_time=wanted.scheduled_time, yields=yields)
+
+
+def policy(state: Lock, wanted: Requested, active: Requested | None) -> OverlapPolicy:
+    """What becomes of an execution while `active` holds the lock.
+
+    What is asked for now is neither skipped for what makes up for the past, nor ends it: it waits, in front of the others
+    that do. Under `skip` one such suffices.
+    """
+    asked = wanted.plan.overlap_policy
+    if active is None or active.trigger not in MADE_UP or wanted.trigger in MADE_UP:
+        return asked
+    if asked == "skip" and any(not one.yields for one in state.waiting):
+        return asked
+    return "enqueue"
 
 
 def ttl(wanted: Requested) -> float:

@@ -1,7 +1,7 @@
 """What one execution will do: a definition, applied to one instant or one trigger."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from pydantic import JsonValue
@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from . import ids
 from .definition import JobDefinition, OverlapPolicy
 from .events import (
+    MADE_UP,
     Actor,
     Admitted,
     DeadLettered,
@@ -26,9 +27,6 @@ from .events import (
     TriggerKind,
 )
 
-MADE_UP: Final = frozenset({"replay", "backfill"})
-"""Triggers by which an operator makes up for what was not done."""
-
 _INHERITED: Final = {"input": None, "args": None}
 
 
@@ -43,6 +41,7 @@ class _Wish:
     catch_up: bool = False
     given: Trigger | None = None
     replay_of: str | None = None
+    backfill: str | None = None
     is_occurrence: bool = False
     """The schedule named the instant."""
 
@@ -55,9 +54,21 @@ def from_due(due: Due, definition: JobDefinition) -> Planned | Admitted:
 
 
 def from_trigger(trigger: Recorded[Trigger], definition: JobDefinition, sequence: int) -> Planned | Admitted:
-    """The execution that a trigger message asks for: one for each message id, else for each message."""
+    """The execution that a trigger message asks for: one for each message id, else for each message.
+
+    A backfill asks for one for each instant, however often it is run.
+    """
     asked = trigger.message
-    wish = _Wish(execution_id_of(trigger, definition.name), trigger.time, asked.trigger, by=asked.by, given=asked)
+    at, name = asked.scheduled_time, asked.backfill
+    wish = _Wish(
+        execution_id_of(trigger, definition.name),
+        trigger.time if at is None else at.astimezone(UTC),
+        asked.trigger if name is None else "backfill",
+        by=asked.by,
+        given=asked,
+        backfill=name,
+        is_occurrence=name is not None,
+    )
     return _requested(definition, sequence, wish)
 
 
@@ -109,6 +120,9 @@ def _is_new(key: str, value: JsonValue, known: Input) -> bool:
 
 def execution_id_of(trigger: Recorded[Trigger], job: str) -> str:
     """The id that the execution of a trigger message has, wherever it is handled, however often."""
+    asked = trigger.message
+    if asked.backfill is not None and asked.scheduled_time is not None:
+        return ids.backfill_id(job, asked.backfill, asked.scheduled_time.astimezone(UTC))
     return ids.trigger_id(job, trigger.message_id or str(trigger.sequence), trigger.time)
 
 
@@ -154,6 +168,7 @@ def _requested(definition: JobDefinition, sequence: int, wish: _Wish) -> Planned
         by=wish.by,
         catch_up=wish.catch_up,
         replay_of=wish.replay_of,
+        backfill=wish.backfill,
     )
 
 

@@ -81,11 +81,12 @@ class Locks:
                 return await self._acquire(wanted.job, me, ttl=lock.ttl(wanted), known=(state, sequence))
             if state.holder == me.execution_id or state.is_awaited_by(me.execution_id):
                 return state
-            if wanted.plan.overlap_policy == "cancel_previous":
+            active = subjects.execution(wanted.job, state.holder)
+            policy = lock.policy(state, wanted, (await self._executions.load(active))[0].requested)
+            if policy == "cancel_previous":
                 reason = f"superseded by {me.execution_id}"
-                active = subjects.execution(wanted.job, state.holder)
                 await self._executions.decide(active, partial(execution.cancel, reason=reason))
-            elif wanted.plan.overlap_policy == "enqueue":
+            elif policy == "enqueue":
                 await self._queue(wanted.job, me, known=(state, sequence))
             else:
                 return state

@@ -72,7 +72,12 @@ class Names:
     @property
     def _heard(self) -> tuple[tuple[str, str], ...]:
         """What the public may ask for, and where."""
-        return (_TRIGGER, self.trigger_prefix), (_CANCEL, f"{self.public_prefix}.cancel")
+        return (_TRIGGER, self.trigger_prefix), (_CANCEL, self.cancel_prefix)
+
+    @property
+    def cancel_prefix(self) -> str:
+        """What anybody may publish on to have an execution end: `<cancel_prefix>.<job>.<execution>`."""
+        return f"{self.public_prefix}.cancel"
 
     def stream(self, stream: Stream) -> str:
         """The name of a stream: `TOCSIN_LEDGER`."""

@@ -103,9 +103,10 @@ class Granting:
         return Permissions(seen.inbox_prefix, _sorted(publish), seen.deny_publish)
 
     def public(self, name: str) -> Permissions:
-        """Programs outside that ask for runs, and hear of them."""
+        """Programs outside that ask for runs and for their end, and hear of them."""
         _, announced = self._names.republished()
-        return Permissions(_inbox(name), (f"{self._names.trigger_prefix}.>",), subscribe=(announced,))
+        asking = _sorted([f"{self._names.trigger_prefix}.>", f"{self._names.cancel_prefix}.>"])
+        return Permissions(_inbox(name), asking, subscribe=(announced,))
 
     def outside(self, name: str) -> Permissions:
         """Executors that know only hip-62's subjects: they consume `mq.scheduled.…` and answer `mq.scheduler.complete.…`."""

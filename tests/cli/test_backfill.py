@@ -1,0 +1,67 @@
+"""`tocsin backfill`: says what it would do, asks, and does it once."""
+
+import pytest
+
+from tests.cli.conftest import World
+from tests.domain.given import JOB
+from tocsin.domain.events import Trigger
+
+SPAN = ("--from", "2026-01-05", "--to", "2026-01-08")
+
+
+@pytest.fixture
+def nightly(world: World) -> World:
+    path = world.jobs(f'jobs: [{{ name: {JOB}, function: f, schedule: "0 2 * * *", timezone: America/New_York }}]')
+    assert world.call("jobs", "apply", "-f", path).code == 0
+    return world
+
+
+@pytest.mark.parametrize("command", [("backfill",), ("jobs", "backfill")])
+def test_a_dry_run_counts_on_the_clock_of_the_jobs_zone(nightly: World, command: tuple[str, ...]) -> None:
+    told = nightly.call(*command, JOB, *SPAN, "--dry-run")
+    assert told.code == 0
+    first, counts, chosen = told.out.splitlines()
+    assert first == f"{JOB}  backfill 20260105T050000-20260108T050000"
+    assert counts == "3 instants: 0 fired, 0 did not, of 3 nothing is known"
+    assert chosen.startswith("3 to run: 2026-01-05 07:00:00 UTC, ")
+    assert nightly.recorded("trigger.>") == []
+
+
+def test_nobody_there_to_be_asked_is_2_and_says_what_to_say(nightly: World) -> None:
+    told = nightly.call("backfill", JOB, *SPAN)
+    assert (told.code, told.err.strip()) == (
+        2,
+        "error: a backfill runs many jobs: say --yes, or --dry-run to see which",
+    )
+    assert nightly.recorded("trigger.>") == []
+
+
+def test_it_asks_for_each_instant_by_name(nightly: World) -> None:
+    one = ("--from", "2026-01-05", "--to", "2026-01-06", "--name", "repair", "--reason", "lost")
+    told = nightly.call("backfill", JOB, *one, "--yes")
+    assert (told.code, told.out.splitlines()[-1]) == (0, f"asked for 1 executions of {JOB}")
+    [recorded] = nightly.recorded("trigger.>")
+    assert isinstance(recorded.message, Trigger)
+    assert (recorded.message.backfill, recorded.message.reason, recorded.message.trigger) == (
+        "repair",
+        "lost",
+        "backfill",
+    )
+    answered = nightly.call("backfill", JOB, *one, "--yes", "-o", "json").json
+    assert (answered["asked"], answered["instants"]) == (1, ["2026-01-05T07:00:00Z"])
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "text"),
+    [
+        (("nobody", *SPAN), 3, "no job is called 'nobody'"),
+        ((JOB, "--from", "2026-01-08", "--to", "2026-01-05"), 1, "nothing lies between"),
+        ((JOB, "--from", "2026-01-08", "--to", "2999-01-05"), 1, "that has not come yet"),
+        ((JOB, "--from", "soon"), 2, "--from: 'soon' is no instant: write a date (2026-03-01)"),
+        ((JOB, *SPAN, "--rate", "fast"), 2, "--rate: 'fast' is no rate"),
+        ((JOB, *SPAN, "--order", "random"), 2, "'random' is not one of 'oldest', 'newest'"),
+    ],
+)
+def test_what_cannot_be_says_why(nightly: World, args: tuple[str, ...], code: int, text: str) -> None:
+    told = nightly.call("backfill", *args, "--dry-run")
+    assert (told.code, text in told.err) == (code, True), told.err

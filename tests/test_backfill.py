@@ -1,0 +1,239 @@
+"""Backfills: which instants, in which order, and none twice."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.domain.given import NOON
+from tests.stages.test_lock_keeper import completed
+from tests.stages.world import World
+from tocsin import subjects
+from tocsin.domain import ids, ledger
+from tocsin.domain.events import (
+    Actor,
+    Admitted,
+    Cancelled,
+    Due,
+    Passed,
+    Planned,
+    Queued,
+    Requested,
+    Skipped,
+    Trigger,
+)
+from tocsin.domain.ledger import JobNotFound
+from tocsin.ledgers import Ledgers
+from tocsin.operations import backfill
+from tocsin.operations.backfill import Backfill, Span
+from tocsin.operations.refusals import Refusal
+from tocsin.registry import Registry
+
+ADA = Actor(identity="ada", source="test")
+JOB = "nightly"
+HOUR = timedelta(hours=1)
+
+
+def at(hour: int, day: int = 20) -> datetime:
+    return datetime(2026, 11, day, hour, tzinfo=UTC)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def nightly(**more: object) -> dict[str, object]:
+    return {"name": JOB, "schedule": "0 * * * *", "function": "f", **more}
+
+
+async def planned(world: World, span: Span, **more: Any) -> Backfill:  # noqa: ANN401 - as `plan`
+    registry = Registry(world.log, world.projections)
+    return await backfill.plan(world.log, registry, JOB, span, **{"now": at(0, 25), **more})
+
+
+async def run(world: World, wanted: Backfill, **more: Any) -> list[str]:  # noqa: ANN401 - as `begin`
+    async def ask() -> list[str]:
+        return [one.execution_id async for one in backfill.begin(world.log, wanted, world.clock, **more)]
+
+    asking = asyncio.create_task(ask())
+    while not asking.done():
+        world.clock.advance(0.5)
+        await asyncio.wait([asking], timeout=0.001)
+    await world.run(world.planner, world.lock_keeper)
+    return asking.result()
+
+
+async def requested(world: World) -> list[Requested]:
+    return [fact for fact in await world.stored(Requested) if not isinstance(fact, Admitted) or fact.fence is None]
+
+
+# --- which instants --------------------------------------------------------------------------------------------------
+
+
+async def test_the_first_is_taken_and_the_last_is_not(world: World) -> None:
+    await world.define(nightly())
+    found = await planned(world, Span(at(3), at(6)))
+    assert found.instants == (at(3), at(4), at(5))
+    assert (found.named, found.fired, found.missing) == (3, 0, 0)
+    assert (await planned(world, Span(at(3), at(6), order="newest"))).instants == (at(5), at(4), at(3))
+
+
+async def test_instants_are_those_of_the_zone_and_its_clock_changes(world: World) -> None:
+    await world.define(nightly(schedule="30 2 * * *", timezone="Europe/Berlin"))
+    spring = Span(datetime(2026, 3, 28, tzinfo=UTC), datetime(2026, 3, 31, tzinfo=UTC))
+    found = (await planned(world, spring)).instants
+    assert [one.isoformat() for one in found] == ["2026-03-28T01:30:00+00:00", "2026-03-30T00:30:00+00:00"]
+    autumn = Span(datetime(2025, 10, 26, tzinfo=UTC), datetime(2025, 10, 27, tzinfo=UTC))
+    assert len((await planned(world, autumn)).instants) == 1
+
+
+async def test_only_what_did_not_fire_or_was_skipped(world: World) -> None:
+    definition = await world.define(nightly())
+    known: Any = {"job": JOB, "definition": definition}
+    await world.given(
+        Due(**known, scheduled_time=at(1)),
+        Passed(**known, start=at(1), until=at(3), reason="missed", count=2),
+        Due(**known, scheduled_time=at(4)),
+        Skipped(**known, execution_id="a", reason="overlap_skip", scheduled_time=at(4), trigger="cron"),
+        Due(**known, scheduled_time=at(5)),
+    )  # fmt: skip
+    found = await planned(world, Span(at(0), at(8), only_missing=True))
+    assert found.instants == (at(2), at(3), at(4))
+    assert (found.named, found.fired, found.missing) == (8, 2, 3)
+    assert len((await planned(world, Span(at(0), at(8)))).instants) == 8
+
+
+@pytest.mark.parametrize(
+    ("definition", "span", "text"),
+    [
+        ({}, Span(at(6), at(6)), "nothing lies between"),
+        ({}, Span(at(6), at(0, 26)), "that has not come yet; the schedule itself will see to it"),
+        ({"schedule": None}, Span(at(3), at(6)), "has no schedule, so it has no instants to make up for"),
+        ({"schedule": "@every 90s"}, Span(at(3), at(6)), "only a calendar has a past"),
+        (
+            {"schedule": "* * * * * *"},
+            Span(at(3), at(3) + timedelta(days=2)),
+            "more than 100,000 instants in that time: make several backfills of it",
+        ),
+    ],
+)
+async def test_what_cannot_be_made_up_for_says_why(
+    world: World, definition: dict[str, object], span: Span, text: str
+) -> None:
+    await world.define(nightly(**definition))
+    with pytest.raises(Refusal, match=text):
+        await planned(world, span)
+
+
+async def test_a_job_that_is_not_there_is_not_found(world: World) -> None:
+    registry = Registry(world.log, world.projections)
+    with pytest.raises(JobNotFound, match="no job is called 'nobody'"):
+        await backfill.plan(world.log, registry, "nobody", Span(at(3), at(6)), now=at(0, 25))
+
+
+# --- running it ------------------------------------------------------------------------------------------------------
+
+
+async def test_each_execution_carries_its_instant_and_who_asked(world: World) -> None:
+    await world.define(nightly(overlap_policy="allow"))
+    wanted = await planned(world, Span(at(3), at(5)), name="repair")
+    asked = await run(world, wanted, by=ADA, reason="lost")
+    made = await requested(world)
+    assert [one.execution_id for one in made] == asked == [ids.backfill_id(JOB, "repair", at(h)) for h in (3, 4)]
+    assert [one.scheduled_time for one in made] == [at(3), at(4)]
+    assert {(one.trigger, one.backfill, one.by) for one in made} == {("backfill", "repair", ADA)}
+    assert made[0].plan.meta["cron_triggered_at"] == at(3).isoformat()
+    assert {trigger.reason for trigger in await world.stored(Trigger)} == {"lost"}
+
+
+async def test_run_twice_it_makes_nothing_twice(world: World) -> None:
+    await world.define(nightly(overlap_policy="allow"))
+    span = Span(at(3), at(6))
+    first = await run(world, await planned(world, span))
+    world.clock.advance(600)  # the log has forgotten the messages' ids
+    assert await run(world, await planned(world, span)) == first
+    assert len(await world.stored(Trigger)) == 6
+    assert len(await requested(world)) == 3
+    await run(world, await planned(world, span, name="once more"))
+    assert len(await requested(world)) == 6
+
+
+async def test_no_scheduled_instant_is_used_up(world: World) -> None:
+    definition = await world.define(nightly(overlap_policy="allow"))
+    await run(world, await planned(world, Span(at(3), at(4))))
+    await world.given(Due(job=JOB, scheduled_time=at(3), definition=definition))
+    await world.run(world.planner)
+    assert [fact.trigger for fact in await requested(world)] == ["backfill", "cron"]
+    state, _ = await Ledgers(world.log).load(JOB)
+    assert ledger.missing(state) is None
+
+
+async def test_i4_what_is_delivered_again_adds_nothing(world: World) -> None:
+    await world.define(nightly())
+    await run(world, await planned(world, Span(at(3), at(6))))
+    size = await world.size()
+    await world.redeliver(world.planner, world.lock_keeper)
+    assert await world.size() == size
+
+
+async def test_a_trigger_with_half_of_it_is_a_dead_letter(world: World) -> None:
+    await world.define(nightly())
+    world.log.receive(subjects.trigger(JOB), b'{"backfill": "x"}')
+    world.log.receive(subjects.trigger(JOB), b'{"backfill": "x", "scheduled_time": "2026-11-20T03:00:00"}')
+    await world.run(world.planner)
+    letters = await world.log.read("dead-letter.>")
+    assert len(letters) == 2
+    assert "`backfill` and `scheduled_time` go together" in letters[0].message.reason  # type: ignore[attr-defined]
+
+
+# --- overlap ---------------------------------------------------------------------------------------------------------
+
+
+async def in_turn(world: World) -> list[str]:
+    """Let each execution complete as soon as it may run; the order in which they ran."""
+    ran: list[str] = []
+    while len(admitted := await world.stored(Admitted)) > len(ran):
+        ran.append(admitted[-1].execution_id)
+        await world.given(completed(admitted[-1].execution_id, admitted[-1].fence))
+        await world.run(world.lock_keeper)
+    return ran
+
+
+@pytest.mark.parametrize("policy", ["skip", "enqueue", "cancel_previous"])
+async def test_of_many_none_is_skipped_and_none_ends_another(world: World, policy: str) -> None:
+    await world.define(nightly(overlap_policy=policy))
+    asked = await run(world, await planned(world, Span(at(0), at(12))))
+    assert await in_turn(world) == asked
+    assert (await world.stored(Skipped), await world.stored(Cancelled)) == ([], [])
+
+
+async def test_where_overlap_is_allowed_they_all_run(world: World) -> None:
+    await world.define(nightly(overlap_policy="allow"))
+    await run(world, await planned(world, Span(at(0), at(12))))
+    assert len(await world.stored(Admitted)) == 12
+    assert await world.stored(Queued) == []
+
+
+@pytest.mark.parametrize("policy", ["skip", "enqueue", "cancel_previous"])
+async def test_what_the_schedule_names_meanwhile_goes_first(world: World, policy: str) -> None:
+    definition = await world.define(nightly(overlap_policy=policy))
+    asked = await run(world, await planned(world, Span(at(0), at(4))))
+    await world.given(Due(job=JOB, scheduled_time=NOON, definition=definition))
+    await world.run(world.planner, world.lock_keeper)
+    regular = ids.occurrence_id(JOB, NOON)
+    assert await in_turn(world) == [asked[0], regular, *asked[1:]]
+    assert (await world.stored(Skipped), await world.stored(Cancelled)) == ([], [])
+
+
+async def test_cron_18_of_those_that_the_schedule_names_meanwhile_one_waits(world: World) -> None:
+    definition = await world.define(nightly(overlap_policy="skip"))
+    asked = await run(world, await planned(world, Span(at(0), at(2))))
+    for hour in (12, 13):
+        await world.given(Due(job=JOB, scheduled_time=NOON.replace(hour=hour), definition=definition))
+        await world.run(world.planner, world.lock_keeper)
+    [skipped] = await world.stored(Skipped)
+    assert skipped.scheduled_time == NOON + HOUR
+    assert await in_turn(world) == [asked[0], ids.occurrence_id(JOB, NOON), asked[1]]
+    assert len(await world.stored(Planned)) == 4
