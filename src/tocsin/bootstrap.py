@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
@@ -18,6 +17,7 @@ from faststream.nats import NatsBroker
 
 from . import __version__
 from .adapters.clock import SystemClock
+from .adapters.histories import open_history
 from .adapters.http.listening import LOOPBACK, PortInUseError, listen, url_of
 from .adapters.http.tokens import Tokens
 from .adapters.nats.awaiting import await_log as await_nats_log
@@ -34,7 +34,6 @@ from .adapters.nats.security import security_of
 from .adapters.nats.stage_router import stage_router
 from .adapters.nats.stored_log import NatsStoredLog
 from .adapters.nats.task_queue import NatsTaskQueue
-from .adapters.sql.history import open_history
 from .domain import execution
 from .domain.definition import Problem
 from .domain.ids import fingerprint
@@ -104,12 +103,12 @@ class Installation:
 
         Raises:
             Unreachable: the installation was never initialized.
-            sqlalchemy.exc.SQLAlchemyError: the database cannot be reached.
+            HistoryUnavailable: the database cannot be used.
         """
-        url = self.settings.database.url
-        if url.startswith("sqlite:///"):
-            Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-        async with open_history(url, installation=await self.identity()) as history:
+        database = self.settings.database
+        async with open_history(
+            database.url, installation=await self.identity(), max_connections=database.max_connections
+        ) as history:
             yield history
 
     async def identity(self) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from pydantic import JsonValue
+
 from .domain.events import Message, Recorded, RetryTimer
 from .listing import EVERY_DEAD_LETTER, EVERY_EXECUTION, DeadLetterQuery, ExecutionQuery, Page
 from .subjects import Bucket, Stream
@@ -16,6 +18,10 @@ from .subjects import Bucket, Stream
 
 class SequenceConflict(Exception):
     """Another writer appended to this scope first: fold again, decide again."""
+
+
+class HistoryUnavailable(Exception):
+    """The database of the history cannot be used as the settings name it; the text says why, and what would be right."""
 
 
 class LogUnavailable(Exception):
@@ -294,7 +300,17 @@ class ExecutionRow:
     attempt: int
     worker: str | None
     error: str | None
-    dag_state: dict[str, object]  # step -> {status, attempt, started_at, ended_at, error}
+    dag_state: dict[str, object]  # step -> {status, attempt, started_at, ended_at, error, worker, result}
+    error_type: str | None = None
+    traceback: str | None = None
+    reason: str | None = None
+    """Why it was skipped or cancelled."""
+    result: JsonValue = None
+    tags: tuple[str, ...] = ()
+    created_by: str | None = None
+    """Who asked for it; None: its schedule."""
+    replay_of: str | None = None
+    """The dead letter that it replays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +326,21 @@ class DeadLetterRow:
     first_attempt: datetime
     last_attempt: datetime
     resolved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One job as the history shows it, deleted ones too (scratchbird §9.2)."""
+
+    job_id: str
+    job_name: str
+    state: str  # ENABLED | DISABLED | PAUSED | DELETED
+    schedule_type: str | None  # ONE_TIME | RECURRING
+    next_run_time: datetime | None
+    last_scheduled_time: datetime | None
+    created_at: datetime
+    created_by: str | None
+    definition: dict[str, object] | None
 
 
 class History(Protocol):
@@ -341,6 +372,14 @@ class History(Protocol):
 
     async def dead_letters(self, query: DeadLetterQuery = EVERY_DEAD_LETTER) -> Page[DeadLetterRow]:
         """A page of the dead letters that a query asks for."""
+        ...
+
+    async def jobs(self) -> Sequence[JobRow]:
+        """Every job, deleted ones too, by name."""
+        ...
+
+    async def forget(self) -> None:
+        """Forget everything, the places in this installation's streams too: it is to be recorded anew, from the first fact."""
         ...
 
 

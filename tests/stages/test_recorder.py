@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 import pytest
 from typing_extensions import override
@@ -13,6 +13,7 @@ from typing_extensions import override
 from tests.domain.given import ID, JOB, NOON, admitted, recorded, report, started
 from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.adapters.sql.engine import connect
+from tocsin.adapters.sql.migration import migrate
 from tocsin.domain.events import Completed, Message, Recorded
 from tocsin.ports import Batch, EventLog, LogUnavailable, SequenceConflict
 from tocsin.stages.recorder import LONGEST_PAUSE, SHORTEST_PAUSE, Recorder
@@ -88,12 +89,20 @@ class TroubledHistory(SqlHistory):
         await super().record(stream, messages, after=after, upto=upto)
 
 
+H = TypeVar("H", bound=SqlHistory)
+
+
+def opened(kind: type[H], path: Path) -> H:
+    engine = connect(f"sqlite:///{path / 'history.db'}")
+    migrate(engine)
+    return kind(engine)
+
+
 @asynccontextmanager
 async def troubled(path: Path, *troubles: Exception | None) -> AsyncIterator[TroubledHistory]:
-    history = TroubledHistory(connect(f"sqlite:///{path / 'history.db'}"))
+    history = opened(TroubledHistory, path)
     history.troubles = troubles
     try:
-        await history.create_tables()
         yield history
     finally:
         await history.close()
@@ -144,9 +153,8 @@ async def test_when_another_recorder_was_faster_it_goes_on_behind_it(tmp_path: P
                     await other.record(Stream.LOG, LOG[:2], after=0, upto=2)
             return place
 
-    history = Overtaken(connect(f"sqlite:///{tmp_path / 'history.db'}"))
+    history = opened(Overtaken, tmp_path)
     try:
-        await history.create_tables()
         await run(log, history, sleeps=1)
 
         assert log.followed_from == [0, 2]

@@ -11,8 +11,9 @@ from ..domain.calendar import ScheduleError
 from ..domain.definition import DefinitionError, Problem
 from ..domain.ledger import JobNotFound
 from ..domain.spelling.nearest import nearest
+from ..listing import InvalidQuery
 from ..operations.refusals import Ambiguous, NotAnId, NotFound, Refusal
-from ..ports import LogUnavailable, SequenceConflict
+from ..ports import HistoryUnavailable, LogUnavailable, SequenceConflict
 from ..settings import SettingsError
 from ..subjects import Unreadable
 from .exits import Exit
@@ -83,6 +84,8 @@ _KNOWN: Final[tuple[_Row, ...]] = (
     (Refusal, Exit.NO, "{}"),
     (SequenceConflict, Exit.NO, "{}"),
     (LogUnavailable, Exit.UNREACHABLE, "the log cannot be reached: {}"),
+    (HistoryUnavailable, Exit.UNREACHABLE, "{}"),
+    (InvalidQuery, Exit.USAGE, "{}"),
     (Unreadable, Exit.UNFORESEEN, "the log holds what this version of Tocsin cannot read: {}"),
 )
 

@@ -4,12 +4,15 @@ A record is the fold of an execution's facts, in the order of the log. Unlike `e
 keeps times and errors, and it makes the best of a log with gaps: a fact whose predecessors nobody could read still gives a
 record. A status only moves forward, `pending` to `running` to one of the ends, for executions and steps alike; what was
 over stays over.
+
+Every fact of every execution passes here, so a fold changes a copy of its own in place: a new record for each fact would
+cost more than all the rest of recording.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import JsonValue
 
@@ -26,6 +29,7 @@ from .events import (
     Failed,
     Failure,
     Message,
+    Planned,
     Recorded,
     Refused,
     Requested,
@@ -47,7 +51,7 @@ _OPEN: Final = frozenset({"pending", "running"})
 # --- state -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StepRecord:
     """One step: when its first attempt started, when its last one ended, and how the last one that failed did."""
 
@@ -56,15 +60,19 @@ class StepRecord:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     error: str | None = None
+    worker: str | None = None
+    result: JsonValue = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ExecutionRecord:
     """One execution.
 
     `started_at` is never absent (hip-62 asks for it): until a step starts it is when the execution was admitted, and until
     then when it was first heard of. `attempt` is the highest of any step, `worker` the last to claim one, and `error` tells
-    the last failure ("Type: message"), which a later attempt may have made good.
+    the last failure ("Type: message"), which a later attempt may have made good. `reason` tells why it was skipped or
+    cancelled, `created_by` who asked for it, `replay_of` which dead letter it
+    replays, `result` what its last step answered.
     """
 
     job: str
@@ -77,7 +85,14 @@ class ExecutionRecord:
     attempt: int = 1
     worker: str | None = None
     error: str | None = None
-    steps: Mapping[str, StepRecord] = field(default_factory=dict)
+    steps: dict[str, StepRecord] = field(default_factory=dict)
+    error_type: str | None = None
+    traceback: str | None = None
+    reason: str | None = None
+    result: JsonValue = None
+    tags: tuple[str, ...] = ()
+    created_by: str | None = None
+    replay_of: str | None = None
 
     @property
     def has_started(self) -> bool:
@@ -101,38 +116,23 @@ def fold(known: Mapping[str, ExecutionRecord], messages: Iterable[Recorded[Messa
     for recorded in messages:
         fact = recorded.message
         if isinstance(fact, ExecutionFact):
-            before = records.get(fact.execution_id) or known.get(fact.execution_id)
-            after = evolve(before, recorded)
-            if after is not None and after is not before:
-                records[fact.execution_id] = after
+            record = records.get(fact.execution_id)
+            if record is None and (before := known.get(fact.execution_id)) is not None and type(fact) in _EVOLVE:
+                record = _copy(before)
+            if (record := evolve(record, recorded)) is not None:
+                records[fact.execution_id] = record
     return records
 
 
-def evolve(  # noqa: PLR0911 - one line a fact is what a fold is
-    record: ExecutionRecord | None, recorded: Recorded[Message]
-) -> ExecutionRecord | None:
-    """The record after one more fact. Total: what tells nothing of an execution changes nothing."""
-    fact, at = recorded.message, recorded.time
-    if not isinstance(fact, ExecutionFact):
+def evolve(record: ExecutionRecord | None, recorded: Recorded[Message]) -> ExecutionRecord | None:
+    """The record after one more fact: itself, changed. Total: what tells nothing of an execution changes nothing."""
+    fact = recorded.message
+    if (change := _EVOLVE.get(type(fact))) is None or not isinstance(fact, ExecutionFact):
         return record
-    known = record or _heard(fact, at)
-    match fact:
-        case Requested():
-            return _requested(known, fact, at)
-        case Dispatched():
-            return _with_step(_told(known, fact), fact.step, fact.attempt)
-        case Started():
-            return _started(known, fact, at)
-        case RetryScheduled():
-            return _failed_attempt(_running(known), fact, "running", None)
-        case Advanced():
-            return _with_step(_running(known), fact.step, fact.attempt, "completed", ended_at=at)
-        case Exhausted():
-            return _failed_attempt(_running(known), fact, "failed", at)
-        case Skipped() | Completed() | Failed() | Cancelled():
-            return _over(_told(known, fact), fact, at)
-        case _:
-            return record
+    if record is None:
+        record = _heard(fact, recorded.time)
+    change(record, fact, recorded.time)
+    return record
 
 
 def _heard(fact: ExecutionFact, at: datetime) -> ExecutionRecord:
@@ -140,84 +140,139 @@ def _heard(fact: ExecutionFact, at: datetime) -> ExecutionRecord:
     return ExecutionRecord(fact.job, fact.execution_id, trigger=UNTOLD, scheduled_time=at, started_at=at)
 
 
-def _told(record: ExecutionRecord, fact: Requested | Dispatched | Skipped | Terminal) -> ExecutionRecord:
-    if record.trigger != UNTOLD:
-        return record
-    return replace(record, trigger=fact.trigger, scheduled_time=fact.scheduled_time)
+def _copy(record: ExecutionRecord) -> ExecutionRecord:
+    return replace(record, steps={name: replace(step) for name, step in record.steps.items()})
 
 
-def _requested(record: ExecutionRecord, fact: Requested, at: datetime) -> ExecutionRecord:
-    is_admission = isinstance(fact, Admitted) and not record.has_started
-    steps = {step.name: record.steps.get(step.name) or StepRecord() for step in fact.plan.steps}
-    return replace(
-        record,
-        trigger=fact.trigger,
-        scheduled_time=fact.scheduled_time,
-        started_at=at if is_admission else record.started_at,
-        steps={**steps, **record.steps},
-    )
+def _requested(record: ExecutionRecord, fact: Requested, at: datetime) -> None:
+    if isinstance(fact, Admitted) and not record.has_started:
+        record.started_at = at
+    record.trigger, record.scheduled_time = fact.trigger, fact.scheduled_time
+    record.tags = fact.plan.tags
+    record.replay_of = fact.replay_of
+    if fact.by is not None:
+        record.created_by = fact.by.identity
+    known = record.steps  # in the order of the plan; a step that it does not name comes last
+    record.steps = {
+        step.name: known[step.name] if step.name in known else StepRecord() for step in fact.plan.steps
+    } | known
 
 
-def _running(record: ExecutionRecord) -> ExecutionRecord:
-    return replace(record, status="running") if record.status == "pending" else record
+def _told(record: ExecutionRecord, fact: Dispatched | Skipped | Terminal) -> None:
+    if record.trigger == UNTOLD:
+        record.trigger, record.scheduled_time = fact.trigger, fact.scheduled_time
 
 
-def _started(record: ExecutionRecord, fact: Started, at: datetime) -> ExecutionRecord:
-    step = record.steps.get(fact.step) or StepRecord()
-    return replace(
-        _with_step(_running(record), fact.step, fact.attempt, "running", started_at=step.started_at or at),
-        started_at=record.started_at if record.has_started else at,
-        worker=fact.worker,
-    )
+def _dispatched(record: ExecutionRecord, fact: Dispatched, _: datetime) -> None:
+    _told(record, fact)
+    _open_step(record, fact.step, fact.attempt)
 
 
-def _failed_attempt(
-    record: ExecutionRecord, fact: RetryScheduled | Exhausted, status: Status, ended_at: datetime | None
-) -> ExecutionRecord:
-    error = line(fact.error)
-    return replace(_with_step(record, fact.step, fact.attempt, status, ended_at=ended_at, error=error), error=error)
+def _started(record: ExecutionRecord, fact: Started, at: datetime) -> None:
+    if not record.has_started:
+        record.started_at = at
+    record.worker = fact.worker
+    if (step := _running_step(record, fact.step, fact.attempt)) is not None:
+        step.status = "running"
+        step.started_at = step.started_at or at
+        step.worker = fact.worker
 
 
-def _over(record: ExecutionRecord, fact: Skipped | Completed | Failed | Cancelled, at: datetime) -> ExecutionRecord:
-    """The end: whatever step is not over ends with the execution."""
-    if record.status not in _OPEN:
-        return record
-    error = line(fact.error) if isinstance(fact, Failed) and fact.error else None
-    if isinstance(fact, Completed | Failed) and fact.step is not None:
-        is_done = isinstance(fact, Completed) or fact.step_completed
-        status: Status = "completed" if is_done else "failed"
-        failure = None if is_done else error
-        record = _with_step(record, fact.step, fact.attempt or 1, status, ended_at=at, error=failure)
-    left: Status = "cancelled" if isinstance(fact, Failed) else fact.type
-    steps = {
-        name: replace(step, status=left, ended_at=at) if step.status in _OPEN else step
-        for name, step in record.steps.items()
-    }
-    attempt = max((step.attempt for step in steps.values()), default=0)  # 0: what was skipped was never tried
-    return replace(record, status=fact.type, completed_at=at, attempt=attempt, error=error or record.error, steps=steps)
+def _retried(record: ExecutionRecord, fact: RetryScheduled, _: datetime) -> None:
+    if (step := _running_step(record, fact.step, fact.attempt)) is not None:
+        step.status, step.error = "running", line(fact.error)
+    _failure(record, fact.error)
 
 
-def _with_step(
-    record: ExecutionRecord,
-    name: str,
-    attempt: int,
-    status: Status | None = None,
-    *,
-    started_at: datetime | None = None,
-    ended_at: datetime | None = None,
-    error: str | None = None,
-) -> ExecutionRecord:
-    """A step that has got this far; what is not told stays, and what is over stays over."""
-    step = record.steps.get(name) or StepRecord()
-    if step.status in _OPEN:
-        step = StepRecord(
-            status=status or step.status,
-            attempt=max(step.attempt, attempt),
-            started_at=started_at or step.started_at,
-            ended_at=ended_at,
-            error=error or step.error,
-        )
-    return replace(record, attempt=max(record.attempt, attempt), steps={**record.steps, name: step})
+def _exhausted(record: ExecutionRecord, fact: Exhausted, at: datetime) -> None:
+    if (step := _running_step(record, fact.step, fact.attempt)) is not None:
+        step.status, step.ended_at, step.error = "failed", at, line(fact.error)
+    _failure(record, fact.error)
+
+
+def _advanced(record: ExecutionRecord, fact: Advanced, at: datetime) -> None:
+    if (step := _running_step(record, fact.step, fact.attempt)) is not None:
+        step.status, step.ended_at, step.result = "completed", at, fact.result
+
+
+def _completed(record: ExecutionRecord, fact: Completed, at: datetime) -> None:
+    if _ends(record, fact):
+        record.result = fact.result
+        if fact.step is not None and (step := _open_step(record, fact.step, fact.attempt or 1)) is not None:
+            step.status, step.ended_at, step.result = "completed", at, fact.result
+        _over(record, fact.type, at)
+
+
+def _failed(record: ExecutionRecord, fact: Failed, at: datetime) -> None:
+    if _ends(record, fact):
+        record.result = fact.result
+        if fact.error is not None:
+            _failure(record, fact.error)
+        if fact.step is not None and (step := _open_step(record, fact.step, fact.attempt or 1)) is not None:
+            step.status, step.ended_at, step.result = "completed" if fact.step_completed else "failed", at, fact.result
+            if fact.error is not None and not fact.step_completed:
+                step.error = line(fact.error)
+        _over(record, fact.type, at, left="cancelled")
+
+
+def _called_off(record: ExecutionRecord, fact: Skipped | Cancelled, at: datetime) -> None:
+    if _ends(record, fact):
+        record.reason = fact.reason
+        _over(record, fact.type, at)
+
+
+def _ends(record: ExecutionRecord, fact: Skipped | Terminal) -> bool:
+    _told(record, fact)
+    return record.status in _OPEN
+
+
+def _over(record: ExecutionRecord, status: Status, at: datetime, *, left: Status | None = None) -> None:
+    """The end: whatever step is not over ends with the execution, as `left`."""
+    record.status, record.completed_at = status, at
+    record.attempt = max((step.attempt for step in record.steps.values()), default=0)  # 0: it was never tried
+    for step in record.steps.values():
+        if step.status in _OPEN:
+            step.status, step.ended_at = left or status, at
+
+
+def _failure(record: ExecutionRecord, error: Failure) -> None:
+    record.error, record.error_type, record.traceback = line(error), error.type, error.traceback
+
+
+def _running_step(record: ExecutionRecord, name: str, attempt: int) -> StepRecord | None:
+    if record.status == "pending":
+        record.status = "running"
+    return _open_step(record, name, attempt)
+
+
+def _open_step(record: ExecutionRecord, name: str, attempt: int) -> StepRecord | None:
+    """A step that has got as far as this attempt; None: it is over."""
+    record.attempt = max(record.attempt, attempt)
+    step = record.steps.get(name)
+    if step is None:
+        step = record.steps[name] = StepRecord()
+    if step.status not in _OPEN:
+        return None
+    step.attempt = max(step.attempt, attempt)
+    return step
+
+
+_Change: TypeAlias = Callable[[ExecutionRecord, Any, datetime], None]
+
+_EVOLVE: Final[Mapping[type[Message], _Change]] = {
+    Planned: _requested,
+    Admitted: _requested,
+    Skipped: _called_off,
+    Dispatched: _dispatched,
+    Started: _started,
+    RetryScheduled: _retried,
+    Advanced: _advanced,
+    Exhausted: _exhausted,
+    Completed: _completed,
+    Failed: _failed,
+    Cancelled: _called_off,
+}
+"""What each fact changes; one that is not known tells nothing."""
 
 
 def line(error: Failure) -> str:

@@ -42,6 +42,11 @@ def backfill_id(job: str, name: str, scheduled_time: datetime) -> str:
     return _uuid7(scheduled_time, "backfill", job, name, scheduled_time.isoformat())
 
 
+def job_id(job: str, registered_at: datetime) -> str:
+    """The id under which a job is listed beside its name."""
+    return _uuid7(registered_at, "job", job)
+
+
 def report_token(key: bytes, execution_id: str, step: str, attempt: int) -> str:
     """What a report must carry to be believed: ids can be guessed, this cannot without the installation's key."""
     parts = f"{execution_id}:{step}:{attempt}".encode()

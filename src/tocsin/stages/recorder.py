@@ -1,7 +1,7 @@
 """Recorder: writes what has happened into the history, the read model that people and the gateway ask.
 
-reads     the facts of executions and the dead letters, from the place that the history itself keeps
-projects  the history's rows and that place, in one transaction
+reads     the facts of executions, the dead letters and the ledgers, from the places that the history itself keeps
+projects  the history's rows and its place in each stream, in one transaction
 
 It has no durable: log and history would each remember a place then, and after a crash one of them would be wrong. Any
 number of recorders may run; one is the faster with a batch, and whoever keeps losing waits longer before it looks again, so
@@ -20,6 +20,7 @@ from ..subjects import Stream
 
 RECORDED: Final[Mapping[Stream, tuple[str, ...]]] = {
     Stream.LOG: (subjects.every("execution.>"), subjects.every("dead-letter.>")),
+    Stream.LEDGER: (subjects.every("ledger.>"),),
 }
 """What is recorded of each stream; one loop runs for each."""
 

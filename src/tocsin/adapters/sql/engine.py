@@ -1,42 +1,104 @@
 """The database of a URL, set up so that a writer is fast and readers never wait for it."""
 
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
 
-from pydantic_core import from_json, to_json
-from sqlalchemy import Engine, create_engine, event
+from pydantic_core import from_json
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
-DIALECTS: Final = frozenset({"sqlite", "postgresql"})
+from ...domain.definition import show
+from ...ports import HistoryUnavailable
+from .encoding import json_text
+
+DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
+"""What is put for the scheme of a URL; one that names a driver of its own is left as it is."""
+
+SCHEMES: Final = frozenset({*DRIVERS, "postgresql+psycopg"})
 
 BUSY_TIMEOUT: Final = 5.0
 """Seconds that SQLite waits for another process's transaction before it gives up."""
 
+CONNECT_TIMEOUT: Final = 10
+"""Seconds that PostgreSQL is given to let us in."""
 
-def connect(url: str) -> Engine:
-    """The engine of a database, e.g. `sqlite:////var/lib/tocsin/history.db` or `postgresql+psycopg://…`; nothing is opened.
+MAX_FILE_CONNECTIONS: Final = 4
+"""Connections to an SQLite file: one writes, and some read beside it."""
+
+_WRITES: Final = "tocsin_writes"
+
+
+def connect(url: str, *, max_connections: int = 10) -> Engine:
+    """The engine of a database, e.g. `sqlite:////var/lib/tocsin/history.db` or `postgresql://…`; not open yet.
 
     Raises:
-        ValueError: neither SQLite nor PostgreSQL.
-        sqlalchemy.exc.ArgumentError: no URL.
+        HistoryUnavailable: that is no URL of SQLite or PostgreSQL.
     """
-    engine = create_engine(url, json_serializer=_dump, json_deserializer=from_json, pool_pre_ping=True)
-    if engine.dialect.name not in DIALECTS:
-        raise ValueError(f"the history is kept in SQLite or PostgreSQL, not in {engine.dialect.name}")
-    if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", _prepare_sqlite)
+    scheme, _, rest = url.partition("://")
+    if scheme not in SCHEMES:
+        raise HistoryUnavailable(
+            f"`database.url` is {show(scheme)}: the history is kept in `sqlite:///…` or `postgresql://…`"
+        )
+    is_file = scheme == "sqlite"
+    if is_file:
+        _make_folder(rest.removeprefix("/").partition("?")[0])
+    options: dict[str, Any] = {} if is_file else {"pool_pre_ping": True}
+    if not is_file:
+        options["connect_args"] = {"connect_timeout": CONNECT_TIMEOUT, "application_name": "tocsin"}
+    try:
+        engine = create_engine(
+            f"{DRIVERS.get(scheme, scheme)}://{rest}",
+            json_serializer=json_text,
+            json_deserializer=from_json,
+            poolclass=QueuePool,
+            pool_size=min(max_connections, MAX_FILE_CONNECTIONS) if is_file else max_connections,
+            max_overflow=0,
+            **options,
+        )
+    except (ArgumentError, ValueError) as error:
+        raise HistoryUnavailable(f"`database.url` cannot be read: {error}") from None
+    except ModuleNotFoundError as error:
+        raise HistoryUnavailable(
+            f"`database.url` asks for {scheme}, and its driver {show(error.name)} is not installed"
+        ) from None
+    if is_file:
+        event.listen(engine, "connect", _prepare_file)
+        event.listen(engine, "begin", _begin)
     return engine
 
 
-def _dump(value: object) -> str:
-    # PostgreSQL refuses the constants NaN and Infinity, which JSON does not have.
-    return to_json(value, inf_nan_mode="null").decode()
+def writing(engine: Engine) -> Engine:
+    """The same, for transactions that write: on SQLite they wait for the writer before them at once, not half-way."""
+    return engine.execution_options(**{_WRITES: True})
 
 
-def _prepare_sqlite(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+def where(url: str) -> str:
+    """A database as it may be shown: without its password."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return f"{parts.scheme.partition('+')[0]}://{host}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+
+def _make_folder(path: str) -> None:
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HistoryUnavailable(f"`database.url` is in a folder that cannot be made: {error}") from None
+
+
+def _prepare_file(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+    connection.isolation_level = None  # transactions begin where we say so
     # With NORMAL a power cut may take the last transactions, rows and offset together: they are read from the log again.
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT * 1_000:.0f}")
     cursor.execute("PRAGMA journal_mode = WAL")
     cursor.execute("PRAGMA synchronous = NORMAL")
     cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    is_writing = connection.get_execution_options().get(_WRITES)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writing else "BEGIN")

@@ -1,4 +1,4 @@
-"""`ports.History` in a SQL database. Every call is one transaction in the one thread that owns the connection."""
+"""`ports.History` in a SQL database. Every call is one transaction, in one of the threads that own the connections."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -8,98 +8,116 @@ from functools import partial
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.schema import CreateIndex, CreateTable
 
 from ...domain.events import Message, Recorded
 from ...listing import EVERY_DEAD_LETTER, EVERY_EXECUTION, DeadLetterQuery, ExecutionQuery, Page
-from ...ports import DeadLetterRow, ExecutionRow
+from ...ports import DeadLetterRow, ExecutionRow, JobRow
 from ...subjects import Stream
 from . import queries
-from .engine import connect
-from .recording import record
-from .tables import metadata
+from .engine import connect, writing
+from .migration import migrate
+from .recording import Recording
 
 T = TypeVar("T")
 
 
 class SqlHistory:
-    """The history behind an engine (`engine.connect`).
+    """The history behind an engine (`engine.connect`), whose tables `migration.migrate` made.
 
     Besides what the port says, a method raises `sqlalchemy.exc.SQLAlchemyError` when the database does not do as asked;
     nothing is stored then, unless the connection broke at the very commit: ask for the offset.
     """
 
-    def __init__(self, engine: Engine, *, installation: str = "") -> None:
+    def __init__(self, engine: Engine, *, installation: str = "", threads: int = 4) -> None:
         """`installation` names the one whose streams are recorded."""
         self._engine = engine
+        self._writing = writing(engine)
         self._installation = installation
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tocsin-history")
-
-    async def create_tables(self) -> None:
-        """Create the tables and indexes that are not there."""
-        await self._transaction(_create_tables)
+        self._recording = Recording(installation, engine.dialect.name)
+        self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="tocsin-history")
 
     async def close(self) -> None:
         """Let go of the database, after what was asked before is done."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._engine.dispose)
-        self._thread.shutdown()
+        await asyncio.to_thread(self._threads.shutdown)
+        self._engine.dispose()
 
     async def offset(self, stream: Stream) -> int:
         """See `ports.History`."""
-        return await self._transaction(partial(queries.offset, installation=self._installation, stream=stream))
+        return await self._read(partial(queries.offset, installation=self._installation, stream=stream))
 
     async def record(self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int) -> None:
         """See `ports.History`. When cancelled, the transaction may still be committed."""
-        await self._transaction(
-            partial(record, installation=self._installation, stream=stream, messages=messages, after=after, upto=upto)
-        )
+
+        def committed() -> None:
+            recording = self._recording
+            try:
+                with self._writing.begin() as connection:
+                    recording.record(connection, stream=stream, messages=messages, after=after, upto=upto)
+            except BaseException:
+                recording.forget(stream)
+                raise
+            recording.committed(stream, upto)
+
+        await self._in_thread(committed)
 
     async def executions(self, query: ExecutionQuery = EVERY_EXECUTION) -> Page[ExecutionRow]:
         """See `ports.History`."""
-        return await self._transaction(partial(queries.executions, query=query))
+        return await self._read(partial(queries.executions, query=query))
 
     async def count(self, query: ExecutionQuery = EVERY_EXECUTION) -> int:
         """See `ports.History`."""
-        return await self._transaction(partial(queries.count, query=query))
+        return await self._read(partial(queries.count, query=query))
 
     async def execution(self, execution_id: str) -> ExecutionRow | None:
         """See `ports.History`."""
-        return await self._transaction(partial(queries.execution, execution_id=execution_id))
+        return await self._read(partial(queries.execution, execution_id=execution_id))
 
     async def dead_letters(self, query: DeadLetterQuery = EVERY_DEAD_LETTER) -> Page[DeadLetterRow]:
         """See `ports.History`."""
-        return await self._transaction(partial(queries.dead_letters, query=query))
+        return await self._read(partial(queries.dead_letters, query=query))
 
-    async def _transaction(self, work: Callable[[Connection], T]) -> T:
-        def committed() -> T:
-            with self._engine.begin() as connection:
-                return work(connection)
+    async def jobs(self) -> Sequence[JobRow]:
+        """See `ports.History`."""
+        return await self._read(queries.jobs)
 
-        return await asyncio.get_running_loop().run_in_executor(self._thread, committed)
+    async def forget(self) -> None:
+        """See `ports.History`. The places of other installations in the same database are forgotten with their rows."""
+
+        def committed() -> None:
+            with self._writing.begin() as connection:
+                queries.forget(connection)
+
+        await self._in_thread(committed)
+
+    async def _read(self, ask: Callable[[Connection], T]) -> T:
+        def answer() -> T:
+            with self._engine.connect() as connection:
+                return ask(connection)
+
+        return await self._in_thread(answer)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
 @asynccontextmanager
-async def open_history(url: str, *, installation: str = "") -> AsyncIterator[SqlHistory]:
+async def open_history(url: str, *, installation: str = "", max_connections: int = 10) -> AsyncIterator[SqlHistory]:
     """The history in the database of a URL, with its tables, for as long as the context lasts.
 
     The places that it keeps are those of one installation: it may be pointed at another NATS, or at a NATS that began anew,
     and then records that from its beginning.
 
     Raises:
-        ValueError: neither SQLite nor PostgreSQL.
-        sqlalchemy.exc.SQLAlchemyError: the database cannot be reached.
+        HistoryUnavailable: the URL, the password, the database or what is in it is not what is needed.
     """
-    history = SqlHistory(connect(url), installation=installation)
+    engine = connect(url, max_connections=max_connections)
     try:
-        await history.create_tables()
+        await asyncio.to_thread(migrate, engine)
+    except BaseException:
+        engine.dispose()
+        raise
+    history = SqlHistory(engine, installation=installation, threads=max_connections)
+    try:
         yield history
     finally:
         await history.close()
-
-
-def _create_tables(connection: Connection) -> None:
-    # Not `metadata.create_all`, which looks first and creates then: two processes that start at once would collide.
-    for table in metadata.sorted_tables:
-        connection.execute(CreateTable(table, if_not_exists=True))
-        for index in sorted(table.indexes, key=lambda index: str(index.name)):
-            connection.execute(CreateIndex(index, if_not_exists=True))

@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Connection, Select, func, literal, not_, select, tuple_
+from sqlalchemy import Column, ColumnElement, Connection, Select, delete, func, literal, not_, select, tuple_
 
 from ...listing import DeadLetterQuery, ExecutionQuery, Page, Place, microseconds
-from ...ports import DeadLetterRow, ExecutionRow
+from ...ports import DeadLetterRow, ExecutionRow, JobRow
 from ...subjects import Stream
 from . import tables
-from .rows import Row, dead_letter_row, execution_row
+from .rows import Row, dead_letter_row, execution_row, job_row
 
 _EXECUTIONS: Final = tables.executions.c
 _DEAD_LETTERS: Final = tables.dead_letters.c
+_TAGS: Final = tables.execution_tags.c
 
 ORDERS: Final[dict[str, tuple[Column[Any], bool]]] = {
     "newest": (_EXECUTIONS.scheduled_time, True),
@@ -23,6 +24,9 @@ ORDERS: Final[dict[str, tuple[Column[Any], bool]]] = {
     "shortest": (_EXECUTIONS.duration_ms, False),
 }
 """What each order of executions sorts by, and whether downwards."""
+
+_LAST: Final = "\U0010ffff"
+"""No id goes on with it."""
 
 RowT = TypeVar("RowT", bound=tuple[Any, ...])
 
@@ -37,10 +41,17 @@ def offset(connection: Connection, *, installation: str, stream: Stream) -> int:
 def executions(connection: Connection, query: ExecutionQuery) -> Page[ExecutionRow]:
     """A page of executions."""
     column, is_downwards = ORDERS[query.sort]
-    asked = select(tables.executions).where(*_wanted_executions(query))
+    key, time = _EXECUTIONS.execution_id, _EXECUTIONS.scheduled_time
+    asked = select(tables.executions)
+    if query.tag is not None:
+        asked = asked.join(tables.execution_tags, key == _TAGS.execution_id).where(_TAGS.tag == query.tag)
+        # They lie there in the order of a list by scheduled time, too.
+        key, time = _TAGS.execution_id, _TAGS.scheduled_time
+        column = time if column is _EXECUTIONS.scheduled_time else column
+    asked = asked.where(*_wanted_executions(query, time))
     if column is _EXECUTIONS.duration_ms:
         asked = asked.where(column.is_not(None))
-    asked = _behind(asked, query.place, column, _EXECUTIONS.execution_id, is_downwards=is_downwards)
+    asked = _behind(asked, query.place, column, key, is_downwards=is_downwards)
     rows = connection.execute(asked.limit(query.limit + 1)).all()
     return Page(
         [execution_row(row) for row in rows[: query.limit]],
@@ -50,8 +61,15 @@ def executions(connection: Connection, query: ExecutionQuery) -> Page[ExecutionR
 
 def count(connection: Connection, query: ExecutionQuery) -> int:
     """How many executions match."""
-    wanted = _wanted_executions(query)
-    return connection.execute(select(func.count()).select_from(tables.executions).where(*wanted)).scalar_one()
+    asked = (
+        select(func.count())
+        .select_from(tables.executions)
+        .where(*_wanted_executions(query, _EXECUTIONS.scheduled_time))
+    )
+    if query.tag is not None:
+        tagged = select(_TAGS.execution_id).where(_TAGS.tag == query.tag)
+        asked = asked.where(_EXECUTIONS.execution_id.in_(tagged))
+    return connection.execute(asked).scalar_one()
 
 
 def execution(connection: Connection, execution_id: str) -> ExecutionRow | None:
@@ -64,15 +82,26 @@ def dead_letters(connection: Connection, query: DeadLetterQuery) -> Page[DeadLet
     """A page of dead letters."""
     asked = select(tables.dead_letters).where(*_wanted_dead_letters(query))
     is_downwards = query.sort == "newest"
-    asked = _behind(asked, query.place, _DEAD_LETTERS.last_attempt, _DEAD_LETTERS.id, is_downwards=is_downwards)
+    asked = _behind(asked, query.place, _DEAD_LETTERS.last_attempt, _DEAD_LETTERS.letter_id, is_downwards=is_downwards)
     rows = connection.execute(asked.limit(query.limit + 1)).all()
     return Page(
         [dead_letter_row(row) for row in rows[: query.limit]],
-        _cursor(rows, query, "last_attempt", "id"),
+        _cursor(rows, query, "last_attempt", "letter_id"),
     )
 
 
-def _wanted_executions(query: ExecutionQuery) -> list[ColumnElement[bool]]:
+def jobs(connection: Connection) -> Sequence[JobRow]:
+    """Every job, by name."""
+    return [job_row(row) for row in connection.execute(select(tables.jobs).order_by(tables.jobs.c.job_name))]
+
+
+def forget(connection: Connection) -> None:
+    """Empty every table."""
+    for table in tables.metadata.sorted_tables:
+        connection.execute(delete(table))
+
+
+def _wanted_executions(query: ExecutionQuery, time: Column[Any]) -> list[ColumnElement[bool]]:
     wanted = [
         column == value
         for column, value in (
@@ -82,14 +111,14 @@ def _wanted_executions(query: ExecutionQuery) -> list[ColumnElement[bool]]:
         )
         if value is not None
     ]
-    return wanted + _in_common(query, _EXECUTIONS.scheduled_time, _EXECUTIONS.error, _EXECUTIONS.execution_id)
+    return wanted + _in_common(query, time, _EXECUTIONS.error, _EXECUTIONS.execution_id)
 
 
 def _wanted_dead_letters(query: DeadLetterQuery) -> list[ColumnElement[bool]]:
     wanted = [] if query.job is None else [_DEAD_LETTERS.job_name == query.job]
     if query.unresolved:
         wanted.append(not_(_DEAD_LETTERS.resolved))
-    return wanted + _in_common(query, _DEAD_LETTERS.last_attempt, _DEAD_LETTERS.last_error, _DEAD_LETTERS.id)
+    return wanted + _in_common(query, _DEAD_LETTERS.last_attempt, _DEAD_LETTERS.last_error, _DEAD_LETTERS.letter_id)
 
 
 def _in_common(
@@ -103,7 +132,8 @@ def _in_common(
     if query.error is not None:
         wanted += error.is_not(None), error.icontains(query.error, autoescape=True)
     if query.id_prefix is not None:
-        wanted.append(key.startswith(query.id_prefix, autoescape=True))
+        # A range and no LIKE, so that the index is used everywhere.
+        wanted += key >= query.id_prefix, key < query.id_prefix + _LAST
     return wanted
 
 

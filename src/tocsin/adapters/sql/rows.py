@@ -1,37 +1,63 @@
 """Records to rows and back, and rows as the port shows them."""
 
-from datetime import datetime
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 from uuid import UUID, uuid5
 
 from sqlalchemy import Row as SqlRow
 
+from ...domain.definition import STORED, JobDefinition
 from ...domain.history import DeadLetterRecord, ExecutionRecord, StepRecord
-from ...ports import DeadLetterRow, ExecutionRow
+from ...domain.job_record import JobRecord
+from ...domain.ledger import Timetable
+from ...ports import DeadLetterRow, ExecutionRow, JobRow
+from .encoding import Encoding, json_text, plain
+from .tables import MAX_INTEGER
 
 Row: TypeAlias = SqlRow[Any]
-Values: TypeAlias = dict[str, object]
+Values: TypeAlias = tuple[object, ...]
 
 _NAMESPACE: Final = UUID("7c1f0d3e-5a55-5b8e-9a3c-2f6a4d0b9e61")
+_UUID: Final = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+# --- executions ------------------------------------------------------------------------------------------------------
+
+EXECUTION: Final = (
+    *("id", "job_name", "execution_id", "trigger", "started_at", "completed_at", "status", "duration_ms", "attempt"),
+    *("error", "dag_state", "scheduled_time", "worker", "error_type", "traceback", "reason", "result", "tags"),
+    *("created_by", "replay_of"),
+)
+"""The columns of `execution_values`."""
 
 
-def execution_values(record: ExecutionRecord) -> Values:
+def execution_values(record: ExecutionRecord, encoding: Encoding) -> Values:
     """The columns of an execution. What the log tells the same gives the same row, its `id` included."""
-    return {
-        "id": _uuid(record.execution_id),
-        "job_name": record.job,
-        "execution_id": record.execution_id,
-        "trigger": record.trigger,
-        "status": record.status,
-        "scheduled_time": record.scheduled_time,
-        "started_at": record.started_at,
-        "completed_at": record.completed_at,
-        "duration_ms": record.duration_ms,
-        "attempt": record.attempt,
-        "worker": record.worker,
-        "error": record.error,
-        "dag_state": {name: _step_values(step) for name, step in record.steps.items()},
-    }
+    duration = record.duration_ms
+    return (
+        uuid_of(record.execution_id),
+        record.job,
+        record.execution_id,
+        record.trigger,
+        encoding.time(record.started_at),
+        encoding.maybe_time(record.completed_at),
+        record.status,
+        duration if duration is None or duration <= MAX_INTEGER else MAX_INTEGER,
+        record.attempt,
+        plain(record.error),
+        json_text(record.steps),
+        encoding.time(record.scheduled_time),
+        plain(record.worker),
+        plain(record.error_type),
+        plain(record.traceback),
+        plain(record.reason),
+        None if record.result is None else json_text(record.result),
+        json_text(record.tags) if record.tags else None,
+        plain(record.created_by),
+        record.replay_of,
+    )
 
 
 def execution_record(row: Row) -> ExecutionRecord:
@@ -48,6 +74,13 @@ def execution_record(row: Row) -> ExecutionRecord:
         worker=row.worker,
         error=row.error,
         steps={name: _step_record(step) for name, step in row.dag_state.items()},
+        error_type=row.error_type,
+        traceback=row.traceback,
+        reason=row.reason,
+        result=row.result,
+        tags=tuple(row.tags or ()),
+        created_by=row.created_by,
+        replay_of=row.replay_of,
     )
 
 
@@ -61,33 +94,76 @@ def execution_row(row: Row) -> ExecutionRow:
         scheduled_time=row.scheduled_time,
         started_at=row.started_at,
         completed_at=row.completed_at,
-        duration_ms=row.duration_ms,
+        duration_ms=_duration_ms(row),
         attempt=row.attempt,
         worker=row.worker,
         error=row.error,
         dag_state=row.dag_state,
+        error_type=row.error_type,
+        traceback=row.traceback,
+        reason=row.reason,
+        result=row.result,
+        tags=tuple(row.tags or ()),
+        created_by=row.created_by,
+        replay_of=row.replay_of,
     )
 
 
-def dead_letter_values(record: DeadLetterRecord) -> Values:
-    """The columns of a dead letter, but for `resolved`, which a later fact says."""
-    return {
-        "id": record.id,
-        "job_name": record.job,
-        "execution_id": record.execution_id,
-        "attempts": len(record.attempts),
-        "last_error": record.last_error,
-        "input": record.input,
-        "attempt_history": [attempt.model_dump(mode="json") for attempt in record.attempts],
-        "first_attempt": record.first_attempt,
-        "last_attempt": record.last_attempt,
-    }
+def _duration_ms(row: Row) -> int | None:
+    kept: int | None = row.duration_ms
+    if kept != MAX_INTEGER:
+        return kept
+    took: timedelta = row.completed_at - row.started_at
+    return took // _MILLISECOND
+
+
+def _step_record(step: dict[str, Any]) -> StepRecord:
+    times = {name: _time(step[name]) for name in ("started_at", "ended_at")}
+    return StepRecord(**{**step, **times})
+
+
+def _time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+TAG: Final = ("tag", "scheduled_time", "execution_id")
+
+
+def tag_values(record: ExecutionRecord, encoding: Encoding) -> Sequence[Values]:
+    """The rows by which an execution is found by its tags."""
+    at = encoding.time(record.scheduled_time)
+    return [(plain(tag), at, record.execution_id) for tag in dict.fromkeys(record.tags)]
+
+
+# --- dead letters ----------------------------------------------------------------------------------------------------
+
+DEAD_LETTER: Final = (
+    *("id", "job_name", "execution_id", "attempts", "last_error", "input", "first_attempt", "last_attempt"),
+    *("letter_id", "attempt_history"),
+)
+"""The columns of `dead_letter_values`: all but `resolved`, which a later fact says."""
+
+
+def dead_letter_values(record: DeadLetterRecord, encoding: Encoding) -> Values:
+    """The columns of a dead letter."""
+    return (
+        uuid_of(record.id),
+        record.job,
+        record.execution_id,
+        len(record.attempts),
+        plain(record.last_error),
+        json_text(record.input),
+        encoding.time(record.first_attempt),
+        encoding.time(record.last_attempt),
+        record.id,
+        json_text(record.attempts),
+    )
 
 
 def dead_letter_row(row: Row) -> DeadLetterRow:
     """A dead letter as the port shows it."""
     return DeadLetterRow(
-        id=row.id,
+        id=row.letter_id,
         job_name=row.job_name,
         execution_id=row.execution_id,
         attempts=row.attempts,
@@ -99,34 +175,77 @@ def dead_letter_row(row: Row) -> DeadLetterRow:
     )
 
 
-def _step_values(step: StepRecord) -> Values:
-    return {
-        "status": step.status,
-        "attempt": step.attempt,
-        "started_at": step.started_at and step.started_at.isoformat(),
-        "ended_at": step.ended_at and step.ended_at.isoformat(),
-        "error": step.error,
-    }
+# --- jobs ------------------------------------------------------------------------------------------------------------
+
+JOB_IN_TIME: Final = (
+    *("job_uuid", "job_name", "state", "next_run_time", "last_scheduled_time", "decided_until"),
+    *("created_at", "created_by", "changed_at", "paused"),
+)
+"""The columns that a time fact may change, and those that no row can be without."""
+
+JOB: Final = (*JOB_IN_TIME, "schedule_type", "cron_expression", "timezone", "description", "definition")
+"""All of them."""
 
 
-def _step_record(step: dict[str, Any]) -> StepRecord:
-    return StepRecord(
-        status=step["status"],
-        attempt=step["attempt"],
-        started_at=_time(step["started_at"]),
-        ended_at=_time(step["ended_at"]),
-        error=step["error"],
+def job_in_time_values(record: JobRecord, encoding: Encoding) -> Values:
+    """The columns `JOB_IN_TIME`."""
+    return (
+        record.id,
+        record.job,
+        record.state,
+        encoding.maybe_time(record.next_run_time),
+        encoding.maybe_time(record.last_scheduled),
+        encoding.maybe_time(record.decided_until),
+        encoding.time(record.created_at),
+        plain(record.created_by),
+        encoding.time(record.changed_at),
+        record.paused,
     )
 
 
-def _time(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
+def job_values(record: JobRecord, definition: JobDefinition, encoding: Encoding) -> Values:
+    """The columns `JOB`."""
+    return (
+        *job_in_time_values(record, encoding),
+        record.schedule_type,
+        definition.schedule,
+        definition.timezone,
+        plain(definition.description),
+        json_text(definition.model_dump(mode="json", exclude_none=True)),
+    )
 
 
-def _uuid(execution_id: str) -> UUID:
-    """hip-62's key: the execution's own id, unless somebody made up one that is no UUID or an unusual spelling of one."""
-    try:
-        own = UUID(execution_id)
-    except ValueError:
-        own = None
-    return own if own is not None and str(own) == execution_id else uuid5(_NAMESPACE, execution_id)
+def job_record(row: Row) -> JobRecord:
+    """The record that a row was written from, without the definition."""
+    definition = None if row.definition is None else JobDefinition.model_validate(row.definition, context=STORED)
+    return JobRecord(
+        job=row.job_name,
+        created_at=row.created_at,
+        changed_at=row.changed_at,
+        timetable=None if definition is None else Timetable.of(definition),
+        paused=row.paused,
+        deleted=row.state == "DELETED",
+        created_by=row.created_by,
+        decided_until=row.decided_until,
+        last_scheduled=row.last_scheduled_time,
+    )
+
+
+def job_row(row: Row) -> JobRow:
+    """A job as the port shows it."""
+    return JobRow(
+        job_id=row.job_uuid,
+        job_name=row.job_name,
+        state=row.state,
+        schedule_type=row.schedule_type,
+        next_run_time=row.next_run_time,
+        last_scheduled_time=row.last_scheduled_time,
+        created_at=row.created_at,
+        created_by=row.created_by,
+        definition=row.definition,
+    )
+
+
+def uuid_of(name: str) -> str:
+    """hip-62's key: the name itself, unless it is no UUID, or an unusual spelling of one."""
+    return name if _UUID.fullmatch(name) else str(uuid5(_NAMESPACE, name))

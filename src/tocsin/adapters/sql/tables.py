@@ -1,16 +1,19 @@
 """The tables of the history, by the names that hip-62 gives them (Execution History, Dead Letter Handling).
 
-Beyond its columns stand those that `ports.ExecutionRow` adds, and `attempt_history`, since a dead letter is kept "with full
-error and attempt history" (hip-62, Retry Policy). The types are the nearest that every database has, with three exceptions
-to its text, each so that no fact that the log holds can be one that a database refuses:
+Beyond its columns stand those that the other documents ask for, so that an operator finds in SQL what the command line
+shows. `migrations/` makes the tables; what is here is how they are used, and a test holds both together. Where hip-62's
+types cannot hold what the log holds, the value gives way and never the recorder:
 
-- `duration_ms` is a BIGINT: an INTEGER of milliseconds ends after 24 days;
-- `dag_state` and `input` are JSON, not JSONB, which refuses the escape of NUL; a NUL in a text becomes U+FFFD;
-- the `id` of a dead letter is a text, and its `execution_id` may be absent: a message that nobody could read has neither.
+- a duration beyond what an INTEGER of milliseconds takes (24 days) is kept as the longest that it takes; readers get it
+  from the times;
+- U+0000, which neither JSONB nor TEXT takes, becomes U+FFFD;
+- a message that nobody could read has no execution: `execution_id` of a dead letter may be absent, and `id` is a UUID of
+  the name in `letter_id`.
 """
 
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
+from uuid import UUID
 
 from sqlalchemy import (
     JSON,
@@ -27,12 +30,17 @@ from sqlalchemy import (
     TypeDecorator,
     Uuid,
     false,
+    text,
 )
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.types import TypeEngine
 from typing_extensions import override
+
+MAX_INTEGER: Final = 2**31 - 1
 
 
 class UtcTime(TypeDecorator[datetime]):
-    """An aware instant in UTC, also where the database knows no zones. A time without one is taken to be UTC."""
+    """An aware instant in UTC, also where the database knows no zones."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -40,69 +48,125 @@ class UtcTime(TypeDecorator[datetime]):
     @override
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
         """To the database."""
-        return _utc(value)
+        return value if value is None else value.astimezone(UTC)
 
     @override
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
         """From the database."""
-        return _utc(value)
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-class PlainText(TypeDecorator[str]):
-    """A text that every database takes."""
+class UuidText(TypeDecorator[str]):
+    """A UUID, written as people write it also where the database has no type for it."""
 
     impl = Text
     cache_ok = True
 
     @override
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """PostgreSQL has a type for it."""
+        return dialect.type_descriptor(Uuid() if dialect.name == "postgresql" else Text())
+
+    @override
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> UUID | str | None:
         """To the database."""
-        return value.replace("\0", "\ufffd") if value is not None else None
+        return UUID(value) if value is not None and dialect.name == "postgresql" else value
+
+    @override
+    def process_result_value(self, value: UUID | str | None, dialect: Dialect) -> str | None:
+        """From the database."""
+        return None if value is None else str(value)
 
 
-def _utc(value: datetime | None) -> datetime | None:
-    if value is None:
-        return None
-    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-
+Json: Final = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+Bytewise: Final = Text().with_variant(Text(collation="C"), "postgresql")
+"""A text that every database sorts alike, and finds by its beginning with an index."""
 
 metadata: Final = MetaData()
 
 executions: Final = Table(
     "scheduler_executions",
     metadata,
-    Column("id", Uuid, primary_key=True),
-    Column("job_name", PlainText, nullable=False),
-    Column("execution_id", PlainText, nullable=False, unique=True),
-    Column("trigger", PlainText, nullable=False),
-    Column("status", PlainText, nullable=False),
-    Column("scheduled_time", UtcTime, nullable=False),
+    Column("id", UuidText, primary_key=True),
+    Column("job_name", Text, nullable=False),
+    Column("execution_id", Bytewise, nullable=False, unique=True),
+    Column("trigger", Text, nullable=False),
     Column("started_at", UtcTime, nullable=False),
     Column("completed_at", UtcTime),
-    Column("duration_ms", BigInteger),
+    Column("status", Text, nullable=False),
+    Column("duration_ms", Integer),
     Column("attempt", Integer, nullable=False, server_default="1"),
-    Column("worker", PlainText),
-    Column("error", PlainText),
-    Column("dag_state", JSON),
-    Index("scheduler_executions_newest", "scheduled_time"),
-    Index("scheduler_executions_of_job", "job_name", "scheduled_time"),
-    Index("scheduler_executions_by_status", "status", "scheduled_time"),
+    Column("error", Text),
+    Column("dag_state", Json),
+    Column("scheduled_time", UtcTime, nullable=False),
+    Column("worker", Text),
+    Column("error_type", Text),
+    Column("traceback", Text),
+    Column("reason", Text),
+    Column("result", Json),
+    Column("tags", Json),
+    Column("created_by", Text),
+    Column("replay_of", Text),
+)
+_NEWEST: Final = executions.c.scheduled_time, executions.c.execution_id
+for _name, _columns, _where in (
+    ("newest", _NEWEST, None),
+    ("of_job", (executions.c.job_name, *_NEWEST), None),
+    ("by_status", (executions.c.status, *_NEWEST), None),
+    ("by_trigger", (executions.c.trigger, *_NEWEST), None),
+    ("with_error", _NEWEST, "error IS NOT NULL"),
+    ("by_start", (executions.c.started_at, executions.c.execution_id), None),
+    ("by_duration", (executions.c.duration_ms, executions.c.execution_id), "duration_ms IS NOT NULL"),
+):
+    _part = None if _where is None else text(_where)
+    Index(f"scheduler_executions_{_name}", *_columns, sqlite_where=_part, postgresql_where=_part)
+
+execution_tags: Final = Table(
+    "scheduler_execution_tags",
+    metadata,
+    Column("tag", Text, primary_key=True),
+    Column("scheduled_time", UtcTime, primary_key=True),
+    Column("execution_id", Bytewise, primary_key=True),
+    sqlite_with_rowid=False,
 )
 
 dead_letters: Final = Table(
     "scheduler_dead_letters",
     metadata,
-    Column("id", PlainText, primary_key=True),
-    Column("job_name", PlainText, nullable=False),
-    Column("execution_id", PlainText),
+    Column("id", UuidText, primary_key=True),
+    Column("job_name", Text, nullable=False),
+    Column("execution_id", Text),
     Column("attempts", Integer, nullable=False),
-    Column("last_error", PlainText),
-    Column("input", JSON),
-    Column("attempt_history", JSON),
+    Column("last_error", Text),
+    Column("input", Json),
     Column("first_attempt", UtcTime, nullable=False),
     Column("last_attempt", UtcTime, nullable=False),
     Column("resolved", Boolean, nullable=False, server_default=false()),
-    Index("scheduler_dead_letters_newest", "last_attempt"),
+    Column("letter_id", Bytewise, nullable=False, unique=True),
+    Column("attempt_history", Json),
+)
+Index("scheduler_dead_letters_newest", dead_letters.c.last_attempt, dead_letters.c.letter_id)
+
+jobs: Final = Table(
+    "scheduler_jobs",
+    metadata,
+    Column("job_uuid", UuidText, primary_key=True),
+    Column("job_name", Bytewise, nullable=False, unique=True),
+    Column("state", Text, nullable=False),
+    Column("schedule_type", Text),
+    Column("cron_expression", Text),
+    Column("timezone", Text),
+    Column("next_run_time", UtcTime),
+    Column("last_scheduled_time", UtcTime),
+    Column("decided_until", UtcTime),
+    Column("description", Text),
+    Column("created_at", UtcTime, nullable=False),
+    Column("created_by", Text),
+    Column("changed_at", UtcTime, nullable=False),
+    Column("paused", Boolean, nullable=False),
+    Column("definition", Json),
 )
 
 offsets: Final = Table(

@@ -1,0 +1,74 @@
+"""Values as the drivers take them, without SQLAlchemy's way round each of them: recording is where the time goes."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Final
+
+from pydantic_core import to_json
+from sqlalchemy import JSON, Table
+
+from .tables import UuidText
+
+_NUL: Final = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
+
+
+def json_text(value: object) -> str:
+    """JSON that every database takes: without NaN, infinity and U+0000."""
+    encoded = to_json(value, inf_nan_mode="null")
+    if b"\\u0000" in encoded:
+        encoded = _NUL.sub(rb"\1\\ufffd", encoded)
+    return encoded.decode()
+
+
+def plain(text: str | None) -> str | None:
+    """A text that every database takes."""
+    return text.replace("\0", "\ufffd") if text is not None and "\0" in text else text
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the driver of a dialect takes values."""
+
+    dialect: str
+
+    @cached_property
+    def is_file(self) -> bool:
+        """SQLite, which has no type for times."""
+        return self.dialect == "sqlite"
+
+    def time(self, time: datetime) -> object:
+        """An instant; one without a zone is taken to be UTC."""
+        if time.tzinfo is None:
+            time = time.replace(tzinfo=UTC)
+        if not self.is_file:
+            return time
+        written = time.isoformat(" ", "microseconds")
+        if not written.endswith("+00:00"):
+            written = time.astimezone(UTC).isoformat(" ", "microseconds")
+        return written[:-6]
+
+    def maybe_time(self, time: datetime | None) -> object:
+        """An aware instant that may be absent."""
+        return None if time is None else self.time(time)
+
+    def upsert(self, table: Table, columns: Sequence[str], key: str) -> str:
+        """A statement that inserts a row of these columns; where one of the same key is there, it sets all the others."""
+        names = ", ".join(f'"{name}"' for name in columns)
+        values = ", ".join(self._placeholder(table, name) for name in columns)
+        changes = ", ".join(f'"{name}" = excluded."{name}"' for name in columns if name not in {"id", key})
+        return f'INSERT INTO {table.name} ({names}) VALUES ({values}) ON CONFLICT ("{key}") DO UPDATE SET {changes}'  # noqa: S608 - our own names
+
+    def insert(self, table: Table, columns: Sequence[str]) -> str:
+        """A statement that inserts a row unless it is there."""
+        names = ", ".join(f'"{name}"' for name in columns)
+        values = ", ".join(self._placeholder(table, name) for name in columns)
+        return f"INSERT INTO {table.name} ({names}) VALUES ({values}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
+
+    def _placeholder(self, table: Table, column: str) -> str:
+        if self.is_file:
+            return "?"
+        kind = table.c[column].type
+        return "%s::jsonb" if isinstance(kind, JSON) else "%s::uuid" if isinstance(kind, UuidText) else "%s"

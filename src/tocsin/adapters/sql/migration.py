@@ -1,0 +1,84 @@
+"""Bringing a database to the tables that this version uses, whoever comes first.
+
+Whoever opens the history looks which revision the database is at, and where it is not the newest, takes a lock, looks again
+and migrates in one transaction: two recorders that start at once do it one after the other, and one that is killed leaves
+things as they were. Alembic is only loaded where there is something to do. There is no way back: an older version refuses a
+database that a newer one has migrated.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy.exc import DBAPIError
+
+from ...ports import HistoryUnavailable
+from .engine import where, writing
+
+VERSION_TABLE: Final = "scheduler_migrations"
+SCRIPTS: Final = Path(__file__).with_name("migrations")
+REVISIONS: Final = ("r0001",)
+"""Every revision, oldest first."""
+
+_LOCK: Final = 7_062_062
+"""The key of the advisory lock of PostgreSQL under which migrations run."""
+_PATIENCE: Final = 120
+"""Seconds that SQLite waits for another process's migration."""
+
+
+def migrate(engine: Engine) -> None:
+    """Make or change the tables, unless they are as they should be.
+
+    Raises:
+        HistoryUnavailable: the database cannot be reached, refuses, or was migrated by a newer version.
+    """
+    try:
+        with engine.connect() as connection:
+            if _is_newest(connection):
+                return
+        with writing(engine).connect() as connection:
+            if engine.dialect.name == "sqlite":
+                connection.exec_driver_sql(f"PRAGMA busy_timeout = {_PATIENCE * 1_000}")
+                connection.rollback()
+            with connection.begin():
+                if engine.dialect.name == "postgresql":
+                    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+                if not _is_newest(connection):
+                    _upgrade(connection)
+            connection.invalidate()  # its settings were those of a migration
+    except DBAPIError as error:
+        raise unavailable(engine, error) from error
+
+
+def unavailable(engine: Engine, error: DBAPIError) -> HistoryUnavailable:
+    """What to tell of an error of the database."""
+    shown = where(engine.url.render_as_string(hide_password=True))
+    lines = [line.strip() for line in str(error.orig).splitlines() if line.strip()]
+    reason = " ".join(lines) or type(error.orig).__name__
+    return HistoryUnavailable(f"`database.url` is {shown}, and the history cannot be kept there: {reason}")
+
+
+def _is_newest(connection: Connection) -> bool:
+    revision = _revision(connection)
+    if revision is not None and revision not in REVISIONS:
+        raise HistoryUnavailable(
+            f"`database.url` is {where(connection.engine.url.render_as_string(hide_password=True))}, and a newer version of "
+            f"Tocsin has been there: the tables are at {revision}, and this version knows {REVISIONS[-1]} at most. There is "
+            "no way back: run the newer version, or name another database, which is filled from the log anew"
+        )
+    return revision == REVISIONS[-1]
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - our own name
+
+
+def _upgrade(connection: Connection) -> None:
+    from alembic import command  # noqa: PLC0415 - seldom needed, and slow to load
+    from alembic.config import Config  # noqa: PLC0415
+
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", str(SCRIPTS).replace("%", "%%"))
+    command.upgrade(config, "head")

@@ -1,0 +1,127 @@
+"""A job as the history shows it: the fold of its ledger to one row (scratchbird §9.2).
+
+Unlike `ledger.fold`, which serves decisions on undecided time, it needs no fact but the next one: what was deleted stays as
+a row, so that its runs still belong to something.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final, Literal, TypeAlias
+
+from . import ids, ledger
+from .definition import JobDefinition
+from .events import Defined, DefinitionFact, Deleted, Due, LedgerFact, Message, Passed, Paused, Recorded, Resumed
+from .ledger import Known, Ledger, Regime, Timetable
+
+JobState: TypeAlias = Literal["ENABLED", "DISABLED", "PAUSED", "DELETED"]
+"""scratchbird §3.1, and for a job that is gone."""
+
+_ONE_TIME: Final = re.compile(r"at \d{4}-", re.IGNORECASE)
+"""What the schedule of a job begins with that fires once; `at 9 every monday` does not."""
+
+# --- state -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One job. `changed_at` is when its last definition fact was stored, `decided_until` how far its time is decided.
+
+    Whoever keeps many of them may leave out the `definition`, of which time needs the `timetable` alone.
+    """
+
+    job: str
+    created_at: datetime
+    changed_at: datetime
+    definition: JobDefinition | None = None
+    timetable: Timetable | None = None
+    paused: bool = False
+    deleted: bool = False
+    created_by: str | None = None
+    decided_until: datetime | None = None
+    last_scheduled: datetime | None = None
+
+    @property
+    def id(self) -> str:
+        """A UUIDv7 of its name and first registration."""
+        return ids.job_id(self.job, self.created_at)
+
+    @property
+    def state(self) -> JobState:
+        """Whether its schedule fires, and if not why."""
+        if self.deleted:
+            return "DELETED"
+        if self.paused:
+            return "PAUSED"
+        return "ENABLED" if self.timetable is None or self.timetable.enabled else "DISABLED"
+
+    @property
+    def schedule_type(self) -> str | None:
+        """`ONE_TIME` or `RECURRING` (scratchbird §3.1); None: it runs by trigger only."""
+        schedule = self.timetable.schedule if self.timetable else None
+        if schedule is None:
+            return None
+        return "ONE_TIME" if _ONE_TIME.match(schedule) else "RECURRING"
+
+    @property
+    def next_run_time(self) -> datetime | None:
+        """The instant that fires next if nothing changes (CRON-28)."""
+        if self.timetable is None or self.deleted:
+            return None
+        known = Known(self.changed_at, self.timetable, None)
+        regime = Regime(self.changed_at, 1, self.paused, fact=1, previous=0)
+        state = Ledger(self.job, (regime,), {1: known}, last_fired=self.last_scheduled)
+        return ledger.next_fire_time(state, max(self.changed_at, self.decided_until or self.changed_at))
+
+
+# --- evolve ----------------------------------------------------------------------------------------------------------
+
+
+def fold(known: Mapping[str, JobRecord], messages: Iterable[Recorded[Message]]) -> dict[str, JobRecord]:
+    """The records, by job, of all jobs that `messages` (oldest first) change; `known`: as they were."""
+    records: dict[str, JobRecord] = {}
+    for recorded in messages:
+        fact = recorded.message
+        if isinstance(fact, LedgerFact):
+            before = records.get(fact.job) or known.get(fact.job)
+            records[fact.job] = evolve(before, recorded, fact)
+    return records
+
+
+def evolve(record: JobRecord | None, recorded: Recorded[Message], fact: LedgerFact) -> JobRecord:
+    """The record after one more fact. Total: a fact whose predecessors nobody could read still gives a record."""
+    known = record or JobRecord(fact.job, recorded.time, recorded.time)
+    if isinstance(fact, DefinitionFact):
+        known = replace(known, changed_at=recorded.time)
+    match fact:
+        case Defined():
+            return _defined(known, fact, recorded.time)
+        case Paused() | Resumed():
+            return replace(known, paused=isinstance(fact, Paused))
+        case Deleted():
+            return replace(known, deleted=True, paused=False)
+        case Due():
+            return replace(_decided(known, fact.scheduled_time), last_scheduled=fact.scheduled_time)
+        case Passed():
+            return _decided(known, fact.until)
+        case _:
+            return known
+
+
+def _defined(record: JobRecord, fact: Defined, at: datetime) -> JobRecord:
+    is_new = record.deleted or record.timetable is None
+    by = fact.created_by or (fact.by.identity if fact.by else None)
+    return replace(
+        record,
+        definition=fact.definition,
+        timetable=Timetable.of(fact.definition),
+        paused=fact.paused,
+        deleted=False,
+        created_at=(fact.created_at or at) if is_new else record.created_at,
+        created_by=by if is_new else record.created_by,
+    )
+
+
+def _decided(record: JobRecord, until: datetime) -> JobRecord:
+    return replace(record, decided_until=max(record.decided_until or until, until))

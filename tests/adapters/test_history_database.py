@@ -1,0 +1,267 @@
+"""The database of a history: which it is, what is said where it cannot be used, and how it comes to its tables."""
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import text
+
+from tests.conformance.test_history import A_FAILURE, everything, story
+from tests.databases import PostgreSql, postgresql
+from tests.domain.given import recorded
+from tocsin.adapters.histories import open_history
+from tocsin.adapters.sql import migration
+from tocsin.adapters.sql.engine import connect
+from tocsin.adapters.sql.migration import REVISIONS, SCRIPTS, VERSION_TABLE, migrate
+from tocsin.adapters.sql.tables import metadata
+from tocsin.ports import HistoryUnavailable
+from tocsin.subjects import Stream
+
+FACTS = recorded(story(*A_FAILURE))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgreSql]:
+    with postgresql() as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, server: PostgreSql) -> str:
+    return f"sqlite:///{tmp_path / 'history.db'}" if request.param == "sqlite" else server.new_database()
+
+
+async def recorded_in(url: str) -> object:
+    """What an empty history in a database tells of some facts."""
+    async with open_history(url, installation="", max_connections=2) as history:
+        if not await history.offset(Stream.LOG):
+            await history.record(Stream.LOG, FACTS, after=0, upto=len(FACTS))
+        return await everything(history)
+
+
+# --- migrations ------------------------------------------------------------------------------------------------------
+
+
+def test_the_revisions_are_those_that_the_scripts_have() -> None:
+    scripts = ScriptDirectory(str(SCRIPTS))
+    assert [script.revision for script in scripts.walk_revisions()] == list(reversed(REVISIONS))
+
+
+def test_the_migrations_make_the_tables_that_are_used(url: str) -> None:
+    engine = connect(url)
+    migrate(engine)
+    with engine.connect() as connection:
+        found = MigrationContext.configure(connection, opts={"compare_type": True, "version_table": VERSION_TABLE})
+        assert compare_metadata(found, metadata) == []
+    engine.dispose()
+
+
+async def test_any_number_may_open_an_empty_database_at_once(url: str) -> None:
+    first, *others = await asyncio.gather(*(asyncio.to_thread(lambda: migrate(connect(url))) for _ in range(6)))
+    assert (first, *others) == (None,) * 6
+    await recorded_in(url)
+
+
+async def test_an_older_file_makes_way_and_is_recorded_anew(url: str) -> None:
+    engine = connect(url)
+    with engine.begin() as connection:
+        for statement in (
+            "CREATE TABLE scheduler_executions (id VARCHAR PRIMARY KEY, execution_id TEXT UNIQUE, dag_state JSON)",
+            "INSERT INTO scheduler_executions VALUES ('a', 'a', '{}')",
+            "CREATE INDEX scheduler_executions_newest ON scheduler_executions (execution_id)",
+            "CREATE TABLE scheduler_dead_letters (id TEXT PRIMARY KEY)",
+            "CREATE TABLE scheduler_offsets (installation TEXT, stream TEXT, sequence BIGINT)",
+            "INSERT INTO scheduler_offsets VALUES ('', 'LOG', 7)",
+        ):
+            connection.execute(text(statement))
+    engine.dispose()
+
+    assert await recorded_in(url) == await recorded_in(url)
+    async with open_history(url, installation="", max_connections=2) as history:
+        assert await history.offset(Stream.LOG) == len(FACTS)
+        assert [row.execution_id for row in (await history.executions()).rows] == ["1"]
+
+
+async def test_tables_of_somebody_else_are_left_alone(url: str) -> None:
+    engine = connect(url)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE scheduler_executions (theirs TEXT)"))
+        connection.execute(text("INSERT INTO scheduler_executions VALUES ('kept')"))
+    with pytest.raises(HistoryUnavailable, match="scheduler_executions"):
+        migrate(engine)
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT theirs FROM scheduler_executions")).scalar_one() == "kept"
+    engine.dispose()
+
+
+def test_what_a_newer_version_migrated_is_refused(url: str) -> None:
+    engine = connect(url)
+    migrate(engine)
+    with engine.begin() as connection:
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = 'r9999'"))  # noqa: S608 - our own name
+    with pytest.raises(HistoryUnavailable) as refused:
+        migrate(engine)
+    assert "a newer version of Tocsin has been there: the tables are at r9999" in str(refused.value)
+    assert "There is no way back" in str(refused.value)
+    engine.dispose()
+
+
+def test_a_migration_that_is_cut_off_leaves_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = connect(url)
+    upgrade = migration._upgrade
+
+    def cut_off(*arguments: object) -> None:
+        upgrade(*arguments)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(migration, "_upgrade", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        migrate(engine)
+    with engine.connect() as connection:
+        assert not engine.dialect.has_table(connection, "scheduler_executions")
+    monkeypatch.undo()
+    migrate(engine)
+    engine.dispose()
+
+
+# --- what operators see in SQL ---------------------------------------------------------------------------------------
+
+
+async def test_postgresql_has_the_columns_and_types_of_hip_62(server: PostgreSql) -> None:
+    url = server.new_database()
+    await recorded_in(url)
+    with psycopg.connect(url) as connection:
+        found = connection.execute(
+            "SELECT table_name, column_name, data_type FROM information_schema.columns WHERE table_schema = 'public'"
+        ).fetchall()
+    columns = {(table, column): kind for table, column, kind in found}
+    time = "timestamp with time zone"
+    executions = {
+        "id": "uuid",
+        "job_name": "text",
+        "execution_id": "text",
+        "trigger": "text",
+        "started_at": time,
+        "completed_at": time,
+        "status": "text",
+        "duration_ms": "integer",
+        "attempt": "integer",
+        "error": "text",
+        "dag_state": "jsonb",
+    }
+    dead_letters = {
+        "id": "uuid",
+        "job_name": "text",
+        "execution_id": "text",
+        "attempts": "integer",
+        "last_error": "text",
+        "input": "jsonb",
+        "first_attempt": time,
+        "last_attempt": time,
+        "resolved": "boolean",
+    }
+    for table, expected in (("scheduler_executions", executions), ("scheduler_dead_letters", dead_letters)):
+        assert {name: columns[table, name] for name in expected} == expected
+
+
+async def test_the_views_of_scratchbird(url: str) -> None:
+    await recorded_in(url)
+    runs = (
+        "SELECT job_run_uuid, job_name, scheduled_time, started_at, completed_at, state, result_message, rows_affected, "
+        "retry_count, error_code FROM {} ORDER BY started_at DESC LIMIT 10"
+    )
+    jobs = (
+        "SELECT job_uuid, job_name, job_class, schedule_type, cron_expression, next_run_time, state FROM {} "
+        "ORDER BY next_run_time ASC"
+    )
+    engine = connect(url)
+    with engine.connect() as connection:
+        row = connection.execute(text(runs.format("sys_job_runs"))).one()
+        assert connection.execute(text(jobs.format("sys_jobs"))).all() == []
+        if engine.dialect.name == "postgresql":
+            assert connection.execute(text(runs.format("sys.job_runs"))).one() == row
+            assert connection.execute(text(jobs.format("sys.jobs"))).all() == []
+    engine.dispose()
+    assert (row.job_name, row.state, row.result_message) == ("nightly", "FAILED", "ValueError: boom")
+    assert (row.rows_affected, row.retry_count, row.error_code) == (None, 1, "ValueError")
+
+
+# --- what cannot be used ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("mysql://h/d", '`database.url` is "mysql": the history is kept in `sqlite:///…` or `postgresql://…`'),
+        ("postgresql+asyncpg://h/d", '`database.url` is "postgresql+asyncpg": the history is kept in'),
+        ("history.db", '`database.url` is "history.db": the history is kept in'),
+        ("postgresql://h:port/d", "`database.url` cannot be read: "),
+        ("sqlite:////proc/no/history.db", "`database.url` is in a folder that cannot be made: "),
+        (
+            "sqlite:////proc/history.db",
+            "`database.url` is sqlite:////proc/history.db, and the history cannot be kept there",
+        ),
+        ("postgresql://u:secret@127.0.0.1:1/d", "`database.url` is postgresql://127.0.0.1:1/d, and"),
+        ("postgresql://u:secret@127.0.0.1:1/d", "Connection refused"),
+    ],
+)
+async def test_what_is_wrong_with_a_database_is_said_in_words(url: str, message: str) -> None:
+    with pytest.raises(HistoryUnavailable) as refused:
+        await recorded_in(url)
+    assert message in str(refused.value)
+    assert "`database.url`" in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+async def test_a_wrong_password_is_said_in_words(server: PostgreSql) -> None:
+    hba = server.folder / "data" / "pg_hba.conf"
+    kept = hba.read_text()
+    server.execute("CREATE ROLE ann LOGIN PASSWORD 'right'")
+    hba.write_text(f"host all ann all scram-sha-256\n{kept}")
+    server.execute("SELECT pg_reload_conf()")
+    url = server.new_database().replace("tocsin@", "ann:wrong@")
+    with pytest.raises(HistoryUnavailable) as refused:
+        await recorded_in(url)
+    assert "password authentication failed" in str(refused.value)
+    assert "wrong" not in str(refused.value)
+
+
+async def test_a_file_that_is_no_database_is_said_in_words(tmp_path: Path) -> None:
+    (tmp_path / "history.db").write_text("not a database, by any means" * 100)
+    with pytest.raises(HistoryUnavailable, match="file is not a database"):
+        await recorded_in(f"sqlite:///{tmp_path / 'history.db'}")
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
+async def test_postgresql_is_known_by_each_of_its_names(server: PostgreSql, scheme: str) -> None:
+    await recorded_in(server.new_database().replace("postgresql", scheme))
+
+
+async def test_no_more_connections_are_opened_than_the_settings_allow(server: PostgreSql) -> None:
+    url = server.new_database()
+    name = url.rpartition("/")[2]
+    async with open_history(url, installation="", max_connections=3) as history:
+        await asyncio.gather(*(history.count() for _ in range(50)))
+        with psycopg.connect(server.url("postgres")) as connection:
+            asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s"
+            (connected,) = connection.execute(asked, [name]).fetchone() or (0,)
+    assert 1 <= connected <= 3
+
+
+async def test_a_file_is_read_while_another_process_writes(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    url = f"sqlite:///{path}"
+    await recorded_in(url)
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("DELETE FROM scheduler_executions")
+        async with open_history(url, installation="", max_connections=2) as history:
+            assert await history.count() == 1
+        writer.execute("ROLLBACK")
