@@ -100,6 +100,7 @@ def test_the_first_place_that_names_a_field_wins(write: Write, monkeypatch: pyte
         ("TOCSIN_DATABASE_URL", "sqlite:///x.db", "database.url", "sqlite:///x.db"),
         ("DATABASE_URL", "sqlite:///y.db", "database.url", "sqlite:///y.db"),
         ("TOCSIN_NATS__URL", "nats://z:1", "nats.url", "nats://z:1"),
+        ("TOCSIN_RECOVERY__GRACE", "90s", "recovery.grace", "1m30s"),
         ("TOCSIN_QUEUES", '{"gpu": {"transport": "mq"}}', "queues.gpu.transport", "mq"),
     ],
 )
@@ -130,6 +131,9 @@ def test_the_file_is_named_by_the_option_then_by_the_variable_then_by_the_place(
         ("queues: { gpu: { transprt: mq } }", "did you mean `queues.gpu.transport`?"),
         ("leader: { ttl: 3x }", '`leader.ttl` is "3x": not a duration'),
         ("leader: { ttl: 3s }", "`renew_interval` must be shorter than `ttl`"),
+        ("recovery: { treshold: 1m }", "unknown field `recovery.treshold`, did you mean `recovery.threshold`?"),
+        ("recovery: { max_age: 0s }", "`recovery.max_age` is"),
+        ("recovery: { max_attempts: -1 }", "`recovery.max_attempts` is -1"),
         ("root: Not.One", '`root` is "Not.One": must be one token'),
         ("server: { port: 99999 }", "`server.port` is 99999"),
         ("nats: { url: '${NOT_SET}' }", "the environment variable `NOT_SET` is not set"),

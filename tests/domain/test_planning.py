@@ -67,9 +67,11 @@ def test_every_step_is_resolved() -> None:
     definition = job(
         function=None,
         timeout=10,
+        execution_timeout=60,
         queue="etl",
         dag=[{"name": "a", "function": "f"}, {"name": "b", "function": "g", "depends_on": ["a"], "timeout": 5}],
     )
+    assert planning.from_due(DUE, definition).plan.execution_timeout == 60
     a, b = planning.from_due(DUE, definition).plan.steps
     assert (a.timeout, a.queue, a.retry) == (10, "etl", definition.retry)
     assert (b.timeout, b.depends_on) == (5, ("a",))

@@ -114,6 +114,8 @@ def test_the_lock_is_an_overlap_policy(fields: dict[str, object], policy: str) -
         ({"retry": 3}, "`retry` is 3: must be a mapping"),
         ({"retry": None}, "`retry` is null: must be a mapping"),
         ({"timeout": 0}, "`timeout` is 0: must be more than 0"),
+        ({"execution_timeout": "0s"}, '`execution_timeout` is "0s": must be more than 0'),
+        ({"deadline": "1h"}, "unknown field `deadline`, did you mean `execution_timeout`?"),
         (
             {"timeout": "soon"},
             '`timeout` is "soon": not a duration: write 30s, 5m, 1h30m, 500ms, PT30S or a number of seconds',

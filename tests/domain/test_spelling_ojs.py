@@ -218,6 +218,7 @@ SAYABLE = st.builds(
     catch_up=st.sampled_from(["once", "skip", "all"]),
     input_schema=st.none() | st.just({"type": "object"}),
     owner=st.none() | TEXT,
+    execution_timeout=st.none() | MILLISECONDS,
 )
 
 

@@ -16,6 +16,7 @@ from tocsin.domain.events import (
     Acquired,
     Admitted,
     Advanced,
+    Cancelled,
     Completed,
     CronTriggered,
     DeadLettered,
@@ -144,6 +145,58 @@ async def test_i4_what_was_decided_long_ago_takes_no_lock_when_it_comes_again(wo
         await keeper.subscriptions[0].handle(wanted)
     assert await world.size() == size
     assert await world.projections.get(Bucket.LOCKS, subjects.lock_key(JOB)) is None
+
+
+@pytest.mark.parametrize("policy", ["skip", "enqueue"])
+async def test_a_lock_that_is_taken_for_what_was_decided_meanwhile_holds_nobody_up(world: World, policy: str) -> None:
+    """A copy reads that `b` is planned, and sleeps until another has decided on it and all is over."""
+
+    def planned(execution_id: str) -> Planned:
+        overlapping = plan().model_copy(update={"overlap_policy": policy})
+        return Planned(job=JOB, execution_id=execution_id, scheduled_time=NOON, trigger="manual", plan=overlapping)
+
+    async def end(execution_id: str) -> None:
+        [fact] = [f for f in await world.stored(Admitted) if f.execution_id == execution_id]
+        done = Completed(job=JOB, execution_id=execution_id, scheduled_time=NOON, trigger="manual", fence=fact.fence)
+        await world.given(done)
+
+    await world.given(planned("a"))
+    await world.run(world.lock_keeper)
+    await world.given(planned("b"))
+    sleeper = lock_keeper(
+        world.log, Entities(world.log, execution.initial, execution.evolve), world.projections, world.clock
+    )
+    tail, slept = world.log.tail, False
+
+    async def after_a_sleep(scope: str) -> int:
+        nonlocal slept
+        if not slept and scope == subjects.execution(JOB, "a"):
+            slept = True
+            if policy == "skip":
+                await world.run(world.lock_keeper)
+            else:
+                await world.given(Cancelled(job=JOB, execution_id="b", scheduled_time=NOON, trigger="manual"))
+            await end("a")
+        return await tail(scope)
+
+    world.log.tail = after_a_sleep  # type: ignore[method-assign]
+    [b] = [recorded for recorded in await world.recorded(Planned) if recorded.message.execution_id == "b"]
+    with pytest.raises(SequenceConflict):
+        await sleeper.subscriptions[0].handle(b)
+    await sleeper.subscriptions[0].handle(b)
+    world.log.tail = tail  # type: ignore[method-assign]
+    assert [fact.execution_id for fact in await world.stored(Acquired)] == ["a", "b"], "the fact that is one too many"
+    await world.given(planned("c"))
+    await world.run(world.lock_keeper)
+    assert [fact.execution_id for fact in await world.stored(Admitted)] == ["a", "c"]
+    await world.given(planned("d"))
+    await world.run(world.lock_keeper)
+    await end("c")
+    await world.run(world.lock_keeper)
+    ran = ["a", "c", "d"] if policy == "enqueue" else ["a", "c"]
+    assert [fact.execution_id for fact in await world.stored(Admitted)] == ran
+    fences = [recorded.sequence for recorded in await world.recorded(Acquired)]
+    assert fences == sorted(set(fences))
 
 
 async def test_a_trigger_that_comes_again_after_an_edit_is_dealt_with(world: World) -> None:

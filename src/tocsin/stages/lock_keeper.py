@@ -14,6 +14,7 @@ from ..domain.events import (
     Acquired,
     Admitted,
     Cancelled,
+    Failed,
     Message,
     Planned,
     Queued,
@@ -100,11 +101,16 @@ class LockKeeper:
     async def on_end(self, recorded: Recorded[Message]) -> None:
         """An execution is over: its lock needs no fact, but is shown no more, and the next one may have it."""
         end = recorded.message
-        if not isinstance(end, Terminal) or (end.fence is None and not isinstance(end, Cancelled)):
-            return  # it had no lock; but what was cancelled may have been given one before it could be admitted
+        if not isinstance(end, Terminal) or (end.fence is None and not _may_hold(end)):
+            return
         self.display.released(end.job, end.execution_id)
         await self._locks.read(end.job)
         held = await self._locks.hand_on(end.job)
         if held.holder != end.execution_id:
             await self._locks.see_through(end, held)
             await self._locks.admit(end.job, held)
+
+
+def _may_hold(end: Terminal) -> bool:
+    """Without a fence it had no lock; but what ended before it was admitted may have been given one that nobody used."""
+    return isinstance(end, Cancelled) or (isinstance(end, Failed) and end.reason == "abandoned")

@@ -2,6 +2,11 @@
 
 The lock's fact comes first, the execution's second: a crash between them leaves a lock that is already its holder's, and
 whoever looks next finishes that.
+
+No guard spans both scopes. So a copy that slept between reading that an execution is still to be decided on and taking its
+lock may store an `acquired` for one that was skipped or cancelled meanwhile. That fact is one too many, and does no harm: the
+execution's own guard refuses to admit it, one that is over holds nothing, so whoever asks next takes the lock from it, and
+it is never shown. (An atomic batch over both scopes would refuse it, at the price of every lock's rate: a hundredth.)
 """
 
 from functools import partial

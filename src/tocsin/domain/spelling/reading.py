@@ -37,6 +37,8 @@ _MISSPELT: Final = {
     "multiplier": "backoff_coefficient",
     "max_delay": "max_interval",
     "disabled": "enabled",
+    "deadline": "execution_timeout",
+    "job_timeout": "execution_timeout",
 }
 _MISNAMED_POLICY: Final = {
     "concurrent": "allow",
