@@ -52,7 +52,7 @@ from .stages.leadership_facts import TICKER_SIGNS, LeadershipFacts
 from .stages.lock_keeper import lock_keeper
 from .stages.mq_bridge import mq_bridge
 from .stages.planner import planner
-from .stages.recorder import recorder
+from .stages.recorder import RECORDED, Recorder, recorder
 from .stages.recoverer import recoverer
 from .stages.registrar import registrar
 from .stages.retrier import retrier
@@ -213,6 +213,25 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
                 for loop in stage.loops:
                     group.create_task(loop(), name=stage.name)
             group.create_task(_until_cancelled(running), name="until cancelled")
+
+
+async def rebuild_history(installation: Installation) -> int:
+    """Forget the history and record it anew from the first fact on, beside any recorder that runs; its executions.
+
+    Readers see it grow meanwhile.
+
+    Raises:
+        Unreachable: the installation was never initialized.
+        HistoryUnavailable: the database cannot be used.
+        LogUnavailable: the log did not answer.
+    """
+    async with installation.history() as history:
+        await history.forget()
+        recorders = [
+            Recorder(installation.log, history, installation.clock, stream, gathering=0) for stream in RECORDED
+        ]
+        await asyncio.gather(*(one.catch_up() for one in recorders))
+        return await history.count()
 
 
 @asynccontextmanager

@@ -211,3 +211,49 @@ def test_characters_that_begin_several_ids_name_them(waiting: World) -> None:
     assert told.err.startswith(f"error: {ID[:-1]!r} is the beginning of several executions: ")
     assert ID in told.err
     assert other in told.err
+
+
+def test_a_list_says_how_to_go_on(failed: World) -> None:
+    others = [f"0193a5b0-0000-7000-8000-00000000001{n}" for n in range(4)]
+    for n, other in enumerate(others):
+        at = START + timedelta(minutes=n + 1)
+        failed.append(admitted().model_copy(update={"execution_id": other, "scheduled_time": at}))
+    record(failed, Stream.LOG)
+
+    first = failed.call("executions", "list", "--limit", "2", "-o", "json")
+    cursor = first.err.strip().removeprefix("there are more: --cursor ").removesuffix(", or --all")
+    second = failed.call("executions", "list", "--limit", "2", "--cursor", cursor, "-o", "json")
+    last = failed.call("executions", "list", "--cursor", second.err.split()[4].rstrip(","), "--all", "-o", "json")
+    whole = failed.call("executions", "list", "--all", "-o", "json")
+    assert [row["execution_id"] for told in (first, second, last) for row in told.json] == [ID, *reversed(others)]
+    assert [row["execution_id"] for row in whole.json] == [ID, *reversed(others)]
+    assert last.err == whole.err == ""
+
+
+def test_a_list_is_narrowed_down_and_sorted(failed: World) -> None:
+    record(failed, Stream.LOG)
+
+    def ids(*options: str) -> list[str]:
+        return [row["execution_id"] for row in failed.call("executions", "list", *options, "-o", "json").json]
+
+    day = START.date().isoformat()
+    assert ids("--error", "no route", "--sort", "longest", "--trigger", "cron") == [ID]
+    assert ids("--since", day, "--until", "now", "--status", "failed") == [ID]
+    assert ids("--tag", "none") == ids("--until", "2020-01-01") == ids("--trigger", "manual") == []
+
+
+@pytest.mark.parametrize("command", ["executions", "dead-letters"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--cursor", "x"), '`cursor` is "x": no cursor that a list gave'),
+        (("--since", "2026-01-02", "--until", "2026-01-01"), "must be later than `since`"),
+        (("--since", "soon"), "--since: 'soon' is no instant"),
+        (("--all", "--limit", "3"), "--all and --limit exclude each other"),
+    ],
+)
+def test_a_list_that_cannot_be_is_a_wrong_use(
+    world: World, command: str, options: tuple[str, ...], message: str
+) -> None:
+    told = world.call(command, "list", *options)
+    assert (told.code, message in told.err) == (2, True)

@@ -120,12 +120,20 @@ async def test_it_records_what_matters_and_leaves_out_inputs(tmp_path: Path) -> 
     log = ScriptedLog()
     async with troubled(tmp_path) as history:
         places = [
-            place
-            async for place in Recorder(cast("EventLog", log), history, Clock(0), Stream.LOG, gathering=0).recorded()
+            batch.upto
+            async for batch in Recorder(cast("EventLog", log), history, Clock(0), Stream.LOG, gathering=0).recorded()
         ]
 
         assert places == [1, 2, 4]
         assert [row.status for row in (await history.executions()).rows] == ["completed"]
+        assert await history.offset(Stream.LOG) == 4
+
+
+async def test_it_catches_up_beside_another_recorder(tmp_path: Path) -> None:
+    async with troubled(tmp_path, None, SequenceConflict()) as history:
+        clock = Clock(sleeps=1)
+        await Recorder(cast("EventLog", ScriptedLog()), history, clock, Stream.LOG).catch_up()
+        assert clock.slept == [SHORTEST_PAUSE]
         assert await history.offset(Stream.LOG) == 4
 
 

@@ -18,6 +18,7 @@ from . import (
     executions,
     explain,
     export,
+    history,
     init,
     jobs,
     permissions,
@@ -95,6 +96,7 @@ executions.app.command("cancel")(cancel.cancel)
 app.add_typer(executions.app, name="executions")
 dead_letters.app.command("replay-all")(replay_all.replay_all)
 app.add_typer(dead_letters.app, name="dead-letters")
+app.add_typer(history.app, name="history")
 events.app.command("export")(export.export)
 app.add_typer(events.app, name="events")
 app.add_typer(tokens.app, name="tokens")

@@ -73,6 +73,12 @@ class Backend:
 
         await bootstrap.run_stages(installation, names, ready=ready)
 
+    async def rebuild_history(self, installation: "Installation") -> int:
+        """See `bootstrap.rebuild_history`."""
+        from .. import bootstrap  # noqa: PLC0415
+
+        return await bootstrap.rebuild_history(installation)
+
     def serving(self, installation: "Installation", *, any_port: bool = False) -> "AbstractAsyncContextManager[str]":
         """See `bootstrap.serving`."""
         from .. import bootstrap  # noqa: PLC0415

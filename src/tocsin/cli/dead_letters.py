@@ -1,17 +1,18 @@
 """`tocsin dead-letters`: what failed for good, and what is done about it (hip-62, Dead Letter Handling)."""
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from ..listing import DeadLetterQuery
+from ..listing import DeadLetterQuery, DeadLetterSort, Page
 from ..operations import dead_letters
 from ..operations.dead_letters import Replay, Resolution
 from ..operations.refusals import NotFound
 from ..ports import DeadLetterRow
-from . import letter_page
+from . import letter_page, paging, times
 from .failures import Refused, failure_of
 from .inputs import json_of
 from .output import state, table
@@ -26,23 +27,38 @@ Reason = Annotated[str | None, typer.Option(help="Why; it is recorded.")]
 
 
 @app.command("list")
-def list_dead_letters(
+def list_dead_letters(  # noqa: PLR0913, PLR0917 - each is an option of the command
     context: typer.Context,
     job: Job = None,
     unresolved: Annotated[bool, typer.Option("--unresolved", help="Only those that nobody has dealt with.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, the newest first.")] = 50,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Last attempted then or later.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Last attempted before that.")] = None,
+    error: paging.Error = None,
+    sort: Annotated[DeadLetterSort, typer.Option(help="By last attempt.")] = "newest",
+    cursor: paging.Cursor = None,
+    limit: paging.Limit = None,
+    is_all: paging.All = False,
 ) -> None:
     """List dead letters from the history, the newest first."""
-    session = session_of(context)
+    session, now = session_of(context), datetime.now(UTC)
+    query = DeadLetterQuery(
+        job=job,
+        unresolved=unresolved,
+        since=times.instant("--since", since, now=now),
+        until=times.instant("--until", until, now=now),
+        error=error,
+        sort=sort,
+        cursor=cursor,
+        limit=paging.limit_of(limit, is_all=is_all),
+    )
 
-    async def read() -> list[DeadLetterRow]:
+    async def read() -> Page[DeadLetterRow]:
         async with session.installation() as installation, installation.history() as history:
-            query = DeadLetterQuery(job=job, unresolved=unresolved, limit=limit)
-            return list((await history.dead_letters(query)).rows)
+            return await paging.rows_of(history.dead_letters, query, is_all=is_all)
 
-    rows = run(read())
+    page = run(read())
     session.output.answer(
-        [asdict(row) for row in rows],
+        [asdict(row) for row in page.rows],
         lambda: [
             table(
                 ("ID", "JOB", "STATE", "ATTEMPTS", "LAST ATTEMPT", "LAST ERROR"),
@@ -55,12 +71,13 @@ def list_dead_letters(
                         row.last_attempt,
                         (row.last_error or "").partition("\n")[0],
                     )
-                    for row in rows
+                    for row in page.rows
                 ],
                 empty="no dead letters",
             )
         ],
     )
+    paging.tell_of_more(page)
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """`tocsin executions`: what ran, and one run in every detail."""
 
-from dataclasses import asdict, dataclass
-from typing import Annotated, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Annotated
 
 import typer
 from rich.console import RenderableType
@@ -12,45 +12,18 @@ from ..domain.dead_letter import attempts_of
 from ..domain.events import Attempt
 from ..domain.execution import Execution, Step
 from ..domain.history import ExecutionRecord, StepRecord
-from ..listing import ExecutionQuery
 from ..operations.finding import Found, find
-from ..ports import ExecutionRow
 from . import facts
 from .attempts import attempts_table
+from .execution_list import list_executions
 from .output import local, seconds, state, table
 from .running import run
 from .session import Session, session_of
 
-Status: TypeAlias = Literal["pending", "running", "completed", "failed", "cancelled", "skipped"]
-
 app = typer.Typer(help="Runs of jobs.", no_args_is_help=True)
 
 
-@app.command("list")
-def list_executions(
-    context: typer.Context,
-    job: Annotated[str | None, typer.Option(help="Only of this job.")] = None,
-    status: Annotated[Status | None, typer.Option(help="Only those in this state.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, the newest first.")] = 50,
-) -> None:
-    """List executions from the history, the newest first."""
-    session = session_of(context)
-
-    async def read() -> list[ExecutionRow]:
-        async with session.installation() as installation, installation.history() as history:
-            return list((await history.executions(ExecutionQuery(job=job, status=status, limit=limit))).rows)
-
-    rows = run(read())
-    session.output.answer(
-        [asdict(row) for row in rows],
-        lambda: [
-            table(
-                ("EXECUTION", "JOB", "STATUS", "TRIGGER", "SCHEDULED", "TOOK", "ATTEMPT", "ERROR"),
-                [_row(row) for row in rows],
-                empty="no executions",
-            )
-        ],
-    )
+app.command("list")(list_executions)
 
 
 @app.command()
@@ -92,22 +65,6 @@ async def _read(session: Session, execution_id: str) -> Shown:
 
 
 # --- what is shown ---------------------------------------------------------------------------------------------------
-
-
-def _row(row: ExecutionRow) -> tuple[object, ...]:
-    took = None if row.duration_ms is None else row.duration_ms / 1_000
-    error = (row.error or "").splitlines()[0] if row.error else ""
-    at = row.scheduled_time
-    return (
-        row.execution_id,
-        Text(row.job_name, style="bold"),
-        state(row.status),
-        row.trigger,
-        at,
-        seconds(took),
-        row.attempt,
-        error,
-    )
 
 
 def _as_json(shown: Shown) -> dict[str, object]:

@@ -8,13 +8,14 @@ number of recorders may run; one is the faster with a batch, and whoever keeps l
 that in effect one works and the rest stand by.
 """
 
-from collections.abc import AsyncIterator, Mapping
-from typing import Final
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Final, cast
 
 import structlog
 
 from .. import subjects
-from ..ports import Clock, EventLog, History, SequenceConflict
+from ..ports import Batch, Clock, EventLog, History, SequenceConflict
 from ..stage import Access, Stage
 from ..subjects import Stream
 
@@ -69,18 +70,35 @@ class Recorder:
             await self._clock.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def recorded(self) -> AsyncIterator[int]:
-        """Record batch by batch; after each the sequence up to which all is recorded.
+    async def catch_up(self) -> None:
+        """Record until there is no more at that moment, beside any other recorder.
+
+        Raises:
+            LogUnavailable: the log did not answer; or whatever the history raises when its database does not.
+        """
+        while True:
+            try:
+                async with aclosing(self.recorded()) as batches:
+                    async for batch in batches:
+                        if batch.caught_up:
+                            return
+            except SequenceConflict:
+                await self._clock.sleep(SHORTEST_PAUSE)
+
+    async def recorded(self) -> AsyncGenerator[Batch, None]:
+        """Record batch by batch; each as it has been recorded.
 
         Raises:
             SequenceConflict: another recorder was faster.
             LogUnavailable: the log did not answer; or whatever the history raises when its database does not.
         """
         place = await self._history.offset(self._stream)
-        async for batch in self._log.follow(self._stream, *RECORDED[self._stream], after=place):
-            await self._history.record(self._stream, batch.messages, after=place, upto=batch.upto)
-            place = batch.upto
-            yield place
-            # What comes meanwhile is recorded at once: a transaction for each handful of facts would cost far more.
-            if self._gathering and batch.caught_up:
-                await self._clock.sleep(self._gathering)
+        follower = self._log.follow(self._stream, *RECORDED[self._stream], after=place)
+        async with aclosing(cast("AsyncGenerator[Batch, None]", follower)):
+            async for batch in follower:
+                await self._history.record(self._stream, batch.messages, after=place, upto=batch.upto)
+                place = batch.upto
+                yield batch
+                # What comes meanwhile is recorded at once: a transaction for each handful of facts would cost far more.
+                if self._gathering and batch.caught_up:
+                    await self._clock.sleep(self._gathering)

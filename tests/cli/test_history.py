@@ -1,0 +1,33 @@
+"""`tocsin history rebuild`: the same rows again, from the log alone."""
+
+from tests.cli.conftest import World
+from tests.domain.given import ID, admitted, started
+from tocsin.domain.definition import JobDefinition
+from tocsin.listing import ExecutionQuery
+from tocsin.ports import ExecutionRow, JobRow
+
+
+def rows(world: World) -> tuple[list[ExecutionRow], list[JobRow]]:
+    async def read() -> tuple[list[ExecutionRow], list[JobRow]]:
+        async with world.history() as history:
+            return list((await history.executions(ExecutionQuery(limit=100))).rows), list(await history.jobs())
+
+    return world.do(read())
+
+
+def test_rebuild_records_the_log_anew(world: World) -> None:
+    world.append(admitted(), started())
+    world.do(world.registry.define(JobDefinition(name="nightly", schedule="0 3 * * *", function="f")))
+    told = world.call("history", "rebuild", "--yes")
+    assert (told.code, told.out.strip()) == (0, "1 executions are recorded anew")
+    before = rows(world)
+    assert ([row.execution_id for row in before[0]], [job.job_name for job in before[1]]) == ([ID], ["nightly"])
+
+    assert world.call("history", "rebuild", "--yes", "-o", "json").json == {"executions": 1}
+    assert rows(world) == before
+
+
+def test_rebuild_empties_nothing_unasked(world: World) -> None:
+    told = world.call("history", "rebuild")
+    assert told.code == 2
+    assert "say --yes" in told.err
