@@ -4,6 +4,7 @@ The rules are derived from what the parts say of themselves: the durables that a
 streams and buckets that it looks into. `tocsin permissions` prints them for nats-server.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -36,6 +37,9 @@ from .stage import Access, Stage
 from .stages import recorder
 from .subjects import DEFAULT_QUEUE, Bucket, Stream, executors
 
+SCHEDULER: Final = "scheduler"
+"""All stages in one process, as `tocsin run --all` has it."""
+API: Final = "api"
 ADMIN: Final = "admin"
 OPERATOR: Final = "operator"
 VIEWER: Final = "viewer"
@@ -43,14 +47,18 @@ WORKER: Final = "worker"
 PUBLIC: Final = "public"
 OUTSIDE: Final = "mq-executor"
 
-_EVERYTHING: Final = Access(
-    reads=(Stream.LEDGER, Stream.LOG), follows=(Stream.LEDGER, Stream.LOG), looks_up=tuple(Bucket)
+_SEEN: Final = Access(
+    reads=(Stream.LEDGER, Stream.LOG),
+    follows=(Stream.LEDGER, Stream.LOG),
+    looks_up=(Bucket.DEFINITIONS, Bucket.LOCKS, Bucket.LEADER, Bucket.CURSORS),
 )
-_OPERATED: Final = Access(
-    appends=(Defined, Paused, Resumed, Deleted, Trigger, CancelRequest, Cancelled, Replayed, Resolved),
-    reads=_EVERYTHING.reads,
-    follows=_EVERYTHING.follows,
-    looks_up=_EVERYTHING.looks_up,
+_CHANGED: Final = (
+    *(Defined, Paused, Resumed, Deleted, Trigger),
+    *(CancelRequest, Cancelled, Replayed, Resolved),
+)
+_OPERATED: Final = replace(_SEEN, appends=_CHANGED, writes=((Bucket.TOKENS, ">"),))
+_SERVED: Final = replace(
+    _SEEN, appends=_CHANGED, looks_up=(*_SEEN.looks_up, Bucket.TOKENS), writes=((Bucket.ANSWERS, ">"),)
 )
 _WORKED: Final = Access(appends=(Started, Report), reads=(Stream.LOG,), follows=(Stream.LOG,))
 
@@ -73,10 +81,12 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
     }
     tasks = [DurableSpec(executors(queue), Stream.LOG, ()) for queue in queues]
     roles |= {
+        SCHEDULER: granting.part(SCHEDULER, _together(stages), [one for some in durables.values() for one in some]),
+        API: granting.part(API, _SERVED),
         WORKER: granting.part(WORKER, _WORKED, tasks, needs_key=False),
         ADMIN: granting.provisioning(ADMIN),
         OPERATOR: granting.watching(OPERATOR, _OPERATED),
-        VIEWER: granting.watching(VIEWER, _EVERYTHING),
+        VIEWER: granting.watching(VIEWER, _SEEN),
         PUBLIC: granting.public(PUBLIC),
     }
     if bridged_queues(settings):
@@ -88,6 +98,19 @@ def _with_refusals(stage: Stage) -> Access:
     """What no handler can read becomes a dead letter, in the name of whichever stage it came to."""
     appends = (*stage.access.appends, *((Refused,) if stage.subscriptions else ()))
     return replace(stage.access, appends=appends)
+
+
+def _together(stages: Sequence[Stage]) -> Access:
+    """What several stages touch."""
+    each = [_with_refusals(stage) for stage in stages]
+    return Access(
+        appends=tuple({kind: None for one in each for kind in one.appends}),
+        reads=tuple({stream: None for one in each for stream in one.reads}),
+        follows=tuple({stream: None for one in each for stream in one.follows}),
+        asks_about=tuple({stream: None for one in each for stream in one.asks_about}),
+        looks_up=tuple({bucket: None for one in each for bucket in one.looks_up}),
+        writes=tuple({key: None for one in each for key in one.writes}),
+    )
 
 
 def _stages(settings: Settings) -> list[Stage]:

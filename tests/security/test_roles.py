@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeoutError
@@ -156,6 +157,51 @@ async def _answer(at: Server, folder: Path) -> None:
         await durable.close()
 
 
+async def test_the_api_works_with_no_more_than_is_granted(secured: Server, tmp_path: Path) -> None:
+    before = len(secured.log)
+    async with (
+        connected(secured, tmp_path, "api") as installation,
+        bootstrap.serving(installation, any_port=True) as url,
+        httpx.AsyncClient(base_url=url, headers={"Idempotency-Key": "once"}) as client,
+    ):
+        job = {"name": "asked-for", "schedule": "0 3 * * *", "function": "works"}
+        for method, path, body in (
+            ("GET", "/v1/health", None),
+            ("POST", "/v1/jobs", job),
+            ("GET", "/v1/jobs", None),
+            ("POST", "/v1/jobs/asked-for/pause", None),
+            ("GET", "/v1/executions", None),
+        ):
+            answer = await client.request(method, path, json=body)
+            assert answer.status_code < 300, answer.text
+    assert "Violation" not in secured.log[before:]
+
+
+async def test_all_stages_run_as_one_user(secured: Server, tmp_path: Path) -> None:
+    before, ready = len(secured.log), asyncio.Event()
+    worker = Worker()
+
+    @worker.task("works")
+    async def works(_: Context) -> None: ...
+
+    async with (
+        connected(secured, tmp_path, "scheduler") as installation,
+        connected(secured, tmp_path, "operator") as it,
+    ):
+        stages = asyncio.create_task(bootstrap.run_stages(installation, STAGES, ready=ready))
+        working = asyncio.create_task(_run_worker(secured, tmp_path, worker))
+        try:
+            tocsin = Running(it)
+            await tocsin.apply({"name": "together", "function": "works", "schedule": "* * * * * *"})
+            await tocsin.ended("together", Completed)
+            await Registry(it.log, it.projections).pause("together")
+        finally:
+            worker.stop()
+            stages.cancel()
+            await asyncio.gather(stages, working, return_exceptions=True)
+    assert "Violation" not in secured.log[before:]
+
+
 # --- what is refused ---------------------------------------------------------------------------------------------------
 
 
@@ -190,8 +236,10 @@ GRANTED = {
     "dead-letter-sink": {"dead-letter"},
     "recorder": set[str](),
     "recoverer": {"report"},
+    "scheduler": {*FACTS} - {"started", "defined", "trigger", "replayed"},
     "worker": {"started", "report"},
     "operator": {"defined", "trigger", "cancelled", "replayed", "resolved"},
+    "api": {"defined", "trigger", "cancelled", "replayed", "resolved"},
     "viewer": set[str](),
     "mq-bridge": {"report"},
     "mq-executor": set[str](),
@@ -236,6 +284,8 @@ FORBIDDEN = [
     ("admin", "$JS.API.STREAM.DELETE.TOCSIN_LOG"),
     ("viewer", "$JS.API.CONSUMER.MSG.NEXT.TOCSIN_LOG.retrier"),
     ("operator", "$JS.API.STREAM.PURGE.TOCSIN_LEDGER"),
+    ("viewer", "$JS.API.DIRECT.GET.KV_tocsin_tokens"),
+    ("worker", "$JS.API.DIRECT.GET.KV_tocsin_tokens"),
     ("public", "$JS.API.STREAM.INFO.TOCSIN_LOG"),
     ("public", "tocsin.trigger.j"),
 ]
