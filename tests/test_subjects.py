@@ -116,6 +116,8 @@ def test_the_tasks_of_a_queue_are_its_own() -> None:
         ("cancel.a.b.id", "a.b"),
         ("mq.scheduler.complete.a_b.id", "a.b"),
         ("mq.scheduled.a_b", "a.b"),
+        ("mq.scheduled.a.b", "a.b"),
+        ("mq.scheduler.complete.a.b.id", "a.b"),
         ("execution.a_b.id.admitted", "a.b"),
     ],
 )

@@ -221,14 +221,14 @@ def to_cancel(subject: str) -> tuple[str, str]:
 
 
 def handed_over(job: str) -> str:
-    """The subject that executors outside take tasks from (hip-62, Integration with MQ)."""
-    return f"mq.scheduled.{token(job)}"
+    """The subject that executors outside take a job's tasks from (hip-62, Integration with MQ)."""
+    return f"mq.scheduled.{_as_written(job)}"
 
 
 def completed(subject: str) -> tuple[str, str]:
     """The job and the execution that an answer from outside is about."""
-    tokens = subject.split(".")
-    return name(tokens[3]), tokens[4]
+    *job, execution_id = subject.split(".")[3:]  # the public may write the dots of a name as they are
+    return name(".".join(job)), execution_id
 
 
 def delay(timer: e.RetryTimer) -> str:
@@ -287,8 +287,13 @@ def announcement(event: str, job: str) -> str:
 
 
 def lock_key(job: str) -> str:
-    """The key that shows a job's lock (hip-62, Distributed Locking); a name that makes no subject is written as a token."""
-    return f"scheduler.lock.{job if all(job.split('.')) else token(job)}"
+    """The key that shows a job's lock (hip-62, Distributed Locking)."""
+    return f"scheduler.lock.{_as_written(job)}"
+
+
+def _as_written(job: str) -> str:
+    """A name with its dots, as hip-62 writes it, unless they make an empty token."""
+    return job if all(job.split(".")) else token(job)
 
 
 def reports(task: e.Dispatched) -> str:
@@ -322,7 +327,7 @@ def every(pattern: str) -> str:
         case "trigger" | "cancel":
             return f"{kind}.>"
         case "mq":
-            return f"mq.{decision}.*.*"
+            return f"mq.{decision}.>"
         case _:
             raise ValueError(f"no filter for {pattern!r}")
 
@@ -346,8 +351,8 @@ _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
     e.Trigger: ("trigger.>",),
     e.CancelRequest: ("cancel.>",),
     e.RetryTimer: ("delay.>", "timer.>"),
-    e.Envelope: ("mq.scheduled.*",),
-    e.Completion: ("mq.scheduler.complete.*.*",),
+    e.Envelope: ("mq.scheduled.>",),
+    e.Completion: ("mq.scheduler.complete.>",),
 }
 _FACTS: Final[dict[type[e.Message], str]] = {
     e.ExecutionFact: "execution",
@@ -364,14 +369,16 @@ def job_of(subject: str) -> str:
         return name(".".join(tokens[1:]))
     if tokens[0] == "cancel":
         return to_cancel(subject)[0]
-    return name(tokens[{"cron": 2, "mq": 3 if tokens[1] == "scheduler" else 2}.get(tokens[0], 1)])
+    if tokens[0] == "mq":
+        return completed(subject)[0] if tokens[1] == "scheduler" else name(".".join(tokens[2:]))
+    return name(tokens[2 if tokens[0] == "cron" else 1])
 
 
 def entity_of(subject: str) -> str:
     """What must be handled in order: the execution, else the job."""
     kind, job, *rest = subject.split(".", 3)
     if kind == "mq":
-        return rest[-1]
+        return subject.rpartition(".")[2]
     if kind == "cancel":
         return "{}.{}".format(*to_cancel(subject))
     return job if kind == "ledger" or not rest else f"{job}.{rest[0]}"

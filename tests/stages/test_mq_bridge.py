@@ -104,3 +104,10 @@ async def test_an_answer_about_nothing_known_changes_nothing(world: World) -> No
     await answered(world, {}, execution_id="0193a5b0-0000-7000-8000-00000000ffff")
     assert await world.stored(Report) == []
     assert world.pending == 0
+
+
+async def test_an_answer_whose_subject_names_no_execution_is_refused(world: World) -> None:
+    world.log.receive("mq.scheduler.complete.lonely", b"{}")
+    await run(world)
+    [letter] = await world.stored(Refused)
+    assert letter.reason == "unreadable: mq.scheduler.complete.lonely: names no execution"

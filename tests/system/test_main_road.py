@@ -296,16 +296,17 @@ async def test_executors_outside_need_no_code_of_ours(nats_url: str, tmp_path: P
     """hip-62's subjects alone: a plain consumer of `mq.scheduled.<job>` that answers on the completion subject."""
     queues = {"default": {"transport": "mq"}}
     async with running(nats_url, tmp_path, queues=queues) as tocsin:
-        await tocsin.apply({"name": "outside", "function": "elsewhere", "input": {"a": 1}, "retry": NO_DELAY})
+        await tocsin.apply({"name": "out.side", "function": "elsewhere", "input": {"a": 1}, "retry": NO_DELAY})
         client, mq = tocsin.installation.connection.client, tocsin.settings.mq_prefix
         taken = await client.jetstream().pull_subscribe(
             f"{mq}.scheduled.>", durable="job-executors", stream=tocsin.installation.names.stream(Stream.MQ)
         )
-        await tocsin.trigger("outside")
+        await tocsin.trigger("out.side")
         answers = [b'{"status": "failed", "error": "not today"}', b'{"status": "completed", "result": {"rows": 3}}']
         for attempt, answer in enumerate(answers, start=1):
             [message] = await taken.fetch(1, timeout=10)
             envelope = json.loads(message.data)
+            assert message.subject.endswith("mq.scheduled.out.side")
             assert (envelope["schema"], envelope["type"], envelope["source"]) == (
                 "hanzo.mq.v1",
                 "scheduler.execute",
@@ -313,14 +314,14 @@ async def test_executors_outside_need_no_code_of_ours(nats_url: str, tmp_path: P
             )
             data = envelope["data"]
             assert (data["job_name"], data["function"], data["input"], data["attempt"], data["timeout"]) == (
-                "outside",
+                "out.side",
                 "elsewhere",
                 {"a": 1},
                 attempt,
                 300.0,
             )
-            await client.publish(f"{mq}.scheduler.complete.outside.{data['execution_id']}", answer)
+            await client.publish(f"{mq}.scheduler.complete.out.side.{data['execution_id']}", answer)
             await message.ack()
-        [completed] = await tocsin.ended("outside", Completed)
+        [completed] = await tocsin.ended("out.side", Completed)
         assert (completed.result, completed.attempt) == ({"rows": 3}, 2)
-        assert len(await tocsin.of_executions("outside", Dispatched)) == 2
+        assert len(await tocsin.of_executions("out.side", Dispatched)) == 2

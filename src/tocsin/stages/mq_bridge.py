@@ -58,7 +58,7 @@ class MqBridge:
         if not isinstance(answer, Completion):
             return
         job, execution_id = subjects.completed(recorded.subject)
-        if subjects.ANY in {job, execution_id}:
+        if not job or subjects.ANY in {job, execution_id}:
             raise Unreadable(f"{recorded.subject}: names no execution")
         for step, attempt in await self._meant(answer, subjects.execution(job, execution_id)):
             token = ids.report_token(self._key, execution_id, step, attempt)
