@@ -15,8 +15,6 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -25,10 +23,11 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.everything import Everything
+from tests.system.clustered import clustered
 from tests.system.gaps import KILL, TICK, Gaps, measured
-from tests.system.processes import STAGES_WITHOUT_CLOCK, Program, Site, site
-from tocsin.adapters.nats.cluster import EmbeddedCluster, RunningCluster
-from tocsin.adapters.nats.server import ANY_PORT
+from tests.system.processes import STAGES_WITHOUT_CLOCK, Program, Site
+from tocsin import telemetry
+from tocsin.adapters.nats.cluster import RunningCluster
 from tocsin.domain.events import Due
 from tocsin.subjects import TICKER_LEASE, Bucket, Stream
 
@@ -36,23 +35,10 @@ Victim: TypeAlias = Literal["ticker", "node"]
 
 FAST: Final = {"ttl": "2s", "renew_interval": "500ms"}
 """A lease under which a successor fires within three seconds."""
-PATIENCE: Final = 120.0
-"""Seconds after which an election, or a take-over, is given up."""
 CALM: Final = 2
 """How many instants fire between two kills, at least."""
 SPREAD: Final = 2.0
 """Seconds over which the moment of a kill is random."""
-
-
-@asynccontextmanager
-async def clustered(folder: Path, **settings: object) -> AsyncIterator[tuple[Site, RunningCluster]]:
-    """An installation on a cluster of three, each of its streams with three replicas."""
-    async with (
-        EmbeddedCluster(folder / "nats", port=ANY_PORT).running() as cluster,
-        site(cluster.url, folder, replicas=len(cluster.nodes), **settings) as tocsin,
-    ):
-        tocsin.patience = PATIENCE
-        yield tocsin, cluster
 
 
 class Failover:
@@ -151,13 +137,15 @@ def main() -> int:
     given = arguments.parse_args()
     leases = [dict(zip(FAST, lease.split("/"), strict=True)) for lease in given.leader or ("15s/5s", "2s/500ms")]
     terminal = Console()
+    telemetry.configure("error")
     terminal.print(f"seed {given.seed}")
     rows = [
         asyncio.run(measure(victim, given.rounds, lease, given.seed))
         for lease in leases
         for victim in given.kill or get_args(Victim)
     ]
-    shown = Table(*(name for name in rows[0] if name != "gaps"))
+    caption = "in seconds: `next` from the kill to the next firing, `gap` from the firing before it"
+    shown = Table(*(name.replace("_", " ") for name in rows[0] if name != "gaps"), caption=caption)
     for row in rows:
         shown.add_row(*(str(value) for name, value in row.items() if name != "gaps"))
     terminal.print(shown)

@@ -55,10 +55,10 @@ class Gaps:
         """It all in one row; times in seconds."""
         return {
             "kills": len(self.gaps),
-            "kill to next firing p50": round(median(gap.from_kill for gap in self.gaps), 2),
-            "max": round(max(gap.from_kill for gap in self.gaps), 2),
-            "firing to firing p50": round(median(gap.length for gap in self.gaps), 2),
-            "max ": round(max(gap.length for gap in self.gaps), 2),
+            "next_p50": round(median(gap.from_kill for gap in self.gaps), 2),
+            "next_max": round(max(gap.from_kill for gap in self.gaps), 2),
+            "gap_p50": round(median(gap.length for gap in self.gaps), 2),
+            "gap_max": round(max(gap.length for gap in self.gaps), 2),
             "instants": self.instants,
             "lost": self.lost,
             "doubled": self.doubled,

@@ -14,7 +14,7 @@ import pytest
 from nats.js.client import JetStreamContext
 from nats.js.errors import Error as JetStreamError
 
-from tests.system.failover import clustered
+from tests.system.clustered import clustered
 from tests.system.test_embedded_server import listens, session_is_empty, wait_until
 from tocsin.adapters.nats.cluster import EmbeddedCluster, Node, RunningCluster
 from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer, PortTakenError, StoreInUseError

@@ -6,7 +6,8 @@ from typing import Final
 
 import pytest
 
-from tests.system.failover import FAST, Failover, clustered
+from tests.system.clustered import clustered
+from tests.system.failover import FAST, Failover
 from tests.system.processes import site
 
 TICKERS: Final = 5

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from tests.system import chaos as package
 from tests.system.chaos.running import RATE, chaos
+from tocsin import telemetry
 
 
 def main() -> int:
@@ -27,6 +28,7 @@ def main() -> int:
     arguments.add_argument("--keep", type=Path, help="work in this folder and leave stores and logs there")
     given = arguments.parse_args()
     terminal = Console()
+    telemetry.configure("error")
     with tempfile.TemporaryDirectory(prefix="tocsin-chaos-") as folder:
         running = chaos(
             given.keep or Path(folder),

@@ -9,7 +9,7 @@ from tests.system.chaos.load import Load
 from tests.system.chaos.outcome import Outcome, judged
 from tests.system.chaos.plan import plan
 from tests.system.chaos.strikes import Fleet
-from tests.system.failover import clustered
+from tests.system.clustered import clustered
 
 RATE: Final = 8.0
 """Triggers a second, beside what the schedules fire."""
