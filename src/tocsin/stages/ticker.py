@@ -29,6 +29,8 @@ from .leadership_facts import RECORDED
 
 AT_ONCE: Final = 256
 TRIES: Final = 5
+STANDBY: Final = 0.2
+"""Seconds between two looks of a candidate at whether it leads."""
 UNDECIDABLE: Final = timedelta(seconds=30)
 """After how long a job is looked at again that could not be decided for a defect."""
 _FACTS: Final = tuple(every(f"ledger.{f}") for f in ("defined", "paused", "resumed", "deleted", "due", "passed"))
@@ -86,13 +88,13 @@ class Ticker:
             return learned
 
     async def run(self) -> None:
-        """Look once a second, at its beginning (CRON-24)."""
+        """Look once a second, at its beginning (CRON-24), and as soon as we lead: what is due has waited for that."""
         while True:
             now = self._clock.now()
             if self._leadership.is_leading and self._caught_up and await self._time.is_credible(now):
                 await self.run_once(now)
             rest = self._clock.now().microsecond / 1e6
-            await self._clock.sleep(1.001 - rest)
+            await self._clock.sleep(1.001 - rest if self._leadership.is_leading else STANDBY)
 
     async def run_once(self, now: datetime) -> None:
         """Decide on every instant up to `now` (UTC)."""
