@@ -374,6 +374,11 @@ def job_of(subject: str) -> str:
     return name(tokens[2 if tokens[0] == "cron" else 1])
 
 
+def fact_of(subject: str) -> str:
+    """What a subject of an execution says that happened."""
+    return subject.split(".", 4)[3]
+
+
 def entity_of(subject: str) -> str:
     """What must be handled in order: the execution, else the job."""
     kind, job, *rest = subject.split(".", 3)

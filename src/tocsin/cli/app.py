@@ -26,6 +26,7 @@ from . import (
     run,
     schedule,
     serve,
+    stats,
     status,
     tokens,
     version,
@@ -104,6 +105,7 @@ app.command("audit")(audit.audit)
 app.command("explain")(explain.explain)
 app.add_typer(config_command.app, name="config")
 app.command("status")(status.status)
+app.command("stats")(stats.stats)
 app.command("doctor")(doctor.doctor)
 app.command("permissions")(permissions.permissions)
 app.command("version")(version.version)

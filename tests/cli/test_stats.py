@@ -1,0 +1,33 @@
+"""`tocsin stats`."""
+
+from tests.cli.conftest import World
+from tests.domain.given import admitted, started
+
+
+def test_how_many_reached_an_executor_is_told_for_programs_and_people(world: World) -> None:
+    world.append(admitted(), started())
+    found = world.call("-o", "json", "stats", "--since", "2025-12-31T00:00Z").json
+    assert found["since"] == "2025-12-31T00:00:00Z"
+    assert found["executions"] == {
+        "total_executions": 1,
+        "successful_executions": 1,
+        "lost_executions": 0,
+        "pending_executions": 0,
+        "success_rate": 100.0,
+    }
+    assert found["recoveries"]["recovery_success_rate"] is None
+    told = world.call("stats", "--since", "2025-12-31T00:00Z")
+    lines = [" ".join(line.split()) for line in told.out.splitlines()]
+    assert "handed to an executor 1" in lines
+    assert "handed over of those decided 100.00 %" in lines
+    assert "successful of those decided –" in lines
+
+
+def test_it_says_over_what_it_counts(world: World) -> None:
+    assert "as far as the log still holds them" in " ".join(world.call("stats", "--help").out.split()).replace("│ ", "")
+
+
+def test_what_is_no_instant_is_refused(world: World) -> None:
+    told = world.call("stats", "--since", "yesterday")
+    assert told.code == 2
+    assert "--since: 'yesterday' is no instant: write a date" in told.err

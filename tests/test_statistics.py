@@ -1,0 +1,61 @@
+"""Statistics over a log in which everything happened."""
+
+from datetime import timedelta
+from pathlib import Path
+
+from tests.stages.recovering import JOB, MINUTE, begin, recovering, store, succeeded
+from tests.stages.world import World
+from tests.system.running import running
+from tocsin import Context, Worker
+from tocsin.domain.events import Completed
+from tocsin.domain.statistics import ExecutionStats, RecoveryStats
+from tocsin.statistics import statistics
+
+
+async def test_what_was_lost_and_recovered_is_counted() -> None:
+    world = World()
+    await world.define({**JOB, "overlap_policy": "allow"})
+    async with recovering(world) as scene:
+        await world.run(*scene.stages)
+        await begin(scene, "before")
+        await store(world, succeeded(await scene.claim()))
+        await world.run(*scene.stages)
+        await scene.passes(MINUTE)
+        since = world.clock.now()
+        await begin(scene, "it runs")
+        await store(world, succeeded(await scene.claim()))
+        await begin(scene, "it is lost once")
+        await scene.lose()
+        await scene.passes(5 * MINUTE + 1)
+        await store(world, succeeded(await scene.claim()))
+        await begin(scene, "it is lost for good")
+        for _ in range(4):
+            await scene.lose()
+            await scene.passes(5 * MINUTE + 1)
+        await begin(scene, "it waits")
+        found = await statistics(world.log, since=since)
+        everything = await statistics(world.log, since=since - timedelta(days=1))
+        nothing = await statistics(world.log, since=world.clock.now() + timedelta(seconds=1))
+    assert found.executions == ExecutionStats(4, 2, 1, 1, 100.0 * 2 / 3)
+    assert found.recoveries == RecoveryStats(4, 1, 3, 1, 25.0)
+    assert (found.since, found.until) == (since, world.clock.now())
+    assert everything.executions.successful_executions == 3
+    assert nothing.executions == ExecutionStats(0, 0, 0, 0, None)
+    assert nothing.recoveries == RecoveryStats(0, 0, 0, 0, None)
+
+
+async def test_what_ran_is_counted_on_a_real_server(nats_url: str, tmp_path: Path) -> None:
+    worker = Worker()
+
+    @worker.task("f")
+    async def handler(_context: Context) -> None:
+        return None
+
+    async with running(nats_url, tmp_path, worker=worker) as tocsin:
+        await tocsin.apply({"name": "j", "function": "f", "overlap_policy": "allow"})
+        before = await tocsin.log.now()
+        for _ in range(3):
+            await tocsin.trigger("j")
+        await tocsin.ended("j", Completed, 3)
+        found = await statistics(tocsin.log, since=before - timedelta(minutes=1))
+    assert found.executions == ExecutionStats(3, 3, 0, 0, 100.0)
