@@ -37,5 +37,5 @@ def permissions(
             name: {"inbox_prefix": rules.inbox_prefix, "permissions": rules.as_server_config()}
             for name, rules in chosen.items()
         },
-        lambda: [Text(server_config(account, chosen), end="")],
+        lambda: [Text(server_config(account, chosen).rstrip())],
     )

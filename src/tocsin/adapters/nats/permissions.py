@@ -154,7 +154,13 @@ class Granting:
 
 def server_config(account: str, users: Mapping[str, Permissions]) -> str:
     """An account with its users, as nats-server's configuration has it; each password comes from the environment."""
-    lines = ["accounts {", f"  {account} {{", "    jetstream: enabled", "    users: ["]
+    lines = [
+        "# Made by `tocsin permissions`.",
+        "accounts {",
+        f"  {account} {{",
+        "    jetstream: enabled",
+        "    users: [",
+    ]
     for name, permissions in users.items():
         rules = permissions.as_server_config()
         lines += [f"      {{ user: {name}, password: ${password_variable(account, name)}, permissions: {{"]

@@ -1,0 +1,286 @@
+"""The production picture in compose/: everything in it that can be checked without running containers is."""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+import yaml
+from typer.testing import CliRunner
+
+from tests.security.server import server
+from tocsin.adapters.nats.permissions import password_variable, server_config
+from tocsin.adapters.nats.server_process import installed_binary
+from tocsin.bootstrap import STAGES
+from tocsin.cli import app
+from tocsin.cli.run import chosen
+from tocsin.roles import permissions
+from tocsin.settings import load
+
+ROOT = Path(__file__).parents[1]
+COMPOSE = ROOT / "compose"
+HIP_62 = {
+    "hanzo_scheduler_executions_total",
+    "hanzo_scheduler_retries_total",
+    "hanzo_scheduler_dead_letters_total",
+    "hanzo_scheduler_execution_duration_seconds_bucket",
+    "hanzo_scheduler_jobs_registered",
+    "hanzo_scheduler_next_fire_seconds",
+    "hanzo_scheduler_lock_held",
+    "hanzo_scheduler_dag_steps_total",
+    "hanzo_scheduler_leader_active",
+}
+"""Its figures, and the one that its alerts ask for."""
+
+
+def read(path: str) -> Any:  # noqa: ANN401 - YAML
+    return yaml.safe_load((COMPOSE / path).read_text())
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, Any]:
+    found: dict[str, Any] = read("compose.yaml")["services"]
+    return found
+
+
+def ours(services: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    return ((name, service) for name, service in services.items() if service["image"] == "tocsin:local")
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+def is_a_command(args: list[str]) -> None:
+    """The real program knows it, with these options and arguments."""
+    told = CliRunner().invoke(app, [*args, "--help"])
+    assert told.exit_code == 0, told.output
+    if args[0] == "run":
+        every = "--all" in args
+        assert chosen([] if every else args[1:], STAGES, every=every)
+
+
+def test_every_command_exists(services: dict[str, Any]) -> None:
+    for _, service in ours(services):
+        is_a_command(service["command"])
+    for document in kubernetes():
+        if document["kind"] in {"Job", "Deployment"}:
+            for container in document["spec"]["template"]["spec"]["containers"]:
+                is_a_command(container["args"])
+
+
+def test_every_command_that_the_readme_shows_exists() -> None:
+    shown = re.findall(r"run --rm tocsin ([a-z ]+)", (COMPOSE / "README.md").read_text())
+    assert len(shown) >= 3
+    for command in shown:
+        is_a_command(command.split())
+
+
+def test_every_stage_is_a_service(services: dict[str, Any]) -> None:
+    run = [stage for _, service in ours(services) if service["command"][0] == "run" for stage in service["command"][1:]]
+    bridged = {"mq_bridge"}  # no queue of these settings is handed over to executors outside
+    assert sorted(stage.replace("-", "_") for stage in run) == sorted(set(STAGES) - bridged)
+
+
+# --- who is who ------------------------------------------------------------------------------------------------------
+
+
+def test_every_service_is_the_user_that_it_should_be(services: dict[str, Any]) -> None:
+    roles = permissions(load(COMPOSE / "tocsin.yaml"))
+    for name, service in ours(services):
+        environment = service["environment"]
+        user = environment["TOCSIN_NATS__USER"]
+        assert user in roles, name
+        assert environment["TOCSIN_NATS__INBOX_PREFIX"] == roles[user].inbox_prefix
+        assert environment["TOCSIN_NATS__PASSWORD"] == f"${{{password_variable('TOCSIN', user)}:?}}"
+        if service["command"][0] == "run":
+            assert service["command"][1:] == [user] == [name]
+
+
+def test_only_those_who_need_the_history_know_its_password(services: dict[str, Any]) -> None:
+    knowing = {name for name, service in ours(services) if "DATABASE_URL" in service["environment"]}
+    assert knowing == {"recorder", "api", "jobs", "tocsin"}
+
+
+def test_the_accounts_are_those_that_the_stages_need() -> None:
+    made = server_config("TOCSIN", permissions(load(COMPOSE / "tocsin.yaml")))
+    assert accounts() == made, "tocsin --config compose/tocsin.yaml permissions > compose/nats/accounts.conf"
+
+
+def test_every_variable_has_an_example(services: dict[str, Any]) -> None:
+    text = (COMPOSE / "compose.yaml").read_text()
+    used = set(re.findall(r"\$\{([A-Z_0-9]+):\?\}", text))
+    example = dict(
+        line.split("=", 1) for line in (COMPOSE / ".env.example").read_text().splitlines() if not line.startswith("#")
+    )
+    assert set(example) == used
+    assert {password_variable("TOCSIN", role) for role in permissions(load(COMPOSE / "tocsin.yaml"))} <= used
+    for node in ("nats-1", "nats-2", "nats-3"):
+        given = services[node]["environment"]
+        assert set(given) - {"NATS_SERVER_NAME"} == set(re.findall(r"\$(TOCSIN_\w+)", accounts()))
+
+
+def accounts() -> str:
+    return (COMPOSE / "nats/accounts.conf").read_text()
+
+
+# --- structure -------------------------------------------------------------------------------------------------------
+
+
+def test_services_name_only_what_is_there(services: dict[str, Any]) -> None:
+    whole = read("compose.yaml")
+    for name, service in services.items():
+        assert set(service.get("depends_on", {})) <= set(services), name
+        assert set(service["networks"]) <= set(whole["networks"]), name
+        for condition in service.get("depends_on", {}).items():
+            if condition[1]["condition"] == "service_healthy":
+                assert "healthcheck" in services[condition[0]], condition
+        for mount in service.get("volumes", []):
+            source = mount.split(":")[0]
+            if source.startswith((".", "/")):
+                assert (COMPOSE / source).exists() or "certificates" in source, f"{name}: {source}"
+            else:
+                assert source in whole["volumes"], f"{name}: {source}"
+
+
+def test_prometheus_asks_every_service_of_ours(services: dict[str, Any]) -> None:
+    [scraped] = [one for one in read("prometheus/prometheus.yml")["scrape_configs"] if one["job_name"] == "tocsin"]
+    once = {"init", "jobs", "tocsin"}
+    assert set(scraped["dns_sd_configs"][0]["names"]) == {name for name, _ in ours(services)} - once
+    assert scraped["dns_sd_configs"][0]["port"] == load(COMPOSE / "tocsin.yaml").metrics.port
+
+
+def test_the_figures_are_those_of_hip_62() -> None:
+    rules = [rule for group in read("prometheus/alerts.yml")["groups"] for rule in group["rules"]]
+    assert {rule["alert"] for rule in rules} == {
+        "ScheduledJobFailing",
+        "DeadLettersAccumulating",
+        "SchedulerLeaderLost",
+    }
+    dashboard = json.loads((COMPOSE / "grafana/dashboards/tocsin.json").read_text())
+    shown = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    for expression in [*shown, *(rule["expr"] for rule in rules)]:
+        assert expression.count("(") == expression.count(")")
+        assert set(re.findall(r"hanzo_\w+", expression)) <= HIP_62
+    assert {figure for expression in shown for figure in re.findall(r"hanzo_\w+", expression)} == HIP_62
+    places = [panel["gridPos"] for panel in dashboard["panels"]]
+    assert all(place["x"] + place["w"] <= 24 for place in places)
+
+
+def test_the_collector_names_only_parts_that_it_has() -> None:
+    collector = read("otel/collector.yaml")
+    for pipeline in collector["service"]["pipelines"].values():
+        for kind, names in pipeline.items():
+            assert set(names) <= set(collector[kind])
+
+
+# --- NATS ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def configured(tmp_path: Path) -> tuple[Path, dict[str, str]]:
+    """The servers' configuration with certificates and a store of this test's."""
+    made = trustme.CA()
+    certificate = made.issue_cert("nats-1", "127.0.0.1")
+    made.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    certificate.private_key_pem.write_to_path(str(tmp_path / "server.key"))
+    certificate.cert_chain_pems[0].write_to_path(str(tmp_path / "server.pem"))
+    text = (COMPOSE / "nats/nats.conf").read_text()
+    text = text.replace("/certificates/", f"{tmp_path}/").replace("store_dir: /data", f"store_dir: {tmp_path}/data")
+    (tmp_path / "nats.conf").write_text(text)
+    (tmp_path / "accounts.conf").write_text(accounts())
+    passwords = dict.fromkeys(re.findall(r"\$(TOCSIN_\w+)", accounts()), "pass-word")
+    return tmp_path / "nats.conf", {**os.environ, **passwords, "NATS_SERVER_NAME": "nats-1"}
+
+
+def test_the_server_accepts_its_configuration(configured: tuple[Path, dict[str, str]]) -> None:
+    path, environment = configured
+    told = subprocess.run(
+        [installed_binary(), "-t", "-c", path], env=environment, capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stderr
+
+
+def test_a_server_runs_with_the_accounts(tmp_path: Path) -> None:
+    passwords = dict.fromkeys(re.findall(r"\$(TOCSIN_\w+)", accounts()), "pass-word")
+    with server(tmp_path / "s", accounts(), environment=passwords):
+        pass
+
+
+def test_the_certificates_are_those_that_the_servers_need(tmp_path: Path) -> None:
+    script = tmp_path / "certificates.sh"
+    script.write_text((COMPOSE / "certificates.sh").read_text())
+    subprocess.run(["sh", script], check=True, capture_output=True)  # noqa: S607 - a shell is everywhere
+    folder = tmp_path / "certificates"
+    tls = f'tls {{ cert_file: "{folder}/server.pem", key_file: "{folder}/server.key", ca_file: "{folder}/ca.pem" }}'
+    with server(tmp_path / "s", tls) as running:
+        program = [
+            *("tocsin", "--nats", f"tls://localhost:{running.port}", "status"),
+        ]
+        environment = {**os.environ, "TOCSIN_NATS__TLS__CA": str(folder / "ca.pem"), "TOCSIN_DATA_DIR": str(tmp_path)}
+        told = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+        assert told.returncode == 0, told.stderr
+        assert "run `tocsin init`" in told.stdout
+
+
+def test_a_container_is_healthy_while_it_is_connected(nats_url: str) -> None:
+    port = nats_url.rpartition(":")[2]
+    check = [COMPOSE / "connected"]
+    environment = {**os.environ, "NATS_PORT": port}
+    assert subprocess.run(check, env={**environment, "NATS_PORT": "9"}, check=False).returncode == 1
+    import socket  # noqa: PLC0415
+
+    with socket.create_connection(("127.0.0.1", int(port))):
+        assert subprocess.run(check, env=environment, check=False).returncode == 0
+
+
+# --- Kubernetes, Docker ----------------------------------------------------------------------------------------------
+
+
+def kubernetes() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((COMPOSE / "kubernetes/tocsin.yaml").read_text()))
+
+
+def test_kubernetes_is_as_hip_62_has_it(tmp_path: Path) -> None:
+    documents = kubernetes()
+    [settings] = [document for document in documents if document["kind"] == "ConfigMap"]
+    (tmp_path / "tocsin.yaml").write_text(settings["data"]["tocsin.yaml"])
+    roles = permissions(load(tmp_path / "tocsin.yaml"))
+    [scheduler] = [document for document in documents if document["metadata"]["name"] == "tocsin-scheduler"]
+    assert scheduler["spec"]["replicas"] == 2
+    assert scheduler["spec"]["template"]["metadata"]["annotations"]["prometheus.io/port"] == "9090"
+    for document in documents:
+        if document["kind"] not in {"Job", "Deployment"}:
+            continue
+        pod = document["spec"]["template"]
+        if document["kind"] == "Deployment":
+            labels = document["spec"]["selector"]["matchLabels"]
+            assert labels.items() <= pod["metadata"]["labels"].items()
+        [container] = pod["spec"]["containers"]
+        given = {one["name"]: one.get("value") for one in container["env"]}
+        user = given["TOCSIN_NATS__USER"] or ""
+        assert given["TOCSIN_NATS__INBOX_PREFIX"] == roles[user].inbox_prefix
+        assert {mount["name"] for mount in container["volumeMounts"]} == {v["name"] for v in pod["spec"]["volumes"]}
+    [api] = [
+        document
+        for document in documents
+        if document["metadata"]["name"] == "tocsin-api" and "template" in document["spec"]
+    ]
+    probe = api["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]
+    assert probe == {"httpGet": {"path": "/v1/health", "port": 8062}}
+
+
+def test_the_image_copies_only_what_is_there() -> None:
+    lines = (COMPOSE / "Dockerfile").read_text().splitlines()
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    for line in lines:
+        if line.startswith("COPY ") and "--from" not in line:
+            for source in line.split()[1:-1]:
+                assert (ROOT / source).exists(), source
+                assert f"!{source.removeprefix('./')}" in ignored, source
+    assert "USER tocsin" in lines
+    assert any(line.startswith("HEALTHCHECK") for line in lines)
