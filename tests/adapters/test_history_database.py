@@ -11,10 +11,11 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from redis.asyncio import Redis as RedisClient
 from sqlalchemy import text
 
 from tests.conformance.test_history import A_FAILURE, everything, story
-from tests.databases import PostgreSql, postgresql
+from tests.databases import PostgreSql, postgresql, redis
 from tests.domain.given import recorded
 from tocsin.adapters.histories import open_history
 from tocsin.adapters.sql import migration
@@ -199,7 +200,10 @@ async def test_the_views_of_scratchbird(url: str) -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("mysql://h/d", '`database.url` is "mysql": the history is kept in `sqlite:///…` or `postgresql://…`'),
+        (
+            "mysql://h/d",
+            '`database.url` is "mysql": the history is kept in `sqlite:///…`, `postgresql://…` or `redis://…`',
+        ),
         ("postgresql+asyncpg://h/d", '`database.url` is "postgresql+asyncpg": the history is kept in'),
         ("history.db", '`database.url` is "history.db": the history is kept in'),
         ("postgresql://h:port/d", "`database.url` cannot be read: "),
@@ -210,6 +214,11 @@ async def test_the_views_of_scratchbird(url: str) -> None:
         ),
         ("postgresql://u:secret@127.0.0.1:1/d", "`database.url` is postgresql://127.0.0.1:1/d, and"),
         ("postgresql://u:secret@127.0.0.1:1/d", "Connection refused"),
+        (
+            "redis://:secret@127.0.0.1:1/0",
+            "`database.url` is redis://127.0.0.1:1/0, and the history cannot be kept there",
+        ),
+        ("redis://h:port/0", "`database.url` cannot be read: "),
     ],
 )
 async def test_what_is_wrong_with_a_database_is_said_in_words(url: str, message: str) -> None:
@@ -237,6 +246,36 @@ async def test_a_file_that_is_no_database_is_said_in_words(tmp_path: Path) -> No
     (tmp_path / "history.db").write_text("not a database, by any means" * 100)
     with pytest.raises(HistoryUnavailable, match="file is not a database"):
         await recorded_in(f"sqlite:///{tmp_path / 'history.db'}")
+
+
+async def test_what_is_wrong_with_a_redis_is_said_in_words() -> None:
+    with redis() as server:
+        async with RedisClient.from_url(server.url()) as client:
+            await client.config_set("requirepass", "right")
+            wrong = server.url().replace("redis://", "redis://:wrong@")
+            with pytest.raises(HistoryUnavailable) as refused:
+                await recorded_in(wrong)
+            assert "invalid username-password pair" in str(refused.value)
+            assert "wrong" not in str(refused.value)
+
+            right = server.url().replace("redis://", "redis://:right@")
+            assert await recorded_in(right) == await recorded_in(right)
+        async with RedisClient.from_url(right) as client:
+            await client.set("tocsin:history:schema", 99)
+        with pytest.raises(HistoryUnavailable, match="is of version 99, and this one knows 1 at most"):
+            await recorded_in(right)
+
+
+async def test_a_redis_that_was_half_emptied_says_so() -> None:
+    with redis() as server:
+        before = await recorded_in(server.url())
+        async with RedisClient.from_url(server.url()) as client:
+            await client.set("tocsin:history:place::LOG", -1)
+        async with open_history(server.url(), installation="", max_connections=2) as history:
+            with pytest.raises(HistoryUnavailable, match="run `tocsin history rebuild` again"):
+                await history.offset(Stream.LOG)
+            await history.forget()
+        assert await recorded_in(server.url()) == before
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])

@@ -10,7 +10,7 @@ from contextlib import (
     contextmanager,
 )
 from datetime import timedelta
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol, get_args
@@ -18,10 +18,14 @@ from typing import Any, Protocol, get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 from sqlalchemy import Engine, event
 
-from tests.databases import postgresql
+from tests.databases import Redis as RedisServer
+from tests.databases import postgresql, redis
 from tests.domain.given import NOON, plan, recorded
+from tocsin.adapters.redis import open_history as open_redis
 from tocsin.adapters.sql import open_history
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
@@ -108,12 +112,36 @@ class PostgreSqlDatabase:
     crashing = SqliteDatabase.crashing
 
 
+class RedisDatabase:
+    """A server, emptied before."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def open(self, installation: str = "") -> AbstractAsyncContextManager[History]:
+        """One process's history in it."""
+        return open_redis(self._url, installation=installation, max_connections=4)
+
+    @contextmanager
+    def crashing(self) -> Iterator[None]:
+        """See `Database`."""
+
+        def crash(*_: object) -> None:
+            raise Crash
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Pipeline, "_execute_transaction", crash)
+            yield
+
+
 class Databases:
     """Empty databases of one technology, for one test after the other."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._template: str | None = None
+        self._redis: RedisServer | None = None
+        self._numbers = cycle(range(64))
         self._stack = ExitStack()
 
     @asynccontextmanager
@@ -122,6 +150,11 @@ class Databases:
         if self._kind == "sqlite":
             with TemporaryDirectory(ignore_cleanup_errors=True) as directory:
                 yield SqliteDatabase(Path(directory))
+        elif self._kind == "redis":
+            self._redis = self._redis or self._stack.enter_context(redis())
+            async with Redis.from_url(url := self._redis.url(next(self._numbers))) as client:
+                await client.flushdb()
+            yield RedisDatabase(url)
         else:
             url = await self._postgresql()
             yield PostgreSqlDatabase(url)
@@ -142,7 +175,7 @@ class Databases:
         self._stack.close()
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=["sqlite", "postgresql", "redis"])
 def empty_database(request: pytest.FixtureRequest) -> Iterator["EmptyDatabase"]:
     """Makes empty databases."""
     databases = Databases(request.param)

@@ -1,31 +1,13 @@
 """Values as the drivers take them, without SQLAlchemy's way round each of them: recording is where the time goes."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Final
 
-from pydantic_core import to_json
 from sqlalchemy import JSON, Table
 
 from .tables import UuidText
-
-_NUL: Final = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
-
-
-def json_text(value: object) -> str:
-    """JSON that every database takes: without NaN, infinity and U+0000."""
-    encoded = to_json(value, inf_nan_mode="null")
-    if b"\\u0000" in encoded:
-        encoded = _NUL.sub(rb"\1\\ufffd", encoded)
-    return encoded.decode()
-
-
-def plain(text: str | None) -> str | None:
-    """A text that every database takes."""
-    return text.replace("\0", "\ufffd") if text is not None and "\0" in text else text
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from pydantic_core import from_json
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -12,7 +11,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from ...domain.definition import show
 from ...ports import HistoryUnavailable
-from .encoding import json_text
+from ..plain_text import json_text
 
 DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
 """What is put for the scheme of a URL; one that names a driver of its own is left as it is."""
@@ -40,7 +39,7 @@ def connect(url: str, *, max_connections: int = 10) -> Engine:
     scheme, _, rest = url.partition("://")
     if scheme not in SCHEMES:
         raise HistoryUnavailable(
-            f"`database.url` is {show(scheme)}: the history is kept in `sqlite:///…` or `postgresql://…`"
+            f"`database.url` is {show(scheme)}: the history is kept in `sqlite:///…`, `postgresql://…` or `redis://…`"
         )
     is_file = scheme == "sqlite"
     if is_file:
@@ -73,13 +72,6 @@ def connect(url: str, *, max_connections: int = 10) -> Engine:
 def writing(engine: Engine) -> Engine:
     """The same, for transactions that write: on SQLite they wait for the writer before them at once, not half-way."""
     return engine.execution_options(**{_WRITES: True})
-
-
-def where(url: str) -> str:
-    """A database as it may be shown: without its password."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    return f"{parts.scheme.partition('+')[0]}://{host}{f':{parts.port}' if parts.port else ''}{parts.path}"
 
 
 def _make_folder(path: str) -> None:

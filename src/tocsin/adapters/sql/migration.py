@@ -13,7 +13,8 @@ from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from ...ports import HistoryUnavailable
-from .engine import where, writing
+from ..database_url import shown
+from .engine import writing
 
 VERSION_TABLE: Final = "scheduler_migrations"
 SCRIPTS: Final = Path(__file__).with_name("migrations")
@@ -52,17 +53,22 @@ def migrate(engine: Engine) -> None:
 
 def unavailable(engine: Engine, error: DBAPIError) -> HistoryUnavailable:
     """What to tell of an error of the database."""
-    shown = where(engine.url.render_as_string(hide_password=True))
     lines = [line.strip() for line in str(error.orig).splitlines() if line.strip()]
     reason = " ".join(lines) or type(error.orig).__name__
-    return HistoryUnavailable(f"`database.url` is {shown}, and the history cannot be kept there: {reason}")
+    return HistoryUnavailable(
+        f"`database.url` is {shown(_url(engine))}, and the history cannot be kept there: {reason}"
+    )
+
+
+def _url(engine: Engine) -> str:
+    return engine.url.render_as_string(hide_password=True)
 
 
 def _is_newest(connection: Connection) -> bool:
     revision = _revision(connection)
     if revision is not None and revision not in REVISIONS:
         raise HistoryUnavailable(
-            f"`database.url` is {where(connection.engine.url.render_as_string(hide_password=True))}, and a newer version of "
+            f"`database.url` is {shown(_url(connection.engine))}, and a newer version of "
             f"Tocsin has been there: the tables are at {revision}, and this version knows {REVISIONS[-1]} at most. There is "
             "no way back: run the newer version, or name another database, which is filled from the log anew"
         )

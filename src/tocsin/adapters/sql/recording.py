@@ -5,11 +5,10 @@ and then finds the place moved. Whoever moved it the last time, too, knows the r
 reading them: nobody else has written any since. What it remembers is dropped with the first transaction that fails.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from sqlalchemy import Column, Connection, Table, select, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -17,57 +16,15 @@ from sqlalchemy.dialects import postgresql, sqlite
 from ...domain import history, job_record
 from ...domain.events import ExecutionFact, LedgerFact, Message, Recorded
 from ...domain.history import ExecutionRecord
-from ...domain.job_record import JobRecord
 from ...ports import SequenceConflict
 from ...subjects import Stream
+from .. import recorded_rows
 from . import rows
 from .encoding import Encoding
 from .tables import dead_letters, execution_tags, executions, jobs, offsets
 
 CHUNK: Final = 500
 """Rows asked for at once; databases limit the parameters of a statement."""
-
-OPEN_EXECUTIONS: Final = 20_000
-JOBS: Final = 100_000
-"""How many records of what is still going on are kept in memory."""
-
-R = TypeVar("R", ExecutionRecord, JobRecord)
-
-
-@dataclass(slots=True)
-class _Memory(Generic[R]):
-    """The records as they are stored, for as long as nobody else stores any."""
-
-    table: Table
-    key: Column[Any]
-    read: Callable[[rows.Row], R]
-    capacity: int
-    records: OrderedDict[str, R] = field(default_factory=OrderedDict)
-
-    def known(self, connection: Connection, names: Iterable[str]) -> dict[str, R]:
-        """Those of some names, as far as there are any."""
-        found, missing = dict[str, R](), list[str]()
-        for name in names:
-            if (record := self.records.get(name)) is None:
-                missing.append(name)
-            else:
-                found[name] = record
-        for chunk in _chunks(missing):
-            for row in connection.execute(select(self.table).where(self.key.in_(chunk))):
-                record = self.read(row)
-                found[getattr(row, self.key.name)] = record
-        return found
-
-    def keep(self, records: Mapping[str, R], *, is_over: Callable[[R], bool]) -> None:
-        """Remember what has just been stored, unless it is over."""
-        for name, record in records.items():
-            if is_over(record):
-                self.records.pop(name, None)
-            else:
-                self.records[name] = record
-                self.records.move_to_end(name)
-        while len(self.records) > self.capacity:
-            self.records.popitem(last=False)
 
 
 class Recording:
@@ -77,8 +34,8 @@ class Recording:
         self._installation = installation
         self._encoding = Encoding(dialect)
         self._places: dict[Stream, int] = {}
-        self._executions = _Memory(executions, executions.c.execution_id, rows.execution_record, OPEN_EXECUTIONS)
-        self._jobs = _Memory(jobs, jobs.c.job_name, rows.job_record, JOBS)
+        self._executions = recorded_rows.executions()
+        self._jobs = recorded_rows.jobs()
         encoding = self._encoding
         self._execution = encoding.upsert(executions, rows.EXECUTION, "execution_id")
         self._tag = encoding.insert(execution_tags, rows.TAG)
@@ -113,7 +70,9 @@ class Recording:
 
     def _record_executions(self, connection: Connection, messages: Sequence[Recorded[Message]]) -> None:
         names = {one.message.execution_id for one in messages if isinstance(one.message, ExecutionFact)}
-        known = self._executions.known(connection, names)
+        known, missing = self._executions.recall(names)
+        for row in _stored(connection, executions, executions.c.execution_id, missing):
+            known[row.execution_id] = rows.execution_record(row)
         changed = history.fold(known, messages)
         encoding = self._encoding
         self._write(connection, self._execution, [rows.execution_values(one, encoding) for one in changed.values()])
@@ -122,7 +81,7 @@ class Recording:
         self._write(connection, self._letter, [rows.dead_letter_values(one, encoding) for one in letters])
         if resolved := history.resolved(messages):
             connection.execute(update(dead_letters).where(dead_letters.c.letter_id.in_(resolved)).values(resolved=True))
-        self._executions.keep(changed, is_over=lambda record: record.completed_at is not None)
+        self._executions.keep(changed)
 
     def _tags(
         self, known: Mapping[str, ExecutionRecord], changed: Mapping[str, ExecutionRecord]
@@ -134,14 +93,16 @@ class Recording:
 
     def _record_jobs(self, connection: Connection, messages: Sequence[Recorded[Message]]) -> None:
         names = {one.message.job for one in messages if isinstance(one.message, LedgerFact)}
-        changed = job_record.fold(self._jobs.known(connection, names), messages)
+        known, missing = self._jobs.recall(names)
+        for row in _stored(connection, jobs, jobs.c.job_name, missing):
+            known[row.job_name] = rows.job_record(row)
+        changed = job_record.fold(known, messages)
         encoding = self._encoding
         whole = [rows.job_values(one, one.definition, encoding) for one in changed.values() if one.definition]
         in_time = [rows.job_in_time_values(one, encoding) for one in changed.values() if not one.definition]
         self._write(connection, self._job, whole)
         self._write(connection, self._job_in_time, in_time)
-        light = {name: replace(one, definition=None) for name, one in changed.items()}
-        self._jobs.keep(light, is_over=lambda record: record.deleted)
+        self._jobs.keep({name: replace(one, definition=None) for name, one in changed.items()})
 
     def _move(self, connection: Connection, stream: Stream, after: int, upto: int) -> None:
         # What is returned tells, not the count of rows, which not every driver gives for an insert.
@@ -161,7 +122,7 @@ class Recording:
             connection.exec_driver_sql(statement, values)
 
 
-def _chunks(names: Iterable[str]) -> Iterator[list[str]]:
+def _stored(connection: Connection, table: Table, key: Column[Any], names: Iterable[str]) -> Iterator[rows.Row]:
     rest = iter(names)
     while chunk := list(islice(rest, CHUNK)):
-        yield chunk
+        yield from connection.execute(select(table).where(key.in_(chunk)))

@@ -13,7 +13,8 @@ from ...domain.history import DeadLetterRecord, ExecutionRecord, StepRecord
 from ...domain.job_record import JobRecord
 from ...domain.ledger import Timetable
 from ...ports import DeadLetterRow, ExecutionRow, JobRow
-from .encoding import Encoding, json_text, plain
+from ..plain_text import json_text, plain
+from .encoding import Encoding
 from .tables import MAX_INTEGER
 
 Row: TypeAlias = SqlRow[Any]

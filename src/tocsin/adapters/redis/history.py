@@ -1,0 +1,220 @@
+"""`ports.History` in Redis."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Final, cast
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from ...domain.events import Message, Recorded
+from ...listing import (
+    EVERY_DEAD_LETTER,
+    EVERY_EXECUTION,
+    DeadLetterQuery,
+    ExecutionQuery,
+    Page,
+    microseconds,
+)
+from ...ports import DeadLetterRow, ExecutionRow, HistoryUnavailable, JobRow
+from ...subjects import Stream
+from ..database_url import shown
+from . import keys, lists
+from .lists import Listing
+from .recording import Recording
+from .rows import Hash, dead_letter_row, execution_row, job_row
+
+SCHEMA: Final = 1
+"""What the keys of this version mean."""
+
+EMPTYING: Final = -1
+"""The place of a history that is being emptied."""
+
+TIMEOUT: Final = 10.0
+"""Seconds that Redis is given to let us in, or to answer."""
+
+_ORDERS: Final = {
+    "newest": (keys.EXECUTIONS, True),
+    "oldest": (keys.EXECUTIONS, False),
+    "last-started": (keys.STARTED, True),
+    "first-started": (keys.STARTED, False),
+    "longest": (keys.DURATION, True),
+    "shortest": (keys.DURATION, False),
+}
+
+
+class RedisHistory:
+    """The history behind a client. Besides what the port says, a method raises `redis.exceptions.RedisError`."""
+
+    def __init__(self, client: Redis, *, installation: str = "") -> None:
+        """`installation` names the one whose streams are recorded."""
+        self._client = client
+        self._installation = installation
+        self._recording = Recording(client, installation)
+
+    async def offset(self, stream: Stream) -> int:
+        """See `ports.History`.
+
+        Raises:
+            HistoryUnavailable: somebody is emptying it, or stopped half-way.
+        """
+        place = int(await self._client.get(keys.place(self._installation, stream)) or 0)
+        if place == EMPTYING:
+            raise HistoryUnavailable(
+                "the history is being emptied: if nobody is at it, run `tocsin history rebuild` again"
+            )
+        return place
+
+    async def record(self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int) -> None:
+        """See `ports.History`."""
+        await self._recording.record(stream, messages, after=after, upto=upto)
+
+    async def executions(self, query: ExecutionQuery = EVERY_EXECUTION) -> Page[ExecutionRow]:
+        """See `ports.History`."""
+        return await lists.page(self._client, _executions(query), query.place, query.limit)
+
+    async def count(self, query: ExecutionQuery = EVERY_EXECUTION) -> int:
+        """See `ports.History`."""
+        # A count does not ask for an order.
+        is_exact = query.error is None and query.id_prefix is None
+        return await lists.count(self._client, _executions(query, order=(keys.EXECUTIONS, True)), is_exact=is_exact)
+
+    async def execution(self, execution_id: str) -> ExecutionRow | None:
+        """See `ports.History`."""
+        stored = cast("Hash", await self._client.hgetall(keys.execution(execution_id)))
+        return execution_row(stored) if stored else None
+
+    async def dead_letters(self, query: DeadLetterQuery = EVERY_DEAD_LETTER) -> Page[DeadLetterRow]:
+        """See `ports.History`."""
+        return await lists.page(self._client, _dead_letters(query), query.place, query.limit)
+
+    async def jobs(self) -> Sequence[JobRow]:
+        """See `ports.History`."""
+        stored = cast("Hash", await self._client.hgetall(keys.JOBS))
+        return [job_row(text) for _, text in sorted(stored.items())]
+
+    async def forget(self) -> None:
+        """See `ports.History`. The places of other installations in the same database are forgotten with their rows."""
+        own = [keys.place(self._installation, stream) for stream in Stream]
+        others = [key async for key in self._client.scan_iter(match=f"{keys.ROOT}:place:*")]
+        places = {*own, *others}
+        await self._client.mset(dict.fromkeys(places, EMPTYING))  # from here on nobody records
+        async for key in self._client.scan_iter(match=f"{keys.ROOT}:*", count=1_000):
+            if key not in places and key != keys.SCHEMA:
+                await self._client.unlink(key)
+        await self._client.delete(*places)
+
+
+@asynccontextmanager
+async def open_history(url: str, *, installation: str = "", max_connections: int = 10) -> AsyncIterator[RedisHistory]:
+    """The history in the Redis of a URL, for as long as the context lasts.
+
+    Raises:
+        HistoryUnavailable: the URL, the password, the server or what is in it is not what is needed.
+    """
+    try:
+        pool = BlockingConnectionPool.from_url(
+            url,
+            decode_responses=True,
+            max_connections=max_connections,
+            timeout=TIMEOUT,
+            socket_connect_timeout=TIMEOUT,
+            socket_timeout=TIMEOUT,
+            retry=Retry(NoBackoff(), 0),
+        )
+    except ValueError as error:
+        raise HistoryUnavailable(f"`database.url` cannot be read: {error}") from None
+    client = Redis(connection_pool=pool)
+    try:
+        await _check(client, url)
+        yield RedisHistory(client, installation=installation)
+    finally:
+        await client.aclose()
+        await pool.aclose()
+
+
+async def _check(client: Redis, url: str) -> None:
+    try:
+        await client.set(keys.SCHEMA, SCHEMA, nx=True)
+        schema = int(await client.get(keys.SCHEMA) or SCHEMA)
+    except (RedisError, OSError, ValueError) as error:
+        raise HistoryUnavailable(
+            f"`database.url` is {shown(url)}, and the history cannot be kept there: {error}"
+        ) from None
+    if schema > SCHEMA:
+        raise HistoryUnavailable(
+            f"`database.url` is {shown(url)}, and a newer version of Tocsin has been there: what it keeps is of version "
+            f"{schema}, and this one knows {SCHEMA} at most. There is no way back: run the newer version, or name another "
+            "database, which is filled from the log anew"
+        )
+
+
+# --- what is asked, as sets ------------------------------------------------------------------------------------------
+
+
+def _executions(query: ExecutionQuery, *, order: tuple[str, bool] | None = None) -> Listing[ExecutionRow]:
+    scored_by, is_downwards = order or _ORDERS[query.sort]
+    narrowed_by = [
+        keys.executions_by(field, value)
+        for field in ("job", "status", "trigger", "tag")
+        if (value := getattr(query, field)) is not None
+    ]
+    if query.error is not None:
+        narrowed_by.append(keys.WITH_ERROR)
+    is_bounded = scored_by == keys.EXECUTIONS
+
+    def is_wanted(stored: Hash) -> bool:
+        if not _says(query, stored, "error", "execution_id"):
+            return False
+        at = datetime.fromisoformat(stored["scheduled_time"])
+        return is_bounded or not ((query.since and at < query.since) or (query.until and at >= query.until))
+
+    return Listing(
+        sort=query.sort,
+        order=scored_by,
+        narrowed_by=narrowed_by,
+        is_downwards=is_downwards,
+        least=_key(query.since) if is_bounded else None,
+        most=_last_before(query.until) if is_bounded else None,
+        ids=keys.EXECUTION_IDS,
+        id_prefix=query.id_prefix,
+        key=keys.execution,
+        is_wanted=is_wanted,
+        row=execution_row,
+    )
+
+
+def _dead_letters(query: DeadLetterQuery) -> Listing[DeadLetterRow]:
+    narrowed_by = [] if query.job is None else [keys.dead_letters_of(query.job)]
+    if query.unresolved:
+        narrowed_by.append(keys.UNRESOLVED)
+    return Listing(
+        sort=query.sort,
+        order=keys.DEAD_LETTERS,
+        narrowed_by=narrowed_by,
+        is_downwards=query.sort == "newest",
+        least=_key(query.since),
+        most=_last_before(query.until),
+        ids=keys.DEAD_LETTER_IDS,
+        id_prefix=query.id_prefix,
+        key=keys.dead_letter,
+        is_wanted=lambda stored: _says(query, stored, "last_error", "id"),
+        row=dead_letter_row,
+    )
+
+
+def _says(query: ExecutionQuery | DeadLetterQuery, stored: Hash, error: str, name: str) -> bool:
+    """Whether a row says what no set does."""
+    has_error = query.error is None or query.error.lower() in stored.get(error, "").lower()
+    return has_error and stored[name].startswith(query.id_prefix or "")
+
+
+def _key(time: datetime | None) -> int | None:
+    return None if time is None else microseconds(time)
+
+
+def _last_before(time: datetime | None) -> int | None:
+    return None if time is None else microseconds(time) - 1

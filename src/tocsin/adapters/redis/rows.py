@@ -1,0 +1,167 @@
+"""Records to hashes and back, and hashes as the port shows them. A field that is absent is None."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+
+from pydantic import TypeAdapter
+from pydantic_core import from_json
+
+from ...domain.definition import STORED, JobDefinition
+from ...domain.history import DeadLetterRecord, ExecutionRecord, StepRecord
+from ...domain.job_record import JobRecord
+from ...domain.ledger import Timetable
+from ...ports import DeadLetterRow, ExecutionRow, JobRow
+from ..plain_text import json_text, plain
+
+Hash: TypeAlias = dict[str, str]
+"""A hash as Redis gives it."""
+Values: TypeAlias = dict[Any, Any]
+"""A hash as the client takes it: texts and integers by name; its types are invariant."""
+
+_ABSENT: Final[dict[str, Any]] = dict.fromkeys(("completed_at", "duration_ms", "worker", "error"))
+_STEPS: Final = TypeAdapter(dict[str, StepRecord])
+_LETTER: Final = TypeAdapter(DeadLetterRow)
+_JOB: Final = TypeAdapter(JobRow)
+
+# --- executions ------------------------------------------------------------------------------------------------------
+
+
+def execution_hash(record: ExecutionRecord) -> Values:
+    """The hash of an execution."""
+    values: dict[str, str | int | None] = {
+        "job_name": record.job,
+        "execution_id": record.execution_id,
+        "trigger": record.trigger,
+        "status": record.status,
+        "scheduled_time": _text(record.scheduled_time),
+        "started_at": _text(record.started_at),
+        "completed_at": None if record.completed_at is None else _text(record.completed_at),
+        "duration_ms": record.duration_ms,
+        "attempt": record.attempt,
+        "worker": plain(record.worker),
+        "error": plain(record.error),
+        "dag_state": json_text(record.steps),
+        "error_type": plain(record.error_type),
+        "traceback": plain(record.traceback),
+        "reason": plain(record.reason),
+        "result": None if record.result is None else json_text(record.result),
+        "tags": json_text(record.tags) if record.tags else None,
+        "created_by": plain(record.created_by),
+        "replay_of": record.replay_of,
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def execution_record(stored: Hash) -> ExecutionRecord:
+    """The record that a hash was written from."""
+    row = _execution(stored)
+    steps = _STEPS.validate_json(stored["dag_state"])
+    names = {field.name for field in fields(ExecutionRecord)} & row.keys()
+    return ExecutionRecord(job=stored["job_name"], steps=steps, **{name: row[name] for name in names})
+
+
+def execution_row(stored: Hash) -> ExecutionRow:
+    """An execution as the port shows it."""
+    return ExecutionRow(**{**_ABSENT, **_execution(stored)})
+
+
+def _execution(stored: Hash) -> dict[str, Any]:
+    row: dict[str, Any] = {**stored}
+    for name in ("scheduled_time", "started_at", "completed_at"):
+        if name in row:
+            row[name] = datetime.fromisoformat(row[name])
+    for name in ("attempt", "duration_ms"):
+        if name in row:
+            row[name] = int(row[name])
+    for name in ("dag_state", "result"):
+        if name in row:
+            row[name] = from_json(row[name])
+    if "tags" in row:
+        row["tags"] = tuple(from_json(row["tags"]))
+    return row
+
+
+# --- dead letters ----------------------------------------------------------------------------------------------------
+
+
+def dead_letter_hash(record: DeadLetterRecord) -> Values:
+    """The hash of a dead letter, but for `resolved`, which a later fact says."""
+    values: dict[str, str | int | None] = {
+        "id": record.id,
+        "job_name": record.job,
+        "execution_id": record.execution_id,
+        "attempts": len(record.attempts),
+        "last_error": plain(record.last_error),
+        "input": json_text(record.input),
+        "first_attempt": _text(record.first_attempt),
+        "last_attempt": _text(record.last_attempt),
+        "attempt_history": json_text(record.attempts),
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def dead_letter_row(stored: Hash) -> DeadLetterRow:
+    """A dead letter as the port shows it."""
+    optional = {"execution_id": None, "last_error": None, "resolved": False}
+    return _LETTER.validate_python({**optional, **stored, "input": from_json(stored["input"])})
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def job_text(record: JobRecord, definition: Mapping[str, Any] | None) -> str:
+    """A job as JSON. `definition` is its own, or what was stored of it before."""
+    row = {
+        "job_id": record.id,
+        "job_name": record.job,
+        "state": record.state,
+        "schedule_type": record.schedule_type,
+        "next_run_time": record.next_run_time,
+        "last_scheduled_time": record.last_scheduled,
+        "created_at": record.created_at,
+        "created_by": plain(record.created_by),
+        "definition": definition,
+        "changed_at": record.changed_at,
+        "decided_until": record.decided_until,
+        "paused": record.paused,
+    }
+    return json_text(row)
+
+
+def job_record(stored: Mapping[str, Any]) -> JobRecord:
+    """The record that a job was written from, without the definition."""
+    definition = stored["definition"]
+    if definition is not None:
+        definition = JobDefinition.model_validate(definition, context=STORED)
+    times = {name: _time(stored[name]) for name in ("created_at", "changed_at", "decided_until", "last_scheduled_time")}
+    return JobRecord(
+        job=stored["job_name"],
+        created_at=times["created_at"],
+        changed_at=times["changed_at"],
+        timetable=None if definition is None else Timetable.of(definition),
+        paused=stored["paused"],
+        deleted=stored["state"] == "DELETED",
+        created_by=stored["created_by"],
+        decided_until=times["decided_until"],
+        last_scheduled=times["last_scheduled_time"],
+    )
+
+
+def job_row(text: str) -> JobRow:
+    """A job as the port shows it."""
+    return _JOB.validate_json(text)
+
+
+def aware(time: datetime) -> datetime:
+    """An instant in UTC; one without a zone is taken to be that."""
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+def _text(time: datetime) -> str:
+    return aware(time).isoformat()
+
+
+def _time(text: str | None) -> Any:  # noqa: ANN401 - what is never absent is not None
+    return None if text is None else datetime.fromisoformat(text)
