@@ -248,6 +248,11 @@ def about(job: str) -> dict[Stream, tuple[str, ...]]:
     }
 
 
+def of_ledger(job: str, *facts: str) -> tuple[str, ...]:
+    """The subjects of some facts of a job's ledger, e.g. `due` and `passed`."""
+    return tuple(f"ledger.{token(job)}.{fact}" for fact in facts)
+
+
 def leadership(lease: str) -> str:
     """A filter over who held a lease, and when."""
     return f"leadership.{lease}.*"

@@ -391,3 +391,27 @@ def test_the_newest_fact_of_each_kind_is_enough(changes: list[tuple[tuple[str, J
     later = now + timedelta(hours=3)
     assert ledger.elapse(state, later) == ledger.elapse(log.state, later)
     assert (state.definition, state.is_paused) == (log.state.definition, log.state.is_paused)
+
+
+def test_a_local_time_that_does_not_exist_is_told_with_the_missed_instant_that_it_falls_on() -> None:
+    """In Berlin 02:00 to 03:00 does not exist on 29 March 2026: 02:15 would have been at 01:15 UTC, which is 03:15 there.
+
+    Two facts for one instant could not both lie behind the watermark that the first of them moves.
+    """
+    log, begin = Log(), datetime(2026, 3, 29, 0, 50, tzinfo=UTC)
+    log.define(job("*/15 * * * *", timezone="Europe/Berlin", catch_up="skip"), begin)
+    [fact] = log.tick(begin + timedelta(hours=3))
+    assert isinstance(fact, Passed)
+    assert (fact.reason, fact.count) == ("missed", 12)
+    assert [f"{skipped:%H:%M}" for skipped in fact.scheduled_times] == ["01:00", "01:15", "01:30", "01:45"]
+
+
+def test_what_falls_on_one_instant_is_decided_at_once_however_much_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = datetime(2026, 3, 29, 0, 50, tzinfo=UTC)
+    told = []
+    for at_once in (1_000, 4, 3):
+        monkeypatch.setattr(ledger, "AT_ONCE", at_once)
+        log = Log()
+        log.define(job("*/15 * * * *", timezone="Europe/Berlin", catch_up="skip"), begin)
+        told.append([at for fact in log.tick(begin + timedelta(hours=3)) for at in fact.scheduled_times])  # type: ignore[union-attr]
+    assert told[0] == told[1] == told[2]

@@ -30,6 +30,7 @@ from . import (
     status,
     tokens,
     version,
+    why,
     worker,
 )
 from . import config as config_command
@@ -101,6 +102,7 @@ app.add_typer(history.app, name="history")
 events.app.command("export")(export.export)
 app.add_typer(events.app, name="events")
 app.add_typer(tokens.app, name="tokens")
+app.command("why")(why.why)
 app.command("audit")(audit.audit)
 app.command("explain")(explain.explain)
 app.add_typer(config_command.app, name="config")

@@ -139,7 +139,8 @@ PassedReason: TypeAlias = Literal["paused", "dst_skip", "missed", "superseded", 
 class Passed(LedgerFact):
     """A span of time, (start, until], is over without firing: `count` instants in it did not fire, and why.
 
-    `scheduled_times` names them where the public is told of each (`paused`, `dst_skip`).
+    `scheduled_times` names them where the public is told of each (`paused`, `dst_skip`). For another reason it names the local
+    times that the clocks left out and that fall on instants of the span; those are not counted.
     """
 
     type: Literal["passed"] = "passed"

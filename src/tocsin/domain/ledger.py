@@ -305,12 +305,16 @@ def elapse(state: Ledger, now: datetime, *, allowance: int = AT_ONCE) -> list[Du
     """
     undecided = list(islice(_undecided(state, now), AT_ONCE + 1))
     more = len(undecided) > AT_ONCE
-    undecided = undecided[:AT_ONCE]
+    if more:
+        # What falls on one instant is decided at once: the first of two facts would move the watermark past the second.
+        beyond = undecided[AT_ONCE][1].at
+        undecided = [(regime, occurrence) for regime, occurrence in undecided if occurrence.at < beyond]
     verdicts = _verdicts(state, undecided, now, more=more, allowance=allowance)
     firing = {o.at for verdict, (_, o) in zip(verdicts, undecided, strict=True) if verdict is None}
     facts: list[Due | Passed] = []
     start = state.watermark or (state.regimes[0].since if state.regimes else now)
-    for (reason, regime), group in groupby(zip(verdicts, undecided, strict=True), key=lambda v: (v[0], v[1][0])):
+    reasons = _riding(verdicts, undecided)
+    for (reason, regime), group in groupby(zip(reasons, undecided, strict=True), key=lambda v: (v[0], v[1][0])):
         occurrences = [occurrence for _, (_, occurrence) in group]
         if reason is None:
             facts += (_due(state, regime, occurrence, now) for occurrence in occurrences)
@@ -318,6 +322,17 @@ def elapse(state: Ledger, now: datetime, *, allowance: int = AT_ONCE) -> list[Du
             facts.append(_passed(state, regime, alone, reason, start))
         start = occurrences[-1].at
     return _with_skipped_times(facts, undecided)
+
+
+def _riding(
+    verdicts: Sequence[PassedReason | None], undecided: Sequence[tuple[Regime, Occurrence]]
+) -> list[PassedReason | None]:
+    """Why occurrences pass together: a local time that does not exist goes with an instant that passes and that it falls on."""
+    reasons: list[PassedReason | None] = []
+    for i, verdict in enumerate(verdicts):
+        falls_on = bool(i) and undecided[i - 1][1].at == undecided[i][1].at
+        reasons.append((reasons[-1] or verdict) if verdict == "dst_skip" and falls_on else verdict)
+    return reasons
 
 
 def _with_skipped_times(
@@ -450,15 +465,16 @@ def _due(state: Ledger, regime: Regime, occurrence: Occurrence, now: datetime) -
 def _passed(
     state: Ledger, regime: Regime, occurrences: list[Occurrence], reason: PassedReason, start: datetime
 ) -> Passed:
-    told = reason in {"paused", "dst_skip"}
+    told = occurrences if reason in {"paused", "dst_skip"} else [o for o in occurrences if o.skipped_local is not None]
+    riding = 0 if reason in {"paused", "dst_skip"} else len(told)
     return Passed(
         job=state.job,
         start=start,
         until=occurrences[-1].at,
         reason=reason,
-        count=len(occurrences),
+        count=len(occurrences) - riding,
         definition=regime.definition,
-        scheduled_times=tuple(o.at for o in occurrences) if told else (),
+        scheduled_times=tuple(o.at for o in told),
     )
 
 

@@ -1,0 +1,13 @@
+"""Why did my job run, or not? The decision on one instant, with the facts that led to it.
+
+    Asking (reads the log) ──definitions, decisions, leadership──▶ judge ──▶ Answer ──execution──▶ Outcome
+
+`judge` is pure: the same facts give the same answer, whoever shows it.
+"""
+
+from .answer import Answer, Gap, Outcome, Verdict
+from .asking import Asking
+from .judging import Evidence, judge, latest
+from .outcome import outcome_of
+
+__all__ = ["Answer", "Asking", "Evidence", "Gap", "Outcome", "Verdict", "judge", "latest", "outcome_of"]

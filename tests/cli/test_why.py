@@ -1,0 +1,180 @@
+"""`tocsin why`: the answer in words, for each of them."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.cli.conftest import World
+from tests.stages.world import World as Stages
+from tocsin import subjects
+from tocsin.domain import ledger
+from tocsin.domain.events import LeadershipGained, LeadershipReleased, Message
+from tocsin.ledgers import Ledgers
+from tocsin.testing import START, InMemoryStoredLog
+
+
+@pytest.fixture
+def scene(world: World) -> "Scene":
+    return Scene(world)
+
+
+class Scene:
+    """A world whose stages run when told to."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.stages = Stages()
+        world.clock, world.log, world.projections = self.stages.clock, self.stages.log, self.stages.projections
+        world.stored = InMemoryStoredLog(self.stages.log)
+        world.do(world.set_up())
+
+    def define(self, **definition: object) -> None:
+        base = {"name": "nightly", "schedule": "0 * * * *", "timezone": "Europe/Berlin", "function": "f"}
+        self.world.do(self.stages.define({**base, **definition}))
+
+    def passes(self, hours: float, *, decided: bool = True) -> None:
+        """Time passes, and is decided on."""
+        self.world.do(self._passes(hours, decided=decided))
+
+    async def _passes(self, hours: float, *, decided: bool) -> None:
+        self.stages.clock.advance(hours * 3_600)
+        if decided:
+            state, _ = await Ledgers(self.stages.log).load("nightly")
+            await self.stages.given(*ledger.elapse(state, self.stages.clock.now()))
+            await self.stages.run(self.stages.planner, self.stages.lock_keeper, self.stages.dag_advancer)
+
+    def led(self, fact: Message) -> None:
+        self.world.do(self.stages.log.publish(subjects.subject_of(fact), fact, message_id=str(fact)))
+
+    def why(self, *args: str) -> list[str]:
+        told = self.world.call("why", "nightly", *args)
+        assert told.code == 0, told.err
+        return told.out.splitlines()
+
+
+def test_it_says_what_became_of_a_firing(scene: Scene) -> None:
+    scene.define()
+    scene.passes(1)
+    lines = scene.why("2026-01-01T02:00")
+    assert lines[0] == (
+        "nightly  2026-01-01 02:00:00 +0100 = 2026-01-01 01:00:00Z, on the clock of the job's zone, Europe/Berlin"
+    )
+    assert lines[1].startswith("It fired, and execution ")
+    assert lines[1].endswith(" waits for an executor.")
+    assert [line.split()[2] for line in lines[2:-1]] == ["defined", "due", "planned", "triggered", "dispatched"]
+
+
+def test_it_names_the_execution_that_it_was_skipped_for(scene: Scene) -> None:
+    scene.define()
+    scene.passes(1)
+    scene.passes(1)
+    first, second = (scene.world.call("why", "nightly", f"2026-01-01T0{h}:00Z", "-o", "json").json[0] for h in (1, 2))
+    assert second["outcome"]["active_execution_id"] == first["execution_id"]
+    assert scene.why("2026-01-01T02:00Z")[1] == (
+        f"It fired, and was skipped: execution {first['execution_id']} was still active, "
+        "and the job's overlap policy is skip."
+    )
+
+
+def test_it_says_when_nobody_led(scene: Scene) -> None:
+    scene.define(catch_up="skip")
+    at = START + timedelta(minutes=30)
+    scene.led(LeadershipGained(lease="ticker", holder="one", at=START))
+    scene.led(LeadershipReleased(lease="ticker", holder="one", at=at))
+    scene.passes(1.25, decided=False)
+    assert scene.why("2026-01-01T01:00Z")[1] == (
+        "It has come, and nobody has decided on it yet, 15m00s later: no ticker leads since 2026-01-01 01:30:00 +0100. "
+        "It will be decided, and recorded."
+    )
+    scene.led(LeadershipGained(lease="ticker", holder="two", at=scene.stages.clock.now()))
+    scene.passes(0)
+    assert scene.why("2026-01-01T01:00Z")[1] == (
+        "It was missed: no ticker led from 2026-01-01 01:30:00 +0100 to 2026-01-01 02:15:00 +0100. "
+        "It was recorded 15m00s after its time, and not caught up on."
+    )
+
+
+def test_it_says_how_late_it_fired(scene: Scene) -> None:
+    scene.define()
+    scene.passes(1.25)
+    assert scene.why()[1].startswith(
+        "It fired 15m00s late, by catch-up (the ticker that led did not get to it in time), and execution "
+    )
+
+
+def test_it_says_who_paused(scene: Scene) -> None:
+    scene.define()
+    assert scene.world.call("jobs", "pause", "nightly", "--reason", "too loud").code == 0
+    scene.passes(1)
+    said = scene.why("2026-01-01T01:00Z")[1]
+    assert said.startswith("It did not fire: the job was paused, since 2026-01-01 01:00:00 +0100 by ")
+    assert said.endswith(" (too loud).")
+
+
+def test_it_says_that_a_local_time_does_not_exist(scene: Scene) -> None:
+    scene.define(schedule="30 2 * * *")
+    said = scene.why("2026-03-29T02:30")
+    assert said[0].startswith("nightly  2026-03-29 03:30:00 +0200 = 2026-03-29 01:30:00Z")
+    assert said[1] == "It did not fire: 02:30:00 does not exist that day in Europe/Berlin, whose clocks skip it."
+    assert (
+        said[2]
+        == "Of the schedule then, the one before is 2026-03-28 02:30:00 +0100 and the one after is 2026-03-30 02:30:00 +0200."
+    )
+
+
+def test_it_answers_twice_for_a_time_that_comes_twice(scene: Scene) -> None:
+    scene.define(schedule="30 2 * * *")
+    said = scene.why("2026-10-25T02:30")
+    heads = [line for line in said if line.startswith("nightly  ")]
+    assert [head.rpartition(", ")[2] for head in heads] == ["the first time", "the second time"]
+    assert "It has not come yet; it will fire if nothing changes." in said
+    assert "Not scheduled: the clocks showed that time before, and `30 2 * * *` fires the first time only." in said
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        ("2026-01-01T01:30Z", "Not scheduled: `0 * * * *` in Europe/Berlin does not name that time."),
+        ("2026-01-01T05:00Z", "It has not come yet; it will fire if nothing changes."),
+        ("2025-01-01T05:00Z", "There was no such job yet: it was registered at 2026-01-01 01:00:00 +0100."),
+    ],
+)
+def test_it_says_what_no_decision_is_about(scene: Scene, at: str, said: str) -> None:
+    scene.define()
+    assert scene.why(at)[1] == said
+
+
+def test_it_says_that_the_job_is_gone(scene: Scene) -> None:
+    scene.define()
+    scene.passes(1.5)
+    assert scene.world.call("jobs", "delete", "nightly", "--yes").code == 0
+    scene.passes(2)
+    assert scene.why("2026-01-01T03:00Z")[1].startswith(
+        "There was no such job any more: it was deleted at 2026-01-01 02:30:00 +0100 by "
+    )
+
+
+def test_without_a_schedule_there_is_nothing_to_miss(scene: Scene) -> None:
+    scene.define(schedule=None)
+    assert scene.why("2026-01-01T03:00Z")[1] == "Not scheduled: the job had no schedule then, and ran on demand only."
+
+
+def test_programs_are_given_the_same(scene: Scene) -> None:
+    scene.define()
+    scene.passes(1)
+    [told] = scene.world.call("why", "nightly", "-o", "json").json
+    assert (told["verdict"], told["at"], told["local"]) == (
+        "fired",
+        "2026-01-01T01:00:00Z",
+        "2026-01-01T02:00:00+01:00",
+    )
+    assert told["outcome"]["status"] == "pending"
+    assert {fact["subject"].split(".")[0] for fact in told["facts"]} == {"ledger", "execution"}
+
+
+def test_what_cannot_be_asked_is_refused(scene: Scene) -> None:
+    scene.define()
+    told = scene.world.call("why", "nigthly")
+    assert (told.code, told.err) == (3, "error: no job is called 'nigthly', did you mean 'nightly'?\n")
+    told = scene.world.call("why", "nightly", "yesterday")
+    assert (told.code, told.err.startswith("error: TIME is 'yesterday': write an ISO date and time")) == (2, True)
