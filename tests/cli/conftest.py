@@ -141,5 +141,6 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     for name in ("NATS_URL", "DATABASE_URL", "TOCSIN_NATS_URL", "TOCSIN_CONFIG", "TOCSIN_DATA_DIR", "TOCSIN_LOG_LEVEL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.setenv("TOCSIN_DATA_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     return World(tmp_path)

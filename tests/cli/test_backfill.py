@@ -31,7 +31,7 @@ def test_nobody_there_to_be_asked_is_2_and_says_what_to_say(nightly: World) -> N
     told = nightly.call("backfill", JOB, *SPAN)
     assert (told.code, told.err.strip()) == (
         2,
-        "error: a backfill runs many jobs: say --yes, or --dry-run to see which",
+        f"error: run {JOB} for instants of the past? Nobody is there to answer: say --yes",
     )
     assert nightly.recorded("trigger.>") == []
 
@@ -57,8 +57,8 @@ def test_it_asks_for_each_instant_by_name(nightly: World) -> None:
         (("nobody", *SPAN), 3, "no job is called 'nobody'"),
         ((JOB, "--from", "2026-01-08", "--to", "2026-01-05"), 1, "nothing lies between"),
         ((JOB, "--from", "2026-01-08", "--to", "2999-01-05"), 1, "that has not come yet"),
-        ((JOB, "--from", "soon"), 2, "--from: 'soon' is no instant: write a date (2026-03-01)"),
-        ((JOB, *SPAN, "--rate", "fast"), 2, "--rate: 'fast' is no rate"),
+        ((JOB, "--from", "soon"), 2, "--from is 'soon': write an ISO date and time"),
+        ((JOB, *SPAN, "--rate", "fast"), 2, "--rate is 'fast': write 10/s, 100/m or 20/h"),
         ((JOB, *SPAN, "--order", "random"), 2, "'random' is not one of 'oldest', 'newest'"),
     ],
 )

@@ -7,8 +7,8 @@ import pytest
 from tests.cli.conftest import World
 from tests.cli.test_executions import ERROR, record
 from tests.domain.given import ID, JOB
-from tocsin.cli import times
 from tocsin.cli.failures import Refused as RefusedByUs
+from tocsin.cli.rates import rate
 from tocsin.domain.events import Attempt, DeadLettered, Refused, Replayed
 from tocsin.subjects import Stream
 from tocsin.testing import START
@@ -96,6 +96,7 @@ def test_replay_of_a_job_that_is_gone_says_what_to_do(kept: World) -> None:
 
 def test_what_nobody_knows_is_3_and_the_first_characters_will_do(kept: World) -> None:
     assert kept.call("dead-letters", "show", OTHER).code == 3
+    assert kept.call("dead-letters", "show", ID[:13]).code == 4
     record(kept, Stream.LOG)
     assert kept.call("dead-letters", "show", ID[:13], "-o", "json").json["id"] == ID
     kept.append(letter(OTHER))
@@ -124,7 +125,7 @@ def test_replay_all_asks_first_and_can_be_tried(kept: World) -> None:
     record(kept, Stream.LOG)
     refused = kept.call("dead-letters", "replay-all")
     assert refused.code == 2
-    assert refused.err.strip() == "error: replay-all runs many jobs: say --yes, or --dry-run to see which"
+    assert refused.err.strip() == "error: replay what failed? Nobody is there to answer: say --yes"
     tried = kept.call("dead-letters", "replay-all", "--dry-run", "--error", "NO ROUTE")
     assert (tried.code, tried.out.splitlines()[-1]) == (0, "2 to replay")
     assert kept.recorded("dead-letter.*.*.replayed.>") == []
@@ -142,16 +143,16 @@ def test_replay_all_replays_what_matches(kept: World) -> None:
 
 @pytest.mark.parametrize(("given", "often"), [("10/s", 10.0), ("60/m", 1.0), ("5", 5.0), ("36/h", 0.01)])
 def test_a_rate_is_read(given: str, often: float) -> None:
-    assert times.rate("--rate", given) == often
+    assert rate(given, "--rate") == often
 
 
 @pytest.mark.parametrize("given", ["", "0/s", "fast", "10/d", "-1/s", "nan/s"])
 def test_what_is_no_rate_is_refused(given: str) -> None:
-    with pytest.raises(RefusedByUs, match="is no rate: write 10/s, 100/m or 20/h"):
-        times.rate("--rate", given)
+    with pytest.raises(RefusedByUs, match=f"--rate is {given!r}: write 10/s, 100/m or 20/h"):
+        rate(given, "--rate")
 
 
 def test_a_time_that_is_none_is_refused(kept: World) -> None:
     told = kept.call("dead-letters", "replay-all", "--dry-run", "--since", "yesterday", "-o", "json")
     assert told.code == 2
-    assert json.loads(told.err)["error"]["message"].startswith("--since: 'yesterday' is no instant: write a date")
+    assert json.loads(told.err)["error"]["message"].startswith("--since is 'yesterday': write an ISO date and time")

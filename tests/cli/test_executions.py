@@ -121,7 +121,6 @@ def record(world: World, stream: Stream) -> None:
 
 
 def test_list_reads_the_history(failed: World) -> None:
-    assert failed.call("executions", "list").out.strip() == "no executions"
     record(failed, Stream.LOG)
     told = failed.call("executions", "list", "--job", JOB, "--status", "failed")
     assert ID in told.out
@@ -131,12 +130,40 @@ def test_list_reads_the_history(failed: World) -> None:
     assert failed.call("executions", "list", "--status", "completed", "-o", "json").json == []
 
 
+def test_no_history_is_no_empty_list_and_none_is_made(failed: World) -> None:
+    for command in ("executions", "dead-letters"):
+        told = failed.call(command, "list")
+        assert (told.code, told.out) == (4, "")
+        assert told.err.startswith(f"error: no history is kept in {failed.folder}/history.db: `tocsin dev` keeps it in")
+        assert "--data-dir FOLDER, TOCSIN_DATA_DIR or TOCSIN_DATABASE_URL" in told.err
+    assert not (failed.folder / "history.db").exists()
+
+
+def test_the_history_of_another_installation_is_not_taken_for_ours(failed: World) -> None:
+    async def open_it() -> None:
+        async with failed.history():
+            pass
+
+    failed.do(open_it())
+    told = failed.call("executions", "list")
+    assert (told.code, told.err.startswith("error: nothing of this installation is recorded in ")) == (4, True)
+
+
+def test_a_history_of_nothing_is_an_empty_list(world: World) -> None:
+    async def open_it() -> None:
+        async with world.history():
+            pass
+
+    world.do(open_it())
+    assert world.call("executions", "list").out.strip() == "no executions"
+    assert world.call("dead-letters", "list").out.strip() == "no dead letters"
+
+
 def test_a_state_that_does_not_exist_is_a_wrong_use(world: World) -> None:
     assert world.call("executions", "list", "--status", "done").code == 2
 
 
 def test_dead_letters_are_listed(failed: World) -> None:
-    assert failed.call("dead-letters", "list").out.strip() == "no dead letters"
     letter = DeadLettered(
         job=JOB,
         id=ID,
@@ -193,12 +220,11 @@ def test_of_several_those_that_exist_are_cancelled(waiting: World) -> None:
 
 def test_the_first_characters_of_an_id_will_do_once_the_history_has_it(waiting: World) -> None:
     told = waiting.call("executions", "cancel", ID[:-2])
-    assert (told.code, told.err.strip()) == (
-        3,
-        f"error: no execution has the id {ID[:-2]!r}, or one that begins so",
-    )
+    assert (told.code, told.err.startswith("error: no history is kept in ")) == (4, True)
     record(waiting, Stream.LOG)
     assert waiting.call("executions", "show", ID[:8], "-o", "json").json["execution_id"] == ID
+    told = waiting.call("executions", "cancel", "0200")
+    assert (told.code, told.err.strip()) == (3, "error: no execution has the id '0200', or one that begins so")
     assert waiting.call("executions", "cancel", ID[:-2]).code == 0
 
 
@@ -248,7 +274,7 @@ def test_a_list_is_narrowed_down_and_sorted(failed: World) -> None:
     [
         (("--cursor", "x"), '`cursor` is "x": no cursor that a list gave'),
         (("--since", "2026-01-02", "--until", "2026-01-01"), "must be later than `since`"),
-        (("--since", "soon"), "--since: 'soon' is no instant"),
+        (("--since", "soon"), "--since is 'soon': write an ISO date and time"),
         (("--all", "--limit", "3"), "--all and --limit exclude each other"),
     ],
 )

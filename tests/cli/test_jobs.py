@@ -88,13 +88,13 @@ def test_without_any_file_apply_says_what_it_needs(world: World) -> None:
 
 
 def test_pruning_deletes_what_the_same_owner_has_no_more(applied: World) -> None:
-    told = applied.call("jobs", "apply", "-f", applied.jobs(ONE), "--prune")
+    told = applied.call("jobs", "apply", "-f", applied.jobs(ONE), "--prune", "--yes")
     assert told.code == 0
     assert names(applied) == ["health", "nightly"]  # somebody else's
     applied.call("jobs", "apply", "-f", applied.jobs(TWO.replace("health", "other")), "--owner", "us")
     assert (
         "- delete    nightly"
-        in applied.call("jobs", "apply", "-f", applied.jobs("jobs: []"), "--prune", "--owner", "us").out
+        in applied.call("jobs", "apply", "-f", applied.jobs("jobs: []"), "--prune", "--yes", "--owner", "us").out
     )
     assert names(applied) == ["health"]
 
@@ -183,8 +183,17 @@ def test_pause_and_resume_are_recorded_with_their_reason(applied: World) -> None
     assert isinstance(resumed, Resumed)
 
 
-def test_delete_asks_nobody_where_nobody_is(applied: World) -> None:
-    assert applied.call("jobs", "delete", "nightly").out.strip() == "deleted nightly"
+def test_pruning_needs_a_yes_where_nobody_can_be_asked(applied: World) -> None:
+    told = applied.call("jobs", "apply", "-f", applied.jobs("jobs: []"), "--prune", "--owner", "us")
+    assert (told.code, told.err.strip()) == (2, "error: delete 1 jobs? Nobody is there to answer: say --yes")
+    assert not any(isinstance(recorded.message, Deleted) for recorded in applied.recorded("ledger.>"))
+
+
+def test_delete_needs_a_yes_where_nobody_can_be_asked(applied: World) -> None:
+    told = applied.call("jobs", "delete", "nightly")
+    assert (told.code, told.err.strip()) == (2, "error: delete nightly? Nobody is there to answer: say --yes")
+    assert not isinstance(applied.recorded("ledger.nightly.>")[-1].message, Deleted)
+    assert applied.call("jobs", "delete", "nightly", "--yes").out.strip() == "deleted nightly"
     assert isinstance(applied.recorded("ledger.nightly.>")[-1].message, Deleted)
 
 

@@ -57,6 +57,20 @@ def test_a_wrong_use_is_2_and_one_sentence(args: tuple[str, ...], world: World) 
     assert "Traceback" not in told.err
 
 
+@pytest.mark.parametrize("args", [(), ("jobs",), ("dead-letters",)])
+def test_without_a_command_the_help_is_all_there_is_to_say(args: tuple[str, ...], world: World) -> None:
+    told = world.call(*args)
+    assert told.code == 2
+    assert "Usage: tocsin" in told.out + told.err
+    assert "error" not in told.err
+    assert "Traceback" not in told.err
+
+
+def test_what_fails_before_the_options_are_read_writes_no_log(world: World) -> None:
+    told = world.call("--version")
+    assert (told.code, told.out, told.err.strip()) == (2, "", "error: No such option: --version")
+
+
 def test_a_server_that_does_not_answer_is_4(world: World) -> None:
     world.reachable = False
     told = world.call("jobs", "list", "--nats", "nats://a:1")

@@ -30,4 +30,4 @@ def test_it_says_over_what_it_counts(world: World) -> None:
 def test_what_is_no_instant_is_refused(world: World) -> None:
     told = world.call("stats", "--since", "yesterday")
     assert told.code == 2
-    assert "--since: 'yesterday' is no instant: write a date" in told.err
+    assert "--since is 'yesterday': write an ISO date and time" in told.err

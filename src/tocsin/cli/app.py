@@ -59,6 +59,9 @@ def root(
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The settings [TOCSIN_CONFIG, else ./tocsin.yaml].")
     ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where `dev` keeps its data, and the history is by default.")
+    ] = None,
     root: Annotated[str | None, typer.Option(metavar="TOKEN", help="The first token of every subject.")] = None,
     output: Annotated[Format, typer.Option("--output", "-o", help="What answers look like.")] = "table",
     log_level: Annotated[
@@ -74,7 +77,7 @@ def root(
         backend=given if isinstance(given, Backend) else Backend(),
         output=Output(output),
         config=config,
-        options={("nats", "url"): nats, ("root",): root},
+        options={("nats", "url"): nats, ("data_dir",): data_dir, ("root",): root},
         log_level=log_level,
         log_format=log_format,
     )

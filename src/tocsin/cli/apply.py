@@ -15,9 +15,9 @@ from ..domain.calendar import Schedule, next_instants, parse, warnings_at
 from ..domain.definition import JobDefinition, show
 from ..registry import Change, Plan, Registry, Verb
 from ..settings import Settings
+from .confirmation import confirm
 from .exits import Exit
 from .failures import Refused
-from .output import is_interactive
 from .running import run
 from .session import Session, actor, session_of
 
@@ -83,8 +83,8 @@ async def _apply(
         if dry_run:
             return plan
         deleted = len(plan.of("delete"))
-        if deleted and not yes and is_interactive() and not typer.confirm(f"delete {deleted} jobs?"):
-            raise Refused("nothing was changed", Exit.NO)
+        if deleted:
+            confirm(f"delete {deleted} jobs?", yes=yes, otherwise="nothing was changed")
         await registry.carry_out(plan, by=actor())
         return plan
 

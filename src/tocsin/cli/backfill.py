@@ -11,10 +11,10 @@ from rich.text import Text
 
 from ..operations import backfill as operation
 from ..operations.backfill import Backfill, Order, Span
-from . import times
-from .exits import Exit
-from .failures import Refused
-from .output import is_interactive, local
+from .confirmation import check, confirm
+from .instants import instant
+from .output import local
+from .rates import rate as rate_of
 from .running import run
 from .session import Session, actor, session_of
 
@@ -26,7 +26,9 @@ def backfill(  # noqa: PLR0913, PLR0917 - each is an option of the command
     context: typer.Context,
     job: Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")],
     start: Annotated[str, typer.Option("--from", metavar="TIME", help="The first instant that is taken.")],
-    end: Annotated[str, typer.Option("--to", metavar="TIME", help="The first that is not.")] = "now",
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="The first that is not; by default now.")
+    ] = None,
     only_missing: Annotated[
         bool, typer.Option("--only-missing", help="Only what the ledger says did not fire, or was skipped.")
     ] = False,
@@ -45,23 +47,21 @@ def backfill(  # noqa: PLR0913, PLR0917 - each is an option of the command
     for each other, unless the job allows overlap.
     """
     session = session_of(context)
-    often = times.rate("--rate", rate)
-    if not (dry_run or yes or is_interactive()):
-        raise Refused("a backfill runs many jobs: say --yes, or --dry-run to see which")
+    often = rate_of(rate, "--rate")
+    check(f"run {job} for instants of the past?", yes=yes or dry_run)
 
     async def work() -> tuple[Backfill, int]:
         async with session.registry() as registry, session.installation() as installation:
             now, zone = datetime.now(UTC), (await registry.job(job)).definition.timezone
-            first = times.instant("--from", start, now=now, timezone=zone)
-            last = times.instant("--to", end, now=now, timezone=zone)
+            first = instant(start, "--from", now=now, timezone=zone)
+            last = now if end is None else instant(end, "--to", now=now, timezone=zone)
             span = Span(first, last, only_missing=only_missing, order=order)
             planned = await operation.plan(installation.log, registry, job, span, now=now, name=name)
             if not session.output.is_json:
                 session.output.answer(None, lambda: _lines(planned))
             if dry_run or not planned.instants:
                 return planned, 0
-            if not yes and not typer.confirm(f"run {len(planned.instants)} executions of {job}?"):
-                raise Refused("nothing was run", Exit.NO)
+            confirm(f"run {len(planned.instants)} executions of {job}?", yes=yes, otherwise="nothing was run")
             asked = 0
             async for _ in operation.begin(
                 installation.log, planned, installation.clock, rate=often, by=actor(), reason=reason

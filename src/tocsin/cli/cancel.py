@@ -1,6 +1,7 @@
 """`tocsin executions cancel`: ends runs before their time."""
 
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -36,7 +37,12 @@ def cancel(
             for given in executions:
                 try:
                     found = await cancel_one(
-                        installation.log, given, by=actor(), reason=reason, job=job, history=installation.history
+                        installation.log,
+                        given,
+                        by=actor(),
+                        reason=reason,
+                        job=job,
+                        history=partial(session.history, installation),
                     )
                 except NotFound as error:  # those behind it are cancelled all the same
                     missing.append(error)

@@ -11,14 +11,15 @@ import typer
 from typer.core import TyperGroup
 from typing_extensions import override
 
+from .. import telemetry
 from .exits import Exit
 from .failures import failure_of
 
-GLOBAL: Final = ("--nats", "--config", "--root", "--output", "-o", "--log-level", "--log-format")
+GLOBAL: Final = ("--nats", "--config", "--data-dir", "--root", "--output", "-o", "--log-level", "--log-format")
 """Options of the whole program; each takes a value."""
 
 HINT: Final = (
-    "Before or after any command: --nats URL · --config FILE · --root TOKEN · --output table|json · "
+    "Before or after any command: --nats URL · --config FILE · --data-dir FOLDER · --root TOKEN · --output table|json · "
     "--log-level LEVEL · --log-format FORMAT"
 )
 
@@ -42,6 +43,7 @@ class Commands(TyperGroup):
     ) -> NoReturn:
         """Run one command and exit."""
         given = hoisted(sys.argv[1:] if args is None else args)
+        telemetry.configure("error")  # until the options are read: whatever fails before writes no line of its own kind
         try:
             code = super().main(given, prog_name or "tocsin", complete_var, standalone_mode=False, **extra)
         except Exception as error:  # noqa: BLE001 - here every failure becomes an exit code
@@ -74,7 +76,7 @@ def _tell(error: Exception, args: Sequence[str]) -> Exit:
         traceback.print_exception(error)
     if "json" in (_value(args, "--output"), _value(args, "-o")):
         print(json.dumps(failure.as_json(), ensure_ascii=False), file=sys.stderr)
-    else:
+    elif failure.message:  # a group without a command has shown its help, and has nothing to add
         typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
         typer.echo(failure.message, err=True)
     structlog.get_logger("tocsin.cli").debug("a command failed", action="command-failed", code=failure.code.value)
@@ -84,7 +86,7 @@ def _tell(error: Exception, args: Sequence[str]) -> Exit:
 def _value(args: Sequence[str], option: str) -> str | None:
     """What an option was given, known even where parsing failed; the last one counts."""
     found = None
-    for arg, after in zip(args, (*args[1:], ""), strict=True):
+    for arg, after in zip(args, (*args[1:], ""), strict=False):  # there may be none
         if arg == option:
             found = after
         elif arg.startswith(f"{option}="):

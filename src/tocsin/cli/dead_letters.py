@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -12,9 +13,10 @@ from ..operations import dead_letters
 from ..operations.dead_letters import Replay, Resolution
 from ..operations.refusals import NotFound
 from ..ports import DeadLetterRow
-from . import letter_page, paging, times
+from . import letter_page, paging
 from .failures import Refused, failure_of
 from .inputs import json_of
+from .instants import instant
 from .output import state, table
 from .running import run
 from .session import actor, session_of
@@ -44,8 +46,8 @@ def list_dead_letters(  # noqa: PLR0913, PLR0917 - each is an option of the comm
     query = DeadLetterQuery(
         job=job,
         unresolved=unresolved,
-        since=times.instant("--since", since, now=now),
-        until=times.instant("--until", until, now=now),
+        since=instant(since, "--since", now=now),
+        until=instant(until, "--until", now=now),
         error=error,
         sort=sort,
         cursor=cursor,
@@ -53,7 +55,7 @@ def list_dead_letters(  # noqa: PLR0913, PLR0917 - each is an option of the comm
     )
 
     async def read() -> Page[DeadLetterRow]:
-        async with session.installation() as installation, installation.history() as history:
+        async with session.installation() as installation, session.history(installation) as history:
             return await paging.rows_of(history.dead_letters, query, is_all=is_all)
 
     page = run(read())
@@ -87,7 +89,9 @@ def show(context: typer.Context, dead_letter: Id) -> None:
 
     async def read() -> dead_letters.Letter:
         async with session.installation() as installation:
-            return await dead_letters.find(installation.log, dead_letter, history=installation.history)
+            return await dead_letters.find(
+                installation.log, dead_letter, history=partial(session.history, installation)
+            )
 
     letter = run(read())
     session.output.answer(letter_page.as_json(letter), lambda: letter_page.page(letter))
@@ -121,7 +125,7 @@ def replay(
                 by=actor(),
                 reason=reason,
                 again=again,
-                history=installation.history,
+                history=partial(session.history, installation),
             )
 
     made = run(ask())
@@ -146,7 +150,11 @@ def resolve(
             for given in dead_letter:
                 try:
                     found = await dead_letters.resolve(
-                        installation.log, given, by=actor(), reason=reason, history=installation.history
+                        installation.log,
+                        given,
+                        by=actor(),
+                        reason=reason,
+                        history=partial(session.history, installation),
                     )
                 except NotFound as error:  # those behind it are resolved all the same
                     missing.append(error)

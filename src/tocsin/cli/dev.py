@@ -55,7 +55,6 @@ def dev(
         ),
     ] = None,
     ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Keep nothing when it ends.")] = False,
-    data_dir: Annotated[Path | None, typer.Option(metavar="FOLDER", help="What is kept is kept here.")] = None,
 ) -> None:
     """Run everything here and show what happens, until Ctrl-C.
 
@@ -64,7 +63,7 @@ def dev(
     """
     session = session_of(context)
     made = load_worker(worker) if worker else None
-    serve(_dev(session, jobs or [], made, Wanted(data_dir, port, cluster), ephemeral=ephemeral))
+    serve(_dev(session, jobs or [], made, Wanted(None, port, cluster), ephemeral=ephemeral))
 
 
 async def _dev(
@@ -80,6 +79,7 @@ async def _dev(
         kept = "nothing is kept" if ephemeral else f"data in {settings.data_dir}"
         server = shown(settings)["nats.url"]
         _say(session, "tocsin", f"{__version__} on {server}, {kept}", nats_url=server)
+        _say(session, "shell", f"export TOCSIN_NATS_URL={server} TOCSIN_DATA_DIR={settings.data_dir}")
         if running.cluster:
             _introduce(session, running)
         after = await following.newest(installation.log)

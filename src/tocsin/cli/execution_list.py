@@ -11,7 +11,8 @@ from ..domain.events import TriggerKind
 from ..domain.history import Status
 from ..listing import ExecutionQuery, ExecutionSort, Page
 from ..ports import ExecutionRow
-from . import paging, times
+from . import paging
+from .instants import instant
 from .output import seconds, state, table
 from .running import run
 from .session import session_of
@@ -42,8 +43,8 @@ def list_executions(  # noqa: PLR0913, PLR0917 - each is an option of the comman
         status=status,
         trigger=trigger,
         tag=tag,
-        since=times.instant("--since", since, now=now),
-        until=times.instant("--until", until, now=now),
+        since=instant(since, "--since", now=now),
+        until=instant(until, "--until", now=now),
         error=error,
         sort=sort,
         cursor=cursor,
@@ -51,7 +52,7 @@ def list_executions(  # noqa: PLR0913, PLR0917 - each is an option of the comman
     )
 
     async def read() -> Page[ExecutionRow]:
-        async with session.installation() as installation, installation.history() as history:
+        async with session.installation() as installation, session.history(installation) as history:
             return await paging.rows_of(history.executions, query, is_all=is_all)
 
     page = run(read())

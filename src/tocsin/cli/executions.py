@@ -1,6 +1,7 @@
 """`tocsin executions`: what ran, and one run in every detail."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -61,7 +62,7 @@ class Shown:
 
 async def _read(session: Session, execution_id: str) -> Shown:
     async with session.installation() as installation:
-        return Shown.of(await find(installation.log, execution_id, history=installation.history))
+        return Shown.of(await find(installation.log, execution_id, history=partial(session.history, installation)))
 
 
 # --- what is shown ---------------------------------------------------------------------------------------------------

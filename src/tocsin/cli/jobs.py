@@ -10,10 +10,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ..registry import Job
-from .exits import Exit
-from .failures import Refused
+from .confirmation import confirm
 from .inputs import json_of
-from .output import is_interactive, local, state, table
+from .output import local, state, table
 from .running import run
 from .session import Session, actor, session_of
 
@@ -124,11 +123,11 @@ def delete(
 ) -> None:
     """Delete a job; what already runs, runs on, and its history remains."""
     session = session_of(context)
-    if not yes and is_interactive() and not typer.confirm(f"delete {job}?"):
-        raise Refused("nothing was deleted", Exit.NO)
 
     async def ask() -> None:
         async with session.registry() as registry:
+            await registry.job(job)
+            confirm(f"delete {job}?", yes=yes, otherwise="nothing was deleted")
             await registry.delete(job, by=actor(), reason=reason)
 
     run(ask())

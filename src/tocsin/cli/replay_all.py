@@ -12,11 +12,10 @@ from ..listing import DeadLetterQuery, every
 from ..operations import dead_letters
 from ..operations.dead_letters import Replay
 from ..operations.refusals import Refusal
-from . import times
+from .confirmation import check, confirm
 from .dead_letters import line
-from .exits import Exit
-from .failures import Refused
-from .output import is_interactive
+from .instants import instant
+from .rates import rate as rate_of
 from .running import run
 from .session import Session, actor, session_of
 
@@ -37,14 +36,13 @@ def replay_all(  # noqa: PLR0913, PLR0917 - each is an option of the command
     query = DeadLetterQuery(
         job=job,
         unresolved=True,
-        since=times.instant("--since", since, now=now),
-        until=times.instant("--until", until, now=now),
+        since=instant(since, "--since", now=now),
+        until=instant(until, "--until", now=now),
         error=error,
         sort="oldest",
     )
-    if not (dry_run or yes or is_interactive()):
-        raise Refused("replay-all runs many jobs: say --yes, or --dry-run to see which")
-    done = run(_replay_all(session, query, times.rate("--rate", rate), reason, dry_run=dry_run, yes=yes))
+    check("replay what failed?", yes=yes or dry_run)
+    done = run(_replay_all(session, query, rate_of(rate, "--rate"), reason, dry_run=dry_run, yes=yes))
     if session.output.is_json:
         session.output.answer(done, list)
 
@@ -52,14 +50,13 @@ def replay_all(  # noqa: PLR0913, PLR0917 - each is an option of the command
 async def _replay_all(
     session: Session, query: DeadLetterQuery, rate: float, reason: str | None, *, dry_run: bool, yes: bool
 ) -> dict[str, object]:
-    async with session.installation() as installation, installation.history() as history:
+    async with session.installation() as installation, session.history(installation) as history:
         wanted = [row async for row in every(history.dead_letters, query)]
         if dry_run or not wanted:
             _say(session, *(Text(f"{row.id}  {row.job_name}  {row.last_error or ''}") for row in wanted))
             _say(session, Text(f"{len(wanted)} to replay", style="bold"))
             return {"dry_run": dry_run, "wanted": [row.id for row in wanted], "replayed": [], "passed_over": []}
-        if not yes and not typer.confirm(f"replay {len(wanted)} dead letters?"):
-            raise Refused("nothing was replayed", Exit.NO)
+        confirm(f"replay {len(wanted)} dead letters?", yes=yes, otherwise="nothing was replayed")
         replayed: list[Replay] = []
         passed_over: list[str] = []
         each: AsyncIterator[Replay | Refusal] = dead_letters.replay_all(

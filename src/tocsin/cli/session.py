@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import typer
 
 from .. import telemetry
 from ..domain.events import Actor
 from ..domain.ledger import JobNotFound
-from ..ports import LogUnavailable, NotAllowed
+from ..ports import History, LogUnavailable, NotAllowed
 from ..registry import Registry
 from ..settings import FieldPath, Settings, load
-from ..subjects import INSTALLATION_KEY, Bucket
+from ..subjects import INSTALLATION_KEY, Bucket, Stream
 from .backend import PATIENCE, Backend
 from .exits import Exit
 from .failures import Refused, no_such_job
@@ -24,6 +24,13 @@ from .output import Output
 
 if TYPE_CHECKING:
     from ..bootstrap import Installation
+
+
+_SQLITE: Final = "sqlite:///"
+_POINT: Final = (
+    "`tocsin dev` keeps it in the folder that it prints, a recorder where its `database.url` says; "
+    "point to it with --data-dir FOLDER, TOCSIN_DATA_DIR or TOCSIN_DATABASE_URL"
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,7 @@ class Session:
         Raises:
             SettingsError: they cannot be used.
         """
-        given = {tuple(name.split("__")): value for name, value in more.items()}
+        given = {tuple(name.split("__")): value for name, value in more.items() if value is not None}
         return load(self.config, options={**self.options, **given})
 
     def log(self, usual: telemetry.Level) -> None:
@@ -78,6 +85,19 @@ class Session:
             yield installation
 
     @asynccontextmanager
+    async def history(self, installation: "Installation") -> AsyncIterator[History]:
+        """The history, where one is kept: whoever only reads makes none.
+
+        Raises:
+            Refused: there is none where the settings say, or what lies there was never recorded from this installation.
+        """
+        where = _kept_in(installation.settings.database.url)
+        async with installation.history() as history:
+            if not await history.offset(Stream.LOG) and await installation.log.last("execution.>") is not None:
+                raise Refused(f"nothing of this installation is recorded in {where}: {_POINT}", Exit.UNREACHABLE)
+            yield history
+
+    @asynccontextmanager
     async def registry(self) -> AsyncIterator[Registry]:
         """The jobs of the installation; one that does not exist is refused with the name that was probably meant."""
         async with self.installation() as installation:
@@ -86,6 +106,16 @@ class Session:
                 yield registry
             except JobNotFound as error:
                 raise no_such_job(error.job, [job.name for job in await registry.jobs()]) from None
+
+
+def _kept_in(url: str) -> str:
+    """Where a history is, in words; a file has to be there already."""
+    if not url.startswith(_SQLITE):
+        return "the database of `database.url`"
+    file = Path(url.removeprefix(_SQLITE))
+    if not file.exists():
+        raise Refused(f"no history is kept in {file}: {_POINT}", Exit.UNREACHABLE)
+    return str(file)
 
 
 def session_of(context: typer.Context) -> Session:

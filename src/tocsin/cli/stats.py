@@ -9,10 +9,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ..statistics import Statistics, statistics
+from .instants import instant
 from .output import local, table
 from .running import run
 from .session import Session, session_of
-from .times import instant
 
 
 def stats(
@@ -29,7 +29,7 @@ def stats(
     Skipped ones, and those that were cancelled before, were not to reach an executor, and do not count.
     """
     session = session_of(context)
-    found = run(_count(session, instant("--since", since, now=datetime.now(UTC))))
+    found = run(_count(session, instant(since, "--since", now=datetime.now(UTC))))
     session.output.answer(asdict(found), lambda: _page(found))
 
 
