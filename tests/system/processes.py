@@ -1,5 +1,6 @@
 """Tocsin as processes that can be killed, stopped and started again, on a real nats-server."""
 
+import asyncio
 import json
 import os
 import signal
@@ -123,6 +124,17 @@ class Site(Running):
     def start_worker(self, *, module: Sequence[str] = TOCSIN) -> Program:
         """Start a worker."""
         return self._start("worker", module, ["worker", "tests.system.worker_process"], "worker-started")
+
+    async def call(self, *arguments: str) -> tuple[int, dict[str, Any]]:
+        """Have a command answer in JSON: how it ended, and what it said."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", *TOCSIN, *arguments, "--output", "json"),
+            env=self._environment,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        said, _ = await process.communicate()
+        answer: dict[str, Any] = json.loads(said) if said else {}
+        return process.returncode or 0, answer
 
     async def ready(self) -> None:
         """Wait until all that was started is at work."""

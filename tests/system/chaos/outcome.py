@@ -1,5 +1,6 @@
 """What came of it: judged by the audit of the whole log and by the history, and counted."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -45,21 +46,25 @@ class Outcome:
 
 
 async def judged(tocsin: Site, *, triggers: int, struck: Mapping[tuple[How, Kind], int]) -> Outcome:
-    """Wait until nothing is left to be done, then look at all of it."""
+    """Wait until nothing is left to be done, then look at all of it; the audit is the one that anybody can run."""
     outcome = Outcome()
     try:
         await tocsin.quiet()
     except AssertionError as error:
         outcome.wrong.append(str(error))
     everything = await Everything.of(tocsin.log)
-    report = everything.audited()
-    outcome.wrong += map(str, report.violations)
     outcome.wrong += _wrong(everything, tocsin, triggers)
     try:
         await tocsin.history_agrees_with(everything)
     except TimeoutError:
         outcome.wrong.append("the history does not show what the log says")
-    outcome.figures = _figures(everything, struck) | {"audit": report.summary}
+    code, audit = await tocsin.call("audit", "--history", "--patience", "1s")
+    outcome.wrong += [json.dumps(violation) for violation in audit.get("violations", ())]
+    if code != 0 and not outcome.wrong:
+        outcome.wrong.append(f"the audit ended with {code}: {audit}")
+    outcome.figures = _figures(everything, struck) | {
+        "audited, with the history": f"{audit.get('facts')} facts, {audit.get('violations_total')} violations"
+    }
     return outcome
 
 
@@ -93,7 +98,6 @@ def _figures(everything: Everything, struck: Mapping[tuple[How, Kind], int]) -> 
         "triggers": len(everything.facts(Trigger)),
         "attempts": len(everything.runs()),
         "claimed again after a death": len(claims) - len(everything.runs()),
-        "facts": len(everything.ledger) + len(everything.log),
         "longest time without a firing, s": round(
             max((later - time).total_seconds() for time, later in pairwise(ticks)), 1
         ),
