@@ -102,6 +102,13 @@ async def test_a_token_that_is_not_in_order_is_refused_with_its_reason(
     assert token.rpartition(".")[2] == "" or token.rpartition(".")[2] not in answer.text
 
 
+async def test_a_token_that_is_shown_counts_also_where_nobody_asks_for_one(world: World) -> None:
+    assert await status(world, None) == 200
+    token = await world.token("ada")
+    assert await status(world, token) == 403
+    assert await status(world, "nonsense") == 401
+
+
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic YTpi", "bearer"])
 async def test_whoever_brings_no_token_is_asked_for_one(guarded: World, header: str) -> None:
     answer = await guarded.ask("GET", "/v1/jobs", Authorization=header)

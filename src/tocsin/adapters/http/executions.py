@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ...domain import execution, history
 from ...domain.access import Permission, Principal
 from ...domain.dead_letter import attempts_of
-from ...domain.events import Actor, Attempt
+from ...domain.events import Actor, Attempt, Completed, Failed
 from ...domain.history import Status
 from ...listing import ExecutionQuery, ExecutionSort
 from ...operations.cancellation import cancel
@@ -98,6 +98,8 @@ class ExecutionDetails(BaseModel):
     """The sequence of the definition that it runs by."""
     fence: int | None = None
     """The fencing token of its lock, if it holds one."""
+    result: Any = None
+    """What the last step to end came to."""
     steps: dict[str, ExecutionStep]
     attempts: list[Attempt]
 
@@ -134,6 +136,7 @@ class ExecutionDetails(BaseModel):
             by=asked.by if asked else None,
             definition=asked.plan.definition if asked else None,
             fence=state.fence,
+            result=next((f.message.result for f in found.facts if isinstance(f.message, Completed | Failed)), None),
             steps=steps,
             attempts=list(attempts_of(found.facts)),
         )

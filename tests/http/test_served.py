@@ -1,0 +1,214 @@
+"""The API on a real socket over a real nats-server, with stages and a worker behind it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from socket import AF_INET, SOCK_STREAM, socket
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.system.running import DEADLINE, Running, running
+from tocsin import Context, Worker, bootstrap
+from tocsin.adapters.http.listening import PortInUseError
+from tocsin.adapters.http.tokens import Tokens
+from tocsin.domain.access import Role
+from tocsin.domain.events import Completed
+from tocsin.domain.masking import MASK
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - the default, which must not be listened on
+JOB = {"name": "greet", "schedule": "@daily", "function": "greet", "overlap_policy": "allow"}
+
+
+def greeter() -> Worker:
+    worker = Worker()
+
+    @worker.task("greet")
+    async def greet(_: Context) -> str:
+        return "hello"
+
+    return worker
+
+
+@asynccontextmanager
+async def served(of: Running) -> AsyncIterator[httpx.AsyncClient]:
+    """One copy of the API, and a client of it."""
+    async with bootstrap.serving(of.installation) as url, httpx.AsyncClient(base_url=url, timeout=DEADLINE) as client:
+        yield client
+
+
+@pytest.fixture
+async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Running]:
+    async with running(nats_url, tmp_path, worker=greeter(), server={"port": 0}) as everything:
+        yield everything
+
+
+class Reader:
+    """Somebody who listens to events."""
+
+    def __init__(self, client: httpx.AsyncClient, **query: str) -> None:
+        self._client = client
+        self._query = query
+        self.last_id = ""
+
+    @asynccontextmanager
+    async def events(self) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+        headers = {"Last-Event-ID": self.last_id} if self.last_id else {}
+        async with self._client.stream("GET", "/v1/events", params=self._query, headers=headers) as answer:
+            assert answer.status_code == 200
+            assert answer.headers["Content-Type"].startswith("text/event-stream")
+            yield self._read(answer)
+
+    async def _read(self, answer: httpx.Response) -> AsyncIterator[dict[str, Any]]:
+        async for line in answer.aiter_lines():
+            name, _, value = line.partition(": ")
+            if name == "id":
+                self.last_id = value
+            elif name == "data":
+                yield json.loads(value)
+
+
+async def test_a_job_that_is_registered_and_triggered_runs_and_can_be_looked_at(tocsin: Running) -> None:
+    async with served(tocsin) as client:
+        assert (await client.post("/v1/jobs", json=JOB)).status_code == 201
+        asked = (await client.post("/v1/jobs/greet/trigger")).json()
+        await tocsin.ended("greet", Completed)
+
+        shown = (await client.get(f"/v1/executions/{asked['execution_id']}")).json()
+        assert (shown["status"], shown["trigger"], shown["result"]) == ("completed", "api", "hello")
+        facts = (await client.get(f"/v1/executions/{asked['execution_id']}/events")).json()["facts"]
+        assert [fact["fact"]["type"] for fact in facts] == ["admitted", "dispatched", "started", "completed"]
+        [task] = [fact["fact"] for fact in facts if fact["fact"]["type"] == "dispatched"]
+        assert task["token"] == MASK
+
+        async def listed() -> list[Any]:
+            rows: list[Any] = (await client.get("/v1/executions", params={"job": "greet"})).json()["executions"]
+            return [row for row in rows if row["status"] == "completed"]
+
+        [row] = await tocsin.until(listed)
+        assert row["execution_id"] == asked["execution_id"]
+        assert (await client.get("/v1/health")).json()["status"] == "ok"
+
+
+async def test_what_one_copy_wrote_the_other_reads_at_once(tocsin: Running) -> None:
+    async with served(tocsin) as one, served(tocsin) as two:
+        for number in range(20):
+            name = f"job-{number}"
+            assert (await one.post("/v1/jobs", json={**JOB, "name": name})).status_code == 201
+            assert (await two.get(f"/v1/jobs/{name}")).status_code == 200
+            assert (await two.put(f"/v1/jobs/{name}", json={**JOB, "schedule": "@hourly"})).status_code == 422
+            etag = (await two.get(f"/v1/jobs/{name}")).headers["ETag"]
+            paused = await two.post(f"/v1/jobs/{name}/pause", headers={"If-Match": etag})
+            assert paused.status_code == 200
+            assert (await one.get(f"/v1/jobs/{name}")).json()["state"] == "paused"
+            assert (await one.delete(f"/v1/jobs/{name}", headers={"If-Match": etag})).status_code == 412
+
+
+async def test_concurrent_duplicates_over_two_copies_run_once(tocsin: Running) -> None:
+    async with served(tocsin) as one, served(tocsin) as two:
+        await one.post("/v1/jobs", json=JOB)
+        headers = {"Idempotency-Key": "the same"}
+        asking = [copy.post("/v1/jobs/greet/trigger", json={}, headers=headers) for copy in (one, two) * 8]
+        answers = await asyncio.gather(*asking)
+        assert {answer.status_code for answer in answers} == {202}
+        [execution_id] = {answer.json()["execution_id"] for answer in answers}
+        other = (await two.post("/v1/jobs/greet/trigger", json={})).json()["execution_id"]
+        ended = await tocsin.ended("greet", Completed, 2)
+        assert {fact.execution_id for fact in ended} == {execution_id, other}
+
+
+async def test_events_are_told_as_they_happen_and_go_on_where_a_reader_was(tocsin: Running) -> None:
+    async with served(tocsin) as one, served(tocsin) as two:
+        reader = Reader(one, job="greet")
+        async with reader.events() as events:
+            await one.post("/v1/jobs", json=JOB)
+            first = await anext(events)
+            assert (first["fact"]["type"], first["fact"]["definition"]["function"]) == ("defined", "greet")
+            execution_id = (await one.post("/v1/jobs/greet/trigger")).json()["execution_id"]
+            seen = [await anext(events), await anext(events)]
+
+        await tocsin.ended("greet", Completed)
+        # It goes on at another copy, where the first one broke off.
+        resumed = Reader(two, job="greet")
+        resumed.last_id = reader.last_id
+        async with resumed.events() as events:
+            async for event in events:
+                seen.append(event)
+                if event["fact"]["type"] == "completed":
+                    break
+        assert [event["fact"]["type"] for event in seen] == ["admitted", "dispatched", "started", "completed"]
+        assert {event["fact"]["execution_id"] for event in seen} == {execution_id}
+
+
+async def test_events_can_be_asked_for_by_type_and_from_the_start(tocsin: Running) -> None:
+    async with served(tocsin) as client:
+        await client.post("/v1/jobs", json=JOB)
+        await client.post("/v1/jobs/greet/trigger")
+        await tocsin.ended("greet", Completed)
+        async with Reader(client, after="0.0", type="completed").events() as events:
+            assert (await anext(events))["fact"]["type"] == "completed"
+        refused = await client.get("/v1/events", params={"after": "yesterday"})
+        assert refused.status_code == 422
+        assert "must be the id of an event" in refused.json()["detail"]
+
+
+async def test_events_of_a_hidden_job_are_not_told(tocsin: Running) -> None:
+    async with served(tocsin) as client:
+        tokens = Tokens(tocsin.installation.projections, tocsin.installation.clock)
+        admin, _ = await tokens.create("root", [Role.ADMIN])
+        viewer, _ = await tokens.create("eve", [Role.VIEWER])
+        as_admin = {"Authorization": f"Bearer {admin}"}
+        await client.post("/v1/jobs", json={**JOB, "name": "hidden", "viewers": ["carl"]}, headers=as_admin)
+        await client.post("/v1/jobs", json={**JOB, "name": "shown"}, headers=as_admin)
+        client.headers["Authorization"] = f"Bearer {viewer}"
+        async with Reader(client, after="0.0").events() as events:
+            assert (await anext(events))["fact"]["job"] == "shown"
+
+
+async def test_a_copy_that_ends_closes_its_streams(tocsin: Running) -> None:
+    begun = asyncio.Event()
+
+    async def listen(url: str) -> list[str]:
+        lines = []
+        async with (
+            httpx.AsyncClient(base_url=url, timeout=DEADLINE) as client,
+            client.stream("GET", "/v1/events") as answer,
+        ):
+            async for line in answer.aiter_lines():
+                lines.append(line)
+                begun.set()
+        return lines
+
+    async with bootstrap.serving(tocsin.installation) as url:
+        listening = asyncio.create_task(listen(url))
+        async with asyncio.timeout(DEADLINE):
+            await begun.wait()
+    async with asyncio.timeout(DEADLINE):
+        assert (await listening)[0] == "retry: 2000"
+
+
+async def test_a_busy_port_is_told_in_words(tocsin: Running) -> None:
+    with socket(AF_INET, SOCK_STREAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        busy = tocsin.settings.model_copy(update={"server": tocsin.settings.server.model_copy(update={"port": port})})
+        installation = replace(tocsin.installation, settings=busy)
+        with pytest.raises(PortInUseError, match=f"port {port} on 127.0.0.1 is in use: stop what listens there"):
+            async with bootstrap.serving(installation):
+                pass
+        async with bootstrap.serving(installation, any_port=True) as url:
+            assert not url.endswith(f":{port}")
+
+
+async def test_without_anybody_to_ask_only_the_loopback_is_listened_on(tocsin: Running) -> None:
+    assert tocsin.settings.server.host == EVERYWHERE
+    async with bootstrap.serving(tocsin.installation) as url:
+        assert url.startswith("http://127.0.0.1:")
+    await Tokens(tocsin.installation.projections, tocsin.installation.clock).create("ada", [Role.VIEWER])
+    async with bootstrap.serving(tocsin.installation) as url:
+        assert url.startswith(f"http://{EVERYWHERE}:")
