@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from tocsin.adapters.http.app import api
 from tocsin.adapters.http.authentication import Authentication
@@ -43,7 +44,7 @@ class World:
         self.registry = Registry(self.log, self.projections)
         self.client = self.copy()
 
-    def copy(self, **headers: str) -> httpx.AsyncClient:
+    def app(self) -> FastAPI:
         """One more copy of the API."""
         parts = Parts(
             version="0",
@@ -56,8 +57,12 @@ class World:
             sight=Sight(self.log, self.clock),
         )
         authenticator = self.authenticator or Authentication(Tokens(self.projections, self.clock), None, self.clock)
-        transport = httpx.ASGITransport(api(parts, authenticator, self.rate), raise_app_exceptions=False)
-        return httpx.AsyncClient(transport=transport, base_url=LOCAL, headers=headers)
+        return api(parts, authenticator, self.rate)
+
+    def copy(self) -> httpx.AsyncClient:
+        """A client of one more copy."""
+        transport = httpx.ASGITransport(self.app(), raise_app_exceptions=False)
+        return httpx.AsyncClient(transport=transport, base_url=LOCAL)
 
     async def ask(self, method: str, path: str, body: object = None, **headers: str) -> httpx.Response:
         """One request."""

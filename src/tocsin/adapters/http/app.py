@@ -18,6 +18,7 @@ from .rate import RateLimit
 from .refusals import Refusals, refuse
 from .security import Authenticator
 from .timeouts import Timeouts
+from .written import written_schemas
 
 ROUTERS: Final = (
     jobs.router,
@@ -84,6 +85,7 @@ def _completed(document: dict[str, Any], app: FastAPI) -> dict[str, Any]:
     for model in (ProblemDetails, ojs_answers.OjsErrorAnswer):
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
         document["components"]["schemas"] |= {**schema.pop("$defs", {}), model.__name__: schema}
+    document["components"]["schemas"] |= written_schemas()
     header = {
         "name": IDEMPOTENCY_KEY,
         "in": "header",

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue, WithJsonSchema
 
 from ...domain.access import Permission
 from ...domain.calendar import parse, warnings_at
@@ -26,7 +26,9 @@ JobName: TypeAlias = Annotated[
     Name, Path(description="The job's name.", pattern=r"^[a-z0-9][a-z0-9\-\.]*$", max_length=255)
 ]
 Written: TypeAlias = Annotated[
-    dict[str, Any], Body(description="A job as hip-62 or the Open Job Spec spells it; see `schemas/job-file.json`.")
+    dict[str, Any],
+    Body(description="A job as hip-62 or the Open Job Spec spells it."),
+    WithJsonSchema({"$ref": "#/components/schemas/WrittenJob"}),
 ]
 
 

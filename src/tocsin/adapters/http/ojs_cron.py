@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Query, Response
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, WithJsonSchema
 
 from ... import subjects
 from ...domain.access import Permission
@@ -104,7 +104,11 @@ class Toggle(BaseModel):
 async def register_cron(
     here: Here,
     caller: Author,
-    written: Annotated[dict[str, Any], Body(description="A CronJob (ojs-cron §2).")],
+    written: Annotated[
+        dict[str, Any],
+        Body(description="A CronJob (ojs-cron §2)."),
+        WithJsonSchema({"$ref": "#/components/schemas/WrittenCron"}),
+    ],
     response: Response,
     reason: Reason = None,
 ) -> CronAnswer:
