@@ -102,3 +102,10 @@ def test_no_local_variable_of_a_failed_function_is_shown(form: telemetry.Format)
         structlog.get_logger("tocsin.test").exception("a handler failed", action="handler-failed")
     assert "ValueError" in stream.getvalue()
     assert "hunter2" not in stream.getvalue()
+
+
+def test_what_asyncio_says_of_each_closed_tls_connection_is_no_line() -> None:
+    stream = configured()
+    logging.getLogger("asyncio").warning("returning true from eof_received() has no effect when using ssl")
+    logging.getLogger("asyncio").warning("something else")
+    assert [line["event"] for line in lines(stream)] == ["something else"]

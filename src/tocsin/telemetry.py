@@ -67,11 +67,17 @@ def configure(level: Level = "info", format: Format = "auto", *, stream: TextIO 
         library = logging.getLogger(name)
         library.handlers, library.propagate = [], True
         library.setLevel(logging.WARNING)
+    logging.getLogger("asyncio").addFilter(_is_worth_a_line)
 
 
 def meter() -> metrics.Meter:
     """What instruments are made of; their names begin with `tocsin_`. It may be asked before an SDK is installed."""
     return metrics.get_meter("tocsin")
+
+
+def _is_worth_a_line(record: logging.LogRecord) -> bool:
+    # Each TLS connection that the NATS client closes makes asyncio say this of its own stream protocol.
+    return not record.getMessage().startswith("returning true from eof_received()")
 
 
 def name_action(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

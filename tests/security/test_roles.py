@@ -65,15 +65,23 @@ async def connected(at: Server, folder: Path, role: str) -> AsyncIterator[Instal
 
 async def _run_stage(at: Server, folder: Path, stage: str, ready: asyncio.Event) -> None:
     async with connected(at, folder, stage.replace("_", "-")) as installation:
+        await bootstrap.await_log(installation)
         await bootstrap.run_stages(installation, [stage], ready=ready)
 
 
 async def _run_worker(at: Server, folder: Path, worker: Worker) -> None:
     async with (
         connected(at, folder, "worker") as installation,
+        _awaited(installation),
         bootstrap.worker_connection(installation, worker.options) as connection,
     ):
         await worker.serve(connection)
+
+
+@asynccontextmanager
+async def _awaited(installation: Installation) -> AsyncIterator[None]:
+    await bootstrap.await_log(installation)
+    yield
 
 
 @asynccontextmanager

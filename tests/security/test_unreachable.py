@@ -1,7 +1,11 @@
 """What is said when nobody answers, and who waits."""
 
 import asyncio
+import os
+import subprocess
+import sys
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 import structlog
@@ -60,3 +64,25 @@ async def test_who_runs_on_waits_for_the_server(tmp_path: Path) -> None:
         with server(tmp_path / "s", "", port=first.port):
             async with asyncio.timeout(DEADLINE):
                 assert await waiting
+
+
+def test_a_worker_says_when_nothing_is_set_up(nats_url: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from tocsin import Worker\nworker = Worker()\n")
+    told = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tocsin",
+            "--root",
+            f"t{uuid4().hex[:8]}",
+            "worker",
+            str(tmp_path / "mine.py") + ":worker",
+        ],
+        env={**os.environ, "TOCSIN_NATS_URL": nats_url},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert told.returncode == 4
+    assert "_LOG on this NATS: run `tocsin init` first" in told.stderr

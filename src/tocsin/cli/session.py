@@ -60,9 +60,11 @@ class Session:
 
     @asynccontextmanager
     async def installation(
-        self, settings: Settings | None = None, *, within: float | None = PATIENCE
+        self, settings: Settings | None = None, *, within: float | None = PATIENCE, checked: bool = True
     ) -> "AsyncIterator[Installation]":
-        """The installation of the settings, connected `within` so many seconds (None: however long that takes), and known to be set up.
+        """The installation of the settings, connected `within` so many seconds (None: however long that takes).
+
+        `checked`: it is known to be set up. That asks for the installation's key, which a worker may not see.
 
         Raises:
             Unreachable: NATS does not answer.
@@ -72,13 +74,7 @@ class Session:
         async with self.backend.connect(settings, within=within) as installation:
             if within is None:
                 await self.backend.await_log(installation)
-            try:
-                is_set_up = await installation.projections.get(Bucket.INSTALLATION, INSTALLATION_KEY) is not None
-            except NotAllowed:
-                is_set_up = True  # a worker may not read the key; its first request will tell
-            except LogUnavailable:
-                is_set_up = False  # a bucket that does not exist does not answer
-            if not is_set_up:
+            if checked and not await _is_set_up(installation):
                 raise Refused(
                     f"nothing is set up under {settings.root!r} on this NATS: run `tocsin init` first", Exit.UNREACHABLE
                 )
@@ -116,6 +112,15 @@ def _kept_in(url: str) -> str:
     if not file.exists():
         raise Refused(f"no history is kept in {file}: {_POINT}", Exit.UNREACHABLE)
     return str(file)
+
+
+async def _is_set_up(installation: "Installation") -> bool:
+    try:
+        return await installation.projections.get(Bucket.INSTALLATION, INSTALLATION_KEY) is not None
+    except NotAllowed:
+        return True  # whoever may not see the key is told by its first request
+    except LogUnavailable:
+        return False  # a bucket that does not exist does not answer
 
 
 def session_of(context: typer.Context) -> Session:

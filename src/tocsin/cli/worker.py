@@ -25,7 +25,7 @@ def worker(
 
 
 async def _work(session: Session, made: "Worker") -> None:
-    async with session.installation(within=None) as installation:
+    async with session.installation(within=None, checked=False) as installation:
         concurrency = installation.settings.worker.concurrency
         if concurrency is not None:
             made.options = replace(made.options, concurrency=concurrency)

@@ -46,6 +46,8 @@ async def _stored(connection: Connection, stream: str, name: str) -> Json | None
     except RefusedError as error:
         if error.code == wire.CONSUMER_NOT_FOUND:
             return None
+        if error.code == wire.STREAM_NOT_FOUND:
+            raise ProvisionError(f"there is no stream {stream} on this NATS: run `tocsin init` first") from error
         raise ProvisionError(f"durable {name} of stream {stream} cannot be read: {error.description}") from error
     if "filter_subject" in config:
         config["filter_subjects"] = [config["filter_subject"]]

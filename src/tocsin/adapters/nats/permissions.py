@@ -72,6 +72,7 @@ class Granting:
             *(subject for bucket in access.looks_up for subject in self._looking_up(bucket)),
             *(subject for bucket, _ in access.writes for subject in self._looking_up(bucket)),
             *(self._names.key(bucket, key) for bucket, key in access.writes),
+            *self._awaiting(),
             *([self._key()] if needs_key else []),
         ]
         denied = {subject for stream in access.follows for subject in self._of_others(stream)} - set(publish)
@@ -146,6 +147,15 @@ class Granting:
         name = self._names.bucket_stream(bucket)
         yield f"{API}.DIRECT.GET.{name}"
         yield f"{API}.DIRECT.GET.{name}.>"
+
+    def _awaiting(self) -> Iterator[str]:
+        """Whether what an installation starts from has leaders (`awaiting.await_log`)."""
+        for name in (
+            self._names.stream(Stream.LEDGER),
+            self._names.stream(Stream.LOG),
+            self._names.bucket_stream(Bucket.INSTALLATION),
+        ):
+            yield f"{API}.STREAM.INFO.{name}"
 
     def _key(self) -> str:
         bucket = Bucket.INSTALLATION
