@@ -147,7 +147,7 @@ def recovered(number: int, what: str = "dispatched", *, attempt: int = 1) -> Rec
         (Log(admitted()), "admitted", 1, timedelta()),
         (running(), "dispatched", 2, timedelta()),
         (lost_before(), "admitted", 3, timedelta()),
-        (retrying(), "retry-scheduled", 1, timedelta(seconds=30)),
+        (retrying(), "retry-scheduled", 4, timedelta(seconds=30)),
     ],
     ids=["planned", "admitted", "dispatched", "lost before", "retrying"],
 )

@@ -8,16 +8,32 @@ from datetime import timedelta
 
 import pytest
 
-from tests.domain.given import JOB, NOON
+from tests.domain.given import ID, JOB, NOON, admitted, plan, started
 from tests.stages.test_lock_keeper import completed, planned
-from tests.stages.test_races import Lagging, fresh_executions
+from tests.stages.test_races import Lagging, fresh_executions, report, told
 from tests.stages.test_ticker import leading, tick
 from tests.stages.world import World
-from tocsin.domain import ledger
-from tocsin.domain.events import Acquired, Admitted, Completed, CronTriggered, Defined, Due, Planned, Refused
+from tocsin import subjects
+from tocsin.domain import execution, ledger
+from tocsin.domain.definition import RetryPolicy
+from tocsin.domain.events import (
+    Acquired,
+    Admitted,
+    Completed,
+    CronTriggered,
+    Defined,
+    Due,
+    Failure,
+    Lost,
+    Planned,
+    Refused,
+    Report,
+)
+from tocsin.domain.recovery import Policy, Stalled, examine
 from tocsin.ledgers import Ledgers
 from tocsin.ports import LogUnavailable, SequenceConflict
-from tocsin.stages.lock_keeper import lock_keeper
+from tocsin.stages.evidence import Evidence
+from tocsin.stages.lock_keeper import LockKeeper, lock_keeper
 from tocsin.stages.open_executions import OpenExecutions
 from tocsin.stages.planner import planner
 from tocsin.stages.registrar import registrar
@@ -163,3 +179,60 @@ async def test_the_recoverer_begins_though_its_place_cannot_be_read(world: World
     await settle()
     assert found.is_complete
     following.cancel()
+
+
+async def test_nobody_jumps_the_queue_though_the_holder_ends_in_that_moment(world: World) -> None:
+    await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"))
+    await world.run(world.lock_keeper)
+    [first] = await world.stored(Admitted)
+    keeper = LockKeeper(world.log, fresh_executions(world.log), world.projections, world.clock)
+    is_over = keeper._locks.is_over
+
+    async def ends_meanwhile(job: str, execution_id: str) -> bool:
+        keeper._locks.is_over = is_over  # type: ignore[method-assign]
+        found = await is_over(job, execution_id)
+        await world.given(completed("a", first.fence))
+        return found
+
+    keeper._locks.is_over = ends_meanwhile  # type: ignore[method-assign]
+    await world.given(planned("c", 14, "enqueue"))
+    [*_, latest] = await world.recorded(Planned)
+    await keeper.on_wanted(latest)
+    assert [fact.execution_id for fact in await world.stored(Acquired)] == ["a", "b"]
+
+
+async def test_what_waits_for_an_end_that_nobody_has_handled_yet_is_not_lost(world: World) -> None:
+    await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"))
+    await world.run(world.lock_keeper)
+    [first] = await world.stored(Admitted)
+    await world.given(completed("a", first.fence))
+    [_, waiting] = await world.recorded(Planned)
+    state = execution.fold([waiting])
+    stalled = Stalled(Lost(what="planned", since=NOON), waiting.sequence)
+    assert not await Evidence(world.log, nothing_open(world)).is_lost(stalled, state)
+    assert not await Evidence(Lagging(world, upto=2), nothing_open(world)).is_lost(stalled, state)
+
+
+async def test_a_retry_whose_report_is_still_in_hand_is_not_lost(world: World) -> None:
+    """The fact is stored, and the delay is about to be."""
+    await world.given(admitted(plan(retry=RetryPolicy(max_attempts=2, initial_delay=30))))
+    await world.run(world.dag_advancer, world.retrier)
+    await world.given(started())
+    await told(world, report("failed", error=Failure(type="E")))
+    await world.durable(world.retrier.subscriptions[0]).take(1, wait=0)
+    scope = subjects.execution(JOB, ID)
+    [failed] = [r for r in await world.log.read("report.>") if isinstance(r.message, Report)]
+    await world.given(
+        *execution.fail(execution.fold(await world.log.load(scope)), report=failed.message, at=failed.time)
+    )
+    facts = await world.log.load(scope)
+    policy = Policy(threshold=timedelta(seconds=1))
+    found = examine(facts, now=failed.time + timedelta(hours=1), policy=policy, outside=())
+    assert found is not None
+    [stalled] = found.stalled
+    assert stalled.lost.what == "retry-scheduled"
+    assert not await Evidence(world.log, nothing_open(world)).is_lost(stalled, found.state)
+
+
+def nothing_open(world: World) -> OpenExecutions:
+    return OpenExecutions(world.log, world.projections, first_look=timedelta(seconds=5))

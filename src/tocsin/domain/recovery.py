@@ -30,6 +30,7 @@ from .events import (
     Recorded,
     Recovered,
     Requested,
+    RetryScheduled,
     Started,
 )
 from .execution import Execution, Phase, Status
@@ -201,12 +202,15 @@ class _Times:
         self.advanced = _newest(facts, Advanced)
         self.dispatched: dict[str, Recorded[Message]] = {}
         self.started: dict[str, Recorded[Message]] = {}
+        self.retried: dict[str, Recorded[Message]] = {}
         for fact in facts:
             match fact.message:
                 case Dispatched(step=step):
                     self.dispatched[step] = fact
                 case Started(step=step):
                     self.started[step] = fact
+                case RetryScheduled(step=step):
+                    self.retried[step] = fact
 
     def newest(self, *candidates: Recorded[Message] | None) -> Recorded[Message]:
         """The newest of some facts, or of a recovery, or else the first."""
@@ -264,6 +268,6 @@ def _stalled(state: Execution, times: _Times, outside: Collection[str]) -> Itera
             case Phase.RETRYING if step.next_attempt_at is not None:
                 since = max(step.next_attempt_at, times.recovered.time if times.recovered else step.next_attempt_at)
                 lost = Lost(what="retry-scheduled", since=since, step=name, attempt=step.attempt)
-                yield Stalled(lost, times.newest().sequence)
+                yield Stalled(lost, times.newest(times.retried[name]).sequence)
             case _:
                 pass

@@ -8,20 +8,19 @@ The proof is conservative. A task that was lost behind one that runs for hours i
 proof ever wrong, the task that is dispatched anew replaces the other, which is then refused (`execution.claim`).
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from .. import subjects
-from ..domain import lock
+from ..domain import execution, lock
 from ..domain.events import Report, RetryTimer
 from ..domain.execution import Execution
-from ..domain.lock import Lock
 from ..domain.recovery import Overdue, Stalled
 from ..ports import EventLog, Progress
 from ..subjects import Stream
 from .open_executions import OpenExecutions
 
 _DURABLES: Final = {
-    "planned": (subjects.LOCK_KEEPER, subjects.LOCK_KEEPER_ENDS),
     "admitted": (subjects.DAG_ADVANCER, subjects.DAG_ADVANCER_REPORTS),
 }
 
@@ -37,8 +36,8 @@ class Evidence:
     async def is_lost(self, stalled: Stalled, state: Execution) -> bool:
         """Whether what has stalled will not go on by itself."""
         match stalled.lost.what:
-            case "planned" if await self._waits_for_its_lock(state):
-                return False
+            case "planned":
+                return await self._is_past_the_lock_keeper(stalled, state)
             case "dispatched":
                 return await self._is_past(
                     subjects.executors(stalled.queue or subjects.DEFAULT_QUEUE), stalled.sequence
@@ -46,7 +45,7 @@ class Evidence:
             case "retry-scheduled":
                 return await self._has_no_delay(stalled, state)
             case what:
-                return all([await self._is_past(durable, stalled.sequence) for durable in _DURABLES[what]])
+                return await self._are_past(_DURABLES[what], stalled.sequence)
 
     async def was_handed_over(self, overdue: Overdue) -> bool:
         """Whether the time limit of a task counts: not while the bridge is down that is to hand it over."""
@@ -57,30 +56,40 @@ class Evidence:
         durable = subjects.RETRIER if report.outcome == "failed" else subjects.DAG_ADVANCER_REPORTS
         return await self._is_past(durable, sequence)
 
-    async def _waits_for_its_lock(self, state: Execution) -> bool:
-        asked = state.asked
-        held: Lock = lock.fold(await self._log.load(subjects.lock(asked.job)))
-        if held.holder is None or not held.is_awaited_by(asked.execution_id):
+    async def _is_past_the_lock_keeper(self, stalled: Stalled, state: Execution) -> bool:
+        """Whether nothing that could let it run is still to be handled: its own asking, nor the end that frees its lock."""
+        durables = subjects.LOCK_KEEPER, subjects.LOCK_KEEPER_ENDS
+        if not await self._are_past(durables, stalled.sequence):
             return False
-        return subjects.execution(asked.job, held.holder) in self._open
+        asked = state.asked
+        scope = subjects.lock(asked.job)
+        facts = await self._log.load(scope)
+        if await self._log.tail(scope) != max((fact.sequence for fact in facts), default=0):
+            return False  # a replica that lags knows nothing of who waits
+        held = lock.fold(facts)
+        upto = held.fence
+        if held.holder is not None and held.is_awaited_by(asked.execution_id):
+            of_holder = await self._log.load(subjects.execution(asked.job, held.holder))
+            if of_holder and not execution.fold(of_holder).is_over:
+                return False
+            upto = max([upto, *(fact.sequence for fact in of_holder)])
+        return await self._are_past(durables, upto)
 
     async def _has_no_delay(self, stalled: Stalled, state: Execution) -> bool:
+        """Whether neither the delay is stored nor what it published is still to be handled. The order of asking matters."""
         lost, asked = stalled.lost, state.asked
+        if not await self._is_past(subjects.RETRIER, stalled.sequence):
+            return False
         timer = RetryTimer(
             job=asked.job, execution_id=asked.execution_id, step=lost.step or "", attempt=(lost.attempt or 0) + 1
         )
-        if await self._log.last(subjects.delay(timer)) is not None:
+        if await self._log.tail(subjects.delay(timer)):
             return False
-        fired = await self._log.last(subjects.subject_of(timer))
-        durables = (
-            (subjects.RETRIER, stalled.sequence)
-            if fired is None
-            else (
-                subjects.DAG_ADVANCER_TIMERS,
-                fired.sequence,
-            )
-        )
-        return await self._is_past(*durables)
+        fired = await self._log.tail(subjects.subject_of(timer))
+        return not fired or await self._is_past(subjects.DAG_ADVANCER_TIMERS, fired)
+
+    async def _are_past(self, durables: Iterable[str], sequence: int) -> bool:
+        return all([await self._is_past(durable, sequence) for durable in durables])
 
     async def _is_past(self, durable: str, sequence: int, *, missing: bool = False) -> bool:
         if durable not in self._known:

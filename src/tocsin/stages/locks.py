@@ -83,6 +83,8 @@ class Locks:
             if state.holder is None or (
                 state.holder != me.execution_id and await self.is_over(wanted.job, state.holder)
             ):
+                if state.waiting:
+                    continue  # it has become free in this moment, and is for those who wait already
                 return await self._acquire(wanted.job, me, ttl=lock.ttl(wanted), known=(state, sequence))
             if state.holder == me.execution_id or state.is_awaited_by(me.execution_id):
                 return state
