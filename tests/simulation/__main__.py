@@ -7,7 +7,9 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 
+from .mutations import MUTATIONS, judged
 from .simulation import Result, play, play_lightly
 
 
@@ -16,6 +18,8 @@ def main() -> int:
     options = _options()
     if options.seed is not None:
         return _show(play(options.seed), trace=options.trace, only=re.compile(options.only))
+    if options.mutations:
+        return _mutations(range(options.first, options.first + options.seeds), options.jobs, options.only)
     return _many(range(options.first, options.first + options.seeds), options.jobs)
 
 
@@ -24,9 +28,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=1_000, help="how many schedules to play")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many processes play them")
+    parser.add_argument("--mutations", action="store_true", help="what each bug of the table costs until it is caught")
     parser.add_argument("--seed", type=int, help="play this one only")
     parser.add_argument("--trace", action="store_true", help="tell all that happened in it")
-    parser.add_argument("--only", default="", help="of that, the lines in which this pattern is found")
+    parser.add_argument(
+        "--only", default="", help="of a trace, the lines in which this pattern is found; of the mutations, their names"
+    )
     return parser.parse_args()
 
 
@@ -42,6 +49,18 @@ def _many(seeds: Sequence[int], jobs: int) -> int:
     rate = 60 * len(seeds) / took
     print(f"{len(seeds):,} schedules, {facts:,} facts, {took:,.0f} s ({rate:,.0f} a minute): {failed} with violations")
     return 1 if failed else 0
+
+
+def _mutations(seeds: Sequence[int], jobs: int, only: str) -> int:
+    names = [mutation.name for mutation in MUTATIONS if re.search(only, mutation.name)]
+    uncaught = 0
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        for verdict in pool.imap(partial(judged, seeds=seeds), names):
+            uncaught += verdict.violation is None
+            after = f"{verdict.schedules:>6,}" if verdict.violation else "  none"
+            print(f"{verdict.name:<64} {after}  {verdict.violation or 'not caught'}"[:150], flush=True)
+    print(f"{len(names)} bugs, {uncaught} of them not caught by {len(seeds):,} schedules")
+    return 1 if uncaught else 0
 
 
 def _show(result: Result, *, trace: bool, only: re.Pattern[str]) -> int:

@@ -1,7 +1,7 @@
 """Who plays: nodes that run the product's stages, workers that run the product's worker, and users."""
 
 from collections.abc import Callable, Collection, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Any, Final, cast
@@ -29,7 +29,7 @@ from .network import Network
 from .ports import Intake, SimulatedHistory, SimulatedLog, SimulatedProjections
 from .process import Process, ProcessClock
 from .server import SimulatedBuckets, SimulatedServer
-from .workload import FUNCTION, QUEUES, Action, handler
+from .workload import FUNCTION, QUEUES, Action, Run, handler
 
 ACK_WAIT: Final = 4.0
 SETTINGS: Final = Settings(
@@ -48,6 +48,8 @@ class Surroundings:
     server: SimulatedServer
     buckets: SimulatedBuckets
     history: InMemoryHistory
+    runs: list[Run] = field(default_factory=list)
+    """What workers did."""
 
 
 class Node:
@@ -110,7 +112,7 @@ class WorkerProcess:
     def __init__(self, around: Surroundings, process: Process) -> None:
         """Start it."""
         handlers = Handlers()
-        handlers.add(FUNCTION, handler(around.seed, process))
+        handlers.add(FUNCTION, handler(around.seed, process, around.runs))
         queues = {queue: _TaskQueue(around, process, queue) for queue in QUEUES}
         log = SimulatedLog(around.server, around.network, process)
         connection = Connection(log, cast("Any", queues), ProcessClock(process), ACK_WAIT)

@@ -9,6 +9,7 @@ from tocsin.subjects import Bucket, Stream
 
 from .cast import Surroundings
 from .network import at_once
+from .rules import beyond_the_audit
 
 
 def everything(around: Surroundings) -> Everything:
@@ -28,7 +29,7 @@ def left_over(around: Surroundings) -> list[str]:
     """What is still to be done."""
     left = [f"{around.network.on_its_way} questions are on their way"] if around.network.on_its_way else []
     server = around.server
-    left += [f"{d.spec.name} has {d.outstanding} messages" for d in server._durables.values() if d.outstanding]
+    left += [f"{d.spec.name} has {d.outstanding} messages" for d in server._durables.values() if not d.progress.is_idle]
     log = server._streams[Stream.LOG]
     left += [f"a timer waits: {entry.subject}" for entry in log.matching(("delay.>",), 0)]
     recorded = around.history.offset_now(Stream.LOG)
@@ -55,6 +56,7 @@ def violations(around: Surroundings) -> list[str]:
         *(str(one) for one in everything_.audited().violations),
         *_wrong_history(around, everything_),
         *_wrong_definitions(around, everything_),
+        *beyond_the_audit(around, everything_),
     ]
 
 

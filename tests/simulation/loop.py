@@ -11,10 +11,16 @@ from typing import Any, Final, TypeVar, TypeVarTuple
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 _ROUNDS: Final = 100
+_MOST: Final = 400_000
+"""Jumps in time; an ordinary schedule takes some thousands."""
 
 
 class Deadlock(Exception):
     """Everybody waits, and nothing will ever happen."""
+
+
+class Endless(Exception):
+    """More happens than in any schedule that makes sense."""
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
@@ -29,6 +35,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._ready: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._numbers = itertools.count()
+        self._jumps = 0
         self._start_task = start_task
         self.errors: list[str] = []
         """What was raised where nobody catches it."""
@@ -106,6 +113,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
         Raises:
             Deadlock: it waits for what will never happen.
+            Endless: it never ends, and something always happens.
         """
         asyncio._set_running_loop(self)
         try:
@@ -147,6 +155,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             heapq.heappop(timers)
         if not timers:
             raise Deadlock
+        self._jumps += 1
+        if self._jumps > _MOST:
+            raise Endless
         when, _, handle = heapq.heappop(timers)
         self._now = max(self._now, when)
         self._ready.append(handle)

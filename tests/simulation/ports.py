@@ -139,14 +139,12 @@ class SimulatedProjections:
     async def put(
         self, bucket: Bucket, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None
     ) -> int:
-        sent, mark = self._network.loop.time(), self._buckets.removal(bucket, key)
+        sent = self._network.loop.time()
 
         def answer() -> int:
             is_late = self._network.loop.time() > sent + PATIENCE
-            if is_late and expect == 0 and self._buckets.removal(bucket, key) != mark:
-                raise SequenceConflict(
-                    "it was there, and is gone again"
-                )  # whoever still waits would look, and try again
+            if is_late and expect == 0 and self._buckets.was_removed(bucket, key):
+                raise SequenceConflict("its mark is there")  # whoever still waits looks at the mark, and tries again
             return at_once(self._buckets.put(bucket, key, value, expect=expect, ttl=ttl))
 
         return await self._network.ask(self._process, f"put {bucket}/{key} behind {expect}", answer)

@@ -70,7 +70,7 @@ class SimulatedBuckets(InMemoryProjections):
         """Empty buckets."""
         super().__init__(clock)
         self._before: dict[tuple[Bucket, str], tuple[bytes, int] | None] = {}
-        self._removals: dict[tuple[Bucket, str], int] = {}
+        self._removed: set[tuple[Bucket, str]] = set()
 
     @override
     async def put(
@@ -86,12 +86,12 @@ class SimulatedBuckets(InMemoryProjections):
         before = await self.get(bucket, key)
         await super().remove(bucket, key, expect=expect)
         self._before[bucket, key] = before
-        self._removals[bucket, key] = self._removals.get((bucket, key), 0) + 1
+        self._removed.add((bucket, key))
 
     def get_before(self, bucket: Bucket, key: str) -> tuple[bytes, int] | None:
         """`get`, as it was before the last change."""
         return self._before.get((bucket, key))
 
-    def removal(self, bucket: Bucket, key: str) -> int:
-        """How often a key was removed: each leaves a mark, even where there was none, which stands for its absence."""
-        return self._removals.get((bucket, key), 0)
+    def was_removed(self, bucket: Bucket, key: str) -> bool:
+        """Whether there is a mark in place of a key: each removal leaves one, even where there was nothing."""
+        return (bucket, key) in self._removed

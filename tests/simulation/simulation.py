@@ -17,7 +17,7 @@ from . import judgement
 from .cast import Node, Surroundings, User, WorkerProcess, reset_dice
 from .clock import ServerClock
 from .history import InMemoryHistory
-from .loop import Deadlock, VirtualLoop
+from .loop import Deadlock, Endless, VirtualLoop
 from .network import Network
 from .process import Process, adopt, current, wake
 from .server import SimulatedBuckets, SimulatedServer
@@ -98,6 +98,8 @@ class Simulation:
             violations = self.loop.run(self._main())
         except Deadlock:
             violations = ["progress: everybody waits for ever"]
+        except Endless:
+            violations = ["progress: there is no end to it"]
         for task in self.loop.end(self.tasks):
             violations.append(f"plumbing: {task} does not end")
         found = (*dict.fromkeys(self.defects), *self.loop.errors, *violations)

@@ -105,12 +105,17 @@ def actions(chance: Random, until: float) -> list[Action]:
     return sorted(done, key=lambda action: action.at)
 
 
-def handler(seed: int, process: Process) -> Callable[[Context], Awaitable[object]]:
+Run: TypeAlias = tuple[str, str, int, int, str]
+"""An attempt that a handler began: execution, step, attempt, delivery, worker."""
+
+
+def handler(seed: int, process: Process, runs: list[Run]) -> Callable[[Context], Awaitable[object]]:
     """A handler that does well mostly; how it behaves is a matter of the task and of nothing else."""
 
     async def handle(context: Context) -> object:
         task = f"{context.execution_id}/{context.step}/{context.attempt}/{context.delivery}"
         chance = Random(f"{seed}/{task}")
+        runs.append((context.execution_id, context.step, context.attempt, context.delivery, context.worker))
         draw = chance.random()
         try:
             await process.wait(chance.choice((0.01, 0.1, 0.4, 1.2)))

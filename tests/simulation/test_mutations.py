@@ -1,0 +1,51 @@
+"""That the simulation would notice: some of the bugs of the table are made, and caught by schedules that are else clean.
+
+`python -m tests.simulation --mutations --seeds 5000` tries them all.
+"""
+
+import pytest
+
+from .mutations import MUTATIONS, Mutation, judged, made
+from .simulation import play
+
+SCHEDULES = range(40)
+CAUGHT = (
+    "append behind whatever is last",
+    "acknowledge before the facts are stored",
+    "believe a replica that there is nothing to do",
+    "fire the past of an edit",
+    "fire what was named while the job was paused",
+    "make an id of the moment",
+    "make one id of two triggers",
+    "announce without a look",
+    "expire a lock without proof",
+    "release the lock when a step ends",
+    "let in the newest instead of the earliest",
+    "guess the fencing token",
+    "dispatch again what was dispatched",
+    "dispatch a step with one dependency missing",
+    "be done when the first step is",
+    "cancel no step behind a failure",
+    "try once more than allowed",
+    "draw jitter twice as wide",
+    "keep a dead letter each time",
+    "move the recorder's place without the rows",
+)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_every_bug_of_the_table_can_be_made(mutation: Mutation) -> None:
+    with made(mutation):
+        pass
+
+
+@pytest.mark.parametrize("name", CAUGHT)
+def test_a_bug_is_caught(name: str) -> None:
+    verdict = judged(name, SCHEDULES)
+    assert verdict.violation is not None
+
+
+def test_a_bug_is_gone_behind_its_block() -> None:
+    verdict = judged(CAUGHT[0], SCHEDULES)
+    assert verdict.seed is not None
+    assert play(verdict.seed).violations == ()
