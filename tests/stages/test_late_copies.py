@@ -221,10 +221,9 @@ async def test_a_retry_whose_report_is_still_in_hand_is_not_lost(world: World) -
     await told(world, report("failed", error=Failure(type="E")))
     await world.durable(world.retrier.subscriptions[0]).take(1, wait=0)
     scope = subjects.execution(JOB, ID)
-    [failed] = [r for r in await world.log.read("report.>") if isinstance(r.message, Report)]
-    await world.given(
-        *execution.fail(execution.fold(await world.log.load(scope)), report=failed.message, at=failed.time)
-    )
+    [failed] = await world.recorded(Report)
+    state = execution.fold(await world.log.load(scope))
+    await world.given(*execution.fail(state, report=failed.message, at=failed.time))
     facts = await world.log.load(scope)
     policy = Policy(threshold=timedelta(seconds=1))
     found = examine(facts, now=failed.time + timedelta(hours=1), policy=policy, outside=())
