@@ -16,7 +16,7 @@ from .. import __version__, following
 from ..registry import Registry
 from ..settings import DEFAULT, origins, shown
 from .apply import apply_files, as_json, summary
-from .dev_nats import DevNats, Wanted
+from .dev_nats import Wanted
 from .live import LiveView
 from .loading import load_worker
 from .running import serve
@@ -63,7 +63,7 @@ def dev(
     """
     session = session_of(context)
     made = load_worker(worker) if worker else None
-    serve(_dev(session, jobs or [], made, Wanted(None, port, cluster), ephemeral=ephemeral))
+    serve(_dev(session, jobs or [], made, Wanted(port, cluster), ephemeral=ephemeral))
 
 
 async def _dev(
@@ -80,8 +80,9 @@ async def _dev(
         server = shown(settings)["nats.url"]
         _say(session, "tocsin", f"{__version__} on {server}, {kept}", nats_url=server)
         _say(session, "shell", f"export TOCSIN_NATS_URL={server} TOCSIN_DATA_DIR={settings.data_dir}")
-        if running.cluster:
-            _introduce(session, running)
+        if nodes := running.nodes():
+            shown_nodes = " · ".join("{name} {url} pid {pid}".format(**node) for node in nodes)
+            _say(session, "cluster", shown_nodes, nodes=nodes)
         after = await following.newest(installation.log)
         if jobs or settings.jobs_file:
             registry = Registry(installation.log, installation.projections)
@@ -136,14 +137,6 @@ async def _first(parts: Sequence["asyncio.Task[None]"], event: asyncio.Event | N
                 part.result()
     finally:
         waiting.cancel()
-
-
-def _introduce(session: Session, running: DevNats) -> None:
-    """What there is to kill, and how to look on from a second terminal."""
-    nodes, settings = running.nodes(), running.settings
-    url = shown(settings)["nats.url"]
-    _say(session, "cluster", " · ".join("{name} {url} pid {pid}".format(**node) for node in nodes), nodes=nodes)
-    _say(session, "second", f"terminal: export TOCSIN_NATS_URL={url} TOCSIN_DATA_DIR={settings.data_dir}")
 
 
 def _tell(session: Session, node: "Node", text: str) -> None:

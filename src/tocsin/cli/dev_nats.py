@@ -35,10 +35,11 @@ class DevNats:
 class Wanted:
     """What the command line says about it."""
 
-    data_dir: Path | None
-    port: int | None = None
-    nodes: int | None = None
+    port: int | None
+    nodes: int | None
     """How many make up a cluster; None: one server alone."""
+    data_dir: Path | None = None
+    """Where to keep it; None: where the settings say."""
 
     @asynccontextmanager
     async def running(self, session: Session) -> AsyncIterator[DevNats]:
