@@ -261,6 +261,25 @@ def test_a_task_that_was_lost_and_turns_up_is_refused_before_and_after_it_is_rep
     assert log.state.steps["main"].task == 4
 
 
+def test_a_task_that_ends_everybody_who_takes_it_is_given_to_no_more_and_then_fails() -> None:
+    log = running(plan(retry=TWO))
+    for delivery in range(1, execution.MAX_CLAIMS + 1):
+        granted = execution.claim(log.state, step="main", attempt=1, delivery=delivery, task=2, worker="w")
+        assert granted == started(delivery=delivery)
+        log.store(started(delivery=delivery))
+    another = execution.claim(log.state, step="main", attempt=1, delivery=99, task=2, worker="w")
+    assert another == Refusal("worn_out")
+    [overdue] = found(log.examine(LIMIT)).overdue
+    assert overdue.error.message == "the last of 20 executors that took it reported nothing within 30s"
+    [retry] = execution.fail(log.state, report("failed", delivery=20, error=overdue.error), at=NOON)
+    log.store(retry)
+    timer = RetryTimer(job=JOB, execution_id=ID, step="main", attempt=2)
+    log.store(*execution.dispatch_again(log.state, timer, key=KEY))
+    assert log.state.steps["main"].claims == 0
+    task = log.state.steps["main"].task
+    assert execution.claim(log.state, step="main", attempt=2, delivery=1, task=task, worker="w") == started(attempt=2)
+
+
 def test_a_recovery_of_a_task_that_is_claimed_by_now_changes_nothing_of_it() -> None:
     log = running()
     log.store(started(), recovered(1))

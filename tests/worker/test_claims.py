@@ -4,10 +4,11 @@ import asyncio
 
 import pytest
 
-from tests.domain.given import ID, JOB, NOON
+from tests.domain.given import ID, JOB, KEY, NOON
 from tests.worker.given import FUNCTION, Bench
 from tocsin import Context, subjects
-from tocsin.domain.events import Cancelled, Completed, Dispatched, Message, Recorded, Report, Started
+from tocsin.domain import execution
+from tocsin.domain.events import Cancelled, Completed, Dispatched, Lost, Message, Recorded, Recovered, Report, Started
 from tocsin.ports import LogUnavailable, SequenceConflict
 from tocsin.testing import InMemoryEventLog, ManualClock
 from tocsin.worker.holdings import Holding
@@ -206,3 +207,32 @@ async def test_a_claim_that_is_not_granted_in_time_is_handed_back_for_a_moment(k
 async def test_a_log_that_does_not_answer_a_claim_gets_the_task_back() -> None:
     watched = await bench_over(LeavesClaimsUnanswered).run(lambda _: None)
     assert watched.settled == ("nak", 1.0)
+
+
+async def test_a_task_that_turns_up_after_it_was_given_up_for_lost_is_not_run(bench: Bench, ran: list[int]) -> None:
+    task = await bench.given_task()
+    first = await bench.delivery()
+    lost = Lost(what="dispatched", since=NOON, step=task.step, attempt=task.attempt)
+    await bench.given(Recovered(job=JOB, execution_id=ID, recovery=1, lost=(lost,), recovered_at=NOON))
+    facts = await bench.log.load(subjects.scope_of(task))
+    await bench.given(*execution.resume(execution.fold(facts), at=NOON, key=KEY))
+    await bench.executor.run(Holding(first))
+    assert (ran, first.settled) == ([], ("ack", 0.0))
+    second = await bench.delivery()
+    await bench.executor.run(Holding(second))
+    assert (ran, second.settled) == ([1], ("ack", 0.0))
+    [(_, claim)] = await bench.claims()
+    assert [report.outcome for report in await bench.reports()] == ["completed"]
+    assert claim.delivery == 1
+
+
+async def test_a_task_that_has_ended_too_many_executors_is_given_to_no_more(bench: Bench, ran: list[int]) -> None:
+    task = await bench.given_task()
+    await bench.given(*(started(task, delivery) for delivery in range(1, execution.MAX_CLAIMS + 1)))
+    watched = await bench.delivery()
+    for _ in range(execution.MAX_CLAIMS):
+        watched = await bench.again(watched)
+    assert watched.delivered == execution.MAX_CLAIMS + 1
+    await bench.executor.run(Holding(watched))
+    assert (ran, watched.settled) == ([], ("ack", 0.0))
+    assert len(await bench.claims()) == execution.MAX_CLAIMS

@@ -55,6 +55,8 @@ class Status(StrEnum):
     SKIPPED = "skipped"
 
 
+MAX_CLAIMS: Final = 20
+"""How often one attempt is claimed: a task that ends every process that takes it must not do so for ever."""
 UPSTREAM_BYTES: Final = 524_288
 """Results that one task brings along; a NATS server takes messages of a mebibyte by default."""
 
@@ -82,6 +84,7 @@ class Step:
     """One step. `delivery` is the current claim's, 0 where nobody claimed the attempt yet.
 
     `task` is the sequence of its newest `dispatched` fact (0: none): an older one was lost, and is not run any more.
+    `claims` is how often the attempt was claimed.
     """
 
     phase: Phase = Phase.WAITING
@@ -92,6 +95,7 @@ class Step:
     error: Failure | None = None
     reason: ExhaustedReason | None = None
     task: int = 0
+    claims: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +144,7 @@ def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa:
         case Dispatched():
             return _with_step(state, fact.step, Step(Phase.DISPATCHED, fact.attempt, task=recorded.sequence))
         case Started():
-            task = state.steps[fact.step].task if fact.step in state.steps else 0
-            return _with_step(state, fact.step, Step(Phase.STARTED, fact.attempt, fact.delivery, task=task))
+            return _with_step(state, fact.step, _started(state.steps.get(fact.step, Step()), fact))
         case Recovered():
             return _recovered(state, fact)
         case RetryScheduled():
@@ -179,6 +182,11 @@ def _with_step(state: Execution, name: str, step: Step) -> Execution:
     # Spelled out, since `replace` costs three times as much and this runs for every fact.
     steps = {**state.steps, name: step}
     return Execution(state.status, state.requested, state.fence, steps, state.recoveries, state.recovered_at)
+
+
+def _started(step: Step, fact: Started) -> Step:
+    claims = step.claims + 1 if step.attempt == fact.attempt else 1
+    return Step(Phase.STARTED, fact.attempt, fact.delivery, task=step.task, claims=claims)
 
 
 def _recovered(state: Execution, fact: Recovered) -> Execution:
@@ -280,10 +288,11 @@ class Refusal:
     """Why a claim is not granted.
 
     The execution is `over`, the step `done`, the attempt (or its task) `superseded` by a later one; or the attempt is `held` under this
-    delivery's number or a later one, by somebody who may be at work, or dead.
+    delivery's number or a later one, by somebody who may be at work, or dead. It is `worn_out` when too many have had it,
+    and none has answered: it fails when the last one's time is up.
     """
 
-    reason: Literal["over", "done", "superseded", "held"]
+    reason: Literal["over", "done", "superseded", "held", "worn_out"]
 
 
 def claim(state: Execution, *, step: str, attempt: int, delivery: int, task: int, worker: str) -> Started | Refusal:
@@ -300,6 +309,8 @@ def claim(state: Execution, *, step: str, attempt: int, delivery: int, task: int
         return Refusal("superseded")
     if delivery <= current.delivery:
         return Refusal("held")
+    if current.claims >= MAX_CLAIMS:
+        return Refusal("worn_out")
     return Started(
         job=state.requested.job,
         execution_id=state.requested.execution_id,

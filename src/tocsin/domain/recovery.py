@@ -72,11 +72,13 @@ class Overdue:
     """The sequence of its task."""
     queue: str
     limit: float
+    claims: int = 1
 
     @property
     def error(self) -> Failure:
         """Why it has failed."""
-        who = "its executor" if self.delivery is not None else "the executors outside"
+        its = "its executor" if self.claims == 1 else f"the last of {self.claims} executors that took it"
+        who = its if self.delivery is not None else "the executors outside"
         return Failure(type=TIMED_OUT, message=f"{who} reported nothing within {duration.short(self.limit)}")
 
 
@@ -243,7 +245,7 @@ def _overdue(
             continue
         begin = (times.started if is_claimed else times.dispatched)[planned.name].time
         delivery = step.delivery if is_claimed else None
-        found = Overdue(planned.name, step.attempt, delivery, step.task, planned.queue, planned.timeout)
+        found = Overdue(planned.name, step.attempt, delivery, step.task, planned.queue, planned.timeout, step.claims)
         yield found, _end(begin, planned, policy)
 
 

@@ -3,6 +3,10 @@
 import heapq
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Final
+
+SLACK: Final = 1_000
+"""So many entries that were replaced may lie in the heap, and as many as there are others, before it is made anew."""
 
 
 class Agenda:
@@ -19,6 +23,9 @@ class Agenda:
         elif self._at.get(job) != at:
             self._at[job] = at
             heapq.heappush(self._heap, (at, job))
+        if len(self._heap) > 2 * len(self._at) + SLACK:  # whoever does not lead never takes any
+            self._heap = [(at, job) for job, at in self._at.items()]
+            heapq.heapify(self._heap)
 
     def take(self, now: datetime) -> Iterator[str]:
         """The jobs whose time has come, each once, the oldest first; they are off the agenda."""
