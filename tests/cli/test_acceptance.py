@@ -158,6 +158,44 @@ def test_what_dev_runs_is_seen_and_changed_from_outside(tmp_path: Path) -> None:
         assert program("jobs", "diff", "-f", "jobs.yaml", "--nats", dev.url, cwd=tmp_path).returncode == 0
 
 
+def test_what_dev_ran_can_be_proven_explained_and_kept(tmp_path: Path) -> None:
+    with running(tmp_path) as dev:
+
+        def ask(*args: str) -> Any:  # noqa: ANN401 - JSON
+            told = program(*args, "--nats", dev.url, "-o", "json", cwd=tmp_path)
+            assert told.returncode == 0, told.stdout + told.stderr
+            return json.loads(told.stdout)
+
+        letter = dev.fact("dead-lettered", "broken")["fact"]
+        done = dev.fact("completed", "quick")["fact"]
+        report = ask("audit")
+        assert (report["clean"], report["violations"], report["remarks"]) == (True, [], [])
+        assert report["executions"] >= 2
+        assert "I8" in ask("audit", "--history")["invariants"]
+
+        [answer] = ask("why", "quick", done["scheduled_time"])
+        assert (answer["verdict"], answer["execution_id"]) == ("fired", done["execution_id"])
+        assert answer["outcome"]["status"] == "completed"
+        [answer] = ask("why", "broken", letter["scheduled_time"])
+        assert (answer["outcome"]["status"], answer["outcome"]["attempts"]) == ("failed", 2)
+        assert answer["outcome"]["error"] == "ConnectionError: no route"
+        [answer] = ask("why", "quick", "2020-01-01T00:00:00.5Z")
+        assert answer["verdict"] == "before-the-job"
+
+        exported = ask("events", "export", "--out", "log.jsonl.gz")
+        assert exported["messages"] == sum(exported["streams"].values()) > 0
+        ask("events", "replay", "--execution", done["execution_id"])
+    # From here on the server is gone, and the file tells the same.
+    offline = ("--file", "log.jsonl.gz", "-o", "json", "--nats", "nats://127.0.0.1:9")
+    told = program("audit", *offline, cwd=tmp_path)
+    assert (told.returncode, json.loads(told.stdout)["facts"]) == (0, exported["messages"]), told.stderr
+    shown = json.loads(program("events", "replay", "--execution", done["execution_id"], *offline, cwd=tmp_path).stdout)
+    assert (shown["status"], [fact["fact"]["type"] for fact in shown["facts"]][-1]) == ("completed", "completed")
+    moment = json.loads(program("events", "replay", *offline, cwd=tmp_path).stdout)
+    assert moment["jobs"] == {"active": 2, "on demand": 1}
+    assert set(moment["leaders"]) >= {"ticker"}
+
+
 def test_dev_finishes_what_it_holds_unless_it_is_asked_twice(tmp_path: Path) -> None:
     with running(tmp_path) as dev:
         trigger = ("jobs", "trigger", "slow", "--nats", dev.url, "--input")

@@ -22,6 +22,7 @@ from . import (
     init,
     jobs,
     permissions,
+    replay,
     replay_all,
     run,
     schedule,
@@ -103,6 +104,7 @@ dead_letters.app.command("replay-all")(replay_all.replay_all)
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(history.app, name="history")
 events.app.command("export")(export.export)
+events.app.command("replay")(replay.replay)
 app.add_typer(events.app, name="events")
 app.add_typer(tokens.app, name="tokens")
 app.command("why")(why.why)

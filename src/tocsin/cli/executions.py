@@ -35,7 +35,7 @@ def show(
     """Show one execution as the log has it at this moment: its steps, its attempts, and every fact."""
     session = session_of(context)
     shown = run(_read(session, execution_id))
-    session.output.answer(_as_json(shown), lambda: _page(shown))
+    session.output.answer(as_json(shown), lambda: page(shown))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,8 @@ async def _read(session: Session, execution_id: str) -> Shown:
 # --- what is shown ---------------------------------------------------------------------------------------------------
 
 
-def _as_json(shown: Shown) -> dict[str, object]:
+def as_json(shown: Shown) -> dict[str, object]:
+    """An execution for programs."""
     record = shown.record
     return {
         "execution_id": record.execution_id,
@@ -95,18 +96,19 @@ def _step_as_json(step: StepRecord, folded: Step | None) -> dict[str, object]:
     }
 
 
-def _page(shown: Shown) -> list[RenderableType]:
+def page(shown: Shown) -> list[RenderableType]:
+    """An execution for people."""
     record = shown.record
     took = f", took {seconds(shown.took)}" if shown.took is not None else ""
     head = Text.assemble((record.job, "bold"), "  ", state(record.status), took)
     why = Text(f"{record.trigger}, scheduled for {local(record.scheduled_time)}", style="dim")
-    page: list[RenderableType] = [head, Text(record.execution_id, style="dim"), why]
+    lines: list[RenderableType] = [head, Text(record.execution_id, style="dim"), why]
     if record.steps:
         rows = [_step(name, step, shown.state.steps.get(name)) for name, step in record.steps.items()]
-        page += [Text(), table(("STEP", "STATUS", "ATTEMPT", "ERROR"), rows, empty="")]
+        lines += [Text(), table(("STEP", "STATUS", "ATTEMPT", "ERROR"), rows, empty="")]
     if shown.attempts:
-        page += [Text(), attempts_table(shown.attempts)]
-    return [*page, Text(), *(facts.line(recorded) for recorded in shown.found.facts)]
+        lines += [Text(), attempts_table(shown.attempts)]
+    return [*lines, Text(), *(facts.line(recorded) for recorded in shown.found.facts)]
 
 
 def _step(name: str, step: StepRecord, folded: Step | None) -> tuple[object, ...]:

@@ -60,7 +60,7 @@ def show(context: typer.Context, job: Name) -> None:
             return await registry.job(job)
 
     found, now = run(read()), datetime.now(UTC)
-    session.output.answer(_details(found, now), lambda: _page(found, now))
+    session.output.answer(details(found, now), lambda: page(found, now))
 
 
 @app.command()
@@ -174,7 +174,8 @@ def _row(job: Job, now: datetime) -> tuple[object, ...]:
     )
 
 
-def _details(job: Job, now: datetime) -> dict[str, object]:
+def details(job: Job, now: datetime) -> dict[str, object]:
+    """A job as it is at `now` (UTC), for programs."""
     return {
         **_summary(job, now),
         "paused": job.ledger.is_paused,
@@ -184,7 +185,8 @@ def _details(job: Job, now: datetime) -> dict[str, object]:
     }
 
 
-def _page(job: Job, now: datetime) -> list[RenderableType]:
+def page(job: Job, now: datetime) -> list[RenderableType]:
+    """The same for people."""
     written = job.definition.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     ahead = ", ".join(local(at) for at in islice(job.fire_times(now), AHEAD))
     return [

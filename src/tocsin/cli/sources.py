@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import subjects
 from ..ports import StoredMessage
 from ..records import Export, ExportError, Selection, extents, open_export, read
 from .exits import Exit
@@ -67,13 +66,14 @@ def narrowed(export: Export, selection: Selection) -> Selection:
         raise Refused(f"the export holds the job {held.job!r} only", Exit.NOT_FOUND)
     since = max((at for at in (held.since, selection.since) if at is not None), default=None)
     until = min((at for at in (held.until, selection.until) if at is not None), default=None)
-    return Selection(held.streams, selection.job or held.job, since, until)
+    streams = tuple(stream for stream in held.streams if stream in selection.streams)
+    return Selection(streams, selection.job or held.job, since, until, selection.execution_id)
 
 
 async def _selected(file: Path, export: Export, selection: Selection) -> AsyncIterator[StoredMessage]:
     try:
         for message in export.messages:
-            if selection.has(message) and selection.job in {None, subjects.job_of(message.subject)}:
+            if message.stream in selection.streams and selection.has(message):
                 yield message
     except ExportError as error:
         raise Refused(f"{file}: {error}") from None

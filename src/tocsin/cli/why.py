@@ -157,7 +157,10 @@ def sentence(answer: Answer) -> str:  # noqa: C901, PLR0911, PLR0912 - one line 
             return "Not scheduled: the job had no schedule then, and ran on demand only."
         case "undecided":
             late = _length(answer.late_by)
-            return f"It has come, and nobody has decided on it yet, {late} later: {_gap(answer)}. It will be decided, and recorded."
+            who = _gap(answer) if answer.gap else "nothing says that no ticker leads"
+            return (
+                f"It has come, and nobody has decided on it yet, {late} later: {who}. It will be decided, and recorded."
+            )
         case "unaccounted":
             return "No decision is recorded, though later ones are: that must not be. `tocsin audit` says more."
         case "future":

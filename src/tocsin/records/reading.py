@@ -28,13 +28,22 @@ class Selection:
     job: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    execution_id: str | None = None
+    """Only the facts of this execution, and its dead letter."""
 
     def filters(self, stream: Stream) -> tuple[str, ...]:
         """The filters over a stream; none: the whole stream."""
+        if self.execution_id is not None:
+            of = self.job or subjects.ANY
+            return subjects.execution(of, self.execution_id), subjects.dead_letter(of, self.execution_id)
         return () if self.job is None else subjects.about(self.job).get(stream, ())
 
     def has(self, message: StoredMessage) -> bool:
-        """Whether a message that passed the filters is among them."""
+        """Whether a message is among them that was stored in one of its streams."""
+        if self.job not in {None, subjects.job_of(message.subject)} and not message.subject.startswith("leadership."):
+            return False
+        if self.execution_id not in {None, *message.subject.split(".")[2:3]}:
+            return False
         if self.until is not None and message.time > self.until:
             return False
         return self.since is None or message.time >= self.since or is_definition(message.subject)
