@@ -18,7 +18,7 @@ from tests.system.clustered import clustered
 from tests.system.test_embedded_server import listens, session_is_empty, wait_until
 from tocsin.adapters.nats.cluster import EmbeddedCluster, Node, RunningCluster
 from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer, PortTakenError, StoreInUseError
-from tocsin.domain.events import Completed
+from tocsin.domain.events import Completed, Trigger
 
 OWNER = """
 import json, sys, time
@@ -79,6 +79,14 @@ async def test_a_stream_of_three_replicas_survives_its_leader_and_all_nodes_thei
 
 async def silent(_: Exception) -> None:
     """What a client says while a node is away."""
+
+
+async def test_what_is_sent_again_while_it_is_on_its_way_to_the_replicas_is_stored_once(tmp_path: Path) -> None:
+    async with clustered(tmp_path) as (tocsin, _):
+        for number in range(20):
+            sent = (tocsin.log.publish("trigger.a", Trigger(), message_id=f"again-{number}") for _ in range(8))
+            assert len(set(await asyncio.gather(*sent))) == 1
+        assert len(await tocsin.facts("trigger.a", Trigger)) == 20
 
 
 async def test_what_keeps_a_cluster_starts_a_dead_node_again_and_says_so(tmp_path: Path) -> None:

@@ -303,7 +303,9 @@ def _stored(subject: str, answer: bytes) -> int:
     fields: Json = from_json(answer)
     error = fields.get("error")
     if error is not None:
-        if error.get("code", 0) >= wire.SERVER_ERRORS and error.get("err_code") not in wire.WRONG_LAST_SEQUENCE:
+        code = error.get("err_code")
+        is_servers_fault = error.get("code", 0) >= wire.SERVER_ERRORS and code not in wire.WRONG_LAST_SEQUENCE
+        if is_servers_fault or code == wire.ID_IN_PROCESS:
             # Nothing is wrong with what was sent: a full disk, no leader. Work that is done must not be given up for it.
             raise LogUnavailable(f"{subject}: {error.get('description', 'refused')}")
         _refuse(subject, error)

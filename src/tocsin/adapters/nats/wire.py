@@ -27,6 +27,8 @@ END_OF_BATCH: Final = "204"
 
 WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
 """The second is what the losers of a race get while the winner's message is still under way to the replicas."""
+ID_IN_PROCESS: Final = 10_158
+"""A message of the same id is still under way to the replicas: the answer to one that was sent again too soon."""
 UNAVAILABLE: Final = 503
 """The `code` of an answer that may be another the next time: no leader, no resources."""
 SERVER_ERRORS: Final = 500
