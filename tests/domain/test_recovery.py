@@ -95,6 +95,13 @@ def test_a_claimed_attempt_is_overdue_behind_its_limit_and_the_grace(after: time
     assert findings.next_look == (NOON + LIMIT if not is_overdue else NOON + after + LIMIT)
 
 
+def test_a_limit_beyond_the_calendar_is_no_obstacle() -> None:
+    step = plan().steps[0].model_copy(update={"timeout": 1e15})
+    log = running(plan().model_copy(update={"steps": (step,), "execution_timeout": 1e15}))
+    log.store(started())
+    assert found(log.examine(LIMIT)).next_look == NOON + LIMIT + THRESHOLD
+
+
 def test_the_limit_counts_from_the_newest_claim() -> None:
     log = running()
     log.store(started())

@@ -209,8 +209,8 @@ async def test_what_waits_for_an_end_that_nobody_has_handled_yet_is_not_lost(wor
     [_, waiting] = await world.recorded(Planned)
     state = execution.fold([waiting])
     stalled = Stalled(Lost(what="planned", since=NOON), waiting.sequence)
-    assert not await Evidence(world.log, nothing_open(world)).is_lost(stalled, state)
-    assert not await Evidence(Lagging(world, upto=2), nothing_open(world)).is_lost(stalled, state)
+    assert not await Evidence(world.log).is_lost(stalled, state)
+    assert not await Evidence(Lagging(world, upto=2)).is_lost(stalled, state)
 
 
 async def test_a_retry_whose_report_is_still_in_hand_is_not_lost(world: World) -> None:
@@ -230,8 +230,4 @@ async def test_a_retry_whose_report_is_still_in_hand_is_not_lost(world: World) -
     assert found is not None
     [stalled] = found.stalled
     assert stalled.lost.what == "retry-scheduled"
-    assert not await Evidence(world.log, nothing_open(world)).is_lost(stalled, found.state)
-
-
-def nothing_open(world: World) -> OpenExecutions:
-    return OpenExecutions(world.log, world.projections, first_look=timedelta(seconds=5))
+    assert not await Evidence(world.log).is_lost(stalled, found.state)

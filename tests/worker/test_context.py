@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 import structlog
 
-from tests.domain.given import ID, JOB, NOON
+from tests.domain.given import ID, JOB, KEY, NOON, admitted
 from tests.worker.given import FUNCTION, WORKER, Bench
-from tocsin import Context
+from tocsin import Context, subjects
+from tocsin.domain import execution
 from tocsin.domain.events import Failure
+from tocsin.worker.holdings import Holding
 
 SECRET = "s3cr3t-pässwörd"  # noqa: S105 - a test's
 
@@ -32,6 +34,20 @@ async def test_the_context_tells_all_about_the_attempt(bench: Bench) -> None:
     assert context.deadline == NOON + timedelta(seconds=90)
     assert not context.cancelled.is_set()
     assert not context.shutting_down.is_set()
+
+
+async def test_the_context_tells_that_the_execution_was_recovered(bench: Bench) -> None:
+    seen: list[Context] = []
+    bench.handlers.add(FUNCTION, lambda context: seen.append(context))  # noqa: PLW0108
+    start = admitted().model_copy(update={"recovered_at": NOON + timedelta(minutes=7)})
+    await bench.given(start)
+    state = execution.fold(await bench.log.load(subjects.scope_of(start)))
+    [task] = execution.dispatch(state, key=KEY)
+    await bench.given(task.model_copy(update={"function": FUNCTION}))
+    await bench.executor.run(Holding(await bench.delivery()))
+    [context] = seen
+    assert (context.is_recovery, context.original_scheduled_time) == (True, NOON)
+    assert context.recovery_attempt_time == NOON + timedelta(minutes=7)
 
 
 async def test_a_timeout_beyond_the_calendar_has_a_deadline_too(bench: Bench) -> None:

@@ -225,13 +225,18 @@ def _newest(facts: Sequence[Recorded[Message]], kind: type[Message]) -> Recorded
 
 
 def _end(begin: datetime, step: PlannedStep, policy: Policy) -> datetime:
-    return begin + timedelta(seconds=step.timeout) + policy.grace
+    return begin + _span(step.timeout) + policy.grace
+
+
+def _span(seconds: float) -> timedelta:
+    """A length of time that an instant can be moved by, whatever a plan of old says."""
+    return timedelta(seconds=min(seconds, duration.LONGEST))
 
 
 def _expiry(plan: Plan, times: _Times) -> datetime | None:
     if plan.execution_timeout is None or times.admitted is None:
         return None
-    return times.admitted.time + timedelta(seconds=plan.execution_timeout)
+    return times.admitted.time + _span(plan.execution_timeout)
 
 
 def _overdue(

@@ -18,19 +18,15 @@ from ..domain.execution import Execution
 from ..domain.recovery import Overdue, Stalled
 from ..ports import EventLog, Progress
 from ..subjects import Stream
-from .open_executions import OpenExecutions
 
-_DURABLES: Final = {
-    "admitted": (subjects.DAG_ADVANCER, subjects.DAG_ADVANCER_REPORTS),
-}
+_DISPATCHING: Final = (subjects.DAG_ADVANCER, subjects.DAG_ADVANCER_REPORTS)
 
 
 class Evidence:
-    """What is asked in one round, each durable once."""
+    """What is asked in one round: each durable once, where that is enough."""
 
-    def __init__(self, log: EventLog, executions: OpenExecutions) -> None:
+    def __init__(self, log: EventLog) -> None:
         self._log = log
-        self._open = executions
         self._known: dict[str, Progress | None] = {}
 
     async def is_lost(self, stalled: Stalled, state: Execution) -> bool:
@@ -44,8 +40,8 @@ class Evidence:
                 )
             case "retry-scheduled":
                 return await self._has_no_delay(stalled, state)
-            case what:
-                return await self._are_past(_DURABLES[what], stalled.sequence)
+            case "admitted":
+                return await self._are_past(_DISPATCHING, stalled.sequence)
 
     async def was_handed_over(self, overdue: Overdue) -> bool:
         """Whether the time limit of a task counts: not while the bridge is down that is to hand it over."""
@@ -92,7 +88,8 @@ class Evidence:
         return all([await self._is_past(durable, sequence) for durable in durables])
 
     async def _is_past(self, durable: str, sequence: int, *, missing: bool = False) -> bool:
-        if durable not in self._known:
-            self._known[durable] = await self._log.progress(Stream.LOG, durable)
-        progress = self._known[durable]
-        return missing if progress is None else progress.is_past(sequence)
+        known = self._known.get(durable)
+        # That a durable was idle when it was asked says nothing of what was stored since.
+        if durable not in self._known or (known is not None and known.is_idle and known.floor < sequence):
+            known = self._known[durable] = await self._log.progress(Stream.LOG, durable)
+        return missing if known is None else known.is_past(sequence)

@@ -84,7 +84,7 @@ class Recoverer:
 
     async def run_once(self, now: datetime) -> None:
         """Look at every execution whose time has come at `now` (UTC)."""
-        evidence = Evidence(self._log, self.open)
+        evidence = Evidence(self._log)
         scopes = list(self.open.take(now))
         for i in range(0, len(scopes), AT_ONCE):
             await asyncio.gather(*(self._look(scope, now, evidence) for scope in scopes[i : i + AT_ONCE]))
