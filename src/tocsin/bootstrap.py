@@ -365,7 +365,9 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
     await insistently(partial(ensure_executors, connection, names, options.queues, ack_wait=ack_wait))
     queues = {queue: NatsTaskQueue(connection, names, queue) for queue in options.queues}
     try:
-        yield WorkerConnection(installation.log, queues, installation.clock, ack_wait)
+        yield WorkerConnection(
+            installation.log, queues, installation.clock, ack_wait, installation.settings.worker.cancel_grace
+        )
     finally:
         for queue in queues.values():
             await queue.close()

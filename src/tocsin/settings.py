@@ -90,6 +90,11 @@ Duration: TypeAlias = Annotated[
 Algorithm: TypeAlias = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 """Asymmetric ones only: with a shared secret whoever can verify a token could make one."""
 
+Patience: TypeAlias = Annotated[
+    float, BeforeValidator(duration.parse), Field(ge=0), PlainSerializer(duration.short, return_type=str)
+]
+"""Seconds, written as a `Duration`; there may be none."""
+
 Port: TypeAlias = Annotated[int, Field(ge=0, le=65_535)]
 Token: TypeAlias = Annotated[str, AfterValidator(_token)]
 Prefix: TypeAlias = Annotated[str, AfterValidator(_prefix)]
@@ -286,6 +291,8 @@ class Worker(_Section):
     """How long a stage may finish what it handles once it is asked to stop."""
     ack_wait: Duration = 30.0
     """How long a task may go without a sign of life before it is given to another executor."""
+    cancel_grace: Patience = 10.0
+    """How long a handler that heeds `context.cancelled` may go on once its execution is called off; `0s`: not at all."""
 
 
 class Settings(BaseSettings):

@@ -175,6 +175,81 @@ async def test_calling_an_execution_off_stops_its_handler_and_reports_nothing(
     assert await bench.queue.take(1, wait=0) == []
 
 
+CALLED_OFF = Cancelled(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron")
+
+
+async def test_a_handler_that_heeds_the_flag_may_end_by_itself(bench: Bench) -> None:
+    worker = Worker()
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    @worker.task(FUNCTION)
+    async def handler(context: Context) -> str:
+        waiting = asyncio.create_task(context.cancelled.wait())
+        await asyncio.sleep(0)
+        began.set()
+        await waiting
+        await bench.clock.sleep(5)  # it puts things in order; an interruption would end it here
+        ended.set()
+        return "in order"
+
+    await bench.given_task()
+    serving = Serving(bench, worker)
+    await serving.until(began)
+    await bench.given(CALLED_OFF)
+    await serving.until(ended)
+    await serving.stopped()
+    assert await bench.reports() == []
+    assert await bench.queue.take(1, wait=0) == []
+
+
+async def test_a_handler_that_heeds_the_flag_and_goes_on_is_interrupted_after_the_grace(bench: Bench) -> None:
+    worker = Worker()
+    began, interrupted = asyncio.Event(), asyncio.Event()
+    called_off = 0.0
+
+    @worker.task(FUNCTION)
+    async def handler(context: Context) -> None:
+        nonlocal called_off
+        assert not context.cancelled.is_set()
+        began.set()
+        try:
+            await context.cancelled.wait()
+            called_off = bench.clock.monotonic()
+            await asyncio.Event().wait()
+        finally:
+            interrupted.set()
+
+    await bench.given_task()
+    serving = Serving(bench, worker)
+    await serving.until(began)
+    await bench.given(CALLED_OFF)
+    await serving.until(interrupted)
+    assert bench.clock.monotonic() - called_off >= 9.5  # by the clock of the test, which moves in halves of a second
+    await serving.stopped()
+    assert await bench.reports() == []
+
+
+async def test_a_worker_that_leaves_waits_for_no_grace(bench: Bench) -> None:
+    worker = Worker(shutdown_timeout=0)
+    began, told = asyncio.Event(), asyncio.Event()
+
+    @worker.task(FUNCTION)
+    async def handler(context: Context) -> None:
+        began.set()
+        await context.cancelled.wait()
+        told.set()
+        await asyncio.Event().wait()
+
+    await bench.given_task()
+    serving = Serving(bench, worker)
+    await serving.until(began)
+    await bench.given(CALLED_OFF)
+    await serving.until(told)
+    await serving.stopped()
+    assert await bench.reports() == []
+    assert await bench.queue.take(1, wait=0) == []
+
+
 async def test_a_sync_handler_sees_that_its_execution_was_called_off(bench: Bench) -> None:
     worker = Worker()
     began, told = threading.Event(), threading.Event()

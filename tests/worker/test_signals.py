@@ -11,8 +11,11 @@ import pytest
 
 PROGRAM = """
 import asyncio
+import sys
 import threading
 from contextlib import asynccontextmanager
+
+import structlog
 
 from tests.worker.given import FUNCTION, Bench
 from tocsin import Worker
@@ -35,6 +38,8 @@ async def passing(clock):
         clock.advance(0.1)
 
 
+# The log's lines apart from the handler's: two threads that print into one stream mix their lines.
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 worker = Worker(shutdown_timeout=3600, connect=connect)
 
 

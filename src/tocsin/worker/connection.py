@@ -18,6 +18,8 @@ class Connection:
     clock: Clock
     ack_wait: float = 30.0
     """Seconds after which the queues deliver again what nobody acknowledged or kept."""
+    cancel_grace: float = 10.0
+    """Seconds that a handler which heeds `context.cancelled` has to end by itself when its execution is called off."""
 
 
 Connect: TypeAlias = Callable[[Options], AbstractAsyncContextManager[Connection]]

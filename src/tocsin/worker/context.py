@@ -42,7 +42,11 @@ class Context:
     """The fencing token of the job's lock: give it to whatever must refuse an older holder. None: no lock was asked."""
     worker: str
     cancelled: Flag = field(repr=False)
-    """Up when the handler should end: timed out, called off, or handed back. Sync ones should look at it."""
+    """Up when the handler should end: timed out, called off, or handed back. Sync ones should look at it.
+
+    Who has looked at it, or waits for it, is trusted: when the execution is called off, such a handler has
+    `worker.cancel_grace` (10 s) to end by itself before it is interrupted. Any other is interrupted at once.
+    """
     shutting_down: Flag = field(repr=False)
     """Up when the worker is about to stop: finish soon, or leave it to another worker."""
     is_recovery: bool = False

@@ -34,6 +34,15 @@ class Holding:
         """The handler is over: nothing interrupts the report."""
         self._handling = None
 
+    def call_off(self) -> bool:
+        """Its execution is over; whether its handler is left to end by itself, since it heeds `cancelled`."""
+        if self._handling is None or not self.cancelled.is_heeded:
+            self.stop(StopReason.CANCELLED)
+            return False
+        self.stopped = self.stopped or StopReason.CANCELLED
+        self.cancelled.set()
+        return True
+
     def stop(self, reason: StopReason) -> None:
         """Let its handler not go on, or not begin; the first reason given stands."""
         self.stopped = self.stopped or reason

@@ -16,7 +16,7 @@ from .context import Context
 from .flag import Flag
 from .handlers import Handler
 from .holdings import Holding
-from .outcome import Failed, Outcome, Stopped
+from .outcome import Failed, Outcome, Stopped, StopReason
 from .secret_values import SecretValues
 from .signatures import WrongInputError
 from .threads import Threads
@@ -76,6 +76,8 @@ class Invocations:
             return Failed(failures.raised(error, secrets.redact))
         finally:
             holding.end()
+        if holding.stopped is StopReason.CANCELLED:
+            return Stopped(holding.stopped)  # nobody waits for what it returned
         return results.judge(returned)
 
     def _prepare(

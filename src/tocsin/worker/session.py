@@ -45,7 +45,7 @@ class Session:
         self._crew = Crew(executor, self._holdings, Slots(options.concurrency, shutdown.asked))
         self._intakes = [Intake(name, connection.queues[name], self._crew, clock) for name in options.queues]
         self._heartbeat = Heartbeat(self._holdings, clock, ack_wait=connection.ack_wait)
-        self._cancellations = Cancellations(connection.log, self._holdings, clock)
+        self._cancellations = Cancellations(connection.log, self._holdings, clock, grace=connection.cancel_grace)
 
     async def run(self) -> None:
         """Work until asked to stop, then end: take nothing more, let handlers finish, stop those that do not."""

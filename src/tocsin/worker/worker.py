@@ -70,6 +70,9 @@ class Worker:
         reported `timed_out`, the thread goes on, and keeps its slot until it ends: long ones look at
         `context.cancelled`.
 
+        When its execution is called off it is interrupted at once, unless it has looked at `context.cancelled`: then it
+        may end by itself first, within `worker.cancel_grace` (10 s).
+
         Raises:
             InvalidHandlerError: it is a generator, or takes no context.
             ValueError: another function is registered under this name.
