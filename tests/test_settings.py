@@ -1,11 +1,13 @@
 """Settings: which place wins, what is refused and in what words, and what is never shown."""
 
+import re
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 
-from tocsin.settings import MASK, Settings, SettingsError, load, origins, shown
+from tocsin import settings as settings_module
+from tocsin.settings import MASK, WITHOUT_EFFECT, Settings, SettingsError, load, origins, shown
 
 HIP62 = """
 server:  { host: 0.0.0.0, port: 8062 }
@@ -182,3 +184,16 @@ def test_secrets_are_never_shown() -> None:
 
 def test_a_wrong_password_is_not_repeated(write: Write) -> None:
     assert "1234" not in refusal("nats: { password: [1234] }", write)
+
+
+# --- honesty ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_said_to_have_no_effect_has_none() -> None:
+    assert set(origins(Settings())) >= WITHOUT_EFFECT
+    sources = Path(settings_module.__file__).parent.rglob("*.py")
+    source = "\n".join(path.read_text() for path in sources)
+    acted_on = {
+        field for field in WITHOUT_EFFECT if re.search(rf"\b{re.escape(field)}\b", source.replace(f'"{field}"', ""))
+    }
+    assert not acted_on, f"take them out of WITHOUT_EFFECT: {acted_on}"

@@ -44,6 +44,8 @@ DEFAULT: Final = "default"
 """The origin of what nobody set."""
 
 MASK: Final = "******"
+WITHOUT_EFFECT: Final = frozenset({"execution.history_retention_days", "metrics.enabled", "metrics.port"})
+"""Fields that are read, since hip-62 has them, and that nothing acts on yet. A test fails when something does."""
 
 _SHORT_VARIABLES: Final = {
     "TOCSIN_NATS_URL": ("nats", "url"),

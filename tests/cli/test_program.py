@@ -125,9 +125,10 @@ def test_config_show_tells_where_each_value_comes_from_and_no_secret(world: Worl
     told = world.call("config", "show", "--root", "other")
     assert "hunter2" not in told.out
     shown = world.call("config", "show", "--root", "other", "-o", "json").json
-    assert shown["root"] == {"value": "other", "origin": "command line"}
-    assert shown["nats.password"] == {"value": "******", "origin": "tocsin.yaml"}
-    assert shown["leader.ttl"] == {"value": "15s", "origin": "default"}
+    assert shown["root"] == {"value": "other", "origin": "command line", "has_effect": True}
+    assert shown["nats.password"] == {"value": "******", "origin": "tocsin.yaml", "has_effect": True}
+    assert shown["leader.ttl"] == {"value": "15s", "origin": "default", "has_effect": True}
+    assert shown["execution.history_retention_days"]["has_effect"] is False
 
 
 def test_explain_needs_no_server(world: World) -> None:

@@ -414,7 +414,14 @@ async def test_a_lock_that_is_held_too_long(tocsin: Running) -> None:
 # --- the history -----------------------------------------------------------------------------------------------------
 
 
+async def test_a_history_that_is_nowhere(tocsin: Running) -> None:
+    found = await finds(history.place, tocsin)
+    assert_told(found["history-unreachable"], Level.BAD, "no history is kept in")
+
+
 async def test_a_history_that_is_behind(tocsin: Running) -> None:
+    async with tocsin.installation.history():
+        pass  # a recorder was there once
     await store(tocsin, _requested(Planned))
     assert (await finds(history.place, tocsin))["history-behind"].level is Level.OK
     assert_told((await finds(history.place, tocsin, later=LATER))["history-behind"], Level.BAD, "at 0 of 1")

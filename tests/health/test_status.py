@@ -1,5 +1,6 @@
 """`tocsin status` and `tocsin doctor` as a user calls them, also where parts are down."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -14,7 +15,12 @@ from tocsin.settings import Settings
 from tocsin.subjects import RECOVERER_LEASE, TICKER_LEASE, Bucket, Stream
 
 
-def program(of: Settings, *args: str) -> "subprocess.CompletedProcess[str]":
+async def program(of: Settings, *args: str) -> "subprocess.CompletedProcess[str]":
+    """One call, while what runs in this process runs on."""
+    return await asyncio.to_thread(_program, of, *args)
+
+
+def _program(of: Settings, *args: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "tocsin", *args]
     return subprocess.run(command, env=environment_of(of), capture_output=True, text=True, check=False, timeout=60)
 
@@ -26,7 +32,7 @@ async def test_all_of_an_installation_at_work(nats_url: str, tmp_path: Path) -> 
         await tocsin.trigger("job")
 
         async def at_work() -> Any:  # noqa: ANN401 - JSON
-            seen = json.loads(program(tocsin.settings, "status", "-o", "json").stdout)
+            seen = json.loads((await program(tocsin.settings, "status", "-o", "json")).stdout)
             [queue] = seen["queues"]
             led = {lease["name"] for lease in seen["leases"]} == {TICKER_LEASE, RECOVERER_LEASE}
             return (
@@ -52,15 +58,15 @@ async def test_all_of_an_installation_at_work(nats_url: str, tmp_path: Path) -> 
         assert durable["pending"] == 1
         assert durable["oldest"]
 
-        told = program(tocsin.settings, "status").stdout
+        told = (await program(tocsin.settings, "status")).stdout
         assert "1 tasks of queue `default` wait, and no worker asks for them" in told
         assert "2 jobs, 0 paused, 1 disabled" in told
 
-        doctor = program(tocsin.settings, "doctor", "-q")
+        doctor = await program(tocsin.settings, "doctor", "-q")
         assert doctor.returncode == 1
         assert "[queue-unattended]" in doctor.stdout
         assert "→ run a worker for it" in doctor.stdout
-        found = json.loads(program(tocsin.settings, "doctor", "-o", "json").stdout)
+        found = json.loads((await program(tocsin.settings, "doctor", "-o", "json")).stdout)
         assert {"server-version", "queue-unattended"} <= {finding["code"] for finding in found}
         assert all(set(finding) == {"code", "level", "what", "means", "do", "details"} for finding in found)
 
@@ -79,7 +85,7 @@ async def test_what_is_there_is_told_although_something_is_not(nats_url: str, tm
         assert "unable to open database file" in seen.troubles["history"]
         assert seen.durables
         assert not seen.is_set_up
-        told = program(installation.settings, "status")
+        told = await program(installation.settings, "status")
         assert told.returncode == 0
         assert f"not there: {names.bucket_stream(Bucket.LEADER)}: run `tocsin init`" in told.stdout
         assert "not known: history: " in told.stdout
@@ -88,6 +94,6 @@ async def test_what_is_there_is_told_although_something_is_not(nats_url: str, tm
 def test_a_server_that_does_not_answer(tmp_path: Path) -> None:
     of = settings("nats://127.0.0.1:9", tmp_path)
     for command in ("status", "doctor"):
-        told = program(of, command)
+        told = _program(of, command)
         assert told.returncode == 4
         assert told.stderr.startswith("error: no NATS server answers at nats://127.0.0.1:9: nothing listens there")

@@ -3,7 +3,7 @@
 import typer
 from rich.text import Text
 
-from ..settings import DEFAULT, origins, shown
+from ..settings import DEFAULT, WITHOUT_EFFECT, origins, shown
 from .output import table
 from .session import session_of
 
@@ -22,12 +22,20 @@ def show(context: typer.Context) -> None:
     settings = session.settings()
     values, places = shown(settings), origins(settings)
     session.output.answer(
-        {name: {"value": value, "origin": places[name]} for name, value in values.items()},
+        {
+            name: {"value": value, "origin": places[name], "has_effect": name not in WITHOUT_EFFECT}
+            for name, value in values.items()
+        },
         lambda: [
             table(
-                ("SETTING", "VALUE", "FROM"),
+                ("SETTING", "VALUE", "FROM", ""),
                 [
-                    (name, value, Text(places[name], style="dim" if places[name] == DEFAULT else "cyan"))
+                    (
+                        name,
+                        value,
+                        Text(places[name], style="dim" if places[name] == DEFAULT else "cyan"),
+                        Text("no effect yet" if name in WITHOUT_EFFECT else "", style="yellow"),
+                    )
                     for name, value in values.items()
                 ],
                 empty="",

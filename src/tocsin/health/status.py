@@ -5,9 +5,8 @@ import json
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Final, TypeVar
-
-from sqlalchemy.exc import SQLAlchemyError
 
 from ..adapters.nats.connection import RefusedError
 from ..adapters.nats.inspection import (
@@ -21,13 +20,14 @@ from ..adapters.nats.inspection import (
 from ..bootstrap import STAGES, Installation, Unreachable, bridged_queues, compose
 from ..domain.registration import Registration
 from ..listing import ExecutionQuery
-from ..ports import LogUnavailable
+from ..ports import HistoryUnavailable, LogUnavailable
 from ..stages.recorder import RECORDED
 from ..subjects import DEFAULT_QUEUE, Bucket, Stream, executors
 
 T = TypeVar("T")
 
-UNKNOWN: Final = (LogUnavailable, RefusedError, SQLAlchemyError, Unreachable)
+SQLITE: Final = "sqlite:///"
+UNKNOWN: Final = (LogUnavailable, HistoryUnavailable, RefusedError, Unreachable)
 """What may befall a question without the others being in vain."""
 
 
@@ -149,7 +149,7 @@ class _Asking:
         try:
             return await question
         except UNKNOWN as error:
-            self.troubles[what] = str(getattr(error, "orig", None) or error).splitlines()[0]
+            self.troubles[what] = str(error).splitlines()[0]
             return None
 
 
@@ -181,7 +181,11 @@ async def _jobs(installation: Installation) -> Jobs:
 
 
 async def _history(installation: Installation) -> HistoryPlace:
-    log = installation.log
+    log, url = installation.log, installation.settings.database.url
+    if url.startswith(SQLITE) and not await asyncio.to_thread(Path(url.removeprefix(SQLITE)).exists):
+        raise HistoryUnavailable(
+            f"no history is kept in {url.removeprefix(SQLITE)}: name another by TOCSIN_DATABASE_URL"
+        )
     async with installation.history() as history:
         place = await history.offset(Stream.LOG)
         unfinished = [await history.count(ExecutionQuery(status=one)) for one in ("pending", "running")]

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from nats import errors
@@ -10,6 +10,8 @@ from nats import errors
 from ...ports import LogUnavailable
 from ...settings import without_password
 from .reasons import is_final, reason_of
+
+_WHAT_HELPS: Final = "Start it, or name another with --nats, TOCSIN_NATS_URL or `nats.url`"
 
 _log = structlog.get_logger("tocsin.nats")
 
@@ -49,7 +51,8 @@ class Opening:
             elif self._refused.done():
                 raise LogUnavailable(f"{self.where}: {reason_of(self._refused.result())}")
             else:
-                raise LogUnavailable(f"no NATS server answers at {self.where}: {reason_of(self._last)}")
+                reason = reason_of(self._last)
+                raise LogUnavailable(f"no NATS server answers at {self.where}: {reason}. {_WHAT_HELPS}")
         except (errors.Error, OSError) as error:  # asyncio's TimeoutError is an OSError
             raise LogUnavailable(f"{self.where}: {reason_of(error)}") from error
         finally:
