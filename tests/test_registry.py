@@ -9,11 +9,12 @@ from typing_extensions import override
 from tocsin import subjects
 from tocsin.domain import planning
 from tocsin.domain.definition import DefinitionError, JobDefinition
+from tocsin.domain.difference import Difference
 from tocsin.domain.events import Actor, Defined, Deleted, Message, Paused, Recorded, Trigger
 from tocsin.domain.ledger import JobNotFound
 from tocsin.domain.registration import Registration
 from tocsin.ports import SequenceConflict
-from tocsin.registry import TRIES, Difference, Registry
+from tocsin.registry import TRIES, Registry
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import START, InMemoryEventLog, InMemoryProjections, ManualClock
 

@@ -274,6 +274,7 @@ async def serving(installation: Installation, *, any_port: bool = False) -> Asyn
             settings=settings,
             registry=Registry(installation.log, installation.projections),
             log=installation.log,
+            stored=installation.stored,
             projections=installation.projections,
             history=await stack.enter_async_context(installation.history()),
             clock=clock,

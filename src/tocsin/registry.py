@@ -9,7 +9,7 @@ Implements hip-62 (API Endpoints: `/v1/jobs`; Audit Trail) and ojs-cron §8 (CRO
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, Literal, TypeAlias, TypeVar, cast
 from uuid import uuid4
@@ -19,6 +19,8 @@ from pydantic import JsonValue
 from . import subjects
 from .domain import ledger, planning
 from .domain.definition import STORED, JobDefinition, check_input
+from .domain.difference import Difference, differing
+from .domain.effects import Effects, effects
 from .domain.events import Actor, DefinitionFact, Input, Message, Recorded, Trigger, TriggerSource
 from .domain.ledger import JobNotFound, Ledger
 from .domain.registration import Registration
@@ -55,21 +57,19 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """One field that an update changes: dotted where it is nested, `dag.<step>.<field>` for steps; None: absent."""
-
-    field: str
-    before: JsonValue
-    after: JsonValue
-
-
-@dataclass(frozen=True, slots=True)
 class Change:
     """What a plan does with one job. `definition` is what it will have, or for `delete` what it had."""
 
     verb: Verb
     definition: JobDefinition
     differences: tuple[Difference, ...] = ()
+    before: Ledger = ledger.initial
+    """The job's ledger that this was planned on."""
+
+    def effects(self, now: datetime, ahead: timedelta) -> Effects:
+        """What it does to the job's time in the days to come."""
+        after = None if self.verb == "delete" else self.definition
+        return effects(self.before, after, now, now + ahead)
 
     @property
     def job(self) -> str:
@@ -217,7 +217,7 @@ class Registry:
         changes = [_change(definition, state) for definition, (state, _) in zip(given.values(), states, strict=True)]
         if prune:
             changes += [
-                Change("delete", job.definition)
+                Change("delete", job.definition, before=job.ledger)
                 for job in await self.jobs()
                 if job.name not in given and job.definition.owner in prune
             ]
@@ -385,28 +385,9 @@ async def read_back(log: EventLog, stream: Stream, sequence: int) -> Recorded[Me
 
 def _change(definition: JobDefinition, state: Ledger) -> Change:
     if state.definition is None:
-        return Change("create", definition)
+        return Change("create", definition, before=state)
     differences = tuple(differing(state.definition, definition))
-    return Change("update" if differences else "unchanged", definition, differences)
-
-
-def differing(before: JobDefinition, after: JobDefinition) -> Iterator[Difference]:
-    """The fields in which two definitions of a job differ."""
-    yield from _differing("", _comparable(before), _comparable(after))
-
-
-def _comparable(definition: JobDefinition) -> JsonValue:
-    """A definition as nested mappings; its steps by name, so that inserting one does not change all behind it."""
-    dumped = definition.model_dump(mode="json", exclude_none=True)
-    return {**dumped, "dag": {step.name: step.model_dump(mode="json", exclude_none=True) for step in definition.dag}}
-
-
-def _differing(field: str, before: JsonValue, after: JsonValue) -> Iterator[Difference]:
-    if isinstance(before, dict) and isinstance(after, dict):
-        for name in dict.fromkeys((*before, *after)):
-            yield from _differing(f"{field}.{name}" if field else name, before.get(name), after.get(name))
-    elif before != after:
-        yield Difference(field, before, after)
+    return Change("update" if differences else "unchanged", definition, differences, state)
 
 
 async def _each(items: Iterable[T], do: Callable[[T], Awaitable[R]]) -> Sequence[R]:

@@ -22,7 +22,7 @@ from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Message, Recorded
 from tocsin.registry import Registry
 from tocsin.settings import Settings
-from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock
+from tocsin.testing import InMemoryEventLog, InMemoryProjections, InMemoryStoredLog, ManualClock
 
 LOCAL = "http://127.0.0.1"
 
@@ -51,6 +51,7 @@ class World:
             settings=self.settings,
             registry=Registry(self.log, self.projections),
             log=self.log,
+            stored=InMemoryStoredLog(self.log),
             projections=self.projections,
             history=self.history,
             clock=self.clock,

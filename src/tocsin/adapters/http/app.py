@@ -7,7 +7,20 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from . import dead_letters, events, executions, explain, health, jobs, ojs_answers, ojs_cron, schedule
+from . import (
+    applying,
+    backfill,
+    dead_letters,
+    events,
+    executions,
+    explain,
+    health,
+    inquiries,
+    jobs,
+    ojs_answers,
+    ojs_cron,
+    schedule,
+)
 from .body_limit import BodyLimit
 from .headers import SafeHeaders
 from .idempotency import HEADER as IDEMPOTENCY_KEY
@@ -22,6 +35,9 @@ from .written import written_schemas
 
 ROUTERS: Final = (
     jobs.router,
+    applying.router,
+    backfill.router,
+    inquiries.router,
     executions.router,
     dead_letters.router,
     schedule.router,

@@ -5,7 +5,7 @@ from typing import Annotated, TypeAlias, cast
 
 from fastapi import Depends, Request
 
-from ...ports import Clock, EventLog, History, Projections
+from ...ports import Clock, EventLog, History, Projections, StoredLog
 from ...registry import Registry
 from ...settings import Settings
 from .sight import Sight
@@ -19,6 +19,7 @@ class Parts:
     settings: Settings
     registry: Registry
     log: EventLog
+    stored: StoredLog
     projections: Projections
     history: History
     clock: Clock

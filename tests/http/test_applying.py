@@ -1,0 +1,125 @@
+"""`/v1/jobs:apply`: the plan, what it does, and whose jobs it may touch."""
+
+from datetime import timedelta
+from typing import Any
+
+from tests.http.conftest import World
+from tocsin.domain.access import Role
+from tocsin.domain.events import Defined, Deleted
+
+ONE = {"name": "one", "schedule": "0 9 * * *", "function": "f"}
+TWO = {"name": "two", "cron": "0 10 * * *", "type": "a.b"}
+
+
+async def apply(world: World, jobs: list[dict[str, Any]], **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    answer = await world.ask("POST", "/v1/jobs:apply", {"jobs": jobs, **more})
+    assert answer.status_code == 200, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+async def test_a_plan_tells_what_would_change_and_changes_nothing(world: World) -> None:
+    told = await apply(world, [ONE, TWO], dry_run=True)
+    assert told["summary"] == {"create": 2, "update": 0, "unchanged": 0, "delete": 0}
+    [one, _] = told["changes"]
+    assert (one["job"], one["action"], one["expressions"]) == ("one", "create", ["0 9 * * *"])
+    assert one["instants_added"]["count"] == 7
+    assert one["fires_at_once"] == []
+    assert not await world.facts("ledger.>")
+
+
+async def test_an_update_tells_fields_and_instants_and_the_clocks(world: World) -> None:
+    await apply(world, [{**ONE, "timezone": "Europe/Berlin"}])
+    world.clock.advance(timedelta(days=85).total_seconds())
+    told = await apply(world, [{**ONE, "timezone": "Europe/Berlin", "schedule": "30 2 * * *"}], dry_run=True)
+    [change] = told["changes"]
+    assert [one["field"] for one in change["differences"]] == ["schedule"]
+    assert (change["instants_added"]["count"], change["instants_removed"]["count"]) == (6, 7)
+    [clocks] = change["clock_changes"]
+    assert (clocks["kind"], clocks["effect"], clocks["local_times"]) == ("gap", "skipped", ["2026-03-29T02:30:00"])
+
+
+async def test_applying_again_changes_nothing(world: World) -> None:
+    await apply(world, [ONE, TWO])
+    told = await apply(world, [ONE, TWO])
+    assert told["summary"]["unchanged"] == 2
+    assert len(await world.facts("ledger.>")) == 2
+
+
+async def test_pruning_deletes_what_the_same_owner_applied_and_nothing_else(world: World) -> None:
+    await apply(world, [ONE], owner="team")
+    await world.given(name="stranger", owner="other")
+    await world.given(name="nobodys")
+    told = await apply(world, [TWO], owner="team", prune=True, reason="moved")
+    assert {change["job"]: change["action"] for change in told["changes"]} == {"two": "create", "one": "delete"}
+    assert {job.name for job in await world.registry.jobs()} == {"two", "stranger", "nobodys"}
+    [fact] = [r.message for r in await world.facts("ledger.one.deleted")]
+    assert isinstance(fact, Deleted)
+    assert (fact.reason, fact.by.identity if fact.by else None) == ("moved", "anonymous")
+
+
+async def test_a_roll_back_is_to_apply_what_was_before(world: World) -> None:
+    await apply(world, [ONE])
+    await apply(world, [{**ONE, "schedule": "@hourly"}])
+    await apply(world, [ONE])
+    facts = [r.message for r in await world.facts("ledger.one.>")]
+    assert [fact.definition.schedule for fact in facts if isinstance(fact, Defined)] == [
+        "0 9 * * *",
+        "@hourly",
+        "0 9 * * *",
+    ]
+
+
+async def test_one_wrong_definition_keeps_all_from_being_applied(world: World) -> None:
+    answer = await world.ask("POST", "/v1/jobs:apply", {"jobs": [ONE, {**TWO, "cron": "61 * * * *"}, ONE]})
+    assert answer.status_code == 422
+    told = answer.json()["errors"]
+    assert {error["field"] for error in told} == {"cron", ""}
+    assert not await world.facts("ledger.>")
+
+
+async def test_an_author_applies_to_their_own_and_to_nothing_else(world: World) -> None:
+    await world.given(name="one", owner="bea")
+    token = await world.token("ada", Role.AUTHOR)
+    authorized = {"Authorization": f"Bearer {token}"}
+    refused = await world.ask("POST", "/v1/jobs:apply", {"jobs": [TWO, ONE]}, **authorized)
+    assert refused.status_code == 403
+    assert [job.name for job in await world.registry.jobs()] == ["one"]
+    pruned = await world.ask("POST", "/v1/jobs:apply", {"jobs": [], "owner": "bea", "prune": True}, **authorized)
+    assert pruned.status_code == 403
+    assert (await world.ask("POST", "/v1/jobs:apply", {"jobs": [TWO]}, **authorized)).status_code == 200
+    [two] = [job for job in await world.registry.jobs() if job.name == "two"]
+    assert (two.definition.owner, two.created_by) == ("ada", "ada")
+
+
+async def test_a_backfill_asks_for_the_instants_of_the_past(world: World) -> None:
+    await world.given(schedule="0 3 * * *", overlap_policy="allow")
+    asked = {"start": "2025-12-31T00:00:00Z", "reason": "late data"}
+    told = await world.ask("POST", "/v1/jobs/job/backfill", {**asked, "dry_run": True})
+    assert (told.json()["count"], told.json()["asked"]) == (1, 0)
+    done = await world.ask("POST", "/v1/jobs/job/backfill", asked)
+    assert (done.status_code, done.json()["asked"], done.json()["instants"]) == (202, 1, ["2025-12-31T03:00:00Z"])
+    await world.ask("POST", "/v1/jobs/job/backfill", asked)
+    assert len(await world.facts("trigger.job")) == 1
+    naive = await world.ask("POST", "/v1/jobs/job/backfill", {"start": "2025-12-31T00:00:00"})
+    assert naive.status_code == 422
+    future = await world.ask(
+        "POST", "/v1/jobs/job/backfill", {"start": "2025-12-31T00:00:00Z", "end": "2030-01-01T00:00:00Z"}
+    )
+    assert future.status_code == 409
+
+
+async def test_why_names_the_decision_and_its_facts(world: World) -> None:
+    await world.given()
+    await world.registry.pause("job", reason="maintenance")
+    world.clock.advance(4 * 3_600)
+    told = (await world.ask("GET", "/v1/jobs/job/why?time=2026-01-02T03:00:00Z")).json()
+    [answer] = told["answers"]
+    assert (answer["verdict"], answer["reason"]) == ("future-paused", "maintenance")
+    assert [fact["fact"]["type"] for fact in answer["facts"]][-1] == "paused"
+    assert (await world.ask("GET", "/v1/jobs/nobody/why")).status_code == 404
+
+
+async def test_statistics_are_counted_from_the_log(world: World) -> None:
+    told = (await world.ask("GET", "/v1/stats")).json()
+    assert told["executions"]["total_executions"] == 0
