@@ -182,7 +182,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "hand the lock on for no end by cancellation",
         lock_keeper.LockKeeper.on_end,
-        "not isinstance(end, Terminal) or (end.fence is None and not isinstance(end, Cancelled))",
+        "not isinstance(end, Terminal) or (end.fence is None and not _may_hold(end))",
         "not isinstance(end, Terminal) or isinstance(end, Cancelled)",
     ),
     # --- executions --------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from .mutations import MUTATIONS, Mutation, judged, made
 from .simulation import play
 
-SCHEDULES = range(40)
+SCHEDULES = range(120)  # each is caught by an early one, but which one moves with every change of the stages
 CAUGHT = (
     "append behind whatever is last",
     "acknowledge before the facts are stored",
