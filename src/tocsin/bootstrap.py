@@ -34,6 +34,8 @@ from .adapters.nats.security import security_of
 from .adapters.nats.stage_router import stage_router
 from .adapters.nats.stored_log import NatsStoredLog
 from .adapters.nats.task_queue import NatsTaskQueue
+from .adapters.nats.task_queues import NatsTaskQueues
+from .adapters.nats.wiping import wipe
 from .domain import execution
 from .domain.definition import Problem
 from .domain.ids import fingerprint
@@ -49,6 +51,7 @@ from .stages.dead_letter_sink import dead_letter_sink
 from .stages.entities import Entities
 from .stages.leadership import Leadership
 from .stages.leadership_facts import TICKER_SIGNS, LeadershipFacts
+from .stages.lease_keeper import lease_keeper
 from .stages.lock_keeper import lock_keeper
 from .stages.mq_bridge import mq_bridge
 from .stages.planner import planner
@@ -67,6 +70,7 @@ STAGES: Final = (
     "planner",
     "lock_keeper",
     "dag_advancer",
+    "lease_keeper",
     "retrier",
     "dead_letter_sink",
     "recoverer",
@@ -235,7 +239,9 @@ async def rebuild_history(installation: Installation) -> int:
 
 
 @asynccontextmanager
-async def serving(installation: Installation, *, any_port: bool = False) -> AsyncIterator[str]:
+async def serving(
+    installation: Installation, *, any_port: bool = False, allow_reset: bool = False
+) -> AsyncIterator[str]:
     """Serve the HTTP API within the block; its URL.
 
     `any_port`: where the port of the settings is taken, listen on a free one.
@@ -269,6 +275,8 @@ async def serving(installation: Installation, *, any_port: bool = False) -> Asyn
         rate = await stack.enter_async_context(rate_limit(settings, clock))
         listener = _listen(host, settings.server.port, any_port=any_port)
         stack.callback(listener.close)
+        queues = NatsTaskQueues(installation.connection, installation.names, ack_wait=settings.worker.ack_wait)
+        stack.push_async_callback(queues.close)
         parts = Parts(
             version=__version__,
             settings=settings,
@@ -279,6 +287,8 @@ async def serving(installation: Installation, *, any_port: bool = False) -> Asyn
             history=await stack.enter_async_context(installation.history()),
             clock=clock,
             sight=Sight(installation.log, clock),
+            queues=queues,
+            reset=partial(wipe, installation.connection, installation.names) if allow_reset else None,
         )
         await stack.enter_async_context(answering(api(parts, authenticator, rate), listener, settings.server))
         url = url_of(listener)
@@ -319,7 +329,8 @@ def compose(installation: Installation, names: Collection[str], *, key: bytes) -
         ticker(log, leadership(TICKER_LEASE, TICKER_SIGNS), clock),
         planner(log, clock, executions),
         lock_keeper(log, executions, projections, clock),
-        dag_advancer(log, executions, key),
+        dag_advancer(log, executions, clock, key),
+        lease_keeper(log, executions, key),
         retrier(log, executions, key),
         dead_letter_sink(log),
         recoverer(

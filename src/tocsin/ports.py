@@ -11,7 +11,7 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
-from .domain.events import Message, Recorded, RetryTimer
+from .domain.events import Message, Recorded, Timer
 from .listing import EVERY_DEAD_LETTER, EVERY_EXECUTION, DeadLetterQuery, ExecutionQuery, Page
 from .subjects import Bucket, Stream
 
@@ -48,7 +48,7 @@ class EventLog(Protocol):
         """Store an input; a second one of the same `message_id` within the log's window is not stored again."""
         ...
 
-    async def delay(self, timer: RetryTimer, *, until: datetime, scope: str, expect: int) -> None:
+    async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
         """Have the log itself publish `timer` at `until` (UTC), if the last sequence in `scope` is `expect`.
 
         Raises:
@@ -256,6 +256,40 @@ class TaskQueue(Protocol):
 
     async def take(self, limit: int, *, wait: float) -> Sequence[Delivery]:
         """Up to `limit` tasks, whatever is there; waits up to `wait` seconds for the first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStanding:
+    """How a queue stands: its tasks that nobody has taken yet, and those that somebody has and has not acknowledged."""
+
+    name: str
+    is_paused: bool
+    waiting: int
+    in_hand: int
+
+
+class TaskQueues(Protocol):
+    """The queues of an installation, by name."""
+
+    async def open(self, queue: str) -> TaskQueue:
+        """A queue to take tasks from; it is made when it is first asked for."""
+        ...
+
+    async def pause(self, queue: str) -> None:
+        """Hand out nothing more; what is handed out already is not touched."""
+        ...
+
+    async def resume(self, queue: str) -> None:
+        """Hand out tasks again."""
+        ...
+
+    async def standing(self, queue: str) -> QueueStanding | None:
+        """How a queue stands; None: there is none of that name."""
+        ...
+
+    async def names(self) -> Sequence[str]:
+        """Every queue that there is."""
         ...
 
 

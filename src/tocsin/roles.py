@@ -22,8 +22,11 @@ from .domain.events import (
     CancelRequest,
     Defined,
     Deleted,
+    Enqueued,
+    LeaseTimer,
     Paused,
     Refused,
+    Released,
     Replayed,
     Report,
     Resolved,
@@ -57,8 +60,10 @@ _CHANGED: Final = (
     *(CancelRequest, Cancelled, Replayed, Resolved),
 )
 _OPERATED: Final = replace(_SEEN, appends=_CHANGED, writes=((Bucket.TOKENS, ">"),))
+_HANDED_OUT: Final = (Enqueued, Started, Released, Report, LeaseTimer)
+"""What it stores for executors and clients that speak only HTTP."""
 _SERVED: Final = replace(
-    _SEEN, appends=_CHANGED, looks_up=(*_SEEN.looks_up, Bucket.TOKENS), writes=((Bucket.ANSWERS, ">"),)
+    _SEEN, appends=(*_CHANGED, *_HANDED_OUT), looks_up=(*_SEEN.looks_up, Bucket.TOKENS), writes=((Bucket.ANSWERS, ">"),)
 )
 _WORKED: Final = Access(appends=(Started, Report), reads=(Stream.LOG,), follows=(Stream.LOG,))
 
@@ -82,7 +87,7 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
     tasks = [DurableSpec(executors(queue), Stream.LOG, ()) for queue in queues]
     roles |= {
         SCHEDULER: granting.part(SCHEDULER, _together(stages), [one for some in durables.values() for one in some]),
-        API: granting.part(API, _SERVED),
+        API: granting.part(API, _SERVED, tasks),
         WORKER: granting.part(WORKER, _WORKED, tasks, needs_key=False),
         ADMIN: granting.provisioning(ADMIN),
         OPERATOR: granting.watching(OPERATOR, _OPERATED),

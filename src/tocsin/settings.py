@@ -293,6 +293,8 @@ class Worker(_Section):
     """How long a stage may finish what it handles once it is asked to stop."""
     ack_wait: Duration = 30.0
     """How long a task may go without a sign of life before it is given to another executor."""
+    lease: Duration = 300.0
+    """The same for executors that take tasks over HTTP and say no visibility timeout of their own."""
     cancel_grace: Patience = 10.0
     """How long a handler that heeds `context.cancelled` may go on once its execution is called off; `0s`: not at all."""
 

@@ -10,6 +10,7 @@ takes it off again, and maps the public prefixes (`cron.trigger`, `cron.cancel`,
     leadership.<lease>.<fact>                                    who led, for whoever asks why nothing happened
     dead-letter.<job>.<id>.<fact>[.<number>]
     trigger.<job>, cancel.<job>.<id>, report.<job>.<id>.<outcome>.<step>.<attempt>.<delivery>, timer.<job>.<id>.retry.<step>.<attempt>   inputs
+    enqueue.<job>.<id>                                           inputs too: jobs that are registered nowhere
     delay.<job>.<id>.retry.<step>.<attempt>                      the server's schedules, whose targets are timers
     mq.scheduled.<job>, mq.scheduler.complete.<job>.<id>         tasks and answers of executors outside, as hip-62 names them
 
@@ -46,7 +47,7 @@ class Bucket(StrEnum):
 
 
 CAPTURED: Final[dict[Stream, tuple[str, ...]]] = {
-    Stream.LEDGER: ("ledger.>", "trigger.>", "cancel.>", "leadership.>"),
+    Stream.LEDGER: ("ledger.>", "trigger.>", "cancel.>", "enqueue.>", "leadership.>"),
     Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>", "report.>", "timer.>", "delay.>"),
     Stream.MQ: ("mq.scheduled.>", "mq.scheduler.complete.>"),
 }
@@ -78,6 +79,13 @@ def executors(queue: str) -> str:
     return JOB_EXECUTORS if queue == DEFAULT_QUEUE else f"queue-{token(queue)}"
 
 
+def queue_of(durable: str) -> str | None:
+    """The queue whose executors share a durable; None: that is somebody else's."""
+    if durable == JOB_EXECUTORS:
+        return DEFAULT_QUEUE
+    return name(durable.removeprefix("queue-")) if durable.startswith("queue-") else None
+
+
 def cursor(stream: Stream, durable: str | None = None) -> str:
     """The key in `cursors` of the sequence up to which all is decided: for one durable, else for a whole stream."""
     return stream.value if durable is None else f"{stream.value}.{durable}"
@@ -101,7 +109,7 @@ def name(of_token: str) -> str:
 
 def stream_of(subject: str) -> Stream:
     """The stream that stores a subject."""
-    if subject.startswith(("ledger.", "trigger.", "cancel.", "leadership.")):
+    if subject.startswith(("ledger.", "trigger.", "cancel.", "enqueue.", "leadership.")):
         return Stream.LEDGER
     return Stream.MQ if subject.startswith("mq.") else Stream.LOG
 
@@ -191,7 +199,17 @@ def subject_of(message: e.Message) -> str:  # noqa: C901, PLR0911, PLR0912 - one
             attempted = f"{message.step}.{message.attempt}.{message.delivery or ABSENT}"
             return f"report.{token(message.job)}.{message.execution_id}.{message.outcome}.{attempted}"
         case e.RetryTimer():
-            return f"timer.{_retry(message)}"
+            attempted = f"{message.step}.{message.attempt}"
+            return f"timer.{token(message.job)}.{message.execution_id}.retry.{attempted}"
+        case e.LeaseTimer():
+            claimed = f"{message.step}.{message.attempt}.{message.delivery}"
+            return f"timer.{token(message.job)}.{message.execution_id}.lease.{claimed}"
+        case e.ExpiryTimer():
+            return f"timer.{token(message.job)}.{message.execution_id}.expiry"
+        case e.Enqueued():
+            return f"enqueue.{token(message.definition.name)}.{message.execution_id}"
+        case e.Released():
+            return f"{_execution(message)}.released.{message.step}.{message.attempt}.{message.task}"
         case e.Replayed():
             return f"dead-letter.{token(message.job)}.{message.id}.replayed.{message.number}"
         case e.DeadLettered() | e.Refused() | e.Resolved():
@@ -231,9 +249,9 @@ def completed(subject: str) -> tuple[str, str]:
     return name(".".join(job)), execution_id
 
 
-def delay(timer: e.RetryTimer) -> str:
+def delay(timer: e.Timer) -> str:
     """The subject of the schedule that will publish a timer; there is one schedule per subject."""
-    return f"delay.{_retry(timer)}"
+    return f"delay.{subject_of(timer).removeprefix('timer.')}"
 
 
 def about(job: str) -> dict[Stream, tuple[str, ...]]:
@@ -328,8 +346,8 @@ def every(pattern: str) -> str:
         case "report":
             return f"report.*.*.{decision}.>"
         case "timer":
-            return f"timer.*.*.{decision}.>"
-        case "trigger" | "cancel":
+            return f"timer.*.*.{decision}" + ("" if decision == "expiry" else ".>")
+        case "trigger" | "cancel" | "enqueue":
             return f"{kind}.>"
         case "mq":
             return f"mq.{decision}.>"
@@ -355,7 +373,10 @@ _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
     e.Report: ("report.>",),
     e.Trigger: ("trigger.>",),
     e.CancelRequest: ("cancel.>",),
-    e.RetryTimer: ("delay.>", "timer.>"),
+    e.Enqueued: ("enqueue.>",),
+    e.RetryTimer: ("delay.*.*.retry.>", "timer.*.*.retry.>"),
+    e.LeaseTimer: ("delay.*.*.lease.>", "timer.*.*.lease.>"),
+    e.ExpiryTimer: ("delay.*.*.expiry", "timer.*.*.expiry"),
     e.Envelope: ("mq.scheduled.>",),
     e.Completion: ("mq.scheduler.complete.>",),
 }
@@ -428,9 +449,12 @@ def _model(subject: str) -> type[e.Message]:
         raise Unreadable(f"{subject}: no such message is known here") from None
 
 
-_DECISION: Final = {"ledger": 2, "leadership": 2, "execution": 3, "dead-letter": 3, "cron": 1, "lock": 2, "mq": 1}
+_DECISION: Final = {"ledger": 2, "leadership": 2, "execution": 3, "dead-letter": 3, "cron": 1, "lock": 2, "mq": 1} | {
+    "timer": 3,
+    "delay": 3,
+}
 _LONGER: Final = frozenset(
-    {"dispatched", "started", "retry-scheduled", "advanced", "exhausted", "recovered", "replayed"}
+    {"dispatched", "started", "retry-scheduled", "advanced", "exhausted", "recovered", "released", "replayed"}
 )
 _MODELS: Final[dict[str, type[e.Message]]] = {
     **{
@@ -441,7 +465,7 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
         f"execution.{m.model_fields['type'].default}": m
         for m in (
             *(e.Planned, e.Admitted, e.Skipped, e.Dispatched, e.Started, e.RetryScheduled, e.Advanced, e.Exhausted),
-            *(e.Recovered, e.Completed, e.Failed, e.Cancelled),
+            *(e.Recovered, e.Released, e.Completed, e.Failed, e.Cancelled),
         )
     },
     "lock.acquired": e.Acquired,
@@ -457,8 +481,12 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
     "trigger": e.Trigger,
     "cancel": e.CancelRequest,
     "report": e.Report,
-    "timer": e.RetryTimer,
-    "delay": e.RetryTimer,
+    "enqueue": e.Enqueued,
+    **{
+        f"{kind}.{what}": timer
+        for kind in ("timer", "delay")
+        for what, timer in (("retry", e.RetryTimer), ("lease", e.LeaseTimer), ("expiry", e.ExpiryTimer))
+    },
     "mq.scheduled": e.Envelope,
     "mq.scheduler": e.Completion,
 }
@@ -466,7 +494,3 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
 
 def _execution(fact: e.ExecutionFact) -> str:
     return f"execution.{token(fact.job)}.{fact.execution_id}"
-
-
-def _retry(timer: e.RetryTimer) -> str:
-    return f"{token(timer.job)}.{timer.execution_id}.retry.{timer.step}.{timer.attempt}"

@@ -14,6 +14,7 @@ from .adapters.memory.event_log import InMemoryEventLog
 from .adapters.memory.projections import InMemoryProjections
 from .adapters.memory.stored_log import InMemoryStoredLog
 from .adapters.memory.task_queue import InMemoryTaskQueue
+from .adapters.memory.task_queues import InMemoryTaskQueues
 from .ports import DurableSpec
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "InMemoryProjections",
     "InMemoryStoredLog",
     "InMemoryTaskQueue",
+    "InMemoryTaskQueues",
     "ManualClock",
     "settle",
 ]

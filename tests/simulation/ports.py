@@ -7,7 +7,7 @@ from functools import partial
 from typing import TypeVar, cast
 
 from tocsin import subjects
-from tocsin.domain.events import Message, Recorded, RetryTimer
+from tocsin.domain.events import Message, Recorded, Timer
 from tocsin.ports import Batch, DurableSpec, Headings, LogUnavailable, Progress, SequenceConflict
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import InMemoryDelivery, InMemoryDurable
@@ -37,7 +37,7 @@ class SimulatedLog:
         publish = partial(self._server.receive, subject, message.encode(), message_id=message_id)
         return await self._ask(f"publish {subject}", publish)
 
-    async def delay(self, timer: RetryTimer, *, until: datetime, scope: str, expect: int) -> None:
+    async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
         what = f"delay {subjects.delay(timer)} behind {expect}"
         return await self._ask(
             what, lambda: at_once(self._server.delay(timer, until=until, scope=scope, expect=expect))

@@ -18,7 +18,6 @@ CAUGHT = (
     "make an id of the moment",
     "make one id of two triggers",
     "announce without a look",
-    "announce nothing where it was planned before",
     "expire a lock without proof",
     "release the lock when a step ends",
     "let in the newest instead of the earliest",
@@ -29,6 +28,7 @@ CAUGHT = (
     "cancel no step behind a failure",
     "try once more than allowed",
     "draw jitter twice as wide",
+    "keep a dead letter each time",
     "move the recorder's place without the rows",
 )
 

@@ -100,8 +100,8 @@ async def test_a_copy_that_knows_nothing_reads_what_others_did(world: World) -> 
     executions = Entities(world.log, execution.initial, execution.evolve)
     [recorded] = await world.recorded(Admitted)
     with pytest.raises(SequenceConflict):
-        await dag_advancer(world.log, executions, KEY).subscriptions[0].handle(recorded)
-    await dag_advancer(world.log, executions, KEY).subscriptions[0].handle(recorded)
+        await dag_advancer(world.log, executions, world.clock, KEY).subscriptions[0].handle(recorded)
+    await dag_advancer(world.log, executions, world.clock, KEY).subscriptions[0].handle(recorded)
     assert len(await world.stored(Dispatched)) == 1
 
 

@@ -273,7 +273,7 @@ async def test_a_lagging_replica_loses_no_success(world: World) -> None:
     await world.given(*execution.dispatch(execution.fold(await world.log.load(subjects.execution(JOB, ID))), key=KEY))
     await world.given(started("b"))
     [claim] = [r for r in await world.recorded(Started) if r.message.step == "b"]
-    stage = dag_advancer(world.log, fresh_executions(Lagging(world, upto=3)), KEY)
+    stage = dag_advancer(world.log, fresh_executions(Lagging(world, upto=3)), world.clock, KEY)
     answer = report("completed", "b", claim=claim.sequence, claimed_after=claim.sequence - 1)
     with pytest.raises(SequenceConflict):
         await stage.subscriptions[1].handle(Recorded(answer, subjects.subject_of(answer), 99, NOON))
@@ -288,7 +288,7 @@ async def test_a_lagging_replica_loses_no_retry(world: World) -> None:
     await world.run(world.retrier)
     [waiting] = await world.recorded(RetryScheduled)
     [(timer, _)] = execution.delays(execution.fold(await world.log.load(subjects.execution(JOB, ID))))
-    stage = dag_advancer(world.log, fresh_executions(Lagging(world, upto=waiting.sequence - 1)), KEY)
+    stage = dag_advancer(world.log, fresh_executions(Lagging(world, upto=waiting.sequence - 1)), world.clock, KEY)
     with pytest.raises(SequenceConflict):
         await stage.subscriptions[2].handle(Recorded(timer, subjects.subject_of(timer), 99, NOON))
 

@@ -13,7 +13,7 @@ from tests.domain.given import KEY
 from tocsin import subjects
 from tocsin.domain import execution, ledger
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import CancelRequest, Message, Recorded, Refused, RetryTimer, Trigger
+from tocsin.domain.events import CancelRequest, Message, Recorded, Refused, Timer, Trigger
 from tocsin.domain.recovery import Policy
 from tocsin.ledgers import Ledgers
 from tocsin.outcomes import Outcomes
@@ -62,7 +62,7 @@ class WatchedLog(InMemoryEventLog):
         return await super().publish(subject, message, message_id=message_id)
 
     @override
-    async def delay(self, timer: RetryTimer, *, until: datetime, scope: str, expect: int) -> None:
+    async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
         self._check(timer)
         await super().delay(timer, until=until, scope=scope, expect=expect)
 
@@ -86,7 +86,7 @@ class World:
         self.registrar = registrar(self.log, self.projections)
         self.planner = planner(self.log, self.clock, executions)
         self.lock_keeper = lock_keeper(self.log, executions, self.projections, self.clock)
-        self.dag_advancer = dag_advancer(self.log, executions, KEY)
+        self.dag_advancer = dag_advancer(self.log, executions, self.clock, KEY)
         self.retrier = retrier(self.log, executions, KEY)
         self.dead_letter_sink = dead_letter_sink(self.log)
         self.mq_bridge = mq_bridge(self.log, executions, KEY, ["default"])

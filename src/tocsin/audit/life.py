@@ -22,6 +22,7 @@ from ..domain.events import (
     PlannedStep,
     Recorded,
     Recovered,
+    Released,
     Report,
     Requested,
     RetryScheduled,
@@ -33,7 +34,7 @@ from ..domain.retry import delay
 from .report import Debtor
 
 Attempt: TypeAlias = tuple[str, int]
-WHOLE: Final = frozenset({"timed_out", "abandoned"})
+WHOLE: Final = frozenset({"timed_out", "abandoned", "expired"})
 """Reasons to end an execution as a whole, whatever its steps are at."""
 _ROUNDING: Final = 1e-9
 CLOCKS: Final = 10.0
@@ -134,6 +135,8 @@ class Life:
                 yield from self._dispatched(fact)
             case Started():
                 yield from self._started(fact)
+            case Released():
+                yield from self._released(fact)
             case RetryScheduled() | Exhausted():
                 yield from self._attempt_failed(fact)
             case Advanced():
@@ -198,6 +201,15 @@ class Life:
         if fact.delivery <= last:
             yield Wrong("I3", f"delivery {last} of that attempt was started before")
 
+    def _released(self, fact: Released) -> Iterator[Wrong]:
+        attempt = fact.step, fact.attempt
+        if self.started.pop(attempt, None) != fact.delivery:
+            yield Wrong("I3", f"attempt {fact.attempt} of {fact.step} was not held under delivery {fact.delivery}")
+        self.lost.add(attempt)
+        # Its task is dispatched anew, and deliveries of that are counted from 1.
+        claims = f".started.{fact.step}.{fact.attempt}."
+        self.subjects = {subject for subject in self.subjects if claims not in subject}
+
     def _attempt_failed(self, fact: RetryScheduled | Exhausted) -> Iterator[Wrong]:
         yield from self._reported(fact.step, fact.attempt, "failed")
         step = self.steps.get(fact.step)
@@ -256,20 +268,30 @@ class Life:
         limit = self.requested.plan.execution_timeout if self.requested is not None else None
         if self.requested is None:
             yield Wrong("I3", "it was never planned")
-        if fact.reason == "timed_out" and (limit is None or self.admitted_at is None):
+        if fact.reason == "expired":
+            yield from self._expired(at)
+        elif fact.reason == "timed_out" and (limit is None or self.admitted_at is None):
             yield Wrong("I7", "it ends at a time limit, and has none")
         elif fact.reason == "timed_out" and limit is not None and self.admitted_at is not None:
             early = limit - (at - self.admitted_at).total_seconds()
             if early > CLOCKS:
                 yield Wrong("I7", f"it ends {early:g} seconds before its time limit of {limit:g}")
 
+    def _expired(self, at: datetime) -> Iterator[Wrong]:
+        expires_at = self.requested.plan.expires_at if self.requested is not None else None
+        if expires_at is None:
+            yield Wrong("I6", "it expires, and nothing says when")
+        elif (expires_at - at).total_seconds() > CLOCKS:
+            yield Wrong("I6", f"it expires before {expires_at.isoformat()}")
+        if self.started:
+            yield Wrong("I6", "it expires, and was started before")
+
     def unfinished(self, end: Terminal | Skipped) -> Iterator[Wrong]:
         """What its end leaves undone. What is called off, or ended as a whole, may leave anything."""
         if isinstance(end, Cancelled | Skipped) or (isinstance(end, Failed) and end.reason in WHOLE):
             return
         for step, attempt in self.dispatched.items():
-            # One that was taken for dead may still succeed, and then nobody needs the attempt after it.
-            if (step, attempt) not in self.started and step not in self.completed:
+            if (step, attempt) not in self.started:
                 yield Wrong("I3", f"attempt {attempt} of {step} was dispatched and never started")
         for name in self._ready():
             yield Wrong("I6", f"{name} could have been dispatched, and never was")
@@ -283,8 +305,9 @@ class Life:
             waits = self.requested.plan.overlap_policy == "enqueue"
             yield Owed("I2", "planned, and neither admitted nor skipped", since, "executors" if waits else "stages")
             return
+        start_at = self.requested.plan.start_at
         for name in self._ready():
-            yield Owed("I6", f"{name} can be dispatched", since, "stages")
+            yield Owed("I6", f"{name} can be dispatched", max(since, start_at or since), "stages")
         for step, attempt in self.dispatched.items():
             if step in self.completed | self.exhausted:
                 continue

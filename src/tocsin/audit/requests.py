@@ -12,6 +12,7 @@ from ..domain import ids, planning
 from ..domain.events import (
     Admitted,
     Due,
+    Enqueued,
     ExecutionFact,
     Message,
     Passed,
@@ -29,6 +30,7 @@ from .check import Handler, Taken
 from .report import Debt, Proof
 
 TRIGGERS: Final = "planner-triggers"
+ENQUEUED: Final = "planner-enqueued"
 """The durable that refuses triggers which cannot become an execution; `REPLAYS` does that for replays."""
 
 Request: TypeAlias = tuple[str, int]
@@ -54,6 +56,7 @@ class Requests:
         self._requests: dict[Request, str] = {}
         self._refused: set[Request] = set()
         self._backfilled: set[str] = set()
+        self._enqueued_ids: set[str] = set()
         self._inputs: set[tuple[str, str]] = set()
         """Dead letters that are no executions: a replay hands them in again, and begins none."""
 
@@ -63,6 +66,7 @@ class Requests:
             Due: self._due,
             Passed: self._passed,
             Trigger: self._trigger,
+            Enqueued: self._enqueued,
             Refused: self._refusal,
             Replayed: self._replayed,
             Planned: self._begun,
@@ -90,6 +94,13 @@ class Requests:
                 return  # the backfill is run again, and the instant is asked for already
             self._backfilled.add(execution_id)
         self._request((TRIGGERS, recorded.sequence), execution_id, job, recorded)
+        yield from ()
+
+    def _enqueued(self, recorded: Recorded[Enqueued]) -> Taken:
+        asked = recorded.message
+        if asked.execution_id not in self._enqueued_ids:  # asked for again under the same id, it is the same
+            self._enqueued_ids.add(asked.execution_id)
+            self._request((ENQUEUED, recorded.sequence), asked.execution_id, asked.definition.name, recorded)
         yield from ()
 
     def _replayed(self, recorded: Recorded[Replayed]) -> Taken:

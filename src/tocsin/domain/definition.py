@@ -192,7 +192,8 @@ class RetryPolicy(_Model):
     max_delay: Seconds = 300.0
     jitter: float = Field(default=0.1, ge=0, le=1, strict=True)
     """The share of a delay by which it may be longer or shorter."""
-    backoff: Literal["exponential"] = "exponential"
+    backoff: Literal["exponential", "linear", "polynomial", "none"] = "exponential"
+    """How delays grow with the number of failures n: `multiplier^(n-1)`, `n`, `n^multiplier`, or not (ojs-retry §3)."""
     non_retryable_errors: tuple[Text, ...] = ()
     """Types of errors after which no attempt follows; one that ends with `*` covers every type that it begins."""
 

@@ -64,6 +64,9 @@ class Failure(Message):
     message: str = ""
     traceback: str | None = None
     retryable: bool = True
+    code: str | None = None
+    """What an executor of the Open Job Spec calls it (ojs-errors)."""
+    details: dict[str, JsonValue] | None = None
 
 
 # --- the ledger of a job: its definitions and its time ---------------------------------------------------------------
@@ -217,6 +220,10 @@ class Plan(Message):
     timezone: str = "UTC"
     tags: tuple[str, ...] = ()
     meta: dict[str, JsonValue] = {}
+    start_at: datetime | None = None
+    """Nothing is dispatched before."""
+    expires_at: datetime | None = None
+    """Nothing is started from then on that was not before."""
 
 
 class ExecutionFact(Message):
@@ -304,13 +311,33 @@ class Dispatched(ExecutionFact):
 
 
 class Started(ExecutionFact):
-    """An executor claimed an attempt; `delivery` tells this holder from any other."""
+    """An executor claimed an attempt; `delivery` tells this holder from any other.
+
+    With a `lease` the claim stands for so many seconds beyond the newest sign of life, and then the task is for another;
+    without, its queue watches over that.
+    """
 
     type: Literal["started"] = "started"
     step: str
     attempt: int
     delivery: int
     worker: str
+    lease: float | None = None
+
+
+ReleasedReason: TypeAlias = Literal["lease_over", "handed_back"]
+
+
+class Released(ExecutionFact):
+    """A claim is given up before its attempt came to an end: the same attempt is dispatched anew, and is for another."""
+
+    type: Literal["released"] = "released"
+    step: str
+    attempt: int
+    delivery: int
+    task: Sequence
+    """The sequence of the task that was claimed."""
+    reason: ReleasedReason
 
 
 class RetryScheduled(ExecutionFact):
@@ -384,7 +411,7 @@ class Completed(Terminal):
     result: JsonValue = None
 
 
-FailedReason: TypeAlias = ExhaustedReason | Literal["timed_out", "abandoned"]
+FailedReason: TypeAlias = ExhaustedReason | Literal["timed_out", "abandoned", "expired"]
 
 
 class Failed(Terminal):
@@ -392,7 +419,7 @@ class Failed(Terminal):
 
     `step` was the last to end; where it completed, `error` is of the step that was exhausted before. Without a step the
     execution as a whole was ended: it took longer than it may (`timed_out`), or was lost and not to be recovered
-    (`abandoned`).
+    (`abandoned`), or nobody had started it in time (`expired`).
     """
 
     type: Literal["failed"] = "failed"
@@ -476,6 +503,24 @@ class Trigger(Message):
         return self
 
 
+class Enqueued(Message):
+    """Run this once: a job that is registered nowhere, with the id that its execution is to have (ojs-core, PUSH)."""
+
+    v: Literal[1] = 1
+    type: Literal["enqueued"] = "enqueued"
+    execution_id: str
+    definition: JobDefinition
+    start_at: datetime | None = None
+    expires_at: datetime | None = None
+    by: Actor | None = None
+
+    @model_validator(mode="after")
+    def _asks_for_no_lock(self) -> Self:
+        if self.definition.overlap_policy != "allow":
+            raise ValueError("`definition.overlap_policy` must be `allow`: what is registered nowhere has no lock")
+        return self
+
+
 class CancelRequest(Message):
     """End this execution (on `cron.cancel.<job>.<execution>`). Everything may be left out; the subject says which one."""
 
@@ -507,6 +552,31 @@ class Report(Message):
     worker: str | None = None
     claim: Sequence | None = None
     claimed_after: Sequence | None = None
+
+
+class LeaseTimer(Message):
+    """The lease of a claim is over, unless there was a sign of life: then it was put off.
+
+    `task` is the sequence of the task that was claimed, under its `delivery`.
+    """
+
+    v: Literal[1] = 1
+    type: Literal["lease-timer"] = "lease-timer"
+    job: str
+    execution_id: str
+    step: str
+    attempt: int
+    delivery: int
+    task: Sequence
+
+
+class ExpiryTimer(Message):
+    """An execution that nobody has started by now is not to be started any more."""
+
+    v: Literal[1] = 1
+    type: Literal["expiry-timer"] = "expiry-timer"
+    job: str
+    execution_id: str
 
 
 class RetryTimer(Message):
@@ -687,6 +757,7 @@ class CronMissed(Message):
     data: CronMissedData
 
 
+Timer: TypeAlias = RetryTimer | LeaseTimer | ExpiryTimer
 Announcement: TypeAlias = CronTriggered | CronSkipped | CronMissed
 Fact: TypeAlias = LedgerFact | ExecutionFact | LockFact | DeadLetterFact
 

@@ -25,12 +25,15 @@ from .events import (
     ExhaustedReason,
     Failed,
     Failure,
+    LeaseTimer,
     Message,
     Plan,
     Planned,
     PlannedStep,
     Recorded,
     Recovered,
+    Released,
+    ReleasedReason,
     Report,
     Requested,
     RetryScheduled,
@@ -84,7 +87,8 @@ class Step:
     """One step. `delivery` is the current claim's, 0 where nobody claimed the attempt yet.
 
     `task` is the sequence of its newest `dispatched` fact (0: none): an older one was lost, and is not run any more.
-    `claims` is how often the attempt was claimed.
+    `claims` is how often the attempt was claimed. A claim that is `leased` stands until its lease is over, whatever its
+    queue delivers.
     """
 
     phase: Phase = Phase.WAITING
@@ -96,6 +100,7 @@ class Step:
     reason: ExhaustedReason | None = None
     task: int = 0
     claims: int = 0
+    leased: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +152,8 @@ def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa:
             return _with_step(state, fact.step, _started(state.steps.get(fact.step, Step()), fact))
         case Recovered():
             return _recovered(state, fact)
+        case Released():
+            return _released(state, fact)
         case RetryScheduled():
             return _with_step(
                 state, fact.step, Step(Phase.RETRYING, fact.attempt, next_attempt_at=fact.next_attempt_at)
@@ -175,7 +182,10 @@ def fold(facts: Iterable[Recorded[Message]], state: Execution = initial) -> Exec
 
 
 def _steps_of(plan: Plan) -> dict[str, Step]:
-    return {step.name: Step() for step in plan.steps}
+    if plan.start_at is None:
+        return {step.name: Step() for step in plan.steps}
+    later = Step(Phase.RETRYING, next_attempt_at=plan.start_at)  # the first attempt is waited for as any other
+    return {step.name: Step() if step.depends_on else later for step in plan.steps}
 
 
 def _with_step(state: Execution, name: str, step: Step) -> Execution:
@@ -186,7 +196,8 @@ def _with_step(state: Execution, name: str, step: Step) -> Execution:
 
 def _started(step: Step, fact: Started) -> Step:
     claims = step.claims + 1 if step.attempt == fact.attempt else 1
-    return Step(Phase.STARTED, fact.attempt, fact.delivery, task=step.task, claims=claims)
+    leased = fact.lease is not None
+    return Step(Phase.STARTED, fact.attempt, fact.delivery, task=step.task, claims=claims, leased=leased)
 
 
 def _recovered(state: Execution, fact: Recovered) -> Execution:
@@ -197,6 +208,14 @@ def _recovered(state: Execution, fact: Recovered) -> Execution:
         if lost.step and step and step.phase is Phase.DISPATCHED and step.attempt == lost.attempt:
             state = _with_step(state, lost.step, replace(step, phase=Phase.LOST))
     return state
+
+
+def _released(state: Execution, fact: Released) -> Execution:
+    """Its task is to be dispatched anew."""
+    step = state.steps.get(fact.step)
+    if step is None or step.phase is not Phase.STARTED or (step.attempt, step.task) != (fact.attempt, fact.task):
+        return state
+    return _with_step(state, fact.step, replace(step, phase=Phase.LOST))
 
 
 # --- decide ----------------------------------------------------------------------------------------------------------
@@ -253,6 +272,39 @@ def dispatch_again(state: Execution, timer: RetryTimer, *, key: bytes) -> list[D
     return [_task(state, _planned(state.requested.plan, timer.step), timer.attempt, key)]
 
 
+def release(state: Execution, timer: LeaseTimer, *, reason: ReleasedReason) -> list[Released]:
+    """Give up a claim, if it is still the one that `timer` is about and nothing has become of it."""
+    step = state.steps.get(timer.step)
+    if state.status is not Status.ADMITTED or step is None or step.phase is not Phase.STARTED:
+        return []
+    if (step.attempt, step.delivery, step.task) != (timer.attempt, timer.delivery, timer.task):
+        return []
+    return [
+        Released(
+            **_identity(state),
+            step=timer.step,
+            attempt=timer.attempt,
+            delivery=timer.delivery,
+            task=timer.task,
+            reason=reason,
+        )
+    ]
+
+
+def expire(state: Execution) -> list[Failed]:
+    """End an execution of which nothing was started in time (ojs-core, `expires_at`)."""
+    if state.status not in {Status.PLANNED, Status.ADMITTED} or any(_was_started(s) for s in state.steps.values()):
+        return []
+    expires_at = state.asked.plan.expires_at
+    error = Failure(type="expired", message=f"nobody had started it by {expires_at}", retryable=False)
+    return [Failed(**_ending(state), error=error, reason="expired", cancelled_steps=_never_ran(state))]
+
+
+def _was_started(step: Step) -> bool:
+    """Whether an executor has, or had, any attempt of it."""
+    return step.attempt > 1 or (step.phase not in {Phase.WAITING, Phase.DISPATCHED} and step.attempt > 0)
+
+
 def resume(state: Execution, *, at: datetime, key: bytes) -> list[Dispatched]:
     """Every task that an execution that was found lost lacks at `at`: of what is ready, was lost, or has waited enough."""
     if state.status is not Status.ADMITTED or state.requested is None:
@@ -307,7 +359,7 @@ def claim(state: Execution, *, step: str, attempt: int, delivery: int, task: int
         return Refusal("done")
     if current.phase not in _RUNNING or attempt != current.attempt or task < current.task:
         return Refusal("superseded")
-    if delivery <= current.delivery:
+    if delivery <= current.delivery or current.leased:
         return Refusal("held")
     if current.claims >= MAX_CLAIMS:
         return Refusal("worn_out")

@@ -14,6 +14,7 @@ from .events import (
     Admitted,
     DeadLettered,
     Due,
+    Enqueued,
     Input,
     Passed,
     Plan,
@@ -21,6 +22,7 @@ from .events import (
     PlannedStep,
     Recorded,
     Replayed,
+    Requested,
     Skipped,
     SkipReason,
     Trigger,
@@ -72,6 +74,15 @@ def from_trigger(trigger: Recorded[Trigger], definition: JobDefinition, sequence
     return _requested(definition, sequence, wish)
 
 
+def from_enqueued(enqueued: Recorded[Enqueued]) -> Admitted:
+    """The execution of a job that is registered nowhere, under the id that was given. It asks for no lock."""
+    asked, at = enqueued.message, enqueued.time
+    wish = _Wish(asked.execution_id, asked.start_at or at, "api", by=asked.by)
+    requested = _requested(asked.definition, 0, wish)
+    plan = requested.plan.model_copy(update={"start_at": asked.start_at, "expires_at": asked.expires_at})
+    return Admitted(**{name: getattr(requested, name) for name in Requested.model_fields} | {"plan": plan})
+
+
 def from_replay(
     replayed: Recorded[Replayed],
     asked: DeadLettered | Trigger,
@@ -100,6 +111,21 @@ def from_replay(
         is_occurrence=isinstance(asked, DeadLettered) and asked.trigger == "cron",
     )
     return _requested(definition, sequence, wish)
+
+
+def from_replay_of(replayed: Recorded[Replayed], before: Requested) -> Admitted:
+    """The execution that a replay asks for of what was registered nowhere: the same plan, but for what it was too late for."""
+    fact, plan = replayed.message, before.plan
+    again = {"start_at": None, "expires_at": None, "input": {**plan.input, **(fact.input or {})}}
+    return Admitted(
+        job=before.job,
+        execution_id=ids.replay_id(before.job, fact.id, fact.number, replayed.time),
+        scheduled_time=before.scheduled_time,
+        trigger="replay",
+        plan=plan.model_copy(update=again),
+        by=fact.by,
+        replay_of=fact.id,
+    )
 
 
 def given_again(asked: DeadLettered | Trigger, replayed: Replayed, before: JobDefinition | None) -> Trigger:

@@ -7,13 +7,26 @@ from .events import Failure
 def delay(policy: RetryPolicy, attempt: int, draw: float) -> float:
     """Seconds between the failure of `attempt` (1 is the first) and the next one.
 
-    `min(initial_delay * multiplier^(attempt-1), max_delay) * (1 + jitter * draw)`, with `draw` in [-1, 1).
+    `min(initial_delay * growth, max_delay) * (1 + jitter * draw)`, with `draw` in [-1, 1); the growth of hip-62's exponential
+    backoff is `multiplier^(attempt-1)`.
     """
     try:
-        grown = policy.initial_delay * policy.multiplier ** (attempt - 1)
+        grown = policy.initial_delay * _growth(policy, attempt)
     except OverflowError:
         grown = policy.max_delay
     return min(grown, policy.max_delay) * (1 + policy.jitter * draw)
+
+
+def _growth(policy: RetryPolicy, attempt: int) -> float:
+    match policy.backoff:
+        case "exponential":
+            return policy.multiplier ** (attempt - 1)
+        case "linear":
+            return float(attempt)
+        case "polynomial":
+            return float(attempt**policy.multiplier)
+        case "none":
+            return 1.0
 
 
 def is_retryable(policy: RetryPolicy, error: Failure) -> bool:

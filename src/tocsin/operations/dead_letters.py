@@ -22,6 +22,7 @@ from ..listing import DeadLetterQuery, every
 from ..ports import Clock, EventLog, History, SequenceConflict
 from ..refused_messages import NotAnInput, message_of
 from ..registry import read_back
+from ..replaying import registered_nowhere
 from ..subjects import Stream
 from .finding import COMPLETE, LEAST, SHOWN, OpenHistory
 from .refusals import Ambiguous, NotAnId, NotFound, Refusal
@@ -185,6 +186,8 @@ async def _check(log: EventLog, letter: Letter, over: Input | None) -> None:
     if not isinstance(asked, DeadLettered | Trigger):
         if over:
             raise Refusal(f"dead letter {letter.id} is a {getattr(asked, 'type', 'message')}: it takes no other input")
+        return
+    if isinstance(asked, DeadLettered) and await registered_nowhere(log, asked) is not None:
         return
     state, _ = await ledgers.load(job)
     if state.definition is None:

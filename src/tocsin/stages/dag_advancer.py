@@ -1,6 +1,6 @@
 """DAG advancer: dispatches the steps that are ready, and says when an execution is over.
 
-consumes  admitted, recovered, reports of success, timers of retries, requests to cancel
+consumes  admitted, recovered, released, reports of success, retry-scheduled and its timers, requests to cancel
 folds     the execution
 appends   dispatched (which executors take from the log itself), advanced, completed, failed, cancelled; dead letters for
           requests to cancel what does not exist; resolved, for the dead letter that a completed execution was a replay of
@@ -19,36 +19,42 @@ from ..domain.events import (
     CancelRequest,
     Completed,
     Dispatched,
+    ExpiryTimer,
     Failed,
     Message,
     Recorded,
     Recovered,
     Refused,
+    Released,
     Report,
     Resolved,
+    RetryScheduled,
     RetryTimer,
 )
 from ..domain.execution import Execution, Status
-from ..ports import EventLog, SequenceConflict
+from ..ports import Clock, EventLog, SequenceConflict
 from ..stage import Access, NotYet, Stage, Subscription
 from ..subjects import Stream
 from .entities import Entities
+from .punctual import Punctual
 from .replays import resolve_replayed
 from .reports import is_believed, learn_claim
 
 CANCELS: Final = "dag-advancer-cancels"
+RETRIES: Final = "dag-advancer-retries"
 PATIENCE: Final = timedelta(seconds=30)
 """How long an execution that somebody wants to end may take to be planned: whoever triggered it knows its id before that."""
 
 ACCESS: Final = Access(
-    appends=(Dispatched, Advanced, Completed, Failed, Cancelled, Refused, Resolved), reads=(Stream.LOG,)
+    appends=(Dispatched, Advanced, Completed, Failed, Cancelled, Refused, Resolved, RetryTimer, ExpiryTimer),
+    reads=(Stream.LOG,),
 )
 
 
-def dag_advancer(log: EventLog, executions: Entities[Execution], key: bytes) -> Stage:
+def dag_advancer(log: EventLog, executions: Entities[Execution], clock: Clock, key: bytes) -> Stage:
     """One decision a message: a crash between two of them is finished by the redelivery."""
-    it = DagAdvancer(log, executions, key)
-    admissions = (subjects.every("execution.admitted"), subjects.every("execution.recovered"))
+    it = DagAdvancer(log, executions, clock, key)
+    admissions = tuple(subjects.every(f"execution.{fact}") for fact in ("admitted", "recovered", "released"))
     return Stage(
         "dag_advancer",
         (
@@ -57,8 +63,10 @@ def dag_advancer(log: EventLog, executions: Entities[Execution], key: bytes) -> 
                 subjects.DAG_ADVANCER_REPORTS, Stream.LOG, (subjects.every("report.completed"),), it.on_success
             ),
             Subscription(subjects.DAG_ADVANCER_TIMERS, Stream.LOG, (subjects.every("timer.retry"),), it.on_timer),
+            Subscription(RETRIES, Stream.LOG, (subjects.every("execution.retry-scheduled"),), it.on_retry),
             Subscription(CANCELS, Stream.LEDGER, (subjects.every("cancel"),), it.on_cancel),
         ),
+        loops=(it.punctual.run,),
         access=ACCESS,
     )
 
@@ -66,10 +74,11 @@ def dag_advancer(log: EventLog, executions: Entities[Execution], key: bytes) -> 
 class DagAdvancer:
     """The DAG advancer's handlers."""
 
-    def __init__(self, log: EventLog, executions: Entities[Execution], key: bytes) -> None:
+    def __init__(self, log: EventLog, executions: Entities[Execution], clock: Clock, key: bytes) -> None:
         self._log = log
         self._executions = executions
         self._key = key
+        self.punctual = Punctual(clock, self._again)
 
     async def on_admitted(self, recorded: Recorded[Message]) -> None:
         """An execution may run, or was found lost and is to go on."""
@@ -78,7 +87,9 @@ class DagAdvancer:
                 scope = subjects.scope_of(admitted)
                 self._executions.learn(scope, recorded, after=0)
                 await self._executions.decide(scope, partial(execution.dispatch, key=self._key))
-            case Recovered() as lost:
+                if admitted.plan.start_at is not None or admitted.plan.expires_at is not None:
+                    await self._wait(scope)
+            case Recovered() | Released() as lost:
                 scope = subjects.scope_of(lost)
                 self._executions.forget(scope)
                 await self._executions.decide(scope, partial(execution.resume, at=recorded.time, key=self._key))
@@ -94,12 +105,31 @@ class DagAdvancer:
             if state.status is Status.COMPLETED and state.asked.replay_of is not None:
                 await resolve_replayed(self._log, report.job, state.asked.replay_of, report.execution_id)
 
+    async def on_retry(self, recorded: Recorded[Message]) -> None:
+        """An attempt is to be dispatched later: the server's timer sees to that, and we may be there first."""
+        fact = recorded.message
+        if isinstance(fact, RetryScheduled):
+            timer = RetryTimer(job=fact.job, execution_id=fact.execution_id, step=fact.step, attempt=fact.attempt + 1)
+            self.punctual.at(fact.next_attempt_at, timer)
+
     async def on_timer(self, recorded: Recorded[Message]) -> None:
         """The delay before an attempt is over."""
-        timer = recorded.message
-        if isinstance(timer, RetryTimer):
-            scope = subjects.execution(timer.job, timer.execution_id)
-            await self._executions.decide(scope, partial(execution.dispatch_again, timer=timer, key=self._key))
+        if isinstance(recorded.message, RetryTimer):
+            await self._again(recorded.message)
+
+    async def _again(self, timer: RetryTimer) -> None:
+        scope = subjects.execution(timer.job, timer.execution_id)
+        await self._executions.decide(scope, partial(execution.dispatch_again, timer=timer, key=self._key))
+
+    async def _wait(self, scope: str) -> None:
+        """Have the log wake us when it may start, and when it may not start any more."""
+        state, sequence = await self._executions.load(scope)
+        for retry, until in execution.delays(state):
+            await self._log.delay(retry, until=until, scope=scope, expect=sequence)
+            self.punctual.at(until, retry)
+        if not state.is_over and (expires_at := state.asked.plan.expires_at) is not None:
+            expiry = ExpiryTimer(job=state.asked.job, execution_id=state.asked.execution_id)
+            await self._log.delay(expiry, until=expires_at, scope=scope, expect=sequence)
 
     async def on_cancel(self, recorded: Recorded[Message]) -> None:
         """Somebody wants an execution to end."""

@@ -1,6 +1,6 @@
-"""Planner: makes an execution of every due instant, of every trigger and of every replay.
+"""Planner: makes an execution of every due instant, of every trigger, of every job that is enqueued, and of every replay.
 
-consumes  due, passed, trigger, replayed
+consumes  due, passed, trigger, enqueued, replayed
 folds     the job's ledger, for its definition; the dead letter that is replayed
 appends   planned, or admitted where no lock is asked; skipped for instants that passed in public; dead letters for triggers
           and replays of jobs that do not exist, or with input that the job refuses
@@ -11,7 +11,7 @@ from typing import Final
 from .. import subjects
 from ..domain import planning
 from ..domain.definition import DefinitionError, check_input
-from ..domain.events import CronMissed, Due, Message, Passed, Recorded, Trigger
+from ..domain.events import CronMissed, Due, Enqueued, Message, Passed, Recorded, Trigger
 from ..domain.execution import Execution
 from ..ledgers import Ledgers
 from ..ports import Clock, EventLog
@@ -23,6 +23,7 @@ from .entities import Entities
 from .replays import SENT_AGAIN, Replays
 
 TRIGGERS: Final = "planner-triggers"
+ENQUEUED: Final = "planner-enqueued"
 ACCESS: Final = Access(appends=(*BEGINNINGS, *SENT_AGAIN, *ANNOUNCED, CronMissed), reads=(Stream.LEDGER, Stream.LOG))
 
 
@@ -40,6 +41,7 @@ def planner(log: EventLog, clock: Clock, executions: Entities[Execution] | None 
             Subscription("planner", Stream.LEDGER, time, it.on_time),
             Subscription(TRIGGERS, Stream.LEDGER, (subjects.every("trigger"),), it.on_trigger, in_order_by=None),
             Subscription(REPLAYS, Stream.LOG, replayed, it.replays.on_replayed),
+            Subscription(ENQUEUED, Stream.LEDGER, (subjects.every("enqueue"),), it.on_enqueued, in_order_by=None),
         ),
         access=ACCESS,
     )
@@ -85,6 +87,12 @@ class Planner:
             await self._refuse(asked, job, str(error))
             return
         await self._beginnings.plan(planning.from_trigger(asked, definition, sequence))
+
+    async def on_enqueued(self, recorded: Recorded[Message]) -> None:
+        """Somebody wants a job to be run once that is registered nowhere."""
+        if isinstance(recorded.message, Enqueued):
+            asked = Recorded(recorded.message, recorded.subject, recorded.sequence, recorded.time)
+            await self._beginnings.plan(planning.from_enqueued(asked))
 
     async def _refuse(self, asked: Recorded[Trigger], job: str, reason: str) -> None:
         execution_id = planning.execution_id_of(asked, job)

@@ -21,6 +21,7 @@ from ..domain.events import (
 from ..ledgers import Ledgers
 from ..ports import EventLog, SequenceConflict
 from ..refused_messages import NotAnInput, message_of
+from ..replaying import registered_nowhere
 from ..subjects import REPLAYS
 from .beginnings import Beginnings
 
@@ -70,6 +71,10 @@ class Replays:
 
     async def _plan(self, recorded: Recorded[Message], replay: Replay, asked: DeadLettered | Trigger) -> None:
         fact, job = replay.fact, replay.fact.job
+        told = Recorded(fact, recorded.subject, recorded.sequence, recorded.time)
+        if isinstance(asked, DeadLettered) and (before_it := await registered_nowhere(self._log, asked)) is not None:
+            await self._beginnings.plan(planning.from_replay_of(told, before_it))
+            return
         found = await self._ledgers.in_force(job)
         before = asked.definition if isinstance(asked, DeadLettered) else 0
         old = await self._ledgers.definition(before) if before else None
@@ -83,7 +88,6 @@ class Replays:
         except DefinitionError as error:
             await self._refuse(recorded, replay, str(error))
             return
-        told = Recorded(fact, recorded.subject, recorded.sequence, recorded.time)
         await self._beginnings.plan(planning.from_replay(told, asked, definition, sequence, before=old))
 
     async def _refuse(self, recorded: Recorded[Message], replay: Replay, reason: str) -> None:

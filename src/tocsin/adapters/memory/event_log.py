@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import partial
 
 from ... import subjects
-from ...domain.events import Message, Recorded, RetryTimer
+from ...domain.events import Message, Recorded, Timer
 from ...ports import Batch, DurableSpec, Heading, Headings, LogUnavailable, Progress
 from ...subjects import CAPTURED, Stream, Unreadable
 from .clock import Alarm, ManualClock
@@ -37,7 +37,7 @@ class InMemoryEventLog:
         """Store an input once within the duplicate window; the sequence of the first."""
         return self.receive(subject, message.encode(), message_id=message_id)
 
-    async def delay(self, timer: RetryTimer, *, until: datetime, scope: str, expect: int) -> None:
+    async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
         """Have `timer` stored under its own subject at `until`; a second one of the same subject replaces the first."""
         subject = subjects.delay(timer)
         stream = self._capturing(subject)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from operator import attrgetter
 
 from ... import subjects
-from ...domain.events import Message, Recorded, RetryTimer
+from ...domain.events import Message, Recorded, Timer
 from ...ports import Batch, Headings, Progress
 from ...subjects import Stream, Unreadable
 from . import wire
@@ -53,7 +53,7 @@ class NatsEventLog:
             self._names.to_wire(subject), message.encode(), {wire.MESSAGE_ID: message_id}
         )
 
-    async def delay(self, timer: RetryTimer, *, until: datetime, scope: str, expect: int) -> None:
+    async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
         """Have the server store `timer` under its own subject at `until`, never before."""
         to_wire = self._names.to_wire
         await self._connection.store(

@@ -1,0 +1,57 @@
+"""The executors' queues by name, in memory."""
+
+from collections.abc import Sequence
+
+from ... import subjects
+from ...ports import Delivery, QueueStanding
+from ...subjects import Stream
+from .event_log import InMemoryEventLog
+from .task_queue import InMemoryTaskQueue
+
+
+class InMemoryTaskQueues:
+    """Implements `ports.TaskQueues`."""
+
+    def __init__(self, log: InMemoryEventLog, *, ack_wait: float = 30.0) -> None:
+        """Over a log; `ack_wait`: seconds."""
+        self._log = log
+        self._ack_wait = ack_wait
+        self._open: dict[str, _Pausable] = {}
+
+    async def open(self, queue: str) -> "_Pausable":
+        """A queue, made when it is first asked for."""
+        if queue not in self._open:
+            self._open[queue] = _Pausable(InMemoryTaskQueue(self._log, queue, ack_wait=self._ack_wait))
+        return self._open[queue]
+
+    async def pause(self, queue: str) -> None:
+        """Hand out nothing more."""
+        (await self.open(queue)).is_paused = True
+
+    async def resume(self, queue: str) -> None:
+        """Hand out tasks again."""
+        (await self.open(queue)).is_paused = False
+
+    async def standing(self, queue: str) -> QueueStanding | None:
+        """How a queue stands; None: nobody has opened one of that name."""
+        if queue not in self._open:
+            return None
+        progress = await self._log.progress(Stream.LOG, subjects.executors(queue))
+        floor = progress.floor if progress else 0
+        waiting = len(await self._log.read(subjects.tasks(queue), after=floor))
+        return QueueStanding(queue, self._open[queue].is_paused, waiting, 0)
+
+    async def names(self) -> Sequence[str]:
+        """Those that were opened."""
+        return sorted(self._open)
+
+
+class _Pausable:
+    """A queue, or for as long as it is paused an empty one."""
+
+    def __init__(self, queue: InMemoryTaskQueue) -> None:
+        self._queue = queue
+        self.is_paused = False
+
+    async def take(self, limit: int, *, wait: float) -> Sequence[Delivery]:
+        return () if self.is_paused else await self._queue.take(limit, wait=wait)

@@ -1,0 +1,86 @@
+"""The executors' queues by name, for whoever learns their names only when asked for a task."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from ... import subjects
+from ...ports import QueueStanding
+from ...subjects import Stream
+from . import wire
+from .connection import Connection, Json, RefusedError
+from .executors import ensure_executors
+from .naming import Names
+from .task_queue import NatsTaskQueue
+
+FOR_EVER: Final = timedelta(days=36_500)
+
+
+class NatsTaskQueues:
+    """Implements `ports.TaskQueues`."""
+
+    def __init__(self, connection: Connection, names: Names, *, ack_wait: float) -> None:
+        """`ack_wait`: seconds after which a task is delivered again that nobody acknowledged or kept."""
+        self._connection = connection
+        self._names = names
+        self._ack_wait = ack_wait
+        self._open: dict[str, NatsTaskQueue] = {}
+
+    async def open(self, queue: str) -> NatsTaskQueue:
+        """A queue; its durable is made if it is not there.
+
+        Raises:
+            ProvisionError: it cannot be made.
+            LogUnavailable: no answer.
+        """
+        if queue not in self._open:
+            await ensure_executors(self._connection, self._names, (queue,), ack_wait=self._ack_wait)
+            self._open[queue] = NatsTaskQueue(self._connection, self._names, queue)
+        return self._open[queue]
+
+    async def pause(self, queue: str) -> None:
+        """Have the server deliver nothing more, by the consumer's own pause: it survives restarts, and any reader heeds it."""
+        await self.open(queue)
+        until = (datetime.now(UTC) + FOR_EVER).isoformat().replace("+00:00", "Z")
+        await self._pause(queue, {"pause_until": until})
+
+    async def resume(self, queue: str) -> None:
+        """Have the server deliver again."""
+        await self.open(queue)
+        await self._pause(queue, {})
+
+    async def standing(self, queue: str) -> QueueStanding | None:
+        """By the word of the consumer's leader."""
+        try:
+            told = await self._connection.manage(f"CONSUMER.INFO.{self._stream}.{subjects.executors(queue)}")
+        except RefusedError as error:
+            if error.code == wire.CONSUMER_NOT_FOUND:
+                return None
+            raise
+        return QueueStanding(queue, bool(told.get("paused")), told["num_pending"], told["num_ack_pending"])
+
+    async def names(self) -> Sequence[str]:
+        """In alphabetical order."""
+        found: list[str] = []
+        while True:
+            told = await self._connection.manage(
+                f"CONSUMER.NAMES.{self._stream}", json.dumps({"offset": len(found)}).encode()
+            )
+            names: list[str] = told["consumers"] or []
+            found += names
+            if not names or len(found) >= told["total"]:
+                return sorted(queue for queue in map(subjects.queue_of, found) if queue is not None)
+
+    async def close(self) -> None:
+        """Hand back what nobody took."""
+        for queue in self._open.values():
+            await queue.close()
+
+    async def _pause(self, queue: str, request: Json) -> None:
+        verb = f"CONSUMER.PAUSE.{self._stream}.{subjects.executors(queue)}"
+        await self._connection.manage(verb, json.dumps(request).encode())
+
+    @property
+    def _stream(self) -> str:
+        return self._names.stream(Stream.LOG)
