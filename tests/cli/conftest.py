@@ -96,7 +96,9 @@ class World(Backend):
 
     @override
     @asynccontextmanager
-    async def serving(self, installation: Installation, *, any_port: bool = False) -> AsyncIterator[str]:
+    async def serving(
+        self, installation: Installation, *, any_port: bool = False, allow_reset: bool = False
+    ) -> AsyncIterator[str]:
         yield "http://127.0.0.1:8062"
 
     async def identity(self) -> str:

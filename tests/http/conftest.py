@@ -22,7 +22,13 @@ from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Message, Recorded
 from tocsin.registry import Registry
 from tocsin.settings import Settings
-from tocsin.testing import InMemoryEventLog, InMemoryProjections, InMemoryStoredLog, ManualClock
+from tocsin.testing import (
+    InMemoryEventLog,
+    InMemoryProjections,
+    InMemoryStoredLog,
+    InMemoryTaskQueues,
+    ManualClock,
+)
 
 LOCAL = "http://127.0.0.1"
 
@@ -56,6 +62,7 @@ class World:
             history=self.history,
             clock=self.clock,
             sight=Sight(self.log, self.clock),
+            queues=InMemoryTaskQueues(self.log),
         )
         authenticator = self.authenticator or Authentication(Tokens(self.projections, self.clock), None, self.clock)
         return api(parts, authenticator, self.rate)

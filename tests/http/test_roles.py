@@ -48,12 +48,41 @@ TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
     ("GET", "/v1/schedule"): (EVERYONE, "/v1/schedule", None),
     ("POST", "/v1/explain"): (EVERYONE, "/v1/explain", {"schedule": "@daily"}),
     ("GET", "/v1/health"): (None, "/v1/health", None),
+    ("GET", "/ojs/manifest"): (None, "/ojs/manifest", None),
+    ("GET", "/ojs/v1/health"): (None, "/ojs/v1/health", None),
+    ("POST", "/ojs/v1/jobs"): ({ADMIN, OPERATOR, AUTHOR}, "/ojs/v1/jobs", {"type": "a.b", "args": []}),
+    ("POST", "/ojs/v1/jobs/batch"): (
+        {ADMIN, OPERATOR, AUTHOR},
+        "/ojs/v1/jobs/batch",
+        {"jobs": [{"type": "a.b", "args": []}]},
+    ),
+    ("GET", "/ojs/v1/jobs/{id}"): (EVERYONE, f"/ojs/v1/jobs/{RUN}", None),
+    ("DELETE", "/ojs/v1/jobs/{id}"): ({ADMIN, OPERATOR}, f"/ojs/v1/jobs/{RUN}", None),
+    ("POST", "/ojs/v1/workers/fetch"): ({ADMIN, OPERATOR, AUTHOR}, "/ojs/v1/workers/fetch", {"queues": ["default"]}),
+    ("POST", "/ojs/v1/workers/ack"): ({ADMIN, OPERATOR, AUTHOR}, "/ojs/v1/workers/ack", {"job_id": RUN}),
+    ("POST", "/ojs/v1/workers/nack"): ({ADMIN, OPERATOR, AUTHOR}, "/ojs/v1/workers/nack", {"job_id": RUN, "error": {}}),
+    ("POST", "/ojs/v1/workers/heartbeat"): ({ADMIN, OPERATOR, AUTHOR}, "/ojs/v1/workers/heartbeat", {}),
+    ("GET", "/ojs/v1/queues"): (EVERYONE, "/ojs/v1/queues", None),
+    ("GET", "/ojs/v1/queues/{name}/stats"): (EVERYONE, "/ojs/v1/queues/default/stats", None),
+    ("POST", "/ojs/v1/queues/{name}/pause"): ({ADMIN, OPERATOR, AUTHOR}, "/ojs/v1/queues/default/pause", None),
+    ("POST", "/ojs/v1/queues/{name}/resume"): ({ADMIN, OPERATOR, AUTHOR}, "/ojs/v1/queues/default/resume", None),
+    ("GET", "/ojs/v1/dead-letter"): (EVERYONE, "/ojs/v1/dead-letter", None),
+    ("POST", "/ojs/v1/dead-letter/{id}/retry"): ({ADMIN, OPERATOR}, f"/ojs/v1/dead-letter/{LETTER}/retry", None),
+    ("DELETE", "/ojs/v1/dead-letter/{id}"): ({ADMIN, OPERATOR}, f"/ojs/v1/dead-letter/{LETTER}", None),
+    ("GET", "/ojs/v1/events"): (EVERYONE, "/ojs/v1/events", None),
     ("POST", "/ojs/v1/cron"): ({ADMIN, AUTHOR}, "/ojs/v1/cron", CRON),
     ("GET", "/ojs/v1/cron"): (EVERYONE, "/ojs/v1/cron", None),
     ("GET", "/ojs/v1/cron/{name}"): (EVERYONE, "/ojs/v1/cron/cron", None),
     ("DELETE", "/ojs/v1/cron/{name}"): ({ADMIN}, "/ojs/v1/cron/cron", None),
     ("PATCH", "/ojs/v1/cron/{name}"): ({ADMIN}, "/ojs/v1/cron/cron", {"enabled": False}),
 }
+NOT_NOW = {
+    ("POST", "/ojs/v1/workers/ack"): 409,
+    ("POST", "/ojs/v1/workers/nack"): 409,
+    ("GET", "/ojs/v1/queues/{name}/stats"): 404,
+    ("POST", "/ojs/v1/dead-letter/{id}/retry"): 503,
+}
+"""What is answered to whoever may, where no stage runs and no executor is at anything."""
 STREAMING = {("GET", "/v1/events")}
 """Asked of a real server, in `test_served.py`: its answer has no end."""
 
@@ -103,7 +132,7 @@ async def test_a_role_may_do_what_the_table_says_and_no_more(
 
     answer = await guarded.ask(endpoint[0], path, body, Authorization=f"Bearer {token}")
     if allowed is None or role in allowed:
-        assert answer.status_code < 400, answer.text
+        assert answer.status_code < 400 or answer.status_code == NOT_NOW.get(endpoint), answer.text
     else:
         assert answer.status_code == 403, answer.text
         assert [*await guarded.facts("ledger.>"), *await guarded.facts("trigger.>")] == before

@@ -79,11 +79,13 @@ class Backend:
 
         return await bootstrap.rebuild_history(installation)
 
-    def serving(self, installation: "Installation", *, any_port: bool = False) -> "AbstractAsyncContextManager[str]":
+    def serving(
+        self, installation: "Installation", *, any_port: bool = False, allow_reset: bool = False
+    ) -> "AbstractAsyncContextManager[str]":
         """See `bootstrap.serving`."""
         from .. import bootstrap  # noqa: PLC0415
 
-        return bootstrap.serving(installation, any_port=any_port)
+        return bootstrap.serving(installation, any_port=any_port, allow_reset=allow_reset)
 
     async def run_worker(self, installation: "Installation", worker: "Worker") -> None:
         """Work off tasks until the worker is stopped."""

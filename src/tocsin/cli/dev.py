@@ -55,6 +55,9 @@ def dev(
         ),
     ] = None,
     ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Keep nothing when it ends.")] = False,
+    allow_reset: Annotated[
+        bool, typer.Option("--allow-reset", help="POST /dev/reset wipes everything: for conformance suites.")
+    ] = False,
 ) -> None:
     """Run everything here and show what happens, until Ctrl-C.
 
@@ -63,11 +66,11 @@ def dev(
     """
     session = session_of(context)
     made = load_worker(worker) if worker else None
-    serve(_dev(session, jobs or [], made, Wanted(port, cluster), ephemeral=ephemeral))
+    serve(_dev(session, jobs or [], made, Wanted(port, cluster), ephemeral=ephemeral, reset=allow_reset))
 
 
 async def _dev(
-    session: Session, jobs: Sequence[str], worker: "Worker | None", nats: Wanted, *, ephemeral: bool
+    session: Session, jobs: Sequence[str], worker: "Worker | None", nats: Wanted, *, ephemeral: bool, reset: bool
 ) -> None:
     async with AsyncExitStack() as stack:
         if ephemeral:
@@ -90,11 +93,15 @@ async def _dev(
             _say(session, "jobs", summary(plan).plain, **as_json(plan))
         keeping = running.keeping(partial(_tell, session))
         view = LiveView(session.output).run(installation.log, after=after)
-        await _run(session, installation, worker, *keeping, view)
+        await _run(session, installation, worker, *keeping, view, reset=reset)
 
 
 async def _run(
-    session: Session, installation: "Installation", worker: "Worker | None", *first: Coroutine[Any, Any, None]
+    session: Session,
+    installation: "Installation",
+    worker: "Worker | None",
+    *first: Coroutine[Any, Any, None],
+    reset: bool,
 ) -> None:
     """Run the parts, the servers first and the worker last; end them the other way round, each when those behind it ended."""
     ready = asyncio.Event()
@@ -104,7 +111,7 @@ async def _run(
         parts.append(asyncio.create_task(stages))
         await _first(parts, ready)
         served = asyncio.Event()
-        parts.append(asyncio.create_task(_serve(session, installation, served)))
+        parts.append(asyncio.create_task(_serve(session, installation, served, reset=reset)))
         await _first(parts, served)
         if worker is not None:
             work = session.backend.run_worker(installation, worker)
@@ -118,10 +125,10 @@ async def _run(
             await asyncio.wait([part])
 
 
-async def _serve(session: Session, installation: "Installation", served: asyncio.Event) -> None:
+async def _serve(session: Session, installation: "Installation", served: asyncio.Event, *, reset: bool) -> None:
     """Serve the API where the settings say, or where there is room if they do not."""
     any_port = origins(installation.settings)["server.port"] == DEFAULT
-    async with session.backend.serving(installation, any_port=any_port) as url:
+    async with session.backend.serving(installation, any_port=any_port, allow_reset=reset) as url:
         _say(session, "api", url, url=url)
         served.set()
         await asyncio.Event().wait()

@@ -19,6 +19,13 @@ from . import (
     jobs,
     ojs_answers,
     ojs_cron,
+    ojs_dead_letters,
+    ojs_events,
+    ojs_jobs,
+    ojs_manifest,
+    ojs_queues,
+    ojs_workers,
+    reset,
     schedule,
 )
 from .body_limit import BodyLimit
@@ -41,6 +48,12 @@ ROUTERS: Final = (
     executions.router,
     dead_letters.router,
     schedule.router,
+    ojs_manifest.router,
+    ojs_jobs.router,
+    ojs_workers.router,
+    ojs_queues.router,
+    ojs_dead_letters.router,
+    ojs_events.router,
     ojs_cron.router,
     explain.router,
     events.router,
@@ -54,6 +67,8 @@ def api(parts: Parts, authenticator: Authenticator, rate: RateLimit) -> FastAPI:
     """The application that serves one installation."""
     server = parts.settings.server
     app = _application(parts.version)
+    if parts.reset is not None:
+        app.include_router(reset.router)
     app.state.parts = parts
     app.state.authenticator = authenticator
     app.state.rate = rate

@@ -37,7 +37,10 @@ _CODES: Final = {
     429: "rate_limited",
     503: "backend_error",
 }
+_KINDS: Final = {"malformed": "invalid_payload", "invalid-retry-policy": "invalid_request", "duplicate": "duplicate"}
+"""Refusals that have a code of their own; a retry policy that makes no sense is 422 (ojs-retry §11, the conformance suite)."""
 _HINTS: Final = {
+    "duplicate": "GET the job of that id, or send another id",
     "invalid_request": "correct the fields that `details` names, and send it again",
     "invalid_payload": "send one JSON object",
     "unauthorized": "send `Authorization: Bearer <token>`",
@@ -58,6 +61,7 @@ class OjsError(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     code: str
+    type: str | None = None
     message: str
     retryable: bool
     hint: str
@@ -112,11 +116,14 @@ class OjsHeaders:
 def as_response(refusal: Refusal, request: Request) -> Response:
     """A refusal in the specification's shape."""
     # What cannot be used is one status there, whether it is the JSON or what it says.
-    status = HTTPStatus.BAD_REQUEST if refusal.status == HTTPStatus.UNPROCESSABLE_ENTITY else refusal.status
-    code = "invalid_payload" if refusal.kind == "malformed" else _CODES.get(status, "internal_error")
+    kept = refusal.kind in _KINDS and refusal.status == HTTPStatus.UNPROCESSABLE_ENTITY
+    unusable = refusal.status == HTTPStatus.UNPROCESSABLE_ENTITY and not kept
+    status = HTTPStatus.BAD_REQUEST if unusable else refusal.status
+    code = _KINDS.get(refusal.kind) or _CODES.get(status, "internal_error")
     errors = [wrong.model_dump(exclude_none=True) for wrong in refusal.errors]
     error = OjsError(
         code=code,
+        type="validation_error" if status in {400, 422} else None,
         message=refusal.detail,
         retryable=status in {429, 503},
         hint=_HINTS[code],

@@ -1,11 +1,12 @@
 """What the handlers are given: the parts of an installation, introduced to them by the composition root."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias, cast
 
 from fastapi import Depends, Request
 
-from ...ports import Clock, EventLog, History, Projections, StoredLog
+from ...ports import Clock, EventLog, History, Projections, StoredLog, TaskQueues
 from ...registry import Registry
 from ...settings import Settings
 from .sight import Sight
@@ -24,6 +25,9 @@ class Parts:
     history: History
     clock: Clock
     sight: Sight
+    queues: TaskQueues
+    reset: Callable[[], Awaitable[None]] | None = None
+    """Wipes everything, where that is allowed."""
 
 
 def _parts(request: Request) -> Parts:

@@ -1,0 +1,32 @@
+"""From the id of a job to the execution that stands for it now.
+
+A dead letter that is retried makes a new execution, which a client of the Open Job Spec goes on calling by the old id. A step
+of a graph is called by its execution's id and its own name, `<execution>:<step>`.
+"""
+
+from ... import subjects
+from ...domain import dead_letter, execution
+from ...domain.execution import Status
+from ...operations import finding
+from ...operations.finding import Found
+from ...ports import EventLog
+
+
+async def find(log: EventLog, id: str) -> Found:  # noqa: A002 - the field is called so
+    """The newest execution of a job.
+
+    Raises:
+        NotFound: there is none.
+        NotAnId: no id looks like this.
+    """
+    found = await finding.find(log, id.partition(":")[0])
+    while execution.fold(found.facts).status is Status.FAILED:
+        state = dead_letter.fold(await log.load(subjects.dead_letter(found.job, found.execution_id)))
+        if not state.replays:
+            break
+        newest = state.replays[-1].execution_id
+        facts = await log.load(subjects.execution(found.job, newest))
+        if not facts:
+            break
+        found = Found(found.job, newest, tuple(facts))
+    return found
