@@ -1,8 +1,6 @@
 """Requests made of the OpenAPI document: none is answered with a failure of ours, or with what the document does not say."""
 
-import asyncio
 from collections.abc import Iterator
-from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -17,11 +15,8 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.domain.given import admitted
 from tests.http.conftest import World
+from tests.http.served import served
 from tocsin.adapters.http.app import openapi
-from tocsin.adapters.http.listening import listen, url_of
-from tocsin.adapters.http.server import answering
-from tocsin.adapters.sql import open_history
-from tocsin.settings import Server
 
 RUN = "11111111-1111-7111-8111-111111111111"
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
@@ -36,30 +31,16 @@ ENDPOINTS = [
 ]
 
 
+async def prepare(world: World) -> None:
+    """A job and an execution."""
+    await world.given(name="job", function="a.b")
+    await world.log.append(admitted().model_copy(update={"job": "job", "execution_id": RUN}), expect=0)
+
+
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """An API on a socket, with a job and an execution, in a thread of its own: the tests' requests block theirs."""
-    folder = tmp_path_factory.mktemp("api")
-    listener = listen("127.0.0.1", 0)
-    loop = asyncio.new_event_loop()
-    ended, ready = asyncio.Event(), Event()
-
-    async def serve() -> None:
-        async with open_history(f"sqlite:///{folder}/history.db") as history:
-            world = World(folder, history)
-            await world.given(name="job", function="a.b")
-            await world.log.append(admitted().model_copy(update={"job": "job", "execution_id": RUN}), expect=0)
-            async with answering(world.app(), listener, Server()):
-                ready.set()
-                await ended.wait()
-
-    thread = Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    assert ready.wait(30)
-    yield url_of(listener)
-    loop.call_soon_threadsafe(ended.set)
-    thread.join()
-    loop.close()
+    with served(tmp_path_factory.mktemp("api"), prepare) as url:
+        yield url
 
 
 @pytest.mark.parametrize(("path", "method"), ENDPOINTS)

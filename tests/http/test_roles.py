@@ -31,6 +31,7 @@ TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
     ("POST", "/v1/jobs/{name}/trigger"): ({ADMIN, OPERATOR}, "/v1/jobs/job/trigger", None),
     ("POST", "/v1/jobs/{name}/pause"): ({ADMIN}, "/v1/jobs/job/pause", None),
     ("POST", "/v1/jobs/{name}/resume"): ({ADMIN}, "/v1/jobs/job/resume", None),
+    ("GET", "/v1/definitions/{sequence}"): (EVERYONE, "/v1/definitions/1", None),
     ("POST", "/v1/jobs:apply"): ({ADMIN, AUTHOR}, "/v1/jobs:apply", {"jobs": [JOB]}),
     ("POST", "/v1/jobs/{name}/backfill"): ({ADMIN}, "/v1/jobs/job/backfill", {"start": "2025-12-31T00:00:00Z"}),
     ("GET", "/v1/jobs/{name}/why"): (EVERYONE, "/v1/jobs/job/why", None),
@@ -41,6 +42,7 @@ TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
     ("POST", "/v1/executions/{id}/cancel"): ({ADMIN, OPERATOR}, f"/v1/executions/{RUN}/cancel", None),
     ("GET", "/v1/dead-letters"): (EVERYONE, "/v1/dead-letters", None),
     ("GET", "/v1/dead-letters/{id}"): (EVERYONE, f"/v1/dead-letters/{LETTER}", None),
+    ("GET", "/v1/dead-letters/{id}/events"): (EVERYONE, f"/v1/dead-letters/{LETTER}/events", None),
     ("POST", "/v1/dead-letters/{id}/replay"): ({ADMIN, OPERATOR}, f"/v1/dead-letters/{LETTER}/replay", None),
     ("PATCH", "/v1/dead-letters/{id}"): ({ADMIN, OPERATOR}, f"/v1/dead-letters/{LETTER}", {"resolved": True}),
     # Authors may, for what is their own: nothing here is.

@@ -1,7 +1,7 @@
 """The program: its global options, and its commands, one module each."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -38,8 +38,12 @@ from . import config as config_command
 from .backend import Backend
 from .commands import Commands
 from .exits import HELP as EXIT_CODES
+from .failures import Refused
 from .output import Format, Output
 from .session import Session
+
+SERVED: Final = frozenset({"jobs", "executions", "dead-letters", "schedule", "explain", "version"})
+"""The commands that work over HTTP as well."""
 
 app = typer.Typer(
     name="tocsin",
@@ -52,10 +56,17 @@ app = typer.Typer(
 
 
 @app.callback()
-def root(
+def root(  # noqa: PLR0913, PLR0917 - each is an option of the program
     context: typer.Context,
     nats: Annotated[
         str | None, typer.Option(metavar="URL", help="The NATS server or cluster [TOCSIN_NATS_URL].")
+    ] = None,
+    server: Annotated[
+        str | None, typer.Option(metavar="URL", help="An HTTP API to ask instead of NATS, for what it serves.")
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(metavar="TOKEN", envvar="TOCSIN_TOKEN", help="For the HTTP API; better in the variable."),
     ] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The settings [TOCSIN_CONFIG, else ./tocsin.yaml].")
@@ -81,7 +92,11 @@ def root(
         options={("nats", "url"): nats, ("data_dir",): data_dir, ("root",): root},
         log_level=log_level,
         log_format=log_format,
+        server=server,
+        token=token,
     )
+    if server and context.invoked_subcommand not in SERVED:
+        raise Refused(f"`{context.invoked_subcommand}` asks NATS itself: leave --server out, and name the NATS server")
     session.log("error")  # a command tells its failure itself; what runs on logs more
     context.obj = session
 

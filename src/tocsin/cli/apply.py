@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 
 import typer
@@ -13,14 +13,18 @@ from ..adapters.files import load
 from ..domain import duration
 from ..domain.calendar import Schedule, next_instants, parse, warnings_at
 from ..domain.definition import JobDefinition, show
+from ..domain.effects import Effects
 from ..registry import Change, Plan, Registry, Verb
 from ..settings import Settings
 from .confirmation import confirm
 from .exits import Exit
 from .failures import Refused
+from .output import local
 from .running import run
 from .session import Session, actor, session_of
 
+AHEAD: Final = timedelta(days=7)
+"""How far ahead a plan tells instants."""
 OWNER: Final = "cli"
 """The owner of what is applied without one."""
 
@@ -130,6 +134,7 @@ def as_json(plan: Plan) -> dict[str, object]:
                 "action": change.verb,
                 "differences": [asdict(one) for one in change.differences],
                 **_reading_as_json(change),
+                **_effects_as_json(change),
             }
             for change in plan.changes
         ],
@@ -148,6 +153,24 @@ def _reading_as_json(change: Change) -> dict[str, object]:
         "next": next_instants(schedule, now, 5, anchor=now),
         "warnings": warnings_at(schedule, now),
     }
+
+
+def _effects_as_json(change: Change) -> dict[str, object]:
+    """What it does to the job's time in the days to come."""
+    effects = _effects(change)
+    if effects is None:
+        return {}
+    return {
+        "until": effects.until,
+        "instants_added": len(effects.added),
+        "instants_removed": len(effects.removed),
+        "clock_changes": [asdict(one) for one in effects.clock_changes],
+        "fires_at_once": effects.fires_at_once,
+    }
+
+
+def _effects(change: Change) -> Effects | None:
+    return None if change.verb == "unchanged" else change.effects(datetime.now(UTC), AHEAD)
 
 
 def _schedule(change: Change) -> Schedule | None:
@@ -188,7 +211,19 @@ def _lines(change: Change) -> list[Text]:
             for one in change.differences
         ),
         *_notes(change),
+        *_effect(change),
     ]
+
+
+def _effect(change: Change) -> list[Text]:
+    """The instants that an update adds and removes, and that it fires none."""
+    effects = _effects(change) if change.verb == "update" else None
+    if effects is None or not (effects.added or effects.removed or effects.fires_at_once):
+        return []
+    counts = f"until {local(effects.until)}: {len(effects.added)} instants more, {len(effects.removed)} less"
+    clocks = [f"the clocks change at {local(one.at)}: {one.effect}" for one in effects.clock_changes]
+    at_once = ", ".join(local(at) for at in effects.fires_at_once) or "none"
+    return [Text(f"             {line}", style="dim") for line in (counts, *clocks, f"fires at once: {at_once}")]
 
 
 def _notes(change: Change) -> list[Text]:

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ..registry import Registry
 from ..settings import Settings
 
 if TYPE_CHECKING:
@@ -40,6 +41,19 @@ class Backend:
         from .. import bootstrap  # noqa: PLC0415
 
         await bootstrap.await_log(installation)
+
+    def connect_api(
+        self, settings: Settings, url: str, token: str | None
+    ) -> "AbstractAsyncContextManager[Installation]":
+        """See `remote.connect`."""
+        from .. import remote  # noqa: PLC0415
+
+        return remote.connect(settings, url, token)
+
+    def registry_of(self, installation: "Installation") -> Registry:
+        """The jobs of an installation, wherever it is."""
+        made = getattr(installation, "remote_registry", None)
+        return made() if made else Registry(installation.log, installation.projections)
 
     async def initialize(self, installation: "Installation") -> "list[Change]":
         """See `bootstrap.initialize`."""

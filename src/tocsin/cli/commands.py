@@ -15,11 +15,22 @@ from .. import telemetry
 from .exits import Exit
 from .failures import failure_of
 
-GLOBAL: Final = ("--nats", "--config", "--data-dir", "--root", "--output", "-o", "--log-level", "--log-format")
+GLOBAL: Final = (
+    "--nats",
+    "--server",
+    "--token",
+    "--config",
+    "--data-dir",
+    "--root",
+    "--output",
+    "-o",
+    "--log-level",
+    "--log-format",
+)
 """Options of the whole program; each takes a value."""
 
 HINT: Final = (
-    "Before or after any command: --nats URL · --config FILE · --data-dir FOLDER · --root TOKEN · --output table|json · "
+    "Before or after any command: --nats URL · --server URL · --token TOKEN · --config FILE · --data-dir FOLDER · --root TOKEN · --output table|json · "
     "--log-level LEVEL · --log-format FORMAT"
 )
 

@@ -94,6 +94,7 @@ def _of_the_outside() -> Iterator[_Row]:
     """Errors of parts that are imported only by commands that use them, and therefore here and not above."""
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 
+    from ..adapters.http.client import NotPermitted, NotServed  # noqa: PLC0415
     from ..adapters.http.listening import PortInUseError  # noqa: PLC0415
     from ..adapters.nats.connection import RefusedError  # noqa: PLC0415
     from ..adapters.nats.provisioned import ProvisionError  # noqa: PLC0415
@@ -105,6 +106,8 @@ def _of_the_outside() -> Iterator[_Row]:
         (ProvisionError, Exit.UNREACHABLE, "{}"),
         (PortTakenError, Exit.UNREACHABLE, "{}"),
         (PortInUseError, Exit.UNREACHABLE, "{}"),
+        (NotServed, Exit.USAGE, "{}"),
+        (NotPermitted, Exit.NO, "{}"),
         (StoreInUseError, Exit.UNREACHABLE, "{}"),
         (ServerStartError, Exit.UNREACHABLE, "{}"),
         (RefusedError, Exit.UNREACHABLE, "NATS refused: {}"),

@@ -44,6 +44,9 @@ class Session:
     """What the command line sets, by path."""
     log_level: telemetry.Level | None = None
     log_format: telemetry.Format = "auto"
+    server: str | None = None
+    """The URL of an HTTP API that is asked instead of NATS."""
+    token: str | None = field(default=None, repr=False)
 
     def settings(self, **more: object) -> Settings:
         """The settings in force; `more` are options of the command at hand, `section__field` for nested ones.
@@ -71,6 +74,10 @@ class Session:
             Refused: nothing is set up there.
         """
         settings = settings or self.settings()
+        if self.server:
+            async with self.backend.connect_api(settings, self.server, self.token) as remote:
+                yield remote
+            return
         async with self.backend.connect(settings, within=within) as installation:
             if within is None:
                 await self.backend.await_log(installation)
@@ -87,6 +94,10 @@ class Session:
         Raises:
             Refused: there is none where the settings say, or what lies there was never recorded from this installation.
         """
+        if self.server:
+            async with installation.history() as history:
+                yield history
+            return
         where = _kept_in(installation.settings.database.url)
         async with installation.history() as history:
             if not await history.offset(Stream.LOG) and await installation.log.last("execution.>") is not None:
@@ -97,7 +108,7 @@ class Session:
     async def registry(self) -> AsyncIterator[Registry]:
         """The jobs of the installation; one that does not exist is refused with the name that was probably meant."""
         async with self.installation() as installation:
-            registry = Registry(installation.log, installation.projections)
+            registry = self.backend.registry_of(installation)
             try:
                 yield registry
             except JobNotFound as error:

@@ -42,6 +42,7 @@ from .written import written_schemas
 
 ROUTERS: Final = (
     jobs.router,
+    jobs.definitions,
     applying.router,
     backfill.router,
     inquiries.router,

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from ... import subjects
 from ...domain.access import Permission, Principal
 from ...domain.events import Actor
 from ...listing import DeadLetterQuery, DeadLetterSort, every
@@ -15,6 +16,7 @@ from ...operations.refusals import NotFound
 from ...operations.refusals import Refusal as NotPossible
 from ...ports import DeadLetterRow
 from .changes import Reason, ReasonText
+from .facts import StoredFact
 from .idempotency import IdempotentRoute, asking
 from .parts import Here, Parts
 from .problems import documented
@@ -83,6 +85,14 @@ class DeadLetterDetails(BaseModel):
     letter: dict[str, Any]
     """What it holds: `dead-lettered` with every attempt, or `refused` with the message that could not be used."""
     replays: list[ReplayState]
+
+
+class DeadLetterFacts(BaseModel):
+    """The facts of one dead letter, the newest of each subject, oldest first."""
+
+    id: str
+    job: str
+    facts: list[StoredFact]
 
 
 class ReplayRequest(BaseModel):
@@ -198,6 +208,14 @@ async def replay_all(
 async def get_dead_letter(here: Here, caller: Reader, id: LetterId) -> DeadLetterDetails:  # noqa: A002 - as the path has it
     """Show one dead letter: every attempt, the last error, and what became of its replays."""
     return _details(await _found(here, caller, id))
+
+
+@router.get("/{id}/events", operation_id="getDeadLetterEvents", responses=documented(404))
+async def get_dead_letter_events(here: Here, caller: Reader, id: LetterId) -> DeadLetterFacts:  # noqa: A002 - as the path has it
+    """The facts of one dead letter."""
+    letter = await _found(here, caller, id)
+    facts = await here.log.load(subjects.dead_letter(letter.job, letter.id))
+    return DeadLetterFacts(id=letter.id, job=letter.job, facts=[StoredFact.of(recorded) for recorded in facts])
 
 
 @router.post("/{id}/replay", status_code=202, operation_id="replayDeadLetter", responses=documented(404, 409))

@@ -10,17 +10,22 @@ from pydantic import BaseModel, ConfigDict, JsonValue, WithJsonSchema
 from ...domain.access import Permission
 from ...domain.calendar import parse, warnings_at
 from ...domain.definition import JobDefinition, Name
+from ...domain.events import Defined
 from ...domain.spelling import read_job
 from ...registry import Job
+from ...subjects import Stream
 from .changes import Precondition, Reason, ReasonText, both, etag
+from .facts import StoredFact
 from .idempotency import IdempotentRoute, asking
 from .parts import Here, Parts
-from .problems import Refusal, documented, invalid
+from .problems import Refusal, documented, invalid, not_found
 from .security import Author, Reader, Triggerer, actor, permitted, visible
 
 AHEAD: Final = 5
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=IdempotentRoute)
+
+definitions = APIRouter(prefix="/v1/definitions", tags=["jobs"])
 
 JobName: TypeAlias = Annotated[
     Name, Path(description="The job's name.", pattern=r"^[a-z0-9][a-z0-9\-\.]*$", max_length=255)
@@ -303,6 +308,16 @@ async def resume_job(
     check = both(permitted(caller, Permission.REGISTER), precondition)
     changed = await here.registry.resume(name, by=actor(caller), reason=_reason(asked, reason), check=check)
     return Switched(job=name, action="resumed", changed=changed)
+
+
+@definitions.get("/{sequence}", operation_id="getDefinition", responses=documented(404))
+async def get_definition(here: Here, caller: Reader, sequence: Annotated[int, Path(ge=1, lt=2**63)]) -> StoredFact:
+    """A definition that a job has or had, by its sequence: what an execution ran by, or what to go back to."""
+    recorded = await here.log.get(Stream.LEDGER, sequence)
+    fact = recorded.message if recorded else None
+    if recorded is None or not isinstance(fact, Defined) or not await here.sight.reaches(caller, fact.job):
+        raise not_found("definition", str(sequence))
+    return StoredFact.of(recorded)
 
 
 def definition_of(written: dict[str, Any], here: Parts) -> JobDefinition:

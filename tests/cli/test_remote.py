@@ -1,0 +1,149 @@
+"""The command line over an HTTP API: `--server URL` answers as NATS itself would."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.cli.conftest import Told
+from tests.domain.given import NOON, admitted, plan
+from tests.http.conftest import World
+from tests.http.served import served
+from tocsin.cli import app
+from tocsin.domain.access import Role
+from tocsin.domain.events import DeadLettered, Defined, Failed, Failure
+from tocsin.subjects import Stream
+
+RUN = "11111111-1111-7111-8111-111111111111"
+LETTER = "22222222-2222-7222-8222-222222222222"
+FILE = """
+jobs:
+  - {name: nightly, schedule: "0 4 * * *", function: f}
+  - {name: hourly, schedule: "@hourly", function: f}
+"""
+
+
+async def prepare(world: World) -> None:
+    """A job, an execution at work, and a dead letter, in the log and in the history."""
+    await world.given(name="nightly", owner="cli")
+    definition = await world.log.last("ledger.nightly.defined")
+    assert definition is not None
+    assert isinstance(definition.message, Defined)
+    for execution_id in (RUN, LETTER):
+        update = {"job": "nightly", "execution_id": execution_id, "plan": plan()}
+        await world.log.append(admitted().model_copy(update=update), expect=0)
+    failed = Failed(job="nightly", execution_id=LETTER, scheduled_time=NOON, trigger="cron", dead_letter=True)
+    await world.log.append(failed, expect=(await world.log.load(f"execution.nightly.{LETTER}.>"))[-1].sequence)
+    letter = DeadLettered(
+        job="nightly",
+        id=LETTER,
+        execution_id=LETTER,
+        scheduled_time=NOON,
+        trigger="cron",
+        definition=definition.sequence,
+        attempts=(),
+        last_error=Failure(type="ValueError", message="no"),
+        first_attempt=NOON,
+        last_attempt=NOON,
+    )
+    await world.log.append(letter, expect=0)
+    facts = [*await world.log.read("execution.>"), *await world.log.read("dead-letter.>")]
+    await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
+    if (world.folder / "guarded").exists():
+        (world.folder / "token").write_text(await world.token("eve", Role.VIEWER))
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    with served(tmp_path, prepare) as url:
+        yield url
+
+
+def call(url: str, *args: str, **environment: str) -> Told:
+    result = CliRunner().invoke(app, ["--server", url, *args], env=environment)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Told(result.exit_code, result.stdout, result.stderr)
+
+
+def test_jobs_are_listed_shown_paused_triggered_and_deleted(url: str) -> None:
+    [job] = call(url, "-o", "json", "jobs", "list").json
+    assert (job["name"], job["state"], job["schedule"]) == ("nightly", "active", "0 3 * * *")
+    assert "function: f" in call(url, "jobs", "show", "nightly").out
+    assert call(url, "jobs", "pause", "nightly", "--reason", "wärme").out == "paused nightly\n"
+    assert call(url, "jobs", "pause", "nightly").out == "paused nightly (it was already)\n"
+    assert call(url, "-o", "json", "jobs", "show", "nightly").json["paused"] is True
+    assert call(url, "jobs", "resume", "nightly").code == 0
+    assert call(url, "-o", "json", "jobs", "trigger", "nightly").json["execution_id"]
+    assert call(url, "jobs", "delete", "nightly", "--yes").out == "deleted nightly\n"
+    assert call(url, "-o", "json", "jobs", "list").json == []
+
+
+def test_files_are_applied_by_a_plan(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text(FILE)
+    diff = call(url, "jobs", "diff", "-f", str(file))
+    assert diff.code == 1
+    assert 'schedule: "0 3 * * *" → "0 4 * * *"' in diff.out
+    assert "7 instants more, 7 less" in diff.out
+    assert "fires at once: none" in diff.out
+    assert "1 to create, 1 to update" in call(url, "jobs", "apply", "-f", str(file)).out
+    assert "2 unchanged" in call(url, "jobs", "apply", "-f", str(file)).out
+    file.write_text(FILE.replace("nightly", "other"))
+    assert "1 to create, 1 to delete" in call(url, "jobs", "apply", "-f", str(file), "--prune", "--yes").out
+    assert [job["name"] for job in call(url, "-o", "json", "jobs", "list").json] == ["hourly", "other"]
+
+
+def test_executions_are_listed_shown_and_cancelled(url: str) -> None:
+    rows = call(url, "-o", "json", "executions", "list", "--status", "pending").json
+    assert [row["execution_id"] for row in rows] == [RUN]
+    shown = call(url, "-o", "json", "executions", "show", RUN).json
+    assert (shown["job"], shown["facts"][0]["fact"]["type"]) == ("nightly", "admitted")
+    assert call(url, "-o", "json", "executions", "show", RUN[:8]).json == shown
+    assert call(url, "executions", "show", "0000").code == 3
+    cancelled = call(url, "-o", "json", "executions", "cancel", RUN, "--reason", "enough").json
+    assert (cancelled[0]["status"], cancelled[0]["changed"]) == ("cancelled", True)
+    assert call(url, "-o", "json", "executions", "cancel", RUN).json[0]["changed"] is False
+
+
+def test_dead_letters_are_listed_shown_replayed_and_resolved(url: str) -> None:
+    [row] = call(url, "-o", "json", "dead-letters", "list", "--unresolved").json
+    assert row["id"] == LETTER
+    assert "ValueError: no" in call(url, "dead-letters", "show", LETTER).out
+    replayed = call(url, "-o", "json", "dead-letters", "replay", LETTER).json
+    assert (replayed["number"], bool(replayed["execution_id"])) == (1, True)
+    assert call(url, "dead-letters", "replay", LETTER).code != 0
+    assert call(url, "-o", "json", "dead-letters", "resolve", LETTER, "--reason", "done").json[0]["changed"] is True
+    assert call(url, "-o", "json", "dead-letters", "show", LETTER).json["resolved"] is True
+
+
+def test_the_schedule_is_told(url: str) -> None:
+    told = call(url, "-o", "json", "schedule", "--hours", "24").json
+    assert [job["job"] for job in told["jobs"]] == ["nightly"]
+
+
+def test_refusals_are_told_as_they_are_without_a_server(url: str) -> None:
+    missing = call(url, "jobs", "show", "nightli")
+    assert (missing.code, missing.err) == (3, "error: no job is called 'nightli', did you mean 'nightly'?\n")
+    wrong = call(url, "jobs", "trigger", "nightly", "--input", '{"a": "${env:}"}')
+    assert wrong.code == 2
+    assert "malformed reference `${env:}`" in wrong.err
+    nats_only = call(url, "status")
+    assert (nats_only.code, "leave --server out" in nats_only.err) == (2, True)
+    nowhere = call("http://127.0.0.1:1", "jobs", "list")
+    assert nowhere.code == 4
+    assert "http://127.0.0.1:1" in nowhere.err
+
+
+def test_a_token_says_who_asks(tmp_path: Path) -> None:
+    (tmp_path / "guarded").touch()
+    with served(tmp_path, prepare) as url:
+        token = (tmp_path / "token").read_text()
+        assert call(url, "jobs", "list", TOCSIN_TOKEN=token).code == 0
+        refused = call(url, "jobs", "pause", "nightly", TOCSIN_TOKEN=token)
+        assert (refused.code, token in refused.err) == (1, False)
+        assert "the roles of this token are: scheduler-viewer" in refused.err
+        assert json.loads(call(url, "-o", "json", "jobs", "list", "--token", token).out)
+        assert "a bearer token is needed" in call(url, "jobs", "list").err
