@@ -334,6 +334,18 @@ def claims(task: e.Dispatched) -> str:
     return f"{_execution(task)}.started.{task.step}.{task.attempt}.*"
 
 
+def audited(job: str | None = None) -> tuple[str, ...]:
+    """Filters over what somebody asked for: of one job, or of all."""
+    of = ANY if job is None else token(job)
+    return (
+        *of_ledger(job or ANY, "defined", "paused", "resumed", "deleted"),
+        "trigger.>" if job is None else trigger(job),
+        f"execution.{of}.*.cancelled",
+        f"dead-letter.{of}.*.replayed.*",
+        f"dead-letter.{of}.*.resolved",
+    )
+
+
 def every(pattern: str) -> str:
     """A filter over all jobs, e.g. `every("execution.admitted")` or `every("ledger.due")`."""
     kind, _, decision = pattern.partition(".")

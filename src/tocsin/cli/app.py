@@ -9,6 +9,7 @@ from .. import telemetry
 from . import (
     apply,
     audit,
+    audit_trail,
     backfill,
     cancel,
     dead_letters,
@@ -120,6 +121,7 @@ app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(history.app, name="history")
 events.app.command("export")(export.export)
 events.app.command("replay")(replay.replay)
+events.app.command("audit-trail")(audit_trail.audit_trail)
 app.add_typer(events.app, name="events")
 app.add_typer(tokens.app, name="tokens")
 app.command("why")(why.why)
