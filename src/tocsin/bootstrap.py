@@ -4,13 +4,13 @@ import asyncio
 import ipaddress
 import os
 import socket
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from secrets import token_hex
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from faststream.nats import NatsBroker
@@ -63,6 +63,11 @@ from .stages.ticker import ticker
 from .subjects import DEFAULT_QUEUE, INSTALLATION_KEY, RECOVERER_LEASE, TICKER_LEASE, Bucket
 from .worker import Connection as WorkerConnection
 from .worker.options import Options as WorkerOptions
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from .adapters.http.parts import Parts
 
 STAGES: Final = (
     "registrar",
@@ -290,10 +295,52 @@ async def serving(
             queues=queues,
             reset=partial(wipe, installation.connection, installation.names) if allow_reset else None,
         )
-        await stack.enter_async_context(answering(api(parts, authenticator, rate), listener, settings.server))
+        app = api(parts, authenticator, rate)
+        await stack.enter_async_context(answering(app, listener, settings.server))
+        if settings.server.over_nats:
+            await stack.enter_async_context(_over_nats(installation, app))
+        if settings.metrics.enabled:
+            await stack.enter_async_context(_metrics(parts, host, any_port=any_port))
         url = url_of(listener)
         _log.info("the API is served", action="api-serving", url=url)
         yield url
+
+
+@asynccontextmanager
+async def _over_nats(installation: Installation, app: "FastAPI") -> AsyncIterator[None]:
+    """The same application behind NATS subjects."""
+    from .adapters.http.app import routes  # noqa: PLC0415 - with the web framework only
+    from .adapters.http.inside import Inside, operations  # noqa: PLC0415 - with the web framework only
+    from .adapters.nats.front import Operation, Question, front  # noqa: PLC0415
+
+    inside = Inside(app, source="nats")
+
+    async def ask(question: Question) -> tuple[int, Mapping[str, str], bytes]:
+        return await inside.ask(question.method, question.path, question.query, question.body, question.headers)
+
+    known = [Operation(*operation) for operation in operations(routes())]
+    async with front(installation.connection.client, installation.names, known, ask, version=__version__):
+        yield
+
+
+@asynccontextmanager
+async def _metrics(parts: "Parts", host: str, *, any_port: bool) -> AsyncIterator[None]:
+    """The figures, on a port of their own."""
+    from .adapters.http.metrics import Metrics, metrics_app  # noqa: PLC0415 - with the web framework only
+    from .adapters.http.server import answering  # noqa: PLC0415
+
+    settings = parts.settings
+    listener = _listen(host, settings.metrics.port, any_port=any_port)
+    metrics = Metrics(parts, settings.metrics.prefix)
+    counting = asyncio.create_task(metrics.run())
+    try:
+        async with answering(metrics_app(metrics), listener, settings.server):
+            _log.info("figures are told", action="metrics-serving", url=f"{url_of(listener)}/metrics")
+            yield
+    finally:
+        listener.close()
+        counting.cancel()
+        await asyncio.gather(counting, return_exceptions=True)
 
 
 def _listen(host: str, port: int, *, any_port: bool) -> socket.socket:

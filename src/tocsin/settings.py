@@ -44,7 +44,7 @@ DEFAULT: Final = "default"
 """The origin of what nobody set."""
 
 MASK: Final = "******"
-WITHOUT_EFFECT: Final = frozenset({"execution.history_retention_days", "metrics.enabled", "metrics.port"})
+WITHOUT_EFFECT: Final = frozenset({"execution.history_retention_days"})
 """Fields that are read, since hip-62 has them, and that nothing acts on yet. A test fails when something does."""
 
 _SHORT_VARIABLES: Final = {
@@ -129,6 +129,8 @@ class Server(_Section):
     """Requests that an identity may make each second; null: any number."""
     burst: int = Field(default=200, ge=1)
     """Requests that it may make at once."""
+    over_nats: bool = False
+    """Answer on the subjects `<root>.api.<operation>` too. Where nobody is asked for a token, whoever may publish there is an administrator."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses or networks whose `X-Forwarded-For` is believed; by default nobody's is."""
 
@@ -269,6 +271,8 @@ class Metrics(_Section):
 
     enabled: bool = True
     port: Port = 9090
+    prefix: Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$")] = "hanzo_scheduler"
+    """What their names begin with; by default as hip-62 has them, so that its alerts work."""
 
 
 class Queue(_Section):

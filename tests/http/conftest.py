@@ -50,9 +50,9 @@ class World:
         self.registry = Registry(self.log, self.projections)
         self.client = self.copy()
 
-    def app(self) -> FastAPI:
-        """One more copy of the API."""
-        parts = Parts(
+    def parts(self) -> Parts:
+        """What handlers are given."""
+        return Parts(
             version="0",
             settings=self.settings,
             registry=Registry(self.log, self.projections),
@@ -64,8 +64,11 @@ class World:
             sight=Sight(self.log, self.clock),
             queues=InMemoryTaskQueues(self.log),
         )
+
+    def app(self) -> FastAPI:
+        """One more copy of the API."""
         authenticator = self.authenticator or Authentication(Tokens(self.projections, self.clock), None, self.clock)
-        return api(parts, authenticator, self.rate)
+        return api(self.parts(), authenticator, self.rate)
 
     def copy(self) -> httpx.AsyncClient:
         """A client of one more copy."""

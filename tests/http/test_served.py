@@ -43,7 +43,9 @@ async def served(of: Running) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture
 async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Running]:
-    async with running(nats_url, tmp_path, worker=greeter(), server={"port": 0}) as everything:
+    async with running(
+        nats_url, tmp_path, worker=greeter(), server={"port": 0, "over_nats": True}, metrics={"port": 0}
+    ) as everything:
         yield everything
 
 
@@ -212,3 +214,48 @@ async def test_without_anybody_to_ask_only_the_loopback_is_listened_on(tocsin: R
     await Tokens(tocsin.installation.projections, tocsin.installation.clock).create("ada", [Role.VIEWER])
     async with bootstrap.serving(tocsin.installation) as url:
         assert url.startswith(f"http://{EVERYWHERE}:")
+
+
+async def test_the_same_operations_are_answered_over_nats(tocsin: Running) -> None:
+    async with served(tocsin):
+        client, root = tocsin.installation.connection.client, tocsin.settings.root
+
+        async def ask(operation: str, **fields: object) -> tuple[Any, dict[str, str]]:
+            body = json.dumps(fields).encode() if fields else b""
+            answer = await client.request(f"{root}.api.{operation}", body, timeout=DEADLINE)
+            return json.loads(answer.data or b"null"), dict(answer.headers or {})
+
+        told, headers = await ask("registerJob", **JOB)
+        assert (told["name"], headers["Status-Code"], headers["etag"]) == ("greet", "201", f'"{told["sequence"]}"')
+        assert (await ask("listJobs", limit=5))[0]["jobs"][0]["name"] == "greet"
+        paused, _ = await ask("pauseJob", name="greet", reason="maintenance")
+        assert paused["changed"] is True
+        asked, _ = await ask("triggerJob", name="greet", input={"a": 1})
+        await tocsin.ended("greet", Completed)
+        assert (await ask("getExecution", id=asked["execution_id"]))[0]["by"] == {
+            "identity": "anonymous",
+            "source": "nats",
+        }
+        missing, headers = await ask("getJob", name="nobody")
+        assert (missing["status"], headers["Nats-Service-Error-Code"]) == (404, "404")
+        assert headers["Nats-Service-Error"] == 'no job is called "nobody"'
+        _, headers = await ask("getJob", name="../executions")
+        assert headers["Nats-Service-Error-Code"] in {"404", "422"}
+        _, headers = await ask("getJob")
+        assert headers["Nats-Service-Error"] == "`name` is required: which one is meant"
+
+
+async def test_whoever_asks_over_nats_is_asked_for_a_token_too(tocsin: Running) -> None:
+    tokens = Tokens(tocsin.installation.projections, tocsin.installation.clock)
+    token, _ = await tokens.create("eve", [Role.VIEWER])
+    async with served(tocsin):
+        client, subject = tocsin.installation.connection.client, f"{tocsin.settings.root}.api"
+        stranger = await client.request(f"{subject}.listJobs", b"", timeout=DEADLINE)
+        assert (stranger.headers or {})["Nats-Service-Error-Code"] == "401"
+        headers = {"Authorization": f"Bearer {token}"}
+        known = await client.request(f"{subject}.listJobs", b"", timeout=DEADLINE, headers=headers)
+        assert json.loads(known.data) == {"jobs": [], "next": None}
+        refused = await client.request(
+            f"{subject}.registerJob", json.dumps(JOB).encode(), timeout=DEADLINE, headers=headers
+        )
+        assert (refused.headers or {})["Nats-Service-Error-Code"] == "403"

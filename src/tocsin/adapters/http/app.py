@@ -1,10 +1,12 @@
 """The application: every resource, listed once by hand, and what all requests pass."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from . import (
@@ -64,6 +66,12 @@ COMMON: Final = (400, 401, 403, 409, 413, 415, 422, 429, 500, 503)
 """What any endpoint may refuse with."""
 
 
+def routes() -> Iterator[APIRoute]:
+    """Every endpoint."""
+    for router in ROUTERS:
+        yield from (route for route in router.routes if isinstance(route, APIRoute))
+
+
 def api(parts: Parts, authenticator: Authenticator, rate: RateLimit) -> FastAPI:
     """The application that serves one installation."""
     server = parts.settings.server
@@ -106,13 +114,13 @@ def _application(version: str) -> FastAPI:
     generate = app.openapi
 
     def documented_openapi() -> dict[str, Any]:
-        return _completed(generate(), app)
+        return _completed(generate())
 
     app.openapi = documented_openapi  # type: ignore[method-assign] # FastAPI's own way to extend the document
     return app
 
 
-def _completed(document: dict[str, Any], app: FastAPI) -> dict[str, Any]:
+def _completed(document: dict[str, Any]) -> dict[str, Any]:
     """The document with what no handler says of itself: refusals, and the header that routes heed."""
     for model in (ProblemDetails, ojs_answers.OjsErrorAnswer):
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
@@ -125,7 +133,7 @@ def _completed(document: dict[str, Any], app: FastAPI) -> dict[str, Any]:
         "schema": {"type": "string", "minLength": 1, "maxLength": MAX_KEY, "pattern": "^[ -~]+$"},
         "description": "The same key has the same answer, and no second effect, for a day.",
     }
-    for route in app.routes:
+    for route in routes():
         if isinstance(route, IdempotentRoute) and "POST" in (route.methods or ()):
             document["paths"][route.path]["post"].setdefault("parameters", []).append(header)
     return document

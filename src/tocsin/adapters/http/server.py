@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from typing_extensions import override
 
 from ...settings import Server
 
 
 @asynccontextmanager
-async def answering(app: FastAPI, listener: socket.socket, server: Server) -> AsyncIterator[None]:
+async def answering(app: Starlette, listener: socket.socket, server: Server) -> AsyncIterator[None]:
     """Answer requests within the block; behind it those that have begun are finished."""
     config = uvicorn.Config(
         app,
