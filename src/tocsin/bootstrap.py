@@ -1,25 +1,21 @@
 """The composition root: the only place that knows every part, and which fits where."""
 
 import asyncio
-import ipaddress
 import os
 import socket
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 from faststream.nats import NatsBroker
 
-from . import __version__
 from .adapters.clock import SystemClock
 from .adapters.histories import open_history
-from .adapters.http.listening import LOOPBACK, PortInUseError, listen, url_of
-from .adapters.http.tokens import Tokens
 from .adapters.nats.awaiting import await_log as await_nats_log
 from .adapters.nats.awaiting import insistently
 from .adapters.nats.connection import AWAY, FOR_EVER, Connection
@@ -34,15 +30,12 @@ from .adapters.nats.security import security_of
 from .adapters.nats.stage_router import stage_router
 from .adapters.nats.stored_log import NatsStoredLog
 from .adapters.nats.task_queue import NatsTaskQueue
-from .adapters.nats.task_queues import NatsTaskQueues
-from .adapters.nats.wiping import wipe
 from .domain import execution
 from .domain.definition import Problem
 from .domain.ids import fingerprint
 from .domain.recovery import Policy
 from .outcomes import Outcomes
 from .ports import Clock, DurableSpec, EventLog, History, LogUnavailable, Projections, StoredLog
-from .registry import Registry
 from .settings import Settings, SettingsError
 from .settings import load as load_settings
 from .stage import Stage
@@ -64,11 +57,6 @@ from .subjects import DEFAULT_QUEUE, INSTALLATION_KEY, RECOVERER_LEASE, TICKER_L
 from .worker import Connection as WorkerConnection
 from .worker.options import Options as WorkerOptions
 
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-
-    from .adapters.http.parts import Parts
-
 STAGES: Final = (
     "registrar",
     "ticker",
@@ -83,9 +71,6 @@ STAGES: Final = (
     "mq_bridge",
 )
 """The stages, in the order in which a job passes them."""
-
-KEYS_TIMEOUT: Final = 5.0
-"""Seconds in which an identity provider must tell its keys."""
 
 _log = structlog.get_logger("tocsin")
 
@@ -243,115 +228,6 @@ async def rebuild_history(installation: Installation) -> int:
         return await history.count()
 
 
-@asynccontextmanager
-async def serving(
-    installation: Installation, *, any_port: bool = False, allow_reset: bool = False
-) -> AsyncIterator[str]:
-    """Serve the HTTP API within the block; its URL.
-
-    `any_port`: where the port of the settings is taken, listen on a free one.
-
-    Raises:
-        PortInUseError: it cannot listen there.
-        Unreachable: the installation was never initialized.
-    """
-    # No other command needs the web framework, which takes half a second to import.
-    import httpx  # noqa: PLC0415
-
-    from .adapters.http.app import api  # noqa: PLC0415
-    from .adapters.http.authentication import Authentication  # noqa: PLC0415
-    from .adapters.http.identity_provider import IdentityProvider  # noqa: PLC0415
-    from .adapters.http.parts import Parts  # noqa: PLC0415
-    from .adapters.http.rate import rate_limit  # noqa: PLC0415
-    from .adapters.http.server import answering  # noqa: PLC0415
-    from .adapters.http.sight import Sight  # noqa: PLC0415
-
-    settings = installation.settings
-    async with AsyncExitStack() as stack:
-        http = await stack.enter_async_context(httpx.AsyncClient(timeout=KEYS_TIMEOUT))
-        clock = installation.clock
-        provider = IdentityProvider(settings.auth, http, clock) if settings.auth.has_provider else None
-        authenticator = Authentication(Tokens(installation.projections, clock), provider, clock)
-        host = settings.server.host
-        if not is_loopback(host) and not await authenticator.is_required():
-            text = f"nobody is asked for a token, so it listens on {LOOPBACK} only: configure `auth`, or `tocsin tokens create`"
-            _log.warning(text, action="loopback-only", host=host)
-            host = LOOPBACK
-        rate = await stack.enter_async_context(rate_limit(settings, clock))
-        listener = _listen(host, settings.server.port, any_port=any_port)
-        stack.callback(listener.close)
-        queues = NatsTaskQueues(installation.connection, installation.names, ack_wait=settings.worker.ack_wait)
-        stack.push_async_callback(queues.close)
-        parts = Parts(
-            version=__version__,
-            settings=settings,
-            registry=Registry(installation.log, installation.projections),
-            log=installation.log,
-            stored=installation.stored,
-            projections=installation.projections,
-            history=await stack.enter_async_context(installation.history()),
-            clock=clock,
-            sight=Sight(installation.log, clock),
-            queues=queues,
-            reset=partial(wipe, installation.connection, installation.names) if allow_reset else None,
-        )
-        app = api(parts, authenticator, rate)
-        await stack.enter_async_context(answering(app, listener, settings.server))
-        if settings.server.over_nats:
-            await stack.enter_async_context(_over_nats(installation, app))
-        if settings.metrics.enabled:
-            await stack.enter_async_context(_metrics(parts, host, any_port=any_port))
-        url = url_of(listener)
-        _log.info("the API is served", action="api-serving", url=url)
-        yield url
-
-
-@asynccontextmanager
-async def _over_nats(installation: Installation, app: "FastAPI") -> AsyncIterator[None]:
-    """The same application behind NATS subjects."""
-    from .adapters.http.app import routes  # noqa: PLC0415 - with the web framework only
-    from .adapters.http.inside import Inside, operations  # noqa: PLC0415 - with the web framework only
-    from .adapters.nats.front import Operation, Question, front  # noqa: PLC0415
-
-    inside = Inside(app, source="nats")
-
-    async def ask(question: Question) -> tuple[int, Mapping[str, str], bytes]:
-        return await inside.ask(question.method, question.path, question.query, question.body, question.headers)
-
-    known = [Operation(*operation) for operation in operations(routes())]
-    async with front(installation.connection.client, installation.names, known, ask, version=__version__):
-        yield
-
-
-@asynccontextmanager
-async def _metrics(parts: "Parts", host: str, *, any_port: bool) -> AsyncIterator[None]:
-    """The figures, on a port of their own."""
-    from .adapters.http.metrics import Metrics, metrics_app  # noqa: PLC0415 - with the web framework only
-    from .adapters.http.server import answering  # noqa: PLC0415
-
-    settings = parts.settings
-    listener = _listen(host, settings.metrics.port, any_port=any_port)
-    metrics = Metrics(parts, settings.metrics.prefix)
-    counting = asyncio.create_task(metrics.run())
-    try:
-        async with answering(metrics_app(metrics), listener, settings.server):
-            _log.info("figures are told", action="metrics-serving", url=f"{url_of(listener)}/metrics")
-            yield
-    finally:
-        listener.close()
-        counting.cancel()
-        await asyncio.gather(counting, return_exceptions=True)
-
-
-def _listen(host: str, port: int, *, any_port: bool) -> socket.socket:
-    try:
-        return listen(host, port)
-    except PortInUseError:
-        if not any_port:
-            raise
-        return listen(host, 0)
-
-
 def compose(installation: Installation, names: Collection[str], *, key: bytes) -> list[Stage]:
     """The named stages but the recorder, which needs a database. They share what each has folded; nothing else."""
     log, projections, clock = installation.log, installation.projections, installation.clock
@@ -442,14 +318,6 @@ async def _until_cancelled(stages: Sequence[str]) -> None:
 async def _stop(broker: NatsBroker) -> None:
     with suppress(*AWAY):
         await broker.stop()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address is reached from this machine only."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _patient(stage: Stage, ack_wait: float) -> Stage:

@@ -1,11 +1,14 @@
 """`/v1/jobs`: what becomes of jobs, and what a client is told."""
 
+import json
 from collections.abc import AsyncIterator
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from tests.http.conftest import World
 from tocsin.domain.events import Defined, Deleted, Paused, Trigger
+from tocsin.ports import HistoryUnavailable, LogUnavailable, NotAllowed
 
 JOB = {"name": "report", "schedule": "every weekday at 7am", "timezone": "Europe/Berlin", "function": "f"}
 
@@ -217,3 +220,36 @@ async def test_answers_carry_headers_that_browsers_heed(world: World) -> None:
         answer = await world.ask("GET", path)
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
         assert answer.headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize("reason", ["\x00", "\ud800", "x" * 1_001])
+async def test_a_reason_must_be_a_text_that_can_be_kept(world: World, reason: str) -> None:
+    await world.given()
+    body = json.dumps({"reason": reason})
+    headers = {"Content-Type": "application/json"}
+    answer = await world.client.post("/v1/jobs/job/pause", content=body, headers=headers)
+    assert answer.status_code == 422
+    assert not await world.facts("ledger.job.paused")
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "detail"),
+    [
+        (HistoryUnavailable("postgresql://user:secret@db: no"), 503, "the history cannot be reached"),
+        (OperationalError("SELECT secret", {}, Exception("secret")), 503, "the history cannot be reached"),
+        (LogUnavailable("nats://user:secret@n: no"), 503, "the log cannot be reached: nothing is known of"),
+        (NotAllowed("secret"), 503, "the NATS user of this server may not do that"),
+        (RuntimeError("secret"), 500, "something nobody foresaw"),
+    ],
+)
+async def test_what_breaks_behind_it_is_told_without_what_must_not_be(
+    world: World, monkeypatch: pytest.MonkeyPatch, failure: Exception, status: int, detail: str
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(world.history, "executions", fail)
+    answer = await world.ask("GET", "/v1/executions")
+    assert answer.status_code == status
+    assert answer.json()["detail"].startswith(detail)
+    assert "secret" not in answer.text

@@ -13,12 +13,13 @@ import httpx
 import pytest
 
 from tests.system.running import DEADLINE, Running, running
-from tocsin import Context, Worker, bootstrap
+from tocsin import Context, Worker
 from tocsin.adapters.http.listening import PortInUseError
 from tocsin.adapters.http.tokens import Tokens
 from tocsin.domain.access import Role
 from tocsin.domain.events import Completed
 from tocsin.domain.masking import MASK
+from tocsin.serving import serving
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - the default, which must not be listened on
 JOB = {"name": "greet", "schedule": "@daily", "function": "greet", "overlap_policy": "allow"}
@@ -37,7 +38,7 @@ def greeter() -> Worker:
 @asynccontextmanager
 async def served(of: Running) -> AsyncIterator[httpx.AsyncClient]:
     """One copy of the API, and a client of it."""
-    async with bootstrap.serving(of.installation) as url, httpx.AsyncClient(base_url=url, timeout=DEADLINE) as client:
+    async with serving(of.installation) as url, httpx.AsyncClient(base_url=url, timeout=DEADLINE) as client:
         yield client
 
 
@@ -185,7 +186,7 @@ async def test_a_copy_that_ends_closes_its_streams(tocsin: Running) -> None:
                 begun.set()
         return lines
 
-    async with bootstrap.serving(tocsin.installation) as url:
+    async with serving(tocsin.installation) as url:
         listening = asyncio.create_task(listen(url))
         async with asyncio.timeout(DEADLINE):
             await begun.wait()
@@ -201,18 +202,18 @@ async def test_a_busy_port_is_told_in_words(tocsin: Running) -> None:
         busy = tocsin.settings.model_copy(update={"server": tocsin.settings.server.model_copy(update={"port": port})})
         installation = replace(tocsin.installation, settings=busy)
         with pytest.raises(PortInUseError, match=f"port {port} on 127.0.0.1 is in use: stop what listens there"):
-            async with bootstrap.serving(installation):
+            async with serving(installation):
                 pass
-        async with bootstrap.serving(installation, any_port=True) as url:
+        async with serving(installation, any_port=True) as url:
             assert not url.endswith(f":{port}")
 
 
 async def test_without_anybody_to_ask_only_the_loopback_is_listened_on(tocsin: Running) -> None:
     assert tocsin.settings.server.host == EVERYWHERE
-    async with bootstrap.serving(tocsin.installation) as url:
+    async with serving(tocsin.installation) as url:
         assert url.startswith("http://127.0.0.1:")
     await Tokens(tocsin.installation.projections, tocsin.installation.clock).create("ada", [Role.VIEWER])
-    async with bootstrap.serving(tocsin.installation) as url:
+    async with serving(tocsin.installation) as url:
         assert url.startswith(f"http://{EVERYWHERE}:")
 
 

@@ -23,6 +23,7 @@ from tocsin.domain.events import Acquired, Completed, CronTriggered, DeadLettere
 from tocsin.ports import NotAllowed
 from tocsin.registry import Registry
 from tocsin.roles import permissions
+from tocsin.serving import serving
 from tocsin.settings import Settings
 from tocsin.subjects import JOB_EXECUTORS, Bucket, Stream
 
@@ -169,7 +170,7 @@ async def test_the_api_works_with_no_more_than_is_granted(secured: Server, tmp_p
     before = len(secured.log)
     async with (
         connected(secured, tmp_path, "api") as installation,
-        bootstrap.serving(installation, any_port=True) as url,
+        serving(installation, any_port=True) as url,
         httpx.AsyncClient(base_url=url, headers={"Idempotency-Key": "once"}) as client,
     ):
         job = {"name": "asked-for", "schedule": "0 3 * * *", "function": "works"}

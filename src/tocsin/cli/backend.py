@@ -96,10 +96,10 @@ class Backend:
     def serving(
         self, installation: "Installation", *, any_port: bool = False, allow_reset: bool = False
     ) -> "AbstractAsyncContextManager[str]":
-        """See `bootstrap.serving`."""
-        from .. import bootstrap  # noqa: PLC0415
+        """See `serving.serving`."""
+        from ..serving import serving  # noqa: PLC0415
 
-        return bootstrap.serving(installation, any_port=any_port, allow_reset=allow_reset)
+        return serving(installation, any_port=any_port, allow_reset=allow_reset)
 
     async def run_worker(self, installation: "Installation", worker: "Worker") -> None:
         """Work off tasks until the worker is stopped."""

@@ -13,7 +13,7 @@ from .exits import Exit
 from .failures import Refused
 from .output import table
 from .running import run
-from .session import Session, actor, session_of
+from .session import actor, session_of
 
 app = typer.Typer(help="Tokens for the HTTP API.", no_args_is_help=True)
 
@@ -75,11 +75,11 @@ def revoke(
     """Accept a token no more; every copy of the API knows within seconds."""
     session = session_of(context)
 
-    async def remove(session: Session) -> bool:
+    async def remove() -> bool:
         async with session.installation() as installation:
             return await Tokens(installation.projections, installation.clock).revoke(token_id)
 
-    if not run(remove(session)):
+    if not run(remove()):
         raise Refused(f"no token has the id {token_id!r}; `tocsin tokens list` shows those that are", Exit.NOT_FOUND)
     session.output.answer({"id": token_id, "action": "revoked"}, lambda: [Text(f"revoked {token_id}", style="yellow")])
 

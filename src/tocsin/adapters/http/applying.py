@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 from ...domain import spelling
 from ...domain.access import Permission, Principal
 from ...domain.calendar import parse, warnings_at
-from ...domain.definition import JobDefinition
+from ...domain.definition import JobDefinition, Text
 from ...registry import Change, Check, Job
 from .changes import Reason, ReasonText
 from .idempotency import IdempotentRoute
@@ -37,7 +37,7 @@ class ApplyRequest(BaseModel):
         WithJsonSchema({"type": "array", "items": {"$ref": "#/components/schemas/WrittenJob"}}),
         Field(max_length=10_000),
     ]
-    owner: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+    owner: Annotated[Text, Field(min_length=1, max_length=255)] | None = None
     """Whose the definitions are that do not name an owner; by default the caller's."""
     prune: bool = False
     """Delete the jobs that the same owners applied and that are not there any more."""

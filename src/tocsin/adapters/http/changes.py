@@ -5,16 +5,17 @@ from typing import Annotated, Final, TypeAlias
 from fastapi import Depends, Header
 from pydantic import StringConstraints
 
+from ...domain.definition import Text
 from ...registry import Check, Job
 from .problems import Refusal, invalid
 
 MAX_REASON: Final = 1_000
 
 Reason: TypeAlias = Annotated[
-    str | None,
+    Text | None,
     Header(alias="X-Reason", max_length=MAX_REASON, description="Why; it is recorded with the change."),
 ]
-ReasonText: TypeAlias = Annotated[str, StringConstraints(max_length=MAX_REASON)]
+ReasonText: TypeAlias = Annotated[Text, StringConstraints(max_length=MAX_REASON)]
 
 
 def etag(job: Job) -> str:

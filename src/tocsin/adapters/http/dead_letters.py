@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from ... import subjects
 from ...domain.access import Permission, Principal
+from ...domain.definition import Text
 from ...domain.events import Actor
 from ...listing import DeadLetterQuery, DeadLetterSort, every
 from ...operations import dead_letters
@@ -37,18 +38,18 @@ class DeadLetterFilters(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    job: str | None = None
+    job: Text | None = None
     unresolved: bool = True
     """Only those that nobody has dealt with."""
     since: datetime | None = None
     """Last attempted then or later."""
     until: datetime | None = None
     """Last attempted before that."""
-    error: str | None = None
+    error: Text | None = None
     """A text that their last error contains."""
-    id_prefix: str | None = None
+    id_prefix: Text | None = None
     sort: DeadLetterSort = "newest"
-    cursor: str | None = None
+    cursor: Text | None = None
     """`next` of the page before."""
     limit: int = Field(default=50, ge=1, le=1_000)
 
@@ -121,10 +122,10 @@ class ReplayAllRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    job: str | None = None
+    job: Text | None = None
     since: datetime | None = None
     until: datetime | None = None
-    error: str | None = None
+    error: Text | None = None
     """A text that their last error contains."""
     limit: int = Field(default=AT_ONCE, ge=1, le=AT_ONCE)
     reason: ReasonText | None = None

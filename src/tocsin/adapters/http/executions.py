@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ...domain import execution, history
 from ...domain.access import Permission, Principal
 from ...domain.dead_letter import attempts_of
+from ...domain.definition import Text
 from ...domain.events import Actor, Attempt, Completed, Failed
 from ...domain.history import Status
 from ...listing import ExecutionQuery, ExecutionSort
@@ -39,20 +40,20 @@ class ExecutionFilters(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    job: str | None = None
+    job: Text | None = None
     status: Status | None = None
-    trigger: str | None = None
-    tag: str | None = None
+    trigger: Text | None = None
+    tag: Text | None = None
     """Only those of jobs with this tag."""
     since: datetime | None = None
     """Scheduled then or later."""
     until: datetime | None = None
     """Scheduled before that."""
-    error: str | None = None
+    error: Text | None = None
     """A text that their last error contains."""
-    id_prefix: str | None = None
+    id_prefix: Text | None = None
     sort: ExecutionSort = "newest"
-    cursor: str | None = None
+    cursor: Text | None = None
     """`next` of the page before."""
     limit: int = Field(default=50, ge=1, le=1_000)
 

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from datetime import datetime
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -34,6 +34,8 @@ from ...subjects import TICKER_LEASE, Bucket
 from .parts import Parts
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+disable_created_metrics()  # type: ignore[no-untyped-call] # a series more for each, which nobody asks for
+
 REFRESHED: Final = 5.0
 """Seconds for which what jobs and locks are like is not asked again."""
 _BUCKETS: Final = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400)

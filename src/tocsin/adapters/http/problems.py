@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Annotated, Any, Final
@@ -13,6 +13,7 @@ import structlog
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
+from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -22,7 +23,7 @@ from ...domain.definition import DefinitionError, Problem, show
 from ...domain.ledger import JobNotFound
 from ...listing import InvalidQuery
 from ...operations import refusals
-from ...ports import LogUnavailable, SequenceConflict
+from ...ports import HistoryUnavailable, LogUnavailable, NotAllowed, SequenceConflict
 from ...subjects import Unreadable
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -112,9 +113,13 @@ def refusal_of(error: Exception) -> Refusal:  # noqa: C901, PLR0911, PLR0912 - o
             return Refusal(409, "not-possible", str(error))
         case SequenceConflict():
             return Refusal(409, "conflict", str(error))
+        case NotAllowed():
+            return _unavailable(
+                "the NATS user of this server may not do that: `tocsin permissions api` prints what it needs"
+            )
         case LogUnavailable():
             return _unavailable("the log cannot be reached: nothing is known of what became of this request")
-        case SQLAlchemyError():
+        case HistoryUnavailable() | SQLAlchemyError() | RedisError():
             return _unavailable("the history cannot be reached")
         case Unreadable():
             return Refusal(500, "unreadable", "the log holds what this version of Tocsin cannot read")
@@ -216,8 +221,3 @@ def _line(wrong: Wrong) -> str:
         if wrong.value is not None
         else f"`{wrong.field}`: {wrong.right}"
     )
-
-
-def lines(errors: Iterable[Wrong]) -> str:
-    """What is wrong, one line each."""
-    return "\n".join(_line(wrong) for wrong in errors)
