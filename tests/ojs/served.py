@@ -1,0 +1,60 @@
+"""A `tocsin dev` that may be reset, as a process of its own with a server of its own."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from tests.cli.test_acceptance import Dev, environment, program
+
+PATIENCE: Final = 60.0
+"""Seconds that an answer may take."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where it listens, and the token that it wants."""
+
+    url: str
+    nats_url: str
+    token: str | None = None
+
+    def client(self) -> httpx.AsyncClient:
+        """Somebody who may ask."""
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=PATIENCE)
+
+
+@contextmanager
+def server(folder: Path, *, with_token: bool = False, **settings: str) -> Iterator[Server]:
+    """One that asks nobody who they are; or everybody, once the first token is made."""
+    command = [sys.executable, "-m", "tocsin", "dev", "--ephemeral", "--allow-reset", "--port", "0", "-o", "json"]
+    more = {"TOCSIN_SERVER__PORT": "0", **settings}
+    with (
+        (folder / "said").open("wb") as said,
+        subprocess.Popen(
+            command, cwd=folder, env=environment(**more), stdout=subprocess.PIPE, stderr=said, text=True
+        ) as process,
+    ):
+        try:
+            dev = Dev(process)
+            url = next(line["url"] for line in dev.lines if line.get("event") == "api")
+            token = _token(folder, dev.url) if with_token else None
+            yield Server(url, dev.url, token)
+        finally:
+            process.kill()
+
+
+def _token(folder: Path, nats_url: str) -> str:
+    told = program(
+        *("tokens", "create", "conformance", "--role", "scheduler-admin", "-o", "json", "--nats", nats_url), cwd=folder
+    )
+    assert told.returncode == 0, told.stderr
+    token: str = json.loads(told.stdout)["token"]
+    return token
