@@ -9,13 +9,28 @@ import asyncio
 import json
 import sys
 import tempfile
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tests.system.running import Running, running
-from tocsin import Context, Worker
+from tocsin import Context, Worker, subjects
 from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer
 from tocsin.domain import ledger
-from tocsin.domain.events import Completed, Failed, Passed, Skipped
+from tocsin.domain.events import (
+    Actor,
+    Cancelled,
+    CancelRequest,
+    Completed,
+    DeadLettered,
+    Failed,
+    Passed,
+    Resolved,
+    Skipped,
+    Started,
+)
+from tocsin.operations import backfill, dead_letters
+from tocsin.operations.backfill import Span
+from tocsin.registry import Registry
 
 FOLDER = Path(__file__).parent
 
@@ -68,11 +83,46 @@ async def happen(tocsin: Running) -> None:
     assert len(await tocsin.of_executions("slow", Completed)) >= done
 
 
+async def operate(tocsin: Running) -> None:
+    """What an operator does: cancels, replays, resolves, backfills; and what waits and yields meanwhile."""
+    job = {"retry": {"max_attempts": 1}, "dead_letter": True, "function": "boom"}
+    await tocsin.apply(
+        {"name": "broken", **job}, {"name": "hopeless", **job}, {"name": "slow", "function": "slow"},
+        {"name": "nightly", "schedule": "0 2 * * *", "function": "slow"},
+    )  # fmt: skip
+    for name in ("broken", "hopeless", "slow"):
+        await tocsin.trigger(name, input={"a": 1})
+    broken = (await tocsin.until(lambda: tocsin.facts("dead-letter.broken.*.dead-lettered", DeadLettered)))[0].message
+    hopeless = (await tocsin.until(lambda: tocsin.facts("dead-letter.hopeless.*.dead-lettered", DeadLettered)))[
+        0
+    ].message
+    [started] = await tocsin.ended("slow", Started)
+    asked = CancelRequest(by=Actor(identity="ada"), reason="wrong day")
+    await tocsin.log.publish(subjects.cancel("slow", started.execution_id), asked, message_id="cancel")
+    await tocsin.ended("slow", Cancelled)
+    await tocsin.apply({"name": "broken", **job, "function": "f"})
+    await dead_letters.replay(tocsin.log, broken.id, input={"a": 2}, by=Actor(identity="ada"), reason="repaired")
+    await tocsin.until(lambda: tocsin.facts("dead-letter.broken.*.resolved", Resolved))
+    await dead_letters.replay(tocsin.log, hopeless.id)
+    await tocsin.ended("hopeless", Failed, 2)
+    await dead_letters.resolve(tocsin.log, hopeless.id, by=Actor(identity="ada"), reason="by hand")
+    end = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    registry = Registry(tocsin.log, tocsin.installation.projections)
+    span = Span(end - timedelta(days=2), end)
+    wanted = await backfill.plan(tocsin.log, registry, "nightly", span, now=datetime.now(UTC), name="recorded")
+    async for _ in backfill.begin(tocsin.log, wanted, tocsin.installation.clock, rate=100):
+        pass
+    await tocsin.ended("nightly", Completed, 2)
+
+
+SCENARIOS = {"main-road": happen, "operations": operate}
+
+
 async def record(name: str) -> None:
     """Run, and write what was stored."""
     with tempfile.TemporaryDirectory() as folder, EmbeddedServer(port=ANY_PORT).start() as server:
         async with running(server.url, Path(folder), worker=worker()) as tocsin:
-            await happen(tocsin)
+            await SCENARIOS[name](tocsin)
             lines = []
             for subject in (
                 "ledger.>",
@@ -83,6 +133,7 @@ async def record(name: str) -> None:
                 "report.>",
                 "timer.>",
                 "trigger.>",
+                "cancel.>",
             ):
                 for recorded in await tocsin.log.read(subject, limit=100_000):
                     body = json.loads(recorded.message.encode())

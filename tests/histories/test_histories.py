@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tocsin import subjects
-from tocsin.domain import execution, history, ledger
-from tocsin.domain.events import ExecutionFact, LedgerFact, Message, Recorded, Requested
+from tocsin.domain import dead_letter, execution, history, ledger
+from tocsin.domain.events import DeadLetterFact, ExecutionFact, LedgerFact, Message, Recorded, Requested
 from tocsin.domain.execution import Status
 
 FOLDER = Path(__file__).parent
@@ -41,7 +41,7 @@ def test_there_are_logs() -> None:
 @per_log
 def test_every_message_is_stored_under_the_subject_that_it_would_have_today(log: Path) -> None:
     for recorded in read(log):
-        if not recorded.subject.startswith("trigger."):
+        if not recorded.subject.startswith(("trigger.", "cancel.")):
             assert subjects.subject_of(recorded.message) == recorded.subject
 
 
@@ -96,3 +96,19 @@ def test_ledgers_fold_to_what_holds(log: Path) -> None:
             states[recorded.message.job] = ledger.evolve(states[recorded.message.job], recorded)
     assert {job: state.definition is not None for job, state in states.items()} == expected["defined"]
     assert all(ledger.missing(state) is None for state in states.values())
+
+
+@per_log
+def test_dead_letters_fold_to_what_became_of_them(log: Path) -> None:
+    expected = json.loads(log.with_suffix(".expected.json").read_text(encoding="utf-8"))["dead_letters"]
+    states: dict[str, dead_letter.DeadLetter] = defaultdict(lambda: dead_letter.initial)
+    found = sorted(read(log), key=lambda recorded: recorded.sequence)
+    for recorded in found:
+        if isinstance(recorded.message, DeadLetterFact):
+            states[recorded.message.id] = dead_letter.evolve(states[recorded.message.id], recorded)
+    begun = {
+        r.message.execution_id for r in found if isinstance(r.message, Requested) and r.message.trigger == "replay"
+    }
+    assert {replay.execution_id for state in states.values() for replay in state.replays} == begun
+    told = sorted((state.fact.job, len(state.replays), state.resolved is not None) for state in states.values())
+    assert told == [tuple(one) for one in expected]

@@ -201,6 +201,12 @@ TABLE: Mapping[str, tuple[Past, str, Verdict, Mapping[str, Any]]] = {
         "fired",
         {},
     ),
+    "and whoever asks for what was skipped is told so": (
+        Past("*/15 * * * *", BERLIN).defined("2026-03-29T00:50").ticked("2026-03-29T01:00").ticked("2026-03-29T01:15"),
+        "2026-03-29T02:15",
+        "no-such-local-time",
+        {"local_exists": False, "skipped_local": utc("2026-03-29T02:15").replace(tzinfo=None)},
+    ),
     "half an hour is skipped at Lord Howe": (
         Past("15 2 * * *", LORD_HOWE).defined("2026-10-02T12:00").ticked("2026-10-04T12:00"),
         "2026-10-04T02:15",

@@ -110,6 +110,7 @@ def test_every_instant_has_an_answer_and_no_promise_is_broken(
         at = start + timedelta(seconds=seconds)
         for answer in (*judge(past.evidence, at), *judge(past.evidence, at.replace(tzinfo=None))):
             assert answer.verdict != "unaccounted", answer
-            assert (answer.verdict == "fired") == any(
-                isinstance(r.message, Due) and r.message.scheduled_time == answer.at for r in past.facts
-            )
+            if answer.skipped_local is None:
+                assert (answer.verdict == "fired") == any(
+                    isinstance(r.message, Due) and r.message.scheduled_time == answer.at for r in past.facts
+                )

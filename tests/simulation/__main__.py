@@ -55,7 +55,7 @@ def _mutations(seeds: Sequence[int], jobs: int, only: str) -> int:
     names = [mutation.name for mutation in MUTATIONS if re.search(only, mutation.name)]
     uncaught = 0
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        for verdict in pool.imap(partial(judged, seeds=seeds), names):
+        for verdict in pool.imap_unordered(partial(judged, seeds=seeds), names):
             uncaught += verdict.violation is None
             after = f"{verdict.schedules:>6,}" if verdict.violation else "  none"
             print(f"{verdict.name:<64} {after}  {verdict.violation or 'not caught'}"[:150], flush=True)

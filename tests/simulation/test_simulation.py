@@ -19,6 +19,11 @@ print(json.dumps([play(seed).digest for seed in json.loads(sys.argv[1])]))
 """
 
 
+def test_an_attempt_that_was_taken_for_dead_may_succeed_and_spare_the_one_after_it() -> None:
+    """A worker stands still, the recoverer ends its attempt, the next one is dispatched: the first one's success counts."""
+    assert play(2871).violations == ()
+
+
 @pytest.mark.parametrize("first", SCHEDULES)
 def test_whatever_goes_wrong_the_guarantees_hold(first: int) -> None:
     failed = [told(result) for result in map(play, range(first, first + TOGETHER)) if result.violations]

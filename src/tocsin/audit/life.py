@@ -291,7 +291,8 @@ class Life:
         if isinstance(end, Cancelled | Skipped) or (isinstance(end, Failed) and end.reason in WHOLE):
             return
         for step, attempt in self.dispatched.items():
-            if (step, attempt) not in self.started:
+            # One that was taken for dead may still succeed, and then nobody needs the attempt after it.
+            if (step, attempt) not in self.started and step not in self.completed:
                 yield Wrong("I3", f"attempt {attempt} of {step} was dispatched and never started")
         for name in self._ready():
             yield Wrong("I6", f"{name} could have been dispatched, and never was")

@@ -30,8 +30,9 @@ from .check import Handler, Taken
 from .report import Debt, Proof
 
 TRIGGERS: Final = "planner-triggers"
-ENQUEUED: Final = "planner-enqueued"
 """The durable that refuses triggers which cannot become an execution; `REPLAYS` does that for replays."""
+ENQUEUED: Final = "planner-enqueued"
+"""The durable that takes what is registered nowhere: it refuses nothing."""
 
 Request: TypeAlias = tuple[str, int]
 """A message that asks: the durable that takes it, and its sequence."""

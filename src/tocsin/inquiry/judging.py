@@ -181,7 +181,8 @@ def _judged(evidence: Evidence, regimes: Sequence[Regime], at: datetime, *, loca
     fires = next((one for one in named if one.skipped_local is None), None)
     left_out = [one for one in named if one.skipped_local is not None]
     leaves_out = next((one for one in left_out if local is None or one.skipped_local == local), None)
-    meant = fires or leaves_out
+    # Who asks for a local time that does not exist means that one, whatever fires at the instant that it falls on.
+    meant = (leaves_out or fires) if local is not None else (fires or leaves_out)
     answer = _nearest(
         evidence,
         regime,
@@ -193,7 +194,7 @@ def _judged(evidence: Evidence, regimes: Sequence[Regime], at: datetime, *, loca
             verdict="not-scheduled",
             schedule=regime.definition.schedule,
             definition=regime.sequence,
-            skipped_local=leaves_out.skipped_local if leaves_out and not fires else local if not meant else None,
+            skipped_local=meant.skipped_local if meant else local,
             repeated=is_repeated(regime.definition.timezone, at),
             facts=(regime.fact,),
         ),
