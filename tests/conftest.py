@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from tests.servers import REPLICAS, SERVER
 from tocsin.adapters.nats.cluster import EmbeddedCluster
@@ -23,3 +24,9 @@ def nats_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("cluster")
     with EmbeddedCluster(folder, REPLICAS, ANY_PORT, binary=binary).start() as cluster:
         yield cluster.nodes[0].server.url
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_at_first() -> None:
+    """No test sees the log level that another one has set for the whole process."""
+    structlog.reset_defaults()

@@ -110,7 +110,10 @@ def test_the_lock_is_an_overlap_policy(fields: dict[str, object], policy: str) -
         ({"retry": {"multiplier": 0.5}}, "`retry.multiplier` is 0.5: must be at least 1"),
         ({"retry": {"multiplier": "2"}}, '`retry.multiplier` is "2": must be a number'),
         ({"retry": {"jitter": 2}}, "`retry.jitter` is 2: must be at most 1"),
-        ({"retry": {"backoff": "linear"}}, '`retry.backoff` is "linear": must be one of `exponential`'),
+        (
+            {"retry": {"backoff": "cubic"}},
+            '`retry.backoff` is "cubic": must be one of `exponential`, `linear`, `polynomial` or `none`',
+        ),
         ({"retry": 3}, "`retry` is 3: must be a mapping"),
         ({"retry": None}, "`retry` is null: must be a mapping"),
         ({"timeout": 0}, "`timeout` is 0: must be more than 0"),

@@ -96,6 +96,7 @@ async def test_the_public_side_follows_the_prefixes(connection: Connection) -> N
         f"{unique}-in.a.b.>",
         f"{unique}.cancel.>",
         f"{unique}-out.cancel.>",
+        f"{unique}.enqueue.>",
         f"{unique}.leadership.>",
     ]
     assert log["republish"] == {"src": f"{unique}.cron.>", "dest": f"{unique}-out.>"}
