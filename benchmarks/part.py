@@ -35,7 +35,7 @@ async def run(url: str, folder: Path, names: list[str]) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asked.set)
     async with bootstrap.connect(settings) as installation:
         ready = asyncio.Event()
-        tasks = [asyncio.create_task(asked.wait())]
+        tasks: list[asyncio.Task[object]] = [asyncio.create_task(asked.wait())]
         if stages:
             tasks.append(asyncio.create_task(bootstrap.run_stages(installation, stages, ready=ready)))
             await ready.wait()

@@ -1,0 +1,88 @@
+"""Tocsin beside its peers: one figure of each for a workload, as a table and as bars."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+Results: TypeAlias = dict[str, dict[str, float]]
+"""What was measured: {workload: {metric: value}}, where a workload is `W2`, `W2 durable` or `W2 celery`."""
+TOCSIN: Final = ("tocsin", "tocsin durable")
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The one metric of a workload that systems are compared by."""
+
+    title: str
+    metric: str
+    unit: str
+    more_is_better: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one system did; without a figure the remark says why."""
+
+    system: str
+    figure: float | None
+    remark: str = ""
+
+
+HEADLINES: Final = {
+    "W1": Headline(
+        "Fire lag: 1,000 jobs due at one second, p99 from that second to the handler", "p99_ms (1,000)", "ms"
+    ),
+    "W2": Headline(
+        "Throughput: no-op tasks, enqueued to completed", "executions_per_second", "/s", more_is_better=True
+    ),
+    "W3": Headline("Latency: a lone task on an idle system, p50 from enqueueing to the handler", "p50_ms", "ms"),
+}
+
+
+def rows(workload: str, results: Results, versions: Mapping[str, str], reasons: Mapping[str, str]) -> list[Row]:
+    """Tocsin first, then the peers with the best first, then those that have no figure.
+
+    Args:
+        workload: a key of `HEADLINES`.
+        results: what was measured.
+        versions: of the peers that were.
+        reasons: why the others were not.
+
+    """
+    headline = HEADLINES[workload]
+    keys = {system: workload + system.removeprefix("tocsin") for system in TOCSIN}
+    own = [Row(name, results[key][headline.metric]) for name, key in keys.items() if key in results]
+    peers = [
+        Row(
+            f"{peer} {version}",
+            results[f"{workload} {peer}"][headline.metric],
+            _failings(results[f"{workload} {peer}"]),
+        )
+        for peer, version in versions.items()
+    ]
+    peers.sort(key=lambda row: row.figure or 0.0, reverse=headline.more_is_better)
+    return [*own, *peers, *(Row(peer, None, f"not measured: {reason}") for peer, reason in reasons.items())]
+
+
+def table(workload: str, compared: list[Row]) -> str:
+    """The rows for people, each with its ratio to the first of Tocsin's."""
+    headline = HEADLINES[workload]
+    reference = next((row.figure for row in compared if row.system in TOCSIN), None)
+    width = max(len("system"), *(len(row.system) for row in compared))
+    lines = [headline.title, f"{'system':<{width}} {'figure':>14} {'to Tocsin':>10}"]
+    for row in compared:
+        figure = "-" if row.figure is None else f"{number(row.figure)} {headline.unit}"
+        ratio = f"{number(row.figure / reference)}×" if row.figure is not None and reference else "-"
+        lines.append(f"{row.system:<{width}} {figure:>14} {ratio:>10}  {row.remark}".rstrip())
+    return "\n".join(lines)
+
+
+def number(value: float) -> str:
+    """Three digits that say something."""
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2  # noqa: PLR2004 - digits
+    return f"{value:,.{digits}f}"
+
+
+def _failings(metrics: Mapping[str, float]) -> str:
+    found = {name.partition(" ")[0]: int(value) for name, value in metrics.items()}
+    return ", ".join(f"{found[kind]:,} {kind}" for kind in ("missed", "twice") if found.get(kind))

@@ -1,0 +1,71 @@
+"""arq: Redis as queue and as the store of results, one worker with its defaults (10 jobs at once, 0.5 s between polls).
+
+Its cron jobs begin 123 ms behind the second unless told otherwise; so they do here.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from benchmarks.peers.peer import Assignment, Client
+from benchmarks.peers.starts import record
+
+DISTRIBUTIONS: Final = ("arq", "redis")
+SERVER: Final = "redis"
+PREPARES: Final = False
+PARTS: Final = ("worker",)
+PARTS_THAT_SCHEDULE: Final = ()
+TASK: Final = "no_op"
+
+
+async def no_op(_: dict[str, Any], key: str) -> None:
+    """The task."""
+    record(key)
+
+
+def run(_: str, assignment: Assignment) -> None:
+    """The worker, which has the cron jobs too."""
+    from arq.connections import RedisSettings
+    from arq.cron import cron
+    from arq.worker import Worker
+
+    at = assignment.instant
+    when = {"month": at.month, "day": at.day, "hour": at.hour, "minute": at.minute}
+    asyncio.set_event_loop(asyncio.new_event_loop())
+    Worker(
+        functions=[no_op],
+        cron_jobs=[cron(_of(job), name=job, **when) for job in assignment.jobs],
+        redis_settings=RedisSettings.from_dsn(assignment.url),
+        timezone=at.tzinfo,
+    ).run()
+
+
+@asynccontextmanager
+async def client(assignment: Assignment) -> AsyncIterator[Client]:
+    """Enqueues by `enqueue_job`."""
+    from arq.connections import RedisSettings, create_pool
+
+    pool = await create_pool(RedisSettings.from_dsn(assignment.url))
+    yield _Client(pool)
+    await pool.aclose()
+
+
+class _Client:
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+        self._results: list[str] = []
+
+    async def enqueue(self, key: str) -> None:
+        job = await self._pool.enqueue_job(TASK, key)
+        self._results.append(f"arq:result:{job.job_id}")
+
+    async def completed(self) -> int:
+        return int(await self._pool.exists(*self._results))
+
+
+def _of(job: str) -> Callable[[dict[str, Any]], Coroutine[Any, Any, None]]:
+    async def fire(_: dict[str, Any]) -> None:
+        record(job)
+
+    return fire

@@ -1,0 +1,62 @@
+"""procrastinate on PostgreSQL, woken by LISTEN/NOTIFY: one worker that runs ten tasks at once and defers what is periodic."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from benchmarks.peers.peer import Assignment, Client
+from benchmarks.peers.starts import record, record_async
+
+DISTRIBUTIONS: Final = ("procrastinate",)
+SERVER: Final = "postgresql"
+PREPARES: Final = True
+PARTS: Final = ("worker",)
+PARTS_THAT_SCHEDULE: Final = ()
+TASK: Final = "no-op"
+CONCURRENCY: Final = 10
+
+
+def run(part: str, assignment: Assignment) -> None:
+    """The worker; before it, the schema."""
+    app = _app(assignment)
+    if part == "prepare":
+        with app.open():
+            app.schema_manager.apply_schema()
+    else:
+        app.run_worker(concurrency=CONCURRENCY)
+
+
+@asynccontextmanager
+async def client(assignment: Assignment) -> AsyncIterator[Client]:
+    """Enqueues by `defer_async`."""
+    app = _app(assignment)
+    async with app.open_async():
+        yield _Client(app)
+
+
+class _Client:
+    def __init__(self, app: Any) -> None:
+        self._connector, self._task = app.connector, app.tasks[TASK]
+
+    async def enqueue(self, key: str) -> None:
+        await self._task.defer_async(key=key)
+
+    async def completed(self) -> int:
+        query = "SELECT count(*) AS number FROM procrastinate_jobs WHERE status = 'succeeded'"
+        return int((await self._connector.execute_query_one_async(query))["number"])
+
+
+async def periodic(timestamp: int, job: str) -> None:  # noqa: ARG001 - it is passed by name
+    """What a job of W1 does."""
+    record(job)
+
+
+def _app(assignment: Assignment) -> Any:
+    from procrastinate import App, PsycopgConnector
+
+    app = App(connector=PsycopgConnector(conninfo=assignment.url))
+    app.task(name=TASK)(record_async)
+    task = app.task(name="periodic")(periodic)
+    for job in assignment.jobs:
+        app.periodic(cron=assignment.cron, periodic_id=job, task_kwargs={"job": job})(task)
+    return app
