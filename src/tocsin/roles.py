@@ -94,6 +94,11 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
         VIEWER: granting.watching(VIEWER, _SEEN),
         PUBLIC: granting.public(PUBLIC),
     }
+    if settings.server.over_nats:
+        asked = names.to_wire("api.*")
+        roles[API] = replace(roles[API], subscribe=(*roles[API].subscribe, asked, "$SRV.>"), responds=True)
+        for who in (ADMIN, OPERATOR, VIEWER):
+            roles[who] = replace(roles[who], publish=(*roles[who].publish, asked))
     if bridged_queues(settings):
         roles[OUTSIDE] = granting.outside(OUTSIDE)
     return roles

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -44,7 +45,7 @@ def settings(url: str, folder: Path, role: str) -> Settings:
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("secured")
-    roles = permissions(Settings.model_validate({"data_dir": folder, "queues": QUEUES}))
+    roles = permissions(Settings.model_validate({"data_dir": folder, "queues": QUEUES, "server": {"over_nats": True}}))
     environment = {password_variable(ACCOUNT, role): PASSWORD for role in roles}
     config = server_config(ACCOUNT, roles)
     with server(folder, config, environment=environment) as running:
@@ -183,6 +184,23 @@ async def test_the_api_works_with_no_more_than_is_granted(secured: Server, tmp_p
         ):
             answer = await client.request(method, path, json=body)
             assert answer.status_code < 300, answer.text
+    assert "Violation" not in secured.log[before:]
+
+
+async def test_the_api_answers_over_nats_with_no_more_than_is_granted(secured: Server, tmp_path: Path) -> None:
+    before = len(secured.log)
+    async with connected(secured, tmp_path, "api") as installation:
+        served = replace(
+            installation,
+            settings=installation.settings.model_copy(
+                update={"server": installation.settings.server.model_copy(update={"over_nats": True})}
+            ),
+        )
+        async with serving(served, any_port=True):
+            subject = installation.names.to_wire("api.getHealth")
+            async with connected(secured, tmp_path, "viewer") as asking:
+                answer = await asking.connection.client.request(subject, b"", timeout=DEADLINE)
+            assert json.loads(answer.data)["status"] == "ok"
     assert "Violation" not in secured.log[before:]
 
 

@@ -39,13 +39,16 @@ class Permissions:
     publish: tuple[str, ...]
     deny_publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
+    responds: bool = False
+    """May answer whoever asked it, wherever that one wants the answer."""
 
     def as_server_config(self) -> dict[str, object]:
         """The `permissions` of a user in nats-server's configuration."""
         publish: dict[str, object] = {"allow": list(self.publish)}
         if self.deny_publish:
             publish["deny"] = list(self.deny_publish)
-        return {"publish": publish, "subscribe": {"allow": [f"{self.inbox_prefix}.>", *self.subscribe]}}
+        rules = {"publish": publish, "subscribe": {"allow": [f"{self.inbox_prefix}.>", *self.subscribe]}}
+        return {**rules, "allow_responses": True} if self.responds else dict(rules)
 
 
 class Granting:
@@ -175,8 +178,11 @@ def server_config(account: str, users: Mapping[str, Permissions]) -> str:
         rules = permissions.as_server_config()
         lines += [f"      {{ user: {name}, password: ${password_variable(account, name)}, permissions: {{"]
         for verb, rule in rules.items():
+            if not isinstance(rule, dict):
+                lines += [f"          {verb}: {json.dumps(rule)}"]
+                continue
             lines += [f"          {verb}: {{"]
-            for effect, listed in rule.items():  # type: ignore[attr-defined]
+            for effect, listed in rule.items():
                 lines += [f"            {effect}: [", *(f"              {json.dumps(one)}" for one in listed)]
                 lines += ["            ]"]
             lines += ["          }"]
