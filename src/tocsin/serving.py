@@ -9,7 +9,7 @@ import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import structlog
@@ -31,6 +31,7 @@ from .adapters.nats.front import Operation, Question, front
 from .adapters.nats.task_queues import NatsTaskQueues
 from .adapters.nats.wiping import wipe
 from .bootstrap import Installation
+from .health.status import as_json, status
 from .registry import Registry
 
 _log = structlog.get_logger("tocsin")
@@ -77,6 +78,7 @@ async def serving(
             history=await stack.enter_async_context(installation.history()),
             clock=clock,
             sight=Sight(installation.log, clock),
+            status=partial(_status, installation),
             queues=queues,
             reset=partial(wipe, installation.connection, installation.names) if allow_reset else None,
         )
@@ -119,6 +121,10 @@ async def _metrics(parts: Parts, host: str, *, any_port: bool) -> AsyncIterator[
         listener.close()
         counting.cancel()
         await asyncio.gather(counting, return_exceptions=True)
+
+
+async def _status(installation: Installation) -> dict[str, Any]:
+    return as_json(await status(installation))
 
 
 def _listen(host: str, port: int, *, any_port: bool) -> socket.socket:

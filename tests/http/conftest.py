@@ -50,6 +50,10 @@ class World:
         self.registry = Registry(self.log, self.projections)
         self.client = self.copy()
 
+    async def status(self) -> dict[str, Any]:
+        """Not told of an installation in memory."""
+        return {"root": "tocsin"}
+
     def parts(self) -> Parts:
         """What handlers are given."""
         return Parts(
@@ -61,6 +65,7 @@ class World:
             projections=self.projections,
             history=self.history,
             clock=self.clock,
+            status=self.status,
             sight=Sight(self.log, self.clock),
             queues=InMemoryTaskQueues(self.log),
         )

@@ -49,6 +49,7 @@ TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
     ("POST", "/v1/dead-letters/replay-all"): ({ADMIN, OPERATOR, AUTHOR}, "/v1/dead-letters/replay-all", None),
     ("GET", "/v1/schedule"): (EVERYONE, "/v1/schedule", None),
     ("POST", "/v1/explain"): (EVERYONE, "/v1/explain", {"schedule": "@daily"}),
+    ("GET", "/v1/status"): (EVERYONE, "/v1/status", None),
     ("GET", "/v1/health"): (None, "/v1/health", None),
     ("GET", "/ojs/manifest"): (None, "/ojs/manifest", None),
     ("GET", "/ojs/v1/health"): (None, "/ojs/v1/health", None),

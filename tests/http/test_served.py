@@ -95,6 +95,7 @@ async def test_a_job_that_is_registered_and_triggered_runs_and_can_be_looked_at(
         [row] = await tocsin.until(listed)
         assert row["execution_id"] == asked["execution_id"]
         assert (await client.get("/v1/health")).json()["status"] == "ok"
+        assert (await client.get("/v1/status")).json()["jobs"]["registered"] == 1
 
 
 async def test_what_one_copy_wrote_the_other_reads_at_once(tocsin: Running) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -66,17 +65,10 @@ async def _screen(output: Output, session: Session, installation: "Installation"
 
 
 def as_json(seen: "Status") -> dict[str, Any]:
-    """For programs: the same, without the servers' own configuration."""
-    answer = asdict(seen)
-    for stream in answer["streams"].values():
-        if stream is not None:
-            del stream["config"]
-    for durable in answer["durables"]:
-        durable.update(durable.pop("state"))
-        del durable["config"]
-    for queue, state in zip(answer["queues"], seen.queues, strict=True):
-        queue["unattended"] = state.is_unattended
-    return answer
+    """For programs."""
+    from ..health.status import as_json as told  # noqa: PLC0415 - imported when a command first needs it
+
+    return told(seen)
 
 
 def shown(seen: "Status") -> Iterator[RenderableType]:

@@ -3,10 +3,10 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from ..adapters.nats.connection import RefusedError
 from ..adapters.nats.inspection import (
@@ -139,6 +139,20 @@ async def status(installation: Installation) -> Status:
         history=history,
         troubles=asking.troubles,
     )
+
+
+def as_json(seen: Status) -> dict[str, Any]:
+    """A look for programs: the same, without the servers' own configuration."""
+    answer = asdict(seen)
+    for stream in answer["streams"].values():
+        if stream is not None:
+            del stream["config"]
+    for durable in answer["durables"]:
+        durable.update(durable.pop("state"))
+        del durable["config"]
+    for queue, state in zip(answer["queues"], seen.queues, strict=True):
+        queue["unattended"] = state.is_unattended
+    return answer
 
 
 class _Asking:

@@ -1,14 +1,18 @@
-"""`/v1/health`: whether this copy can do its work; asked by load balancers, so by anybody, and saying nothing more."""
+"""How things are: `/v1/health`, whether this copy can do its work, is asked by load balancers, so by anybody, and says no more.
 
-from typing import Literal
+`/v1/status` tells whoever may read what the installation consists of at this moment, as `tocsin status` does.
+"""
+
+from typing import Any, Literal
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 from ...ports import LogUnavailable
 from .parts import Here
+from .security import Reader
 
-router = APIRouter(prefix="/v1/health", tags=["health"])
+router = APIRouter(prefix="/v1", tags=["health"])
 
 
 class Health(BaseModel):
@@ -18,7 +22,9 @@ class Health(BaseModel):
     version: str
 
 
-@router.get("", operation_id="getHealth", responses={503: {"model": Health, "description": "The log does not answer."}})
+@router.get(
+    "/health", operation_id="getHealth", responses={503: {"model": Health, "description": "The log does not answer."}}
+)
 async def get_health(here: Here, response: Response) -> Health:
     """Whether this copy reaches the log."""
     try:
@@ -27,3 +33,10 @@ async def get_health(here: Here, response: Response) -> Health:
         response.status_code = 503
         return Health(status="unavailable", version=here.version)
     return Health(status="ok", version=here.version)
+
+
+@router.get("/status", operation_id="getStatus")
+async def get_status(here: Here, caller: Reader) -> dict[str, Any]:
+    """The servers, the streams, who leads, what waits, and whether anybody works it off; what cannot be asked is said."""
+    _ = caller
+    return await here.status()

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias, cast
 
 from fastapi import Depends, Request
 
@@ -25,6 +25,8 @@ class Parts:
     history: History
     clock: Clock
     sight: Sight
+    status: Callable[[], Awaitable[dict[str, Any]]]
+    """What the installation consists of at this moment."""
     queues: TaskQueues
     reset: Callable[[], Awaitable[None]] | None = None
     """Wipes everything, where that is allowed."""
