@@ -25,8 +25,12 @@ from tocsin.subjects import Stream
 
 RECORDER: Final = "recorder"
 STAGES: Final = ",".join(name for name in bootstrap.STAGES if name not in {RECORDER, "mq_bridge"})
-USUAL: Final = (STAGES, RECORDER, WORKER)
-"""Three processes: the deciding stages, the history, a worker."""
+WHEN: Final = "registrar,ticker,planner"
+WHAT: Final = ",".join(name for name in STAGES.split(",") if name not in WHEN.split(","))
+USUAL: Final = (WHEN, WHAT, RECORDER, WORKER)
+"""Four processes: the stages that decide when, those that decide what, the history, a worker."""
+NOT_URGENT: Final = ("nice", "-n", "10")
+"""The history may be a moment behind: where there are fewer cores than processes, the others go first."""
 ONE_PROCESS: Final = (f"{STAGES},{RECORDER},{WORKER}",)
 
 
@@ -125,7 +129,8 @@ async def running(installation: Installation, parts: Sequence[str], *, nats: int
     subscriptions = [await client.subscribe(STARTED, cb=system._hear), await client.subscribe(READY, cb=is_ready)]  # noqa: SLF001 - its own module
     await client.flush()
     command = [sys.executable, "-m", "benchmarks.part", settings.nats.url, str(settings.data_dir)]
-    processes = [subprocess.Popen([*command, part]) for part in parts]  # noqa: ASYNC220, S603 - our own, and quick
+    before = {RECORDER: NOT_URGENT}
+    processes = [subprocess.Popen([*before.get(part, ()), *command, part]) for part in parts]  # noqa: ASYNC220, S603 - our own, and quick
     try:
         for number, (part, process) in enumerate(zip(parts, processes, strict=True), start=1):
             system.processes[f"{number}: {_short(part)}"] = process.pid
@@ -174,5 +179,5 @@ def percentiles(values: Collection[float], *, unit: str, scale: float = 1.0) -> 
 
 def _short(part: str) -> str:
     names = part.split(",")
-    kinds = ["stages"] if set(names) - {RECORDER, WORKER} else []
+    kinds = {WHEN: ["when"], WHAT: ["what"]}.get(part, ["stages"] if set(names) - {RECORDER, WORKER} else [])
     return "+".join([*kinds, *(name for name in (RECORDER, WORKER) if name in names)])

@@ -15,8 +15,8 @@ import structlog
 from ..ports import Clock, Projections, SequenceConflict
 from ..subjects import Bucket, lock_key
 
-INTERVAL: Final = 0.25
-"""Seconds between two looks at what has changed."""
+INTERVAL: Final = 1.0
+"""Seconds between two looks at what has changed: three requests are saved for each run that is over by then."""
 
 _log = structlog.get_logger("tocsin.stages")
 
