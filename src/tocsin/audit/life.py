@@ -72,7 +72,9 @@ class Life:
     tokens: dict[Attempt, str] = field(default_factory=dict)
     """What a report of each attempt must carry."""
     started: dict[Attempt, int] = field(default_factory=dict)
-    """The newest delivery of each attempt."""
+    """The newest delivery of each attempt; none where its claim was given up."""
+    claimed: set[Attempt] = field(default_factory=set)
+    """The attempts that somebody has, or had: whoever gave a claim up may still answer."""
     reported: set[tuple[str, int, str]] = field(default_factory=set)
     """The attempts on which an executor answered: (step, attempt, outcome)."""
     retried: dict[str, tuple[int, datetime]] = field(default_factory=dict)
@@ -92,6 +94,7 @@ class Life:
             self.reported.add((report.step, report.attempt, report.outcome))
             if report.delivery is None:  # who takes what is handed over claims nothing
                 self.started.setdefault((report.step, report.attempt), 0)
+                self.claimed.add((report.step, report.attempt))
 
     def take(self, recorded: Recorded[ExecutionFact]) -> Iterator[Wrong]:
         """Take one more fact in; what it breaks."""
@@ -192,6 +195,7 @@ class Life:
     def _started(self, fact: Started) -> Iterator[Wrong]:
         last = self.started.get((fact.step, fact.attempt), 0)
         self.started[fact.step, fact.attempt] = fact.delivery
+        self.claimed.add((fact.step, fact.attempt))
         if self.dispatched.get(fact.step) != fact.attempt:
             yield Wrong("I3", f"attempt {fact.attempt} of {fact.step} is not the one that was dispatched")
         if fact.step in self.completed | self.exhausted:
@@ -221,8 +225,10 @@ class Life:
         else:
             self.retried[fact.step] = fact.attempt, fact.next_attempt_at
             expected = delay(step.retry, fact.attempt, 0.0)
-            if not isclose(fact.delay, expected, rel_tol=step.retry.jitter + _ROUNDING):
-                asked = f"{expected:g} ± {step.retry.jitter:.0%}"
+            is_too_long = step.retry.max_delay_with_jitter and fact.delay > step.retry.max_delay * (1 + _ROUNDING)
+            if is_too_long or not isclose(fact.delay, expected, rel_tol=step.retry.jitter + _ROUNDING):
+                bound = f", at most {step.retry.max_delay:g}" if step.retry.max_delay_with_jitter else ""
+                asked = f"{expected:g} ± {step.retry.jitter:.0%}{bound}"
                 yield Wrong("I7", f"the delay is {fact.delay:g} seconds, and {asked} was asked for")
 
     def _given_up(self, fact: Exhausted | Failed) -> Iterator[Wrong]:
@@ -239,7 +245,7 @@ class Life:
     def _reported(self, step: str | None, attempt: int | None, outcome: str) -> Iterator[Wrong]:
         if (step, attempt, outcome) not in self.reported:
             yield Wrong("I3", f"nobody who was given attempt {attempt} of {step} reported that it {outcome}")
-        elif (step, attempt) not in self.started:
+        elif (step, attempt) not in self.claimed:
             yield Wrong("I3", f"attempt {attempt} of {step} was never started")
 
     # --- the end -----------------------------------------------------------------------------------------------------
@@ -283,8 +289,9 @@ class Life:
             yield Wrong("I6", "it expires, and nothing says when")
         elif (expires_at - at).total_seconds() > CLOCKS:
             yield Wrong("I6", f"it expires before {expires_at.isoformat()}")
-        if self.started:
-            yield Wrong("I6", "it expires, and was started before")
+        for step, attempt in self.started:
+            if self.dispatched.get(step) == attempt and (step, attempt, "failed") not in self.reported:
+                yield Wrong("I6", f"it expires, and somebody is at attempt {attempt} of {step}")
 
     def unfinished(self, end: Terminal | Skipped) -> Iterator[Wrong]:
         """What its end leaves undone. What is called off, or ended as a whole, may leave anything."""
@@ -292,7 +299,7 @@ class Life:
             return
         for step, attempt in self.dispatched.items():
             # One that was taken for dead may still succeed, and then nobody needs the attempt after it.
-            if (step, attempt) not in self.started and step not in self.completed:
+            if (step, attempt) not in self.claimed and step not in self.completed:
                 yield Wrong("I3", f"attempt {attempt} of {step} was dispatched and never started")
         for name in self._ready():
             yield Wrong("I6", f"{name} could have been dispatched, and never was")

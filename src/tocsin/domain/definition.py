@@ -192,6 +192,8 @@ class RetryPolicy(_Model):
     max_delay: Seconds = 300.0
     jitter: float = Field(default=0.1, ge=0, le=1, strict=True)
     """The share of a delay by which it may be longer or shorter."""
+    max_delay_with_jitter: bool = False
+    """`max_delay` bounds the delay with its jitter too, as ojs-retry §5.3 has it; in hip-62 the jitter comes on top."""
     backoff: Literal["exponential", "linear", "polynomial", "none"] = "exponential"
     """How delays grow with the number of failures n: `multiplier^(n-1)`, `n`, `n^multiplier`, or not (ojs-retry §3)."""
     non_retryable_errors: tuple[Text, ...] = ()

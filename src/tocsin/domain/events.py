@@ -223,7 +223,7 @@ class Plan(Message):
     start_at: datetime | None = None
     """Nothing is dispatched before."""
     expires_at: datetime | None = None
-    """Nothing is started from then on that was not before."""
+    """No executor is given anything from then on (ojs-core §5.5)."""
 
 
 class ExecutionFact(Message):
@@ -419,7 +419,7 @@ class Failed(Terminal):
 
     `step` was the last to end; where it completed, `error` is of the step that was exhausted before. Without a step the
     execution as a whole was ended: it took longer than it may (`timed_out`), or was lost and not to be recovered
-    (`abandoned`), or nobody had started it in time (`expired`).
+    (`abandoned`), or its time was over while no executor had it (`expired`).
     """
 
     type: Literal["failed"] = "failed"
@@ -557,7 +557,8 @@ class Report(Message):
 class LeaseTimer(Message):
     """The lease of a claim is over, unless there was a sign of life: then it was put off.
 
-    `task` is the sequence of the task that was claimed, under its `delivery`.
+    `task` is the sequence of the task that was claimed, under its `delivery`. `ends_attempt`: the attempt's time limit is over
+    as well. Whoever sets the timer says so, since a claim is stored a moment after its timer is set, and by another clock.
     """
 
     v: Literal[1] = 1
@@ -568,6 +569,7 @@ class LeaseTimer(Message):
     attempt: int
     delivery: int
     task: Sequence
+    ends_attempt: bool = False
 
 
 class ExpiryTimer(Message):

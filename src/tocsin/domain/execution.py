@@ -88,7 +88,7 @@ class Step:
 
     `task` is the sequence of its newest `dispatched` fact (0: none): an older one was lost, and is not run any more.
     `claims` is how often the attempt was claimed. A claim that is `leased` stands until its lease is over, whatever its
-    queue delivers.
+    queue delivers. `claim` is the sequence of the current one (0: none).
     """
 
     phase: Phase = Phase.WAITING
@@ -101,11 +101,15 @@ class Step:
     task: int = 0
     claims: int = 0
     leased: bool = False
+    claim: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """An execution as its facts tell it; `recoveries` is how often it was found lost, `recovered_at` when the last time."""
+    """An execution as its facts tell it; `recoveries` is how often it was found lost, `recovered_at` when the last time.
+
+    `lapsed` are the leases that ended without an answer: (step, attempt, task).
+    """
 
     status: Status = Status.UNKNOWN
     requested: Requested | None = None
@@ -113,6 +117,7 @@ class Execution:
     steps: Mapping[str, Step] = field(default_factory=dict)
     recoveries: int = 0
     recovered_at: datetime | None = None
+    lapsed: frozenset[tuple[str, int, int]] = frozenset()
 
     @property
     def asked(self) -> Requested:
@@ -143,13 +148,15 @@ def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa:
     match fact:
         case Admitted():
             steps = _steps_of(fact.plan)
-            return Execution(Status.ADMITTED, fact, fact.fence, steps, state.recoveries, fact.recovered_at)
+            return Execution(
+                Status.ADMITTED, fact, fact.fence, steps, state.recoveries, fact.recovered_at, state.lapsed
+            )
         case Planned():
             return Execution(Status.PLANNED, fact, None, _steps_of(fact.plan))
         case Dispatched():
             return _with_step(state, fact.step, Step(Phase.DISPATCHED, fact.attempt, task=recorded.sequence))
         case Started():
-            return _with_step(state, fact.step, _started(state.steps.get(fact.step, Step()), fact))
+            return _with_step(state, fact.step, _started(state.steps.get(fact.step, Step()), fact, recorded.sequence))
         case Recovered():
             return _recovered(state, fact)
         case Released():
@@ -191,13 +198,17 @@ def _steps_of(plan: Plan) -> dict[str, Step]:
 def _with_step(state: Execution, name: str, step: Step) -> Execution:
     # Spelled out, since `replace` costs three times as much and this runs for every fact.
     steps = {**state.steps, name: step}
-    return Execution(state.status, state.requested, state.fence, steps, state.recoveries, state.recovered_at)
+    return Execution(
+        state.status, state.requested, state.fence, steps, state.recoveries, state.recovered_at, state.lapsed
+    )
 
 
-def _started(step: Step, fact: Started) -> Step:
+def _started(step: Step, fact: Started, sequence: int) -> Step:
     claims = step.claims + 1 if step.attempt == fact.attempt else 1
     leased = fact.lease is not None
-    return Step(Phase.STARTED, fact.attempt, fact.delivery, task=step.task, claims=claims, leased=leased)
+    return Step(
+        Phase.STARTED, fact.attempt, fact.delivery, task=step.task, claims=claims, leased=leased, claim=sequence
+    )
 
 
 def _recovered(state: Execution, fact: Recovered) -> Execution:
@@ -212,6 +223,8 @@ def _recovered(state: Execution, fact: Recovered) -> Execution:
 
 def _released(state: Execution, fact: Released) -> Execution:
     """Its task is to be dispatched anew."""
+    if fact.reason == "lease_over":  # counted even where the fact that it was claimed is not there any more
+        state = replace(state, lapsed=state.lapsed | {(fact.step, fact.attempt, fact.task)})
     step = state.steps.get(fact.step)
     if step is None or step.phase is not Phase.STARTED or (step.attempt, step.task) != (fact.attempt, fact.task):
         return state
@@ -292,17 +305,20 @@ def release(state: Execution, timer: LeaseTimer, *, reason: ReleasedReason) -> l
 
 
 def expire(state: Execution) -> list[Failed]:
-    """End an execution of which nothing was started in time (ojs-core, `expires_at`)."""
-    if state.status not in {Status.PLANNED, Status.ADMITTED} or any(_was_started(s) for s in state.steps.values()):
+    """End an execution whose time is over (ojs-core, `expires_at`), unless an executor is at it: what it answers counts."""
+    if state.status not in {Status.PLANNED, Status.ADMITTED}:
         return []
     expires_at = state.asked.plan.expires_at
-    error = Failure(type="expired", message=f"nobody had started it by {expires_at}", retryable=False)
+    if expires_at is None or any(step.phase is Phase.STARTED for step in state.steps.values()):
+        return []
+    error = Failure(type="expired", message=f"it was not to be started after {expires_at}", retryable=False)
     return [Failed(**_ending(state), error=error, reason="expired", cancelled_steps=_never_ran(state))]
 
 
-def _was_started(step: Step) -> bool:
-    """Whether an executor has, or had, any attempt of it."""
-    return step.attempt > 1 or (step.phase not in {Phase.WAITING, Phase.DISPATCHED} and step.attempt > 0)
+def is_worn_out(state: Execution, timer: LeaseTimer) -> bool:
+    """Whether too many executors have had an attempt, and none has answered: it may be what ends them."""
+    lapsed = sum((step, attempt) == (timer.step, timer.attempt) for step, attempt, _ in state.lapsed)
+    return lapsed + 1 >= MAX_CLAIMS
 
 
 def resume(state: Execution, *, at: datetime, key: bytes) -> list[Dispatched]:
@@ -398,6 +414,8 @@ def fail(state: Execution, report: Report, *, at: datetime) -> list[RetrySchedul
         return []
     if report.attempt != step.attempt or report.delivery not in {None, step.delivery}:
         return []
+    if report.claim not in {None, step.claim}:
+        return []  # of a claim that was given up, and deliveries of the task after it are counted anew
     name = report.step
     error = report.error or Failure(type="unknown", message="the executor gave no error")
     policy = _planned(requested.plan, name).retry

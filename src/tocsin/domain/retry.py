@@ -8,13 +8,14 @@ def delay(policy: RetryPolicy, attempt: int, draw: float) -> float:
     """Seconds between the failure of `attempt` (1 is the first) and the next one.
 
     `min(initial_delay * growth, max_delay) * (1 + jitter * draw)`, with `draw` in [-1, 1); the growth of hip-62's exponential
-    backoff is `multiplier^(attempt-1)`.
+    backoff is `multiplier^(attempt-1)`. No longer than `max_delay` where the policy bounds the jitter too (ojs-retry §5.3).
     """
     try:
         grown = policy.initial_delay * _growth(policy, attempt)
     except OverflowError:
         grown = policy.max_delay
-    return min(grown, policy.max_delay) * (1 + policy.jitter * draw)
+    drawn = min(grown, policy.max_delay) * (1 + policy.jitter * draw)
+    return min(drawn, policy.max_delay) if policy.max_delay_with_jitter else drawn
 
 
 def _growth(policy: RetryPolicy, attempt: int) -> float:

@@ -10,7 +10,7 @@ from ..domain import execution
 from ..domain.events import DeadLettered, Failed, Failure, Report, Started
 from ..domain.execution import Phase
 from ..ports import EventLog
-from .enqueueing import Facts, until
+from .awaiting import Facts, until
 from .finding import Found
 from .leasing import Held
 

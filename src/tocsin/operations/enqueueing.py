@@ -5,18 +5,16 @@ waits until that has begun.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
 from typing import Final
 
 from .. import subjects
-from ..domain.events import Admitted, Dispatched, Enqueued, Message, Recorded
+from ..domain.events import Admitted, Dispatched, Enqueued
 from ..ports import EventLog
+from .awaiting import Facts, until
 from .refusals import Refusal
 
-PAUSES: Final = (0.001, 0.002, 0.004, 0.008, 0.016, *(0.03,) * 10, *(0.1,) * 20)
-"""Seconds before each look: it begins after a few milliseconds, unless the stages are busy, or away."""
-
-Facts = Sequence[Recorded[Message]]
+AT_ONCE: Final = 64
+"""Wishes that are asked for at the same time."""
 
 
 class Duplicate(Refusal):
@@ -27,29 +25,34 @@ class Duplicate(Refusal):
         self.execution_id = execution_id
 
 
-async def enqueue(log: EventLog, wish: Enqueued) -> Facts:
-    """Ask for one execution; its facts as far as it has come, or none where it has not begun within some seconds.
+async def enqueue(log: EventLog, *wishes: Enqueued) -> list[Facts]:
+    """Ask for executions: for all of them, or for none where one cannot be.
+
+    The facts of each as far as it has come, or none where it has not begun within some seconds.
 
     Raises:
-        Duplicate: an execution of that id exists.
-        LogUnavailable: nobody knows whether it is stored: ask again, under the same id.
+        Duplicate: an execution of one of the ids exists, or two of them have the same.
+        LogUnavailable: nobody knows which of them are stored: ask again, under the same ids.
     """
-    if await log.load(subjects.execution(subjects.ANY, wish.execution_id)):
-        raise Duplicate(wish.execution_id)
-    subject = subjects.subject_of(wish)
-    await log.publish(subject, wish, message_id=subject)
-    return await until(log, subjects.execution(wish.definition.name, wish.execution_id), has_begun)
+    limit = asyncio.Semaphore(AT_ONCE)
 
+    async def is_taken(wish: Enqueued) -> bool:
+        async with limit:
+            return bool(await log.load(subjects.execution(subjects.ANY, wish.execution_id)))
 
-async def until(log: EventLog, scope: str, is_enough: Callable[[Facts], bool]) -> Facts:
-    """The facts of a scope once they are enough, or as they are after some seconds."""
-    facts: Facts = ()
-    for pause in PAUSES:
-        await asyncio.sleep(pause)
-        facts = await log.load(scope)
-        if is_enough(facts):
-            break
-    return facts
+    async def ask(wish: Enqueued) -> Facts:
+        subject = subjects.subject_of(wish)
+        async with limit:
+            await log.publish(subject, wish, message_id=subject)
+            return await until(log, subjects.execution(wish.definition.name, wish.execution_id), has_begun)
+
+    seen: set[str] = set()
+    taken = await asyncio.gather(*map(is_taken, wishes))
+    for wish, is_there in zip(wishes, taken, strict=True):
+        if is_there or wish.execution_id in seen:
+            raise Duplicate(wish.execution_id)
+        seen.add(wish.execution_id)
+    return list(await asyncio.gather(*map(ask, wishes)))
 
 
 def has_begun(facts: Facts) -> bool:

@@ -63,6 +63,11 @@ async def find(log: EventLog, given: str, *, job: str | None = None, history: Op
     raise NotFound(f"no {of} has the id {given!r}" + ("" if len(given) >= COMPLETE else ", or one that begins so"))
 
 
+async def is_newest(log: EventLog, found: Found) -> bool:
+    """Whether nothing was stored behind what was found; who is to be refused by it is not to be refused by what is old."""
+    return await log.tail(subjects.execution(found.job, found.execution_id)) == found.facts[-1].sequence
+
+
 async def _read(log: EventLog, execution_id: str, job: str | None) -> tuple[Recorded[Message], ...]:
     scope = subjects.execution(job or subjects.ANY, execution_id)
     facts = await log.load(scope)

@@ -8,16 +8,18 @@ remembers anything. A timer of the log ends the lease (`stages.lease_keeper`); a
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 import structlog
+from pydantic import JsonValue
 
 from .. import subjects
 from ..domain import execution
 from ..domain.events import Dispatched, LeaseTimer, Message, Recorded, Started
 from ..domain.execution import Execution, Phase, Refusal
 from ..ports import Clock, Delivery, EventLog, LogUnavailable, SequenceConflict, TaskQueues
-from . import refusals
+from . import awaiting, refusals
 from .finding import Found
 
 TRIES: Final = 5
@@ -26,7 +28,8 @@ LOOK: Final = 0.25
 UNREADABLE: Final = 30.0
 BUSY: Final = 0.2
 """Seconds before a task is delivered again that others wrote about at every try."""
-LONGEST: Final = timedelta(days=365)
+LONGEST: Final = 365 * 86_400.0
+"""Seconds of the longest lease."""
 
 Facts: TypeAlias = tuple[Recorded[Message], ...]
 F = TypeVar("F", Dispatched, Started)
@@ -46,7 +49,7 @@ class Held:
     @property
     def deadline(self) -> datetime:
         """When the attempt is out of time (UTC)."""
-        return self.claim.time + min(timedelta(seconds=self.task.message.timeout), LONGEST)
+        return self.claim.time + _span(self.task.message.timeout)
 
 
 async def take(
@@ -90,9 +93,18 @@ class Lease:
 
     def of(self, task: Dispatched) -> float:
         """For one task."""
-        options = task.meta.get("ojs", {})
-        said = options.get("lease") if isinstance(options, dict) else None
+        said = _about(task, "lease")
         return float(said) if isinstance(said, int | float) else self.asked or self.usual
+
+
+def _span(seconds: float) -> timedelta:
+    return timedelta(seconds=min(seconds, LONGEST))
+
+
+def _about(task: Dispatched, name: str) -> JsonValue:
+    """What only the protocol of executors outside knows of a task."""
+    about = task.meta.get("ojs")
+    return about.get(name) if isinstance(about, dict) else None
 
 
 async def _claim(log: EventLog, clock: Clock, delivery: Delivery, worker: str, lease: Lease) -> Held | None:
@@ -103,16 +115,19 @@ async def _claim(log: EventLog, clock: Clock, delivery: Delivery, worker: str, l
         return None
     seconds = lease.of(task)
     started, scope = _started(task, delivery, worker, seconds), subjects.scope_of(task)
-    until = clock.now() + timedelta(seconds=min(seconds, task.timeout))
+    until = clock.now() + _span(min(seconds, task.timeout))
+    timer = _timer(task, delivery, ends_attempt=task.timeout <= seconds)
     expect = delivery.sequence
     for _ in range(TRIES):
         try:
+            if _about(task, "expires_at") is not None and await _has_expired(log, clock, scope):
+                await _acknowledge(delivery)
+                return None
             # The timer first: a claim without one would be for ever.
-            await log.delay(_timer(task, delivery), until=until, scope=scope, expect=expect)
+            await log.delay(timer, until=until, scope=scope, expect=expect)
             claimed = await log.append(started, expect=expect)
         except SequenceConflict:
-            facts = await log.load(scope)
-            granted = _judged(facts, started, delivery)
+            granted = _judged(await log.load(scope), started, delivery)
             if isinstance(granted, Refusal):
                 await _acknowledge(delivery)  # what is held has a lease, and comes back by its timer
                 return None
@@ -121,11 +136,34 @@ async def _claim(log: EventLog, clock: Clock, delivery: Delivery, worker: str, l
                 continue
             claimed = granted.sequence
         await _acknowledge(delivery)
-        found = Found(task.job, task.execution_id, tuple(await log.load(scope)))
-        if found.facts and found.facts[-1].sequence >= claimed:
-            return held_of(found, step=task.step)
+        reaches = partial(_reaches, sequence=claimed)
+        facts: Sequence[Recorded[Message]] = await log.load(scope)
+        if not reaches(facts):  # a replica that lags
+            facts = await awaiting.until(log, scope, reaches)
+        return held_of(Found(task.job, task.execution_id, tuple(facts)), step=task.step)
     await delivery.nak(BUSY)
     return None
+
+
+def _reaches(facts: Sequence[Recorded[Message]], *, sequence: int) -> bool:
+    return bool(facts) and facts[-1].sequence >= sequence
+
+
+async def _has_expired(log: EventLog, clock: Clock, scope: str) -> bool:
+    """End an execution whose time is over before an executor gets it (ojs-core, `expires_at`); whether it is.
+
+    Raises:
+        SequenceConflict: the execution has moved: look again.
+    """
+    facts = await log.load(scope)
+    state = execution.fold(facts)
+    expires_at = state.requested.plan.expires_at if state.requested is not None else None
+    if expires_at is None or clock.now() < expires_at:
+        return False
+    for fact in execution.expire(state):
+        await log.append(fact, expect=facts[-1].sequence)
+        return True
+    return state.is_over
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +216,10 @@ async def extend(log: EventLog, clock: Clock, held: Held, *, asked: float | None
         SequenceConflict: the execution has moved: look again.
     """
     seconds = asked or held.claim.message.lease or held.task.message.timeout
-    until = min(clock.now() + timedelta(seconds=seconds), held.deadline)
+    until = min(clock.now() + _span(seconds), held.deadline)
+    timer = timer_of(held).model_copy(update={"ends_attempt": until == held.deadline})
     scope = subjects.scope_of(held.task.message)
-    await log.delay(timer_of(held), until=until, scope=scope, expect=held.found.facts[-1].sequence)
+    await log.delay(timer, until=until, scope=scope, expect=held.found.facts[-1].sequence)
 
 
 async def hand_back(log: EventLog, held: Held) -> None:
@@ -197,7 +236,7 @@ def held_of(found: Found, *, step: str | None = None, worker: str | None = None)
     """The step that is held, by `worker` if given; None: none is, or more than one is and `step` names none.
 
     Raises:
-        refusals.Refusal: another worker holds it.
+        refusals.Refusal: another worker holds it, or one that needs no lease.
     """
     state = execution.fold(found.facts)
     if state.is_over:
@@ -209,6 +248,8 @@ def held_of(found: Found, *, step: str | None = None, worker: str | None = None)
     claim = _newest(found.facts, Started, running[0])
     if task is None or claim is None:
         return None
+    if claim.message.lease is None:
+        raise refusals.Refusal(f"job {found.execution_id} is held by a worker of Tocsin's own")
     if worker and claim.message.worker and worker != claim.message.worker:
         raise refusals.Refusal(f"job {found.execution_id} is held by another worker, {claim.message.worker!r}")
     return Held(found, state, task, claim)
@@ -227,7 +268,7 @@ def timer_of(held: Held) -> LeaseTimer:
     )
 
 
-def _timer(task: Dispatched, delivery: Delivery) -> LeaseTimer:
+def _timer(task: Dispatched, delivery: Delivery, *, ends_attempt: bool) -> LeaseTimer:
     return LeaseTimer(
         job=task.job,
         execution_id=task.execution_id,
@@ -235,6 +276,7 @@ def _timer(task: Dispatched, delivery: Delivery) -> LeaseTimer:
         attempt=task.attempt,
         delivery=delivery.delivered,
         task=delivery.sequence,
+        ends_attempt=ends_attempt,
     )
 
 

@@ -3,7 +3,8 @@
 consumes  timers of leases, and of expiry
 folds     the execution
 appends   released, on which the DAG advancer dispatches anew; failed, for what expired
-publishes a report of failure for an attempt that is past its time limit: the retrier decides on it as on any other
+publishes a report of failure for an attempt that is past its time limit, or that nobody who took it was heard of again: the
+          retrier decides on it as on any other
 
 Implements the visibility timeout of ojs-worker-protocol, the execution timeout of ojs-timeouts, `expires_at` of ojs-core.
 """
@@ -22,6 +23,7 @@ from ..stage import Access, Stage, Subscription
 from ..subjects import Stream
 from .entities import Entities
 
+STALLED: Final = "stalled"
 ACCESS: Final = Access(appends=(Released, Failed, Report), reads=(Stream.LOG,))
 
 
@@ -49,11 +51,11 @@ class LeaseKeeper:
             case LeaseTimer() as lease:
                 scope = subjects.execution(lease.job, lease.execution_id)
                 self._executions.forget(scope)  # a claim is an executor's fact: nobody here has learned of it
-                if not await self._has_timed_out(lease, recorded, scope):
+                if not await self._has_failed(lease, recorded, scope):
                     await self._executions.decide(scope, partial(execution.release, timer=lease, reason="lease_over"))
 
-    async def _has_timed_out(self, lease: LeaseTimer, recorded: Recorded[Message], scope: str) -> bool:
-        """Report the attempt as failed if its time limit is over; whether it is."""
+    async def _has_failed(self, lease: LeaseTimer, recorded: Recorded[Message], scope: str) -> bool:
+        """Report the attempt as failed if its time limit is over, or it was lost too often; whether it is."""
         facts = await self._log.load(scope)
         if not facts:
             raise SequenceConflict(f"{scope}: a replica that lags was read")
@@ -62,7 +64,12 @@ class LeaseKeeper:
             return False
         claimed = max(f.time for f in facts if isinstance(f.message, Started) and f.message.step == lease.step)
         limit = next(step.timeout for step in state.asked.plan.steps if step.name == lease.step)
-        if recorded.time < claimed + timedelta(seconds=limit):
+        if lease.ends_attempt or recorded.time >= claimed + timedelta(seconds=limit):
+            error = Failure(type=TIMED_OUT, message=f"its executor reported nothing within {duration.short(limit)}")
+        elif execution.is_worn_out(state, lease):
+            lost = f"{execution.MAX_CLAIMS} executors took it, and none of them was heard of again"
+            error = Failure(type=STALLED, message=lost)
+        else:
             return False
         report = Report(
             job=lease.job,
@@ -72,9 +79,9 @@ class LeaseKeeper:
             attempt=lease.attempt,
             delivery=lease.delivery,
             token=ids.report_token(self._key, lease.execution_id, lease.step, lease.attempt),
-            error=Failure(type=TIMED_OUT, message=f"its executor reported nothing within {duration.short(limit)}"),
+            error=error,
             worker="lease-keeper",
         )
         subject = subjects.subject_of(report)
-        await self._log.publish(subject, report, message_id=subject)
+        await self._log.publish(subject, report, message_id=f"{subject}.{lease.task}")
         return True

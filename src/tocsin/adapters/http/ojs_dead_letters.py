@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from ... import subjects
 from ...domain.access import Permission, Principal
 from ...listing import DeadLetterQuery
-from ...operations import dead_letters, enqueueing
+from ...operations import awaiting, dead_letters, enqueueing
 from ...operations.finding import Found
 from ...operations.refusals import NotFound
 from ...subjects import Stream
@@ -56,7 +56,7 @@ async def retry(here: Here, caller: Replayer, _: OptionalBody, id: str) -> dict[
     found = await _letter(here, caller, id)
     replay = await dead_letters.replay(here.log, found.execution_id, by=actor(caller), reason="retried by OJS client")
     scope = subjects.execution(found.job, replay.execution_id or found.execution_id)
-    facts = await enqueueing.until(here.log, scope, enqueueing.has_begun)
+    facts = await awaiting.until(here.log, scope, enqueueing.has_begun)
     if not facts:
         raise Refusal(503, "unavailable", f"job {id} will be run again, but the stages are away")
     return {"job": ojs_view.job(facts, id=id)}

@@ -217,7 +217,7 @@ class _Reader:
         """The policy, and whether what fails for good is kept as a dead letter."""
         _, given = self._either("retry")
         if given is None:
-            return RetryPolicy(initial_delay=1, jitter=JITTER), False
+            return RetryPolicy(initial_delay=1, jitter=JITTER, max_delay_with_jitter=True), False
         if not isinstance(given, Mapping):
             raise _unusable_policy("retry", given, "must be an object")
         attempts = given.get("max_attempts", 3)
@@ -245,6 +245,7 @@ class _Reader:
                 "multiplier": float(coefficient),
                 "backoff": _STRATEGIES[strategy],
                 "jitter": JITTER if jitter else 0.0,
+                "max_delay_with_jitter": True,
                 "non_retryable_errors": tuple(patterns),
             }
         )

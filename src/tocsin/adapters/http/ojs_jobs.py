@@ -3,7 +3,6 @@
 A job is an execution: it is seen by `tocsin executions show`, cancelled here as there, and audited with all others.
 """
 
-import asyncio
 from datetime import datetime
 from typing import Any, Final
 
@@ -25,7 +24,6 @@ from .security import Reader, Triggerer, actor, forbidden
 
 MOST: Final = 1_000
 """Jobs of one batch."""
-AT_ONCE: Final = 64
 
 router = APIRouter(
     prefix="/ojs/v1/jobs",
@@ -49,7 +47,7 @@ _ENVELOPE: Final[dict[str, Any]] = {
 async def push(here: Here, caller: Triggerer, body: Body, response: Response) -> dict[str, Any]:
     """Enqueue a job."""
     wish = ojs_envelope.read(body, uuid7(here.clock.now()), _defaults(here), actor(caller))
-    shown = await _pushed(here, wish)
+    [shown] = await _pushed(here, wish)
     response.headers["Location"] = f"/ojs/v1/jobs/{shown['id']}"
     return {"job": shown}
 
@@ -75,13 +73,7 @@ async def push_batch(here: Here, caller: Triggerer, body: Body) -> dict[str, Any
                 wrong.model_copy(update={"field": f"jobs[{index}].{wrong.field}"}) for wrong in refusal.errors
             )
             raise Refusal(refusal.status, refusal.kind, f"job {index} of the batch: {refusal.detail}", errors) from None
-    limit = asyncio.Semaphore(AT_ONCE)
-
-    async def push_one(wish: Enqueued) -> dict[str, Any]:
-        async with limit:
-            return await _pushed(here, wish)
-
-    jobs = await asyncio.gather(*(push_one(wish) for wish in wishes))
+    jobs = await _pushed(here, *wishes)
     return {"jobs": jobs, "count": len(jobs)}
 
 
@@ -120,13 +112,15 @@ async def seen(here: Parts, caller: Principal, id: str) -> Found:  # noqa: A002 
     return found
 
 
-async def _pushed(here: Parts, wish: Enqueued) -> dict[str, Any]:
+async def _pushed(here: Parts, *wishes: Enqueued) -> list[dict[str, Any]]:
     try:
-        facts = await enqueueing.enqueue(here.log, wish)
+        pushed = await enqueueing.enqueue(here.log, *wishes)
     except enqueueing.Duplicate as error:
         raise Refusal(409, "duplicate", str(error)) from None
-    if facts:
-        return ojs_view.job(facts)
+    return [ojs_view.job(facts) if facts else _to_come(here, wish) for wish, facts in zip(wishes, pushed, strict=True)]
+
+
+def _to_come(here: Parts, wish: Enqueued) -> dict[str, Any]:
     # Stored, but the stages are away: it will be, as it says.
     kept = wish.definition
     about = ojs_view.about_of(kept.meta)

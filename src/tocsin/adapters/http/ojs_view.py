@@ -21,13 +21,15 @@ from ...domain.events import (
     Started,
 )
 from ...domain.execution import Execution, Phase, Status, Step
+from ...domain.recovery import TIMED_OUT
 from .ojs_envelope import KEY
 
 Facts: TypeAlias = Sequence[Recorded[Message]]
 Json: TypeAlias = dict[str, Any]
 
 _ENDS: Final = {Status.COMPLETED: "completed", Status.FAILED: "discarded", Status.CANCELLED: "cancelled"}
-_SYSTEM: Final = frozenset({KEY, "cron_name", "cron_triggered_at"})
+_TYPES: Final = {TIMED_OUT: "timeout"}
+"""What ojs-core calls otherwise than we do."""
 
 
 def job(facts: Facts, *, id: str | None = None, step: str | None = None) -> Json:  # noqa: A002 - the field is called so
@@ -164,8 +166,8 @@ def _errors(facts: Facts, step: str) -> Iterable[Json]:
 
 def _error(failure: Failure, attempt: int, at: datetime) -> Json:
     return {
-        "type": failure.type,
-        "code": failure.code or failure.type,
+        "type": _TYPES.get(failure.type, failure.type),
+        "code": failure.code or _TYPES.get(failure.type, failure.type),
         "message": failure.message,
         "attempt": attempt,
         "occurred_at": _iso(at),

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from ...domain import execution
 from ...domain.events import Failure
 from ...domain.execution import Phase
-from ...operations import answering, leasing
+from ...operations import answering, finding, leasing
 from ...operations.finding import Found
 from ...operations.leasing import Held, Lease
 from ...operations.refusals import NotAnId, NotFound
@@ -164,16 +164,20 @@ async def _held(here: Parts, id: str, worker: str) -> Held:  # noqa: A002 - the 
     Raises:
         Refusal: nobody holds it, or somebody else does.
     """
-    found = await ojs_current.find(here.log, id)
     step = id.partition(":")[2] or None
-    try:
-        held = leasing.held_of(found, step=step, worker=worker)
-    except NotPossible as error:
-        raise Refusal(409, "conflict", str(error)) from None
-    if held is None:
-        state = ojs_view.job(found.facts, id=id, step=step)["state"]
-        raise Refusal(409, "conflict", f"job {id} is not active, but {state}")
-    return held
+    found, why = await ojs_current.find(here.log, id), ""
+    for _ in range(TRIES):
+        try:
+            held = leasing.held_of(found, step=step, worker=worker)
+        except NotPossible as error:
+            held, why = None, str(error)
+        if held is not None:
+            return held
+        if await finding.is_newest(here.log, found):
+            break
+        found, why = await ojs_current.find(here.log, id), ""  # a replica that lags was read, or it moved just now
+    state = ojs_view.job(found.facts, id=id, step=step)["state"]
+    raise Refusal(409, "conflict", why or f"job {id} is not active, but {state}")
 
 
 async def _handed_back(here: Parts, id: str, held: Held) -> Found:  # noqa: A002 - the field is called so
