@@ -115,6 +115,26 @@ async def test_a_claim_is_taken_over_only_when_its_holder_cannot_be_at_it_any_mo
     assert len(await world.facts("trigger.job")) == 1
 
 
+async def test_a_refusal_of_what_may_have_been_done_before_does_not_let_the_key_go(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.given()
+
+    async def die(*_: object, **__: object) -> None:
+        raise LogUnavailable("the copy dies here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tocsin.registry.read_back", die)
+        await world.ask("POST", "/v1/jobs/job/trigger", {}, Idempotency_Key="k")
+    await world.registry.delete("job")
+    world.clock.advance(timedelta(minutes=10).total_seconds())
+    assert (await world.ask("POST", "/v1/jobs/job/trigger", {}, Idempotency_Key="k")).status_code == 404
+    await world.given()
+    world.clock.advance(timedelta(minutes=10).total_seconds())
+    assert (await world.ask("POST", "/v1/jobs/job/trigger", {}, Idempotency_Key="k")).status_code == 202
+    assert len(await world.facts("trigger.job")) == 1
+
+
 async def test_an_answer_is_forgotten_after_a_day(world: World) -> None:
     await world.given()
     await world.ask("POST", "/v1/jobs/job/trigger", {}, Idempotency_Key="k")

@@ -8,6 +8,7 @@ the log, or the decision, knows it again. Only what was done is remembered: a re
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
@@ -102,8 +103,10 @@ class Answers:
         try:
             response = await do(retried)
         except Exception as error:
-            if is_without_effect(error):
-                await self._projections.remove(Bucket.ANSWERS, key, expect=revision)
+            # What is refused now may have been done before: a claim that was taken over is kept.
+            if not retried and is_without_effect(error):
+                with suppress(SequenceConflict):
+                    await self._projections.remove(Bucket.ANSWERS, key, expect=revision)
             raise
         headers = {name: response.headers[name] for name in _REMEMBERED if name in response.headers}
         body = bytes(response.body)
