@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from benchmarks.peers.peer import peer
+
 Results: TypeAlias = dict[str, dict[str, float]]
 """What was measured: {workload: {metric: value}}, where a workload is `W2`, `W2 durable` or `W2 celery`."""
 TOCSIN: Final = ("tocsin", "tocsin durable")
@@ -53,15 +55,12 @@ def rows(workload: str, results: Results, versions: Mapping[str, str], reasons: 
     keys = {system: workload + system.removeprefix("tocsin") for system in TOCSIN}
     own = [Row(name, results[key][headline.metric]) for name, key in keys.items() if key in results]
     peers = [
-        Row(
-            f"{peer} {version}",
-            results[f"{workload} {peer}"][headline.metric],
-            _failings(results[f"{workload} {peer}"]),
-        )
-        for peer, version in versions.items()
+        Row(f"{name} {version}", metrics[headline.metric], _remark(name, metrics))
+        for name, version in versions.items()
+        for metrics in [results[f"{workload} {name}"]]
     ]
     peers.sort(key=lambda row: row.figure or 0.0, reverse=headline.more_is_better)
-    return [*own, *peers, *(Row(peer, None, f"not measured: {reason}") for peer, reason in reasons.items())]
+    return [*own, *peers, *(Row(name, None, f"not measured: {reason}") for name, reason in reasons.items())]
 
 
 def table(workload: str, compared: list[Row]) -> str:
@@ -83,6 +82,7 @@ def number(value: float) -> str:
     return f"{value:,.{digits}f}"
 
 
-def _failings(metrics: Mapping[str, float]) -> str:
-    found = {name.partition(" ")[0]: int(value) for name, value in metrics.items()}
-    return ", ".join(f"{found[kind]:,} {kind}" for kind in ("missed", "twice") if found.get(kind))
+def _remark(name: str, metrics: Mapping[str, float]) -> str:
+    counts = {metric.partition(" ")[0]: int(value) for metric, value in metrics.items()}
+    failings = [f"{counts[kind]:,} {kind}" for kind in ("missed", "twice") if counts.get(kind)]
+    return ", ".join([*failings, *filter(None, [peer(name).NOTE])])

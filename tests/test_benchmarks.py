@@ -57,7 +57,7 @@ def test_a_table_has_tocsin_then_the_best_then_those_without_a_figure() -> None:
     assert [re.split(r"\s{2,}", line)[1:] for line in lines[2:]] == [
         ["1,000 /s", "1.00×"],
         ["250 /s", "0.25×"],
-        ["2,000 /s", "2.00×"],
+        ["2,000 /s", "2.00×", "stores no completion but the acknowledgement"],
         ["500 /s", "0.50×"],
         ["-", "-", "not measured: dbos is not installed"],
     ]

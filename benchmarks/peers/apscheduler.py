@@ -12,6 +12,7 @@ from benchmarks.peers.peer import Assignment, Client
 
 DISTRIBUTIONS: Final = ("apscheduler", "sqlalchemy")
 SERVER: Final = ""
+NOTE: Final = "one process; stores no completion"
 PREPARES: Final = False
 PARTS: Final = ()
 PARTS_THAT_SCHEDULE: Final = ()

@@ -17,6 +17,7 @@ from benchmarks.peers.peer import Assignment, Client
 
 DISTRIBUTIONS: Final = ()
 SERVER: Final = "redis"
+NOTE: Final = ""
 PREPARES: Final = False
 PARTS: Final = ("worker",)
 PARTS_THAT_SCHEDULE: Final = ()

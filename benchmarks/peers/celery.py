@@ -9,6 +9,7 @@ from benchmarks.peers.starts import record
 
 DISTRIBUTIONS: Final = ("celery", "redis")
 SERVER: Final = "redis"
+NOTE: Final = ""
 PREPARES: Final = False
 PARTS: Final = ("worker",)
 PARTS_THAT_SCHEDULE: Final = ("beat",)

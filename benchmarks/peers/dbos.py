@@ -14,6 +14,7 @@ from benchmarks.peers.starts import record
 
 DISTRIBUTIONS: Final = ("dbos",)
 SERVER: Final = "postgresql"
+NOTE: Final = ""
 PREPARES: Final = True
 PARTS: Final = ("worker",)
 PARTS_THAT_SCHEDULE: Final = ()

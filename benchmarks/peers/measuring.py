@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -101,9 +101,10 @@ class _Processes:
         return _metrics(self._assignment, seen, used)
 
     def last_words(self) -> str:
-        """The end of what its processes said."""
-        said = self._log.read_text("utf-8", "replace").strip() if self._log.exists() else ""
-        return said.rpartition("\n")[2] or "it said nothing"
+        """The last error of which its processes told, or else the last that they said."""
+        said = self._log.read_text("utf-8", "replace").split("\n") if self._log.exists() else []
+        lines = [line.strip() for line in said if line.strip()]
+        return next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else "it said nothing")
 
     @asynccontextmanager
     async def _running(self, part: str) -> AsyncIterator[asyncio.subprocess.Process]:
@@ -124,10 +125,8 @@ class _Processes:
                     os.killpg(process.pid, number)
                 except ProcessLookupError:
                     break
-                try:
+                with suppress(TimeoutError):
                     await asyncio.wait_for(process.wait(), ENDS_WITHIN)
-                except TimeoutError:
-                    continue
 
     async def _line(self, client: asyncio.subprocess.Process, within: float) -> bytes:
         assert client.stdout is not None

@@ -87,6 +87,8 @@ class Peer(Protocol):
     """What has to be installed; the first gives the version that is shown."""
     SERVER: str
     """redis, postgresql, nats, or nothing."""
+    NOTE: str
+    """What a reader of its figures has to know."""
     PREPARES: bool
     """Whether `run("prepare", …)` comes first, alone."""
     PARTS: Sequence[str]

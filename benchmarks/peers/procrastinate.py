@@ -9,6 +9,7 @@ from benchmarks.peers.starts import record, record_async
 
 DISTRIBUTIONS: Final = ("procrastinate",)
 SERVER: Final = "postgresql"
+NOTE: Final = ""
 PREPARES: Final = True
 PARTS: Final = ("worker",)
 PARTS_THAT_SCHEDULE: Final = ()

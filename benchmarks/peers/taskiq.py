@@ -13,6 +13,7 @@ from benchmarks.peers.starts import record_async
 
 DISTRIBUTIONS: Final = ("taskiq", "taskiq-nats")
 SERVER: Final = "nats"
+NOTE: Final = "stores no completion but the acknowledgement"
 PREPARES: Final = False
 PARTS: Final = ("worker",)
 PARTS_THAT_SCHEDULE: Final = ("scheduler",)
