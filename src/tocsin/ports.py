@@ -6,7 +6,7 @@ for broken plumbing; a failed job is a fact.
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from pydantic import JsonValue
@@ -410,6 +410,13 @@ class History(Protocol):
 
     async def jobs(self) -> Sequence[JobRow]:
         """Every job, deleted ones too, by name."""
+        ...
+
+    async def expire(self, now: datetime, *, after: timedelta) -> int:
+        """Forget some executions and resolved dead letters that have been over for too long at `now` (UTC); how many.
+
+        Too long is `after`, or what the job's own definition says. Ask again until none is left.
+        """
         ...
 
     async def forget(self) -> None:

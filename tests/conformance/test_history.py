@@ -47,6 +47,7 @@ from tocsin.domain.events import (
     Paused,
     Recorded,
     Refused,
+    Resolved,
     RetryScheduled,
     Skipped,
     Started,
@@ -220,6 +221,7 @@ def facts_of(execution_id: str, job: str = "nightly") -> dict[str, Message]:
             first_attempt=NOON,
             last_attempt=NOON,
         ),
+        "resolved": Resolved(job=job, id=execution_id),
         "refused": Refused(
             job=job,
             id=f"planner-{execution_id}",
@@ -428,6 +430,42 @@ async def test_what_was_forgotten_can_be_recorded_anew(empty_database: EmptyData
             await history.record(Stream.LOG, facts, after=len(facts), upto=9)
         await record_all(history, facts)
         assert await everything(history) == before
+
+
+async def test_what_has_been_over_for_too_long_is_forgotten(empty_database: EmptyDatabase) -> None:
+    brief = JobDefinition(name="brief", function="f", retention=3_600.0)
+    defined = recorded([Defined(job="brief", definition=brief)])
+    day = timedelta(days=1)
+    facts = [
+        *story(*A_FAILURE, execution_id="1"),
+        *story("admitted", "started", execution_id="2"),
+        *story(*A_SUCCESS, execution_id="3", job="brief"),
+        *story("resolved", execution_id="1"),
+        *story("admitted", "cancelled", "dead-lettered", execution_id="4"),
+    ]
+    async with empty_database() as database, database.open() as history:
+        await history.record(Stream.LEDGER, defined, after=0, upto=1)
+        await record_all(history, recorded(facts))
+
+        async def left() -> tuple[list[str], list[str]]:
+            rows = (await history.executions(ExecutionQuery(sort="oldest"))).rows
+            letters = (await history.dead_letters()).rows
+            return sorted(row.execution_id for row in rows), sorted(letter.id for letter in letters)
+
+        assert await history.expire(NOON + timedelta(minutes=30), after=day) == 0
+        assert await history.expire(NOON + timedelta(hours=2), after=day) == 1
+        assert await left() == (["1", "2", "4"], ["1", "4"])
+        assert await history.count(ExecutionQuery(tag="all")) == 3
+        assert (
+            await history.expire(NOON + 2 * day, after=day) == 3
+        )  # two executions, and the letter that was dealt with
+        assert await left() == (["2"], ["4"])
+        assert await history.expire(NOON + 2 * day, after=day) == 0
+        # What is still running stays, and ends as it should.
+        end = Recorded(facts_of("2")["completed"], "execution.nightly.2.completed", 99, NOON + 2 * day)
+        await history.record(Stream.LOG, [end], after=len(facts), upto=99)
+        assert await left() == (["2"], ["4"])
+        assert await history.expire(NOON + 4 * day, after=day) == 1
 
 
 # --- listing ---------------------------------------------------------------------------------------------------------

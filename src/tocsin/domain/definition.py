@@ -250,6 +250,8 @@ class JobDefinition(_Model):
     input_schema: Object | None = None
     """A JSON Schema that `input` satisfies, here and at every trigger."""
     owner: Text | None = None
+    retention: Timeout | None = None
+    """How long the history keeps its executions once they are over; None: as long as the installation keeps any."""
     """Whose the job is, beside its creator: a person, or whatever keeps a file of jobs in step."""
     viewers: tuple[Text, ...] = ()
     """The identities that may see the job, beside its creator, its owner and administrators; none named: everyone."""

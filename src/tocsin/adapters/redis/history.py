@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, cast
 
 from redis.asyncio import BlockingConnectionPool, Redis
@@ -22,7 +22,7 @@ from ...listing import (
 from ...ports import DeadLetterRow, ExecutionRow, HistoryUnavailable, JobRow
 from ...subjects import Stream
 from ..database_url import shown
-from . import keys, lists
+from . import expiring, keys, lists
 from .lists import Listing
 from .recording import Recording
 from .rows import Hash, dead_letter_row, execution_row, job_row
@@ -95,6 +95,10 @@ class RedisHistory:
         """See `ports.History`."""
         stored = cast("Hash", await self._client.hgetall(keys.JOBS))
         return [job_row(text) for _, text in sorted(stored.items())]
+
+    async def expire(self, now: datetime, *, after: timedelta) -> int:
+        """See `ports.History`."""
+        return await expiring.expire(self._client, now=now, after=after)
 
     async def forget(self) -> None:
         """See `ports.History`. The places of other installations in the same database are forgotten with their rows."""

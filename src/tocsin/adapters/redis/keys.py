@@ -4,6 +4,7 @@
     tocsin:history:execution:<id>                  a hash, one field for each column
     tocsin:history:dead-letter:<id>                the same
     tocsin:history:jobs                            a hash of JSON by name
+    tocsin:history:retentions                      a hash of seconds, of the jobs that have a retention of their own
     tocsin:history:executions…                     sorted sets of ids: all, and by what lists are narrowed down and sorted
     tocsin:history:dead-letters…
 
@@ -18,6 +19,7 @@ from ...subjects import Stream
 ROOT: Final = "tocsin:history"
 SCHEMA: Final = f"{ROOT}:schema"
 JOBS: Final = f"{ROOT}:jobs"
+RETENTIONS: Final = f"{ROOT}:retentions"
 
 EXECUTIONS: Final = f"{ROOT}:executions"
 STARTED: Final = f"{EXECUTIONS}:started"

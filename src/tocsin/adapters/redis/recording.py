@@ -93,6 +93,10 @@ class Recording:
         for name, record in changed.items():
             own = record.definition.model_dump(mode="json", exclude_none=True) if record.definition else None
             before = stored[name]["definition"] if name in stored else None
+            if record.definition is not None and record.definition.retention is not None:
+                transaction.hset(keys.RETENTIONS, name, record.definition.retention)
+            elif record.definition is not None:
+                transaction.hdel(keys.RETENTIONS, name)
             transaction.hset(keys.JOBS, name, rows.job_text(record, own or before))
         self._jobs.keep({name: replace(one, definition=None) for name, one in changed.items()})
 
@@ -111,6 +115,14 @@ class Recording:
             return {}
         texts = await self._client.hmget(keys.JOBS, list(names))
         return {name: from_json(text) for name, text in zip(names, texts, strict=True) if text is not None}
+
+
+def remove_execution(transaction: Pipeline, record: ExecutionRecord) -> None:
+    """Take an execution out of everything."""
+    name = record.execution_id
+    transaction.delete(keys.execution(name))
+    for one in (*_sets(record), keys.STARTED, keys.DURATION, keys.EXECUTION_IDS):
+        transaction.zrem(one, name)
 
 
 def _write_execution(transaction: Pipeline, record: ExecutionRecord, before: ExecutionRecord | None) -> None:

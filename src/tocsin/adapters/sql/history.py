@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
@@ -79,6 +80,15 @@ class SqlHistory:
     async def jobs(self) -> Sequence[JobRow]:
         """See `ports.History`."""
         return await self._read(queries.jobs)
+
+    async def expire(self, now: datetime, *, after: timedelta) -> int:
+        """See `ports.History`."""
+
+        def committed() -> int:
+            with self._writing.begin() as connection:
+                return queries.expire(connection, now=now, after=after)
+
+        return await self._in_thread(committed)
 
     async def forget(self) -> None:
         """See `ports.History`. The places of other installations in the same database are forgotten with their rows."""

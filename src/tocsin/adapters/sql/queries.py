@@ -1,6 +1,7 @@
 """What readers ask: a page of executions or of dead letters, one execution, the place in a stream."""
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Column, ColumnElement, Connection, Select, delete, func, literal, not_, select, tuple_
@@ -14,6 +15,7 @@ from .rows import Row, dead_letter_row, execution_row, job_row
 _EXECUTIONS: Final = tables.executions.c
 _DEAD_LETTERS: Final = tables.dead_letters.c
 _TAGS: Final = tables.execution_tags.c
+_JOBS: Final = tables.jobs.c
 
 ORDERS: Final[dict[str, tuple[Column[Any], bool]]] = {
     "newest": (_EXECUTIONS.scheduled_time, True),
@@ -27,6 +29,9 @@ ORDERS: Final[dict[str, tuple[Column[Any], bool]]] = {
 
 _LAST: Final = "\U0010ffff"
 """No id goes on with it."""
+
+EXPIRED_AT_ONCE: Final = 1_000
+"""Executions that one transaction removes."""
 
 RowT = TypeVar("RowT", bound=tuple[Any, ...])
 
@@ -93,6 +98,27 @@ def dead_letters(connection: Connection, query: DeadLetterQuery) -> Page[DeadLet
 def jobs(connection: Connection) -> Sequence[JobRow]:
     """Every job, by name."""
     return [job_row(row) for row in connection.execute(select(tables.jobs).order_by(tables.jobs.c.job_name))]
+
+
+def expire(connection: Connection, *, now: datetime, after: timedelta) -> int:
+    """Remove up to `EXPIRED_AT_ONCE` executions, and as many resolved dead letters, that have been over for too long."""
+    own = dict(connection.execute(select(_JOBS.job_name, _JOBS.retention).where(_JOBS.retention.is_not(None))).all())
+    terms = [(timedelta(seconds=seconds), [_EXECUTIONS.job_name == job]) for job, seconds in own.items()]
+    removed = 0
+    for term, whose in [(after, [_EXECUTIONS.job_name.not_in(own)]), *terms]:
+        # By scheduled time too: there is an index on it, and what is over was scheduled before.
+        old = (_EXECUTIONS.scheduled_time < now - term, _EXECUTIONS.completed_at < now - term)
+        asked = select(_EXECUTIONS.execution_id).where(*old, *whose).limit(EXPIRED_AT_ONCE - removed)
+        gone = connection.execute(asked).scalars().all()
+        for table in (tables.executions, tables.execution_tags):
+            connection.execute(delete(table).where(table.c.execution_id.in_(gone)))
+        removed += len(gone)
+        if removed == EXPIRED_AT_ONCE:
+            break
+    letters = select(_DEAD_LETTERS.id).where(_DEAD_LETTERS.resolved, _DEAD_LETTERS.last_attempt < now - after)
+    resolved = connection.execute(letters.limit(EXPIRED_AT_ONCE)).scalars().all()
+    connection.execute(delete(tables.dead_letters).where(_DEAD_LETTERS.id.in_(resolved)))
+    return removed + len(resolved)
 
 
 def forget(connection: Connection) -> None:

@@ -184,7 +184,7 @@ JOB_IN_TIME: Final = (
 )
 """The columns that a time fact may change, and those that no row can be without."""
 
-JOB: Final = (*JOB_IN_TIME, "schedule_type", "cron_expression", "timezone", "description", "definition")
+JOB: Final = (*JOB_IN_TIME, "schedule_type", "cron_expression", "timezone", "description", "retention", "definition")
 """All of them."""
 
 
@@ -212,6 +212,7 @@ def job_values(record: JobRecord, definition: JobDefinition, encoding: Encoding)
         definition.schedule,
         definition.timezone,
         plain(definition.description),
+        definition.retention,
         json_text(definition.model_dump(mode="json", exclude_none=True)),
     )
 

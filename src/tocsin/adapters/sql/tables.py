@@ -22,6 +22,7 @@ from sqlalchemy import (
     Column,
     DateTime,
     Dialect,
+    Double,
     Index,
     Integer,
     MetaData,
@@ -166,6 +167,7 @@ jobs: Final = Table(
     Column("created_by", Text),
     Column("changed_at", UtcTime, nullable=False),
     Column("paused", Boolean, nullable=False),
+    Column("retention", Double),  # seconds
     Column("definition", Json),
 )
 

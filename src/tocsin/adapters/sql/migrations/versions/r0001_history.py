@@ -119,6 +119,7 @@ def _others() -> None:
         sa.Column("created_by", sa.Text),
         sa.Column("changed_at", _time, nullable=False),
         sa.Column("paused", sa.Boolean, nullable=False),
+        sa.Column("retention", sa.Double),
         sa.Column("definition", _json),
     )
     op.create_table(
