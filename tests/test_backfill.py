@@ -29,6 +29,7 @@ from tocsin.operations import backfill
 from tocsin.operations.backfill import Backfill, Span
 from tocsin.operations.refusals import Refusal
 from tocsin.registry import Registry
+from tocsin.testing import InMemoryStoredLog
 
 ADA = Actor(identity="ada", source="test")
 JOB = "nightly"
@@ -50,7 +51,7 @@ def nightly(**more: object) -> dict[str, object]:
 
 async def planned(world: World, span: Span, **more: Any) -> Backfill:  # noqa: ANN401 - as `plan`
     registry = Registry(world.log, world.projections)
-    return await backfill.plan(world.log, registry, JOB, span, **{"now": at(0, 25), **more})
+    return await backfill.plan(InMemoryStoredLog(world.log), registry, JOB, span, **{"now": at(0, 25), **more})
 
 
 async def run(world: World, wanted: Backfill, **more: Any) -> list[str]:  # noqa: ANN401 - as `begin`
@@ -130,7 +131,7 @@ async def test_what_cannot_be_made_up_for_says_why(
 async def test_a_job_that_is_not_there_is_not_found(world: World) -> None:
     registry = Registry(world.log, world.projections)
     with pytest.raises(JobNotFound, match="no job is called 'nobody'"):
-        await backfill.plan(world.log, registry, "nobody", Span(at(3), at(6)), now=at(0, 25))
+        await backfill.plan(InMemoryStoredLog(world.log), registry, "nobody", Span(at(3), at(6)), now=at(0, 25))
 
 
 # --- running it ------------------------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ def test_every_service_is_the_user_that_it_should_be(services: dict[str, Any]) -
 
 def test_only_those_who_need_the_history_know_its_password(services: dict[str, Any]) -> None:
     knowing = {name for name, service in ours(services) if "DATABASE_URL" in service["environment"]}
-    assert knowing == {"recorder", "api", "jobs", "tocsin"}
+    assert knowing == {"recorder", "archiver", "api", "jobs", "tocsin"}
 
 
 def test_the_accounts_are_those_that_the_stages_need() -> None:

@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 from faststream.nats import NatsBroker
 
+from . import __version__, archiving
 from .adapters.clock import SystemClock
 from .adapters.histories import open_history
 from .adapters.nats.awaiting import await_log as await_nats_log
@@ -36,6 +37,9 @@ from .domain.ids import fingerprint
 from .domain.recovery import Policy
 from .outcomes import Outcomes
 from .ports import Clock, DurableSpec, EventLog, History, LogUnavailable, Projections, StoredLog
+from .records.archive import Archive, Origin
+from .records.cursors import Cursors
+from .records.whole import WholeLog
 from .settings import Settings, SettingsError
 from .settings import load as load_settings
 from .stage import Stage
@@ -53,7 +57,7 @@ from .stages.recoverer import recoverer
 from .stages.registrar import registrar
 from .stages.retrier import retrier
 from .stages.ticker import ticker
-from .subjects import DEFAULT_QUEUE, INSTALLATION_KEY, RECOVERER_LEASE, TICKER_LEASE, Bucket
+from .subjects import ARCHIVER_LEASE, DEFAULT_QUEUE, INSTALLATION_KEY, RECOVERER_LEASE, TICKER_LEASE, Bucket
 from .worker import Connection as WorkerConnection
 from .worker.options import Options as WorkerOptions
 
@@ -68,6 +72,7 @@ STAGES: Final = (
     "dead_letter_sink",
     "recoverer",
     "recorder",
+    "archiver",
     "mq_bridge",
 )
 """The stages, in the order in which a job passes them."""
@@ -90,6 +95,8 @@ class Installation:
     projections: Projections
     clock: Clock
     stored: StoredLog
+    """What was ever stored, wherever it is now: in the streams or in the archive."""
+    archive: Archive
 
     @asynccontextmanager
     async def history(self) -> AsyncIterator[History]:
@@ -131,13 +138,16 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
             )
         except LogUnavailable as error:
             raise Unreachable(str(error)) from error
+        projections = NatsProjections(connection, names)
+        archive = archiving.archive(settings, connection, names, projections)
         yield Installation(
             settings=settings,
             names=names,
             connection=connection,
             log=NatsEventLog(connection, names),
-            stored=NatsStoredLog(connection, names),
-            projections=NatsProjections(connection, names),
+            stored=WholeLog(NatsStoredLog(connection, names), archive),
+            projections=projections,
+            archive=archive,
             clock=SystemClock(),
         )
 
@@ -177,9 +187,25 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
     running = [*names]
     async with AsyncExitStack() as stack:
         stack.callback(_log.info, "stages have stopped", action="stages-stopped", stages=running)
-        if "recorder" in names:
+        if {"recorder", "archiver"} & set(names):
             history = await stack.enter_async_context(installation.history())
-            stages.append(recorder(installation.log, history, installation.clock))
+            if "recorder" in names:
+                stages.append(recorder(installation.log, history, installation.clock, past=installation.stored))
+            if "archiver" in names and settings.archive.enabled:
+                leadership = _leadership(installation, ARCHIVER_LEASE)
+                origin = Origin(installation=await installation.identity(), root=settings.root, version=__version__)
+                stages.append(
+                    archiving.stage(
+                        settings,
+                        installation.connection,
+                        installation.names,
+                        installation.archive,
+                        history,
+                        leadership,
+                        installation.clock,
+                        origin,
+                    )
+                )
         broker = NatsBroker(
             _servers(settings),
             logger=None,
@@ -187,7 +213,9 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             **FOR_EVER,
             **security_of(settings.nats).broker,
         )
-        outcomes, finish_within = Outcomes(installation.log), settings.worker.shutdown_timeout
+        cursors = Cursors(installation.projections, installation.clock, late=archiving.late(settings))
+        outcomes = Outcomes(installation.log, is_behind=cursors.is_behind)
+        finish_within = settings.worker.shutdown_timeout
         for stage in stages:
             router = stage_router(
                 stage,
@@ -207,6 +235,18 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
                 for loop in stage.loops:
                     group.create_task(loop(), name=stage.name)
             group.create_task(_until_cancelled(running), name="until cancelled")
+
+
+def _leadership(installation: Installation, lease: str) -> Leadership:
+    leader = installation.settings.leader
+    return Leadership(
+        installation.projections,
+        installation.clock,
+        key=lease,
+        holder=_holder(),
+        ttl=leader.ttl,
+        renew_interval=leader.renew_interval,
+    )
 
 
 async def rebuild_history(installation: Installation) -> int:
@@ -236,7 +276,7 @@ def compose(installation: Installation, names: Collection[str], *, key: bytes) -
     bridged = bridged_queues(settings)
 
     def leadership(lease: str, signs: Sequence[str] = ()) -> Leadership:
-        holder = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"
+        holder = _holder()
         return Leadership(
             projections,
             clock,
@@ -359,6 +399,11 @@ def durables_of(settings: Settings, stages: Iterable[Stage]) -> list[DurableSpec
 def names_of(settings: Settings) -> Names:
     """The names on the wire of the installation that the settings mean."""
     return Names(settings.root, settings.trigger_prefix, settings.public_prefix, settings.mq_prefix)
+
+
+def _holder() -> str:
+    """Who asks for a lease: nobody else is called so."""
+    return f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"
 
 
 def _servers(settings: Settings) -> list[str]:

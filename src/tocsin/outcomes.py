@@ -4,6 +4,7 @@
     SequenceConflict         another writer was faster: handled again at once; after five times handed back for a moment
     LogUnavailable           handed back; no fault of the message
     NotYet                   handed back for a second, until the handler itself gives it up
+    behind the cursor        acknowledged: it was dealt with before what it led to was archived
     unreadable, or failing   after some tries recorded as a dead letter with its bytes, then never delivered again
 
 Different entities are handled concurrently, one entity in order: when one of its messages is handed back, those behind it
@@ -13,8 +14,9 @@ are too.
 import asyncio
 import random
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Final, TypeAlias
 
 import structlog
 
@@ -22,6 +24,7 @@ from . import subjects
 from .domain.events import Recorded, Refused
 from .ports import Delivery, EventLog, LogUnavailable, SequenceConflict
 from .stage import NotYet, Subscription
+from .subjects import Stream
 
 CONFLICTS_AT_ONCE: Final = 5
 FAILURES: Final = 5
@@ -30,14 +33,20 @@ ALONE: Final = 3
 """A message delivered more often than this is handled alone: it may be what kills the process."""
 _BACKOFF: Final = (0.2, 1.0, 5.0, 15.0)
 
+IsBehind: TypeAlias = Callable[[Stream, int, datetime], Awaitable[bool]]
+
 _log = structlog.get_logger("tocsin.stages")
 
 
 class Outcomes:
     """Applies the contract to the messages of one stage."""
 
-    def __init__(self, log: EventLog, *, chance: random.Random | None = None) -> None:
+    def __init__(
+        self, log: EventLog, *, is_behind: IsBehind | None = None, chance: random.Random | None = None
+    ) -> None:
+        """`is_behind`: whether a message of a stream was decided on before what it led to was archived; None: none was."""
         self._log = log
+        self._is_behind = is_behind
         self._chance = chance or random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._failures: Counter[tuple[str, int]] = Counter()
 
@@ -86,6 +95,9 @@ class Outcomes:
         return False
 
     async def _handle(self, subscription: Subscription, delivery: Delivery) -> None:
+        if self._is_behind is not None and await self._is_behind(subscription.stream, delivery.sequence, delivery.time):
+            _log.info("decided long ago", action="behind-cursor", subject=delivery.subject, sequence=delivery.sequence)
+            return
         message = subjects.decode(delivery.subject, delivery.body)
         recorded = Recorded(message, delivery.subject, delivery.sequence, delivery.time, delivery.message_id)
         for again in range(CONFLICTS_AT_ONCE, -1, -1):

@@ -172,7 +172,11 @@ class Extent:
 
 
 class StoredLog(Protocol):
-    """The streams as they are stored."""
+    """The streams as they are stored; or the streams and what was archived of them, as one."""
+
+    async def archived(self, stream: Stream) -> int:
+        """The sequence up to which some of a stream may be in the archive alone (0: none is)."""
+        ...
 
     async def extent(self, stream: Stream) -> Extent:
         """What a stream holds now."""
@@ -185,6 +189,30 @@ class StoredLog(Protocol):
 
         From behind the sequence `after`, or from what was stored at that instant (UTC) or later, to the sequence `upto`.
         """
+        ...
+
+
+class Housekeeping(Protocol):
+    """Taking out of the streams what is kept elsewhere."""
+
+    async def decided(self, stream: Stream) -> int:
+        """The sequence up to which every durable of a stream has dealt with what it was given: it comes to none again."""
+        ...
+
+    async def purge(self, subject: str, *, upto: int) -> None:
+        """Remove what matches a subject or filter, up to a sequence. Removing what is absent is no error."""
+        ...
+
+
+class ArchiveStore(Protocol):
+    """Where the objects of the archive are kept. None is ever changed or removed."""
+
+    async def put(self, name: str, body: bytes) -> None:
+        """Keep an object, whole or not at all. The same object again is no error."""
+        ...
+
+    async def get(self, name: str) -> bytes | None:
+        """An object; None: there is none of that name."""
         ...
 
 
@@ -249,6 +277,8 @@ class DurableSpec:
     """Seconds after which what nobody acknowledged is delivered again."""
     max_ack_pending: int = 20_000
     """How many messages may be out at once, over all who share the durable."""
+    begins_behind_cursor: bool = True
+    """Made anew, it begins behind what is decided; else with all that its stream still holds."""
 
 
 class TaskQueue(Protocol):

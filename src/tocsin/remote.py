@@ -11,11 +11,13 @@ from typing_extensions import override
 
 from .adapters.clock import SystemClock
 from .adapters.http.client import Api, RemoteHistory, RemoteLog, RemoteRegistry
+from .adapters.nats.archive_store import NatsArchiveStore
 from .adapters.nats.connection import Connection
 from .adapters.nats.projections import NatsProjections
 from .adapters.nats.stored_log import NatsStoredLog
 from .bootstrap import Installation, names_of
 from .ports import EventLog, History
+from .records.archive import Archive
 from .settings import Settings
 
 TIMEOUT: Final = 60.0
@@ -45,14 +47,15 @@ async def connect(settings: Settings, url: str, token: str | None) -> AsyncItera
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT) as http:
         api, names, nowhere = Api(http), names_of(settings), Connection(Client())
-        log = RemoteLog(api)
+        log, projections = RemoteLog(api), NatsProjections(nowhere, names)
         yield RemoteInstallation(
             settings=settings,
             names=names,
             connection=nowhere,
             log=cast("EventLog", log),
             stored=NatsStoredLog(nowhere, names),
-            projections=NatsProjections(nowhere, names),
+            projections=projections,
+            archive=Archive(NatsArchiveStore(nowhere, names), projections),
             clock=SystemClock(),
             api=api,
             remote_log=log,

@@ -11,6 +11,7 @@ from typing import Final
 from nats.aio.client import Client
 
 from .adapters.clock import SystemClock
+from .adapters.nats.archive_store import NatsArchiveStore
 from .adapters.nats.connection import Connection
 from .adapters.nats.event_log import NatsEventLog
 from .adapters.nats.permissions import Granting, Permissions
@@ -35,9 +36,10 @@ from .domain.events import (
     Trigger,
 )
 from .ports import DurableSpec
+from .records.archive import Archive
 from .settings import Settings
 from .stage import Access, Stage
-from .stages import recorder
+from .stages import archiver, recorder
 from .subjects import DEFAULT_QUEUE, Bucket, Stream, executors
 
 SCHEDULER: Final = "scheduler"
@@ -54,6 +56,7 @@ _SEEN: Final = Access(
     reads=(Stream.LEDGER, Stream.LOG),
     follows=(Stream.LEDGER, Stream.LOG),
     looks_up=(Bucket.DEFINITIONS, Bucket.LOCKS, Bucket.LEADER, Bucket.CURSORS),
+    reads_archive=True,
 )
 _CHANGED: Final = (
     *(Defined, Paused, Resumed, Deleted, Trigger),
@@ -105,9 +108,15 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
 
 
 def _with_refusals(stage: Stage) -> Access:
-    """What no handler can read becomes a dead letter, in the name of whichever stage it came to."""
-    appends = (*stage.access.appends, *((Refused,) if stage.subscriptions else ()))
-    return replace(stage.access, appends=appends)
+    """What no handler can read becomes a dead letter, in the name of whichever stage it came to.
+
+    And what comes late is looked for among what was decided (`records.cursors`).
+    """
+    if not stage.subscriptions:
+        return stage.access
+    access = stage.access
+    looks_up = tuple(dict.fromkeys((*access.looks_up, Bucket.CURSORS)))
+    return replace(access, appends=(*access.appends, Refused), looks_up=looks_up)
 
 
 def _together(stages: Sequence[Stage]) -> Access:
@@ -120,19 +129,26 @@ def _together(stages: Sequence[Stage]) -> Access:
         asks_about=tuple({stream: None for one in each for stream in one.asks_about}),
         looks_up=tuple({bucket: None for one in each for bucket in one.looks_up}),
         writes=tuple({key: None for one in each for key in one.writes}),
+        reads_archive=any(one.reads_archive for one in each),
+        keeps_archive=any(one.keeps_archive for one in each),
     )
 
 
 def _stages(settings: Settings) -> list[Stage]:
     """Every stage that these settings lead to, composed on a client that is never connected."""
     names, connection = names_of(settings), Connection(Client())
+    projections = NatsProjections(connection, names)
     nowhere = Installation(
         settings,
         names,
         connection,
         NatsEventLog(connection, names),
-        NatsProjections(connection, names),
+        projections,
         SystemClock(),
         NatsStoredLog(connection, names),
+        Archive(NatsArchiveStore(connection, names), projections),
     )
-    return [*compose(nowhere, STAGES, key=b""), Stage("recorder", access=recorder.ACCESS)]
+    return [
+        *compose(nowhere, STAGES, key=b""),
+        *(Stage(it.__name__.rpartition(".")[2], access=it.ACCESS) for it in (recorder, archiver)),
+    ]

@@ -44,7 +44,7 @@ DEFAULT: Final = "default"
 """The origin of what nobody set."""
 
 MASK: Final = "******"
-WITHOUT_EFFECT: Final = frozenset({"execution.history_retention_days"})
+WITHOUT_EFFECT: Final[frozenset[str]] = frozenset()
 """Fields that are read, since hip-62 has them, and that nothing acts on yet. A test fails when something does."""
 
 _SHORT_VARIABLES: Final = {
@@ -206,6 +206,29 @@ class Execution(_Section):
     history_retention_days: int = Field(default=90, ge=1)
 
 
+def _archive_target(text: str) -> str:
+    if text == "nats" or text.startswith("file:///"):
+        return text
+    raise ValueError("must be `nats` (an object store there) or a folder, `file:///…`, that every node reaches")
+
+
+class Archive(_Section):
+    """What leaves the streams, and where it goes (hip-62, Execution History)."""
+
+    enabled: bool = True
+    target: Annotated[str, AfterValidator(_archive_target)] = "nats"
+    """`nats`, an object store beside the streams; or a folder, `file:///…`, that every node reaches."""
+    hot_window: Duration = 86_400.0
+    """How long what is over stays in the streams."""
+    max_messages: int = Field(default=500_000, ge=1)
+    """How many messages the log may hold before what is younger leaves it too, if it is two minutes old.
+
+    The server keeps every subject in memory: a million of them take it about 370 MB, and this many half of that.
+    """
+    interval: Duration = 300.0
+    """How often it is looked for what is over."""
+
+
 class Recovery(_Section):
     """What becomes of executions that stay open (cloacina, Recovery)."""
 
@@ -325,6 +348,7 @@ class Settings(BaseSettings):
     leader: Leader = Leader()
     execution: Execution = Execution()
     recovery: Recovery = Recovery()
+    archive: Archive = Archive()
     auth: Auth = Auth()
     metrics: Metrics = Metrics()
     redis: Redis = Redis()

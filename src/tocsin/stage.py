@@ -48,6 +48,9 @@ class Access:
     looks_up: tuple[Bucket, ...] = ()
     writes: tuple[tuple[Bucket, str], ...] = ()
     """Buckets that it looks up and writes, and the keys of each (a key or a filter)."""
+    reads_archive: bool = False
+    keeps_archive: bool = False
+    """It puts what is over into the archive, and takes it out of the streams."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ takes it off again, and maps the public prefixes (`cron.trigger`, `cron.cancel`,
 into subjects that it captures itself.
 """
 
+import re
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
@@ -54,6 +55,9 @@ CAPTURED: Final[dict[Stream, tuple[str, ...]]] = {
 ANNOUNCED: Final = "cron.>"
 TICKER_LEASE: Final = "ticker"
 RECOVERER_LEASE: Final = "recoverer"
+ARCHIVER_LEASE: Final = "archiver"
+ARCHIVE_STATE: Final = "archive"
+"""The key in `cursors` that says how far the archive goes."""
 INSTALLATION_KEY: Final = "report-key"
 DEFAULT_QUEUE: Final = "default"
 ABSENT: Final = "-"  # no delivery named
@@ -286,6 +290,17 @@ OPENINGS: Final = tuple(f"execution.*.*.{fact}" for fact in ("planned", "admitte
 """Filters over the facts that open an execution, one or both of them."""
 ENDINGS: Final = tuple(f"execution.*.*.{end}" for end in ("completed", "failed", "cancelled", "skipped"))
 """Filters over the facts that end one; none has a longer subject."""
+
+
+@lru_cache(maxsize=1_024)
+def _pattern(subject_filter: str) -> re.Pattern[str]:
+    wildcards = {"*": r"[^.]+", ">": r".+"}
+    return re.compile(r"\.".join(wildcards.get(part) or re.escape(part) for part in subject_filter.split(".")))
+
+
+def matches(subject_filter: str, subject: str) -> bool:
+    """Whether a filter with wildcards covers a subject."""
+    return _pattern(subject_filter).fullmatch(subject) is not None
 
 
 def is_ending(subject: str) -> bool:

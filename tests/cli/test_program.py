@@ -128,7 +128,7 @@ def test_config_show_tells_where_each_value_comes_from_and_no_secret(world: Worl
     assert shown["root"] == {"value": "other", "origin": "command line", "has_effect": True}
     assert shown["nats.password"] == {"value": "******", "origin": "tocsin.yaml", "has_effect": True}
     assert shown["leader.ttl"] == {"value": "15s", "origin": "default", "has_effect": True}
-    assert shown["execution.history_retention_days"]["has_effect"] is False
+    assert shown["execution.history_retention_days"]["has_effect"] is True
 
 
 def test_explain_needs_no_server(world: World) -> None:

@@ -9,15 +9,17 @@ from secrets import token_hex
 from typing import Protocol, TypeVar
 
 from tests.servers import REPLICAS
+from tocsin.adapters.memory.housekeeping import InMemoryHousekeeping
 from tocsin.adapters.nats.connection import Connection, connect
 from tocsin.adapters.nats.durable import NatsDurable
 from tocsin.adapters.nats.event_log import NatsEventLog
+from tocsin.adapters.nats.housekeeping import NatsHousekeeping
 from tocsin.adapters.nats.naming import Names
 from tocsin.adapters.nats.projections import NatsProjections
 from tocsin.adapters.nats.provision import provision
 from tocsin.adapters.nats.stored_log import NatsStoredLog
 from tocsin.adapters.nats.task_queue import NatsTaskQueue
-from tocsin.ports import DurableSpec, EventLog, Projections, StoredLog, TaskQueue
+from tocsin.ports import DurableSpec, EventLog, Housekeeping, Projections, StoredLog, TaskQueue
 from tocsin.testing import InMemoryEventLog, InMemoryProjections, InMemoryStoredLog, InMemoryTaskQueue, ManualClock
 
 PATIENCE = 20.0
@@ -31,6 +33,8 @@ class World(Protocol):
     def log(self) -> EventLog: ...
     @property
     def stored(self) -> StoredLog: ...
+    @property
+    def housekeeping(self) -> Housekeeping: ...
     @property
     def projections(self) -> Projections: ...
 
@@ -60,6 +64,7 @@ class MemoryWorld:
         self.clock = ManualClock()
         self.log = InMemoryEventLog(self.clock)
         self.stored = InMemoryStoredLog(self.log)
+        self.housekeeping = InMemoryHousekeeping(self.log)
         self.projections = InMemoryProjections(self.clock)
 
     def now(self) -> datetime:
@@ -88,6 +93,7 @@ class NatsWorld:
         self.names = names
         self.log = NatsEventLog(connection, names)
         self.stored = NatsStoredLog(connection, names)
+        self.housekeeping = NatsHousekeeping(connection, names)
         self.projections = NatsProjections(connection, names)
         self._open: list[NatsTaskQueue | NatsDurable] = []
 

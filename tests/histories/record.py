@@ -109,7 +109,9 @@ async def operate(tocsin: Running) -> None:
     end = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     registry = Registry(tocsin.log, tocsin.installation.projections)
     span = Span(end - timedelta(days=2), end)
-    wanted = await backfill.plan(tocsin.log, registry, "nightly", span, now=datetime.now(UTC), name="recorded")
+    wanted = await backfill.plan(
+        tocsin.installation.stored, registry, "nightly", span, now=datetime.now(UTC), name="recorded"
+    )
     async for _ in backfill.begin(tocsin.log, wanted, tocsin.installation.clock, rate=100):
         pass
     await tocsin.ended("nightly", Completed, 2)

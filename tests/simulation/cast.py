@@ -66,6 +66,7 @@ class Node:
             names=cast("Any", None),
             connection=cast("Any", None),
             stored=cast("Any", None),
+            archive=cast("Any", None),
             log=log,
             projections=SimulatedProjections(around.buckets, around.network, process),
             clock=clock,

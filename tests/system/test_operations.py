@@ -150,7 +150,11 @@ async def test_a_backfill_that_is_run_twice_makes_nothing_twice(nats_url: str, t
         await tocsin.apply({"name": "hourly", "schedule": "0 * * * *", "function": "work"})
         log, clock = tocsin.log, tocsin.installation.clock
         wanted = await backfill.plan(
-            log, Registry(log, tocsin.installation.projections), "hourly", span, now=datetime.now(UTC)
+            tocsin.installation.stored,
+            Registry(log, tocsin.installation.projections),
+            "hourly",
+            span,
+            now=datetime.now(UTC),
         )
         assert len(wanted.instants) == 12
         asked = []

@@ -58,6 +58,7 @@ async def test_everything_is_created_once(connection: Connection, names: Names) 
         ("stream", log),
         ("stream", mq),
         *(("stream", names.bucket_stream(bucket)) for bucket in Bucket),
+        ("stream", names.archive_stream),
         ("consumer", f"{log}/reports"),
         ("consumer", f"{log}/job-executors"),
         ("consumer", f"{log}/queue-gpu"),

@@ -56,7 +56,7 @@ def backfill(  # noqa: PLR0913, PLR0917 - each is an option of the command
             first = instant(start, "--from", now=now, timezone=zone)
             last = now if end is None else instant(end, "--to", now=now, timezone=zone)
             span = Span(first, last, only_missing=only_missing, order=order)
-            planned = await operation.plan(installation.log, registry, job, span, now=now, name=name)
+            planned = await operation.plan(installation.stored, registry, job, span, now=now, name=name)
             if not session.output.is_json:
                 session.output.answer(None, lambda: _lines(planned))
             if dry_run or not planned.instants:

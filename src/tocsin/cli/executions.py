@@ -62,7 +62,8 @@ class Shown:
 
 async def _read(session: Session, execution_id: str) -> Shown:
     async with session.installation() as installation:
-        return Shown.of(await find(installation.log, execution_id, history=partial(session.history, installation)))
+        history = partial(session.history, installation)
+        return Shown.of(await find(installation.log, execution_id, history=history, stored=installation.stored))
 
 
 # --- what is shown ---------------------------------------------------------------------------------------------------

@@ -80,10 +80,18 @@ class Asking:
     async def _with_outcome(self, answer: Answer) -> Answer:
         if answer.execution_id is None:
             return answer
-        facts = await self._log.load(subjects.execution(answer.job, answer.execution_id))
+        scope = subjects.execution(answer.job, answer.execution_id)
+        facts = await self._log.load(scope) or await self._archived(scope)
         kept = await self._log.load(subjects.dead_letter(answer.job, answer.execution_id))
         outcome = outcome_of(answer.execution_id, [*facts, *kept])
         return replace(answer, outcome=outcome, facts=(*answer.facts, *facts, *kept))
+
+    async def _archived(self, scope: str) -> list[Recorded[Message]]:
+        """What has left the log."""
+        if not (upto := await self._stored.archived(Stream.LOG)):
+            return []
+        portions = self._stored.messages(Stream.LOG, scope, after=0, upto=upto)
+        return [decoded(message) async for portion in portions for message in portion]
 
     async def _all(self, subject: str) -> list[Recorded[Message]]:
         found: list[Recorded[Message]] = []

@@ -21,9 +21,11 @@ from .. import subjects
 from ..domain import ids, planning
 from ..domain.calendar import parse
 from ..domain.definition import JobDefinition, check_input
-from ..domain.events import Actor, Due, Message, Passed, Recorded, Skipped, Trigger
-from ..ports import Clock, EventLog
+from ..domain.events import Actor, Due, Message, Passed, Skipped, Trigger
+from ..ports import Clock, EventLog, StoredLog
+from ..records.reading import decoded
 from ..registry import Registry
+from ..subjects import Stream
 from .refusals import Refusal
 
 Order: TypeAlias = Literal["oldest", "newest"]
@@ -77,7 +79,7 @@ class Asked:
 
 
 async def plan(
-    log: EventLog, registry: Registry, job: str, span: Span, *, now: datetime, name: str | None = None
+    log: StoredLog, registry: Registry, job: str, span: Span, *, now: datetime, name: str | None = None
 ) -> Backfill:
     """What a backfill called `name` would do at `now`; nothing is changed.
 
@@ -99,10 +101,16 @@ async def plan(
         raise Refusal(f"{job!r} has more than {MOST:,} instants in that time: make several backfills of it")
     fates = await _fates(log, job, named)
     counts = Counter(fates.values())
-    chosen = [at for at in named if not span.only_missing or fates.get(at) == "missing"]
+    name = name or span.name
+    begun = await _begun(log, job)
+    chosen = [
+        at
+        for at in named
+        if (not span.only_missing or fates.get(at) == "missing") and ids.backfill_id(job, name, at) not in begun
+    ]
     return Backfill(
         job=job,
-        name=name or span.name,
+        name=name,
         instants=tuple(reversed(chosen) if span.order == "newest" else chosen),
         named=len(named),
         fired=counts["fired"],
@@ -143,26 +151,34 @@ def _instants(definition: JobDefinition, span: Span) -> Iterator[datetime]:
             yield occurrence.at
 
 
-async def _fates(log: EventLog, job: str, named: Sequence[datetime]) -> dict[datetime, Fate]:
+async def _fates(log: StoredLog, job: str, named: Sequence[datetime]) -> dict[datetime, Fate]:
     """What the log says of instants, which are in order. It says nothing of times in which the job was not there."""
     fates: dict[datetime, Fate] = {}
     wanted = frozenset(named)
-    async for recorded in _facts(log, subjects.ledger(job)):
-        match recorded.message:
+    async for fact in _facts(log, Stream.LEDGER, *subjects.of_ledger(job, "due", "passed")):
+        match fact:
             case Due(scheduled_time=at) if at in wanted:
                 fates[at] = "fired"
             case Passed(start=after, until=until):
                 fates |= dict.fromkeys(named[bisect_right(named, after) : bisect_right(named, until)], "missing")
-    async for recorded in _facts(log, f"execution.{subjects.token(job)}.*.skipped"):
-        match recorded.message:
+    async for fact in _facts(log, Stream.LOG, f"execution.{subjects.token(job)}.*.skipped"):
+        match fact:
             case Skipped(reason="overlap_skip", trigger="cron", scheduled_time=at) if at in wanted:
                 fates[at] = "missing"
     return fates
 
 
-async def _facts(log: EventLog, subject: str) -> AsyncIterator[Recorded[Message]]:
-    after = 0
-    while batch := await log.read(subject, after=after):
-        for recorded in batch:
-            yield recorded
-        after = batch[-1].sequence
+async def _begun(log: StoredLog, job: str) -> set[str]:
+    """The executions of a job that there were ever: the log itself forgets those that are archived."""
+    if not (upto := await log.archived(Stream.LOG)):
+        return set()
+    filters = [f"execution.{subjects.token(job)}.*.{fact}" for fact in ("planned", "admitted")]
+    portions = log.messages(Stream.LOG, *filters, after=0, upto=upto)
+    return {message.subject.split(".")[2] async for portion in portions for message in portion}
+
+
+async def _facts(log: StoredLog, stream: Stream, *filters: str) -> AsyncIterator[Message]:
+    upto = (await log.extent(stream)).last
+    async for portion in log.messages(stream, *filters, after=0, upto=upto):
+        for stored in portion:
+            yield decoded(stored).message

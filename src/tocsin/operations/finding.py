@@ -12,7 +12,9 @@ from typing import Final
 from .. import subjects
 from ..domain.events import Message, Recorded
 from ..listing import ExecutionQuery
-from ..ports import EventLog, History
+from ..ports import EventLog, History, StoredLog
+from ..records.reading import decoded
+from ..subjects import Stream
 from .refusals import Ambiguous, NotAnId, NotFound
 
 LEAST: Final = 4
@@ -34,7 +36,14 @@ class Found:
     facts: tuple[Recorded[Message], ...]
 
 
-async def find(log: EventLog, given: str, *, job: str | None = None, history: OpenHistory | None = None) -> Found:
+async def find(
+    log: EventLog,
+    given: str,
+    *,
+    job: str | None = None,
+    history: OpenHistory | None = None,
+    stored: StoredLog | None = None,
+) -> Found:
     """The execution whose id is `given`, or begins with it where a history can be asked.
 
     Args:
@@ -42,6 +51,7 @@ async def find(log: EventLog, given: str, *, job: str | None = None, history: Op
         given: an id, or its first characters.
         job: whose it is, if that is known.
         history: opens the history, which is done only for the beginning of an id.
+        stored: what was ever stored; asked where the log holds nothing any more.
 
     Raises:
         NotAnId: no id looks like this.
@@ -50,15 +60,15 @@ async def find(log: EventLog, given: str, *, job: str | None = None, history: Op
     """
     if not given or not all(c.isalnum() or c == "-" for c in given):
         raise NotAnId(f"{given!r} is no execution's id: letters, digits and hyphens")
-    if facts := await _read(log, given, job):
+    if facts := await _read(log, given, job) or await _archived(stored, given, job):
         return Found(subjects.job_of(facts[0].subject), given, facts)
     if history is not None and LEAST <= len(given) < COMPLETE:
         async with history() as rows:
             meant = (await rows.executions(ExecutionQuery(id_prefix=given, job=job, limit=SHOWN))).rows
         if len(meant) > 1:
             raise Ambiguous(given, "executions", tuple(row.execution_id for row in meant))
-        if meant and (facts := await _read(log, meant[0].execution_id, meant[0].job_name)):
-            return Found(meant[0].job_name, meant[0].execution_id, facts)
+        if meant:
+            return await find(log, meant[0].execution_id, job=meant[0].job_name, stored=stored)
     of = f"execution of {job!r}" if job else "execution"
     raise NotFound(f"no {of} has the id {given!r}" + ("" if len(given) >= COMPLETE else ", or one that begins so"))
 
@@ -74,3 +84,11 @@ async def _read(log: EventLog, execution_id: str, job: str | None) -> tuple[Reco
     if not facts and await log.tail(scope):
         facts = await log.load(scope)  # a replica that lags answered first
     return tuple(facts)
+
+
+async def _archived(stored: StoredLog | None, execution_id: str, job: str | None) -> tuple[Recorded[Message], ...]:
+    if stored is None or not (upto := await stored.archived(Stream.LOG)):
+        return ()
+    scope = subjects.execution(job or subjects.ANY, execution_id)
+    portions = stored.messages(Stream.LOG, scope, after=0, upto=upto)
+    return tuple([decoded(message) async for portion in portions for message in portion])

@@ -11,7 +11,7 @@ import gzip
 import json
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -96,19 +96,46 @@ class Manifest:
 
 async def write(out: Sink, manifest: Manifest, messages: AsyncIterator[StoredMessage]) -> Counter[Stream]:
     """Write an export; how many messages of each stream it holds."""
-    digest, counts = sha256(), Counter[Stream]()
-
-    def put(line: bytes) -> None:
-        digest.update(line)
-        out.write(line)
-
-    put(manifest.encode())
+    ending = _Ending(manifest)
+    out.write(ending.begin())
     async for message in messages:
-        put(encode(message))
-        counts[message.stream] += 1
-    streams = {stream.value: counts[stream] for stream in manifest.selection.streams}
-    out.write(_line({"end": True, "messages": counts.total(), "streams": streams, "sha256": digest.hexdigest()}))
-    return counts
+        out.write(ending.take(message))
+    out.write(ending.end())
+    return ending.counts
+
+
+def encode_all(manifest: Manifest, messages: Iterable[StoredMessage]) -> Iterator[bytes]:
+    """The lines of an export of messages that are at hand."""
+    ending = _Ending(manifest)
+    yield ending.begin()
+    for message in messages:
+        yield ending.take(message)
+    yield ending.end()
+
+
+class _Ending:
+    """Counts and digests lines, for the last of them."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self._digest = sha256()
+        self.counts: Counter[Stream] = Counter()
+
+    def begin(self) -> bytes:
+        return self._put(self._manifest.encode())
+
+    def take(self, message: StoredMessage) -> bytes:
+        self.counts[message.stream] += 1
+        return self._put(encode(message))
+
+    def end(self) -> bytes:
+        streams = {stream.value: self.counts[stream] for stream in self._manifest.selection.streams}
+        digest = self._digest.hexdigest()
+        return _line({"end": True, "messages": self.counts.total(), "streams": streams, "sha256": digest})
+
+    def _put(self, line: bytes) -> bytes:
+        self._digest.update(line)
+        return line
 
 
 def encode(message: StoredMessage) -> bytes:

@@ -88,9 +88,9 @@ class OpenExecutions:
 
     async def _cursor(self) -> int:
         try:
-            for key in (CURSOR, subjects.cursor(Stream.LOG)):
-                if (found := await self._projections.get(Bucket.CURSORS, key)) is not None:
-                    return int(found[0])
+            # Not behind the cursor of the stream: what is decided up to there may be open still.
+            if (found := await self._projections.get(Bucket.CURSORS, CURSOR)) is not None:
+                return int(found[0])
         except LogUnavailable as error:
             _log.warning("all is read, from the beginning", action="cursor-not-known", error=str(error))
         return 0

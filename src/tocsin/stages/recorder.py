@@ -8,16 +8,17 @@ number of recorders may run; one is the faster with a batch, and whoever keeps l
 that in effect one works and the rest stand by.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Final, cast
 
 import structlog
 
 from .. import subjects
-from ..ports import Batch, Clock, EventLog, History, SequenceConflict
+from ..ports import Batch, Clock, EventLog, History, SequenceConflict, StoredLog
+from ..records.reading import decoded
 from ..stage import Access, Stage
-from ..subjects import Stream
+from ..subjects import Bucket, Stream, Unreadable
 
 RECORDED: Final[Mapping[Stream, tuple[str, ...]]] = {
     Stream.LOG: (subjects.every("execution.>"), subjects.every("dead-letter.>")),
@@ -25,7 +26,7 @@ RECORDED: Final[Mapping[Stream, tuple[str, ...]]] = {
 }
 """What is recorded of each stream; one loop runs for each."""
 
-ACCESS: Final = Access(follows=tuple(RECORDED))
+ACCESS: Final = Access(follows=tuple(RECORDED), looks_up=(Bucket.CURSORS,), reads_archive=True)
 
 SHORTEST_PAUSE: Final = 0.2
 LONGEST_PAUSE: Final = 5.0
@@ -37,24 +38,31 @@ GATHERING: Final = 0.25
 _log = structlog.get_logger("tocsin.recorder")
 
 
-def recorder(log: EventLog, history: History, clock: Clock) -> Stage:
-    """Records every stream of `RECORDED` for as long as it runs."""
-    return Stage(
-        "recorder", loops=tuple(Recorder(log, history, clock, stream).run for stream in RECORDED), access=ACCESS
-    )
+def recorder(log: EventLog, history: History, clock: Clock, *, past: StoredLog | None = None) -> Stage:
+    """Records every stream of `RECORDED` for as long as it runs. `past`: where that is which has left the streams."""
+    loops = tuple(Recorder(log, history, clock, stream, past=past).run for stream in RECORDED)
+    return Stage("recorder", loops=loops, access=ACCESS)
 
 
 class Recorder:
     """Records one stream."""
 
     def __init__(
-        self, log: EventLog, history: History, clock: Clock, stream: Stream, *, gathering: float = GATHERING
+        self,
+        log: EventLog,
+        history: History,
+        clock: Clock,
+        stream: Stream,
+        *,
+        gathering: float = GATHERING,
+        past: StoredLog | None = None,
     ) -> None:
         self._log = log
         self._history = history
         self._clock = clock
         self._stream = stream
         self._gathering = gathering
+        self._past = past
 
     async def run(self) -> None:
         """Record for ever. Nothing is lost by trouble: whatever is not stored is read again, from the stored place."""
@@ -93,12 +101,36 @@ class Recorder:
             LogUnavailable: the log did not answer; or whatever the history raises when its database does not.
         """
         place = await self._history.offset(self._stream)
-        follower = self._log.follow(self._stream, *RECORDED[self._stream], after=place)
-        async with aclosing(cast("AsyncGenerator[Batch, None]", follower)):
-            async for batch in follower:
+        async with aclosing(self._batches(after=place)) as batches:
+            async for batch in batches:
                 await self._history.record(self._stream, batch.messages, after=place, upto=batch.upto)
                 place = batch.upto
                 yield batch
                 # What comes meanwhile is recorded at once: a transaction for each handful of facts would cost far more.
                 if self._gathering and batch.caught_up:
                     await self._clock.sleep(self._gathering)
+
+    async def _batches(self, *, after: int) -> AsyncGenerator[Batch, None]:
+        """Everything behind a place: from the archive what is there alone, and then what comes."""
+        if self._past is not None and after < (archived := await self._past.archived(self._stream)):
+            async for batch in self._remembered(self._past, after=after, upto=archived):
+                yield batch
+            after = archived
+        follower = self._log.follow(self._stream, *RECORDED[self._stream], after=after)
+        async with aclosing(cast("AsyncGenerator[Batch, None]", follower)):
+            async for batch in follower:
+                yield batch
+
+    async def _remembered(self, past: StoredLog, *, after: int, upto: int) -> AsyncIterator[Batch]:
+        """What lies so far back that only the archive may have it."""
+        async for portion in past.messages(self._stream, *RECORDED[self._stream], after=after, upto=upto):
+            messages = []
+            for stored in portion:
+                try:
+                    messages.append(decoded(stored))
+                except Unreadable as error:
+                    _log.warning(
+                        "unreadable, left out", action="unreadable", sequence=stored.sequence, error=str(error)
+                    )
+            yield Batch(messages, caught_up=False, upto=portion[-1].sequence)
+        yield Batch((), caught_up=False, upto=upto)

@@ -71,7 +71,7 @@ async def backfill_job(
     permitted(caller, Permission.REGISTER)(await here.registry.job(name))
     now = here.clock.now()
     span = Span(asked.start, asked.end or now, only_missing=asked.only_missing, order=asked.order)
-    planned = await backfill.plan(here.log, here.registry, name, span, now=now, name=asked.name)
+    planned = await backfill.plan(here.stored, here.registry, name, span, now=now, name=asked.name)
     if len(planned.instants) > AT_ONCE and not asked.dry_run:
         raise NotPossible(
             f"{len(planned.instants):,} executions: ask for {AT_ONCE:,} at once at most, each time for a part of the time"

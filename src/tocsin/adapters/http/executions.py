@@ -200,7 +200,7 @@ async def cancel_execution(
 
 
 async def _found(here: Parts, caller: Principal, given: str) -> Found:
-    found = await find(here.log, given)
+    found = await find(here.log, given, stored=here.stored)
     if not await here.sight.reaches(caller, found.job):
         raise NotFound(f"no execution has the id {given!r}")
     return found

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from ... import subjects
 from ...ports import DurableSpec, Progress
 from ...subjects import Stream
 from .clock import Alarm, ManualClock
 from .signal import Signal
 from .stored_stream import Entry, StoredStream
-from .subject_tree import matches
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class InMemoryDurable:
             self._changed.notify()
 
     def _wants(self, subject: str) -> bool:
-        return any(matches(name, subject) for name in self.spec.filters)
+        return any(subjects.matches(name, subject) for name in self.spec.filters)
 
     def _hand_out(self, limit: int) -> "list[InMemoryDelivery]":
         deliveries: list[InMemoryDelivery] = []

@@ -11,7 +11,6 @@ from ...subjects import CAPTURED, Stream, Unreadable
 from .clock import Alarm, ManualClock
 from .durable import InMemoryDurable
 from .stored_stream import Entry, StoredStream
-from .subject_tree import matches
 
 
 class InMemoryEventLog:
@@ -132,6 +131,10 @@ class InMemoryEventLog:
         found = self._durables.get((stream, durable))
         return None if found is None else found.progress
 
+    def progress_of_all(self, stream: Stream) -> list[Progress]:
+        """How far every durable of a stream has got."""
+        return [durable.progress for (of, _), durable in self._durables.items() if of is stream]
+
     def stream(self, stream: Stream) -> StoredStream:
         """One stream as it is stored."""
         return self._streams[stream]
@@ -154,7 +157,7 @@ class InMemoryEventLog:
 
     def _capturing(self, subject: str) -> StoredStream:
         stream = subjects.stream_of(subject)
-        if not any(matches(captured, subject) for captured in CAPTURED[stream]):
+        if not any(subjects.matches(captured, subject) for captured in CAPTURED[stream]):
             raise LogUnavailable(f"{subject}: no stream captures it")
         return self._streams[stream]
 
@@ -166,7 +169,7 @@ class InMemoryEventLog:
 
 def _behind(stored: StoredStream, filters: Sequence[str], after: int) -> list[Entry]:
     entries = stored.behind(after)
-    return [entry for entry in entries if not filters or any(matches(name, entry.subject) for name in filters)]
+    return [entry for entry in entries if not filters or any(subjects.matches(name, entry.subject) for name in filters)]
 
 
 def _readable(entries: Sequence[Entry]) -> list[Recorded[Message]]:

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Final
 
+from ... import subjects
 from ...ports import Extent, StoredMessage
 from ...subjects import Stream
 from .event_log import InMemoryEventLog
 from .stored_stream import Entry
-from .subject_tree import matches
 
 PORTION: Final = 1_000
 MESSAGE_ID: Final = "Nats-Msg-Id"
@@ -20,6 +20,10 @@ class InMemoryStoredLog:
     def __init__(self, log: InMemoryEventLog) -> None:
         """Whatever that log stores."""
         self._log = log
+
+    async def archived(self, stream: Stream) -> int:  # noqa: ARG002 - the port's
+        """Nothing: these are the streams alone."""
+        return 0
 
     async def extent(self, stream: Stream) -> Extent:
         """What a stream holds now."""
@@ -37,7 +41,7 @@ class InMemoryStoredLog:
             for entry in self._log.stream(stream).behind(after if isinstance(after, int) else 0)
             if entry.sequence <= upto
             and (isinstance(after, int) or entry.time >= after)
-            and (not filters or any(matches(name, entry.subject) for name in filters))
+            and (not filters or any(subjects.matches(name, entry.subject) for name in filters))
         ]
         for i in range(0, len(entries), PORTION):
             yield [_stored(stream, entry) for entry in entries[i : i + PORTION]]

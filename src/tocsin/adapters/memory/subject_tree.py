@@ -1,9 +1,7 @@
 """Which sequences lie under which subjects: a tree of tokens, so that a scope is found without looking at the others."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 
 @dataclass(slots=True)
@@ -38,17 +36,6 @@ class SubjectTree:
     def last(self, filter_subject: str) -> int:
         """The greatest sequence of all that match; 0 if none does."""
         return max((sequences[-1] for sequences in self.each(filter_subject)), default=0)
-
-
-def matches(filter_subject: str, subject: str) -> bool:
-    """Whether a filter with wildcards covers a subject."""
-    return _pattern(filter_subject).fullmatch(subject) is not None
-
-
-@lru_cache(maxsize=1_024)
-def _pattern(filter_subject: str) -> re.Pattern[str]:
-    tokens = {"*": r"[^.]+", ">": r".+"}
-    return re.compile(r"\.".join(tokens.get(token) or re.escape(token) for token in filter_subject.split(".")))
 
 
 def _walk(node: _Node, tokens: list[str], at: int) -> Iterator[list[int]]:

@@ -34,6 +34,8 @@ async def ensure_consumer(
 
 
 async def _start(projections: NatsProjections, spec: DurableSpec) -> Json:
+    if not spec.begins_behind_cursor:
+        return {"deliver_policy": "all"}
     for key in (cursor(spec.stream, spec.name), cursor(spec.stream)):
         if found := await projections.get(Bucket.CURSORS, key):
             return {"deliver_policy": "by_start_sequence", "opt_start_seq": int(found[0]) + 1}

@@ -69,6 +69,19 @@ def bucket_config(bucket: Bucket, names: Names) -> Json:
     }
 
 
+def archive_config(names: Names) -> Json:
+    """The stream behind the object store of the archive, as NATS' own clients make one."""
+    return {
+        "name": names.archive_stream,
+        "subjects": [f"$O.{names.archive_bucket}.{part}.>" for part in ("C", "M")],
+        "storage": "file",
+        "retention": "limits",
+        "discard": "new",
+        "allow_rollup_hdrs": True,
+        "allow_direct": True,
+    }
+
+
 def consumer_config(spec: DurableSpec, names: Names) -> Json:
     """A durable that never gives up on a message by itself: what becomes of it is for its stage to say."""
     return {
@@ -85,7 +98,10 @@ def durable_specs(
     queues: Iterable[str], stages: Iterable[DurableSpec], *, bridge: bool, task_ack_wait: float
 ) -> list[DurableSpec]:
     """The durables of the stages, and those of the executors: ours on the log, those outside on the bridge's stream."""
-    executors = [DurableSpec(subjects.executors(queue), Stream.LOG, (subjects.tasks(queue),)) for queue in queues]
+    executors = [
+        DurableSpec(subjects.executors(queue), Stream.LOG, (subjects.tasks(queue),), begins_behind_cursor=False)
+        for queue in queues  # a task that waited for its first executor for long is still to be done
+    ]
     if bridge:
         executors.append(DurableSpec(subjects.JOB_EXECUTORS, Stream.MQ, ("mq.scheduled.>",)))
     return [*stages, *(replace(spec, ack_wait=task_ack_wait) for spec in executors)]

@@ -100,6 +100,16 @@ class Names:
         """The stream behind a KV bucket."""
         return f"KV_{self.bucket(bucket)}"
 
+    @property
+    def archive_bucket(self) -> str:
+        """The name of the object store that holds the archive: `tocsin_archive`."""
+        return f"{self.root}_archive"
+
+    @property
+    def archive_stream(self) -> str:
+        """The stream behind it."""
+        return f"OBJ_{self.archive_bucket}"
+
     def key(self, bucket: Bucket, key: str) -> str:
         """The subject that holds a key of a bucket."""
         return f"$KV.{self.bucket(bucket)}.{key}"

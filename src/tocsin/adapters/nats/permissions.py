@@ -75,6 +75,8 @@ class Granting:
             *(subject for bucket in access.looks_up for subject in self._looking_up(bucket)),
             *(subject for bucket, _ in access.writes for subject in self._looking_up(bucket)),
             *(self._names.key(bucket, key) for bucket, key in access.writes),
+            *(self._reading_archive() if access.reads_archive or access.keeps_archive else ()),
+            *(self._keeping_archive(access.follows) if access.keeps_archive else ()),
             *self._awaiting(),
             *([self._key()] if needs_key else []),
         ]
@@ -84,6 +86,7 @@ class Granting:
     def provisioning(self, name: str) -> Permissions:
         """Whoever runs `tocsin init`: streams, buckets and durables of this installation, but no facts."""
         streams = [self._names.stream(stream) for stream in Stream] + [self._names.bucket_stream(b) for b in Bucket]
+        streams.append(self._names.archive_stream)
         publish = [
             f"{API}.INFO",
             f"{API}.STREAM.NAMES",
@@ -145,6 +148,21 @@ class Granting:
             if durable.stream is stream:
                 for verb in ("CREATE", "MSG.NEXT", "DELETE"):
                     yield f"{API}.CONSUMER.{verb}.{self._names.stream(stream)}.{durable.name}"
+
+    def _reading_archive(self) -> Iterator[str]:
+        name = self._names.archive_stream
+        yield f"{API}.STREAM.INFO.{name}"
+        yield f"{API}.STREAM.MSG.GET.{name}"
+        yield f"{API}.DIRECT.GET.{name}.>"
+        yield f"{API}.CONSUMER.CREATE.{name}"
+        yield f"{API}.CONSUMER.CREATE.{name}.>"
+        yield f"{API}.CONSUMER.DELETE.{name}.*"
+
+    def _keeping_archive(self, streams: Iterable[Stream]) -> Iterator[str]:
+        yield f"$O.{self._names.archive_bucket}.>"
+        for stream in streams:
+            yield f"{API}.CONSUMER.LIST.{self._names.stream(stream)}"
+            yield f"{API}.STREAM.PURGE.{self._names.stream(stream)}"
 
     def _looking_up(self, bucket: Bucket) -> Iterator[str]:
         name = self._names.bucket_stream(bucket)

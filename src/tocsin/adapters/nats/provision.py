@@ -15,7 +15,7 @@ from ...stage import ACK_WAIT
 from ...subjects import DEFAULT_QUEUE, INSTALLATION_KEY, Bucket, Stream
 from .connection import Connection, RefusedError
 from .consumers import ensure_consumer
-from .desired import bucket_config, consumer_config, durable_specs, stream_config
+from .desired import archive_config, bucket_config, consumer_config, durable_specs, stream_config
 from .naming import Names
 from .projections import NatsProjections
 from .provisioned import Change, ProvisionError
@@ -61,6 +61,7 @@ async def provision(
     streams = [stream for stream in Stream if bridge or stream is not Stream.MQ]
     changes = [await ensure_stream(connection, stream_config(stream, names), replicas) for stream in streams]
     changes += [await ensure_stream(connection, bucket_config(bucket, names), replicas) for bucket in Bucket]
+    changes.append(await ensure_stream(connection, archive_config(names), replicas))
     projections = NatsProjections(connection, names)
     for spec in durable_specs(queues, durables, bridge=bridge, task_ack_wait=task_ack_wait):
         config = consumer_config(spec, names)

@@ -23,6 +23,10 @@ class NatsStoredLog:
         self._connection = connection
         self._names = names
 
+    async def archived(self, stream: Stream) -> int:  # noqa: ARG002 - the port's
+        """Nothing: these are the streams alone."""
+        return 0
+
     async def extent(self, stream: Stream) -> Extent:
         """What a stream holds now, as its leader says."""
         state = (await self._connection.manage(f"STREAM.INFO.{self._names.stream(stream)}"))["state"]

@@ -1,0 +1,53 @@
+"""Objects as files in a folder."""
+
+import asyncio
+import os
+import secrets
+from pathlib import Path
+
+
+class FileArchiveStore:
+    """Implements `ports.ArchiveStore`. An object is flushed to the disk before it is there under its name."""
+
+    def __init__(self, folder: Path) -> None:
+        """The folder is made when the first object comes."""
+        self._folder = folder
+
+    async def put(self, name: str, body: bytes) -> None:
+        """Keep an object.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        await asyncio.to_thread(self._write, name, body)
+
+    async def get(self, name: str) -> bytes | None:
+        """An object.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        try:
+            return await asyncio.to_thread((self._folder / name).read_bytes)
+        except FileNotFoundError:
+            return None
+
+    def _write(self, name: str, body: bytes) -> None:
+        path = self._folder / name
+        if path.exists():
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        unfinished = self._folder / f".{name}.{secrets.token_hex(4)}"
+        try:
+            with unfinished.open("xb") as file:
+                file.write(body)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        folder = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -1,0 +1,72 @@
+"""What the archiver is made of, by the settings."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from .adapters.files.archive_store import FileArchiveStore
+from .adapters.nats.archive_store import NatsArchiveStore
+from .adapters.nats.connection import Connection
+from .adapters.nats.housekeeping import NatsHousekeeping
+from .adapters.nats.naming import Names
+from .adapters.nats.stored_log import NatsStoredLog
+from .ports import Clock, History, Projections
+from .records.archive import Archive, Origin
+from .settings import Settings
+from .stage import Stage
+from .stages.archiver import Archiver, Keeping, archiver
+from .stages.leadership import Leadership
+from .stages.recorder import RECORDED
+
+FILES: Final = "file://"
+"""What the target of an archive begins with that is a folder."""
+
+
+LEAST: Final = timedelta(minutes=2)
+"""What is younger than this, or than the hot window, never leaves the streams, however many messages they hold."""
+
+
+def late(settings: Settings) -> timedelta:
+    """How old a message must be for what it led to to be archived: half of what stays in the streams for certain."""
+    return min(timedelta(seconds=settings.archive.hot_window), LEAST) / 2
+
+
+def archive(settings: Settings, connection: Connection, names: Names, projections: Projections) -> Archive:
+    """The archive of an installation."""
+    target = settings.archive.target
+    if target.startswith(FILES):
+        return Archive(FileArchiveStore(Path(target.removeprefix(FILES))), projections)
+    return Archive(NatsArchiveStore(connection, names), projections)
+
+
+def stage(
+    settings: Settings,
+    connection: Connection,
+    names: Names,
+    archive_: Archive,
+    history: History,
+    leadership: Leadership,
+    clock: Clock,
+    origin: Origin,
+) -> Stage:
+    """The archiver of an installation."""
+    hot_window = timedelta(seconds=settings.archive.hot_window)
+    keeping = Keeping(
+        hot_window=hot_window,
+        least=min(hot_window, LEAST),
+        max_messages=settings.archive.max_messages,
+        history=timedelta(days=settings.execution.history_retention_days),
+        interval=settings.archive.interval,
+    )
+    it = Archiver(
+        NatsStoredLog(connection, names),
+        NatsHousekeeping(connection, names),
+        archive_,
+        history,
+        leadership,
+        clock,
+        origin=origin,
+        keeping=keeping,
+        recorded=RECORDED,
+    )
+    return archiver(it, leadership)

@@ -1,0 +1,125 @@
+"""Streams and archive as one: what was archived stands where it stood, whichever of the two holds it at the moment."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from heapq import heappop, heappush
+from typing import cast
+
+from .. import subjects
+from ..ports import Extent, StoredLog, StoredMessage
+from ..subjects import Stream
+from .archive import Archive, Segment
+
+
+class WholeLog:
+    """Implements `ports.StoredLog` over the streams and their archive."""
+
+    def __init__(self, streams: StoredLog, archive: Archive) -> None:
+        """`streams`: what they hold themselves."""
+        self._streams = streams
+        self._archive = archive
+
+    async def archived(self, stream: Stream) -> int:
+        """The sequence up to which some of a stream may be in the archive alone (0: none)."""
+        state, _ = await self._archive.state()
+        return state.upto.get(stream, 0)
+
+    async def extent(self, stream: Stream) -> Extent:
+        """What a stream held ever."""
+        segments = await self._archive.segments()
+        held = await self._streams.extent(stream)
+        spans = [segment.streams[stream] for segment in segments if stream in segment.streams]
+        first = min([span.first for span in spans] + ([held.first] if held.messages else []), default=held.first)
+        return Extent(first, held.last, held.messages + sum(span.messages for span in spans))
+
+    async def messages(
+        self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
+    ) -> AsyncIterator[Sequence[StoredMessage]]:
+        """Everything that matches, up to a sequence.
+
+        The archiver may be at work meanwhile. What it takes out of a stream is in the archive before; so whatever a portion
+        of the stream lacks is found in the segments that are there once the portion has been read.
+        """
+        archived = _Archived(self._archive, stream, filters, after, upto)
+        await archived.look()
+        portions = self._streams.messages(stream, *filters, after=after, upto=upto)
+        async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):
+            async for portion in portions:
+                await archived.look()
+                found = []
+                for message in portion:
+                    found += await archived.before(message.sequence)
+                    found.append(message)
+                    archived.position = message.sequence
+                yield found
+        await archived.look()
+        if rest := await archived.before(upto + 1):
+            yield rest
+
+
+class _Archived:
+    """What the archive holds of a selection, in the order of the stream; segments are read when their turn comes."""
+
+    def __init__(
+        self, archive: Archive, stream: Stream, filters: Sequence[str], after: int | datetime, upto: int
+    ) -> None:
+        self._archive = archive
+        self._stream = stream
+        self._filters = filters
+        self._since = after if isinstance(after, datetime) else None
+        self._upto = upto
+        is_narrow = bool(filters) and all(map(_names_an_execution, filters))
+        self._ids = {one.split(".")[2] for one in filters} if is_narrow else set()
+        self._head: str | None = None
+        self._waiting: list[tuple[int, str, Segment]] = []
+        self._ready: list[int] = []
+        self._messages: dict[int, StoredMessage] = {}
+        self.position = after if isinstance(after, int) else 0
+        """Up to here all was handed out."""
+
+    async def look(self) -> None:
+        """See whether there are new segments."""
+        state, _ = await self._archive.state()
+        if state.head == self._head:
+            return
+        for segment in await self._archive.segments(behind=self._head):
+            span = segment.streams.get(self._stream)
+            if span is not None and span.first <= self._upto and span.last > self.position and self._may_match(segment):
+                heappush(self._waiting, (span.first, segment.name, segment))
+        self._head = state.head
+
+    async def before(self, sequence: int) -> list[StoredMessage]:
+        """What comes before a sequence and was not handed out yet."""
+        while self._waiting and self._waiting[0][0] < sequence:
+            _, _, segment = heappop(self._waiting)
+            for message in await self._archive.messages(segment):
+                if self._is_wanted(message) and message.sequence not in self._messages:
+                    self._messages[message.sequence] = message
+                    heappush(self._ready, message.sequence)
+        found: list[StoredMessage] = []
+        while self._ready and self._ready[0] <= sequence:
+            message = self._messages.pop(heappop(self._ready))
+            # What the stream holds still, it hands out itself: what it is about to, and what it has.
+            if self.position < message.sequence < sequence:
+                found.append(message)
+                self.position = message.sequence
+        return found
+
+    def _may_match(self, segment: Segment) -> bool:
+        if self._since is not None and segment.until < self._since:
+            return False
+        return not self._ids or any(segment.may_hold(one) for one in self._ids)
+
+    def _is_wanted(self, message: StoredMessage) -> bool:
+        if message.stream is not self._stream or not self.position < message.sequence <= self._upto:
+            return False
+        if self._since is not None and message.time < self._since:
+            return False
+        return not self._filters or any(subjects.matches(one, message.subject) for one in self._filters)
+
+
+def _names_an_execution(subject_filter: str) -> bool:
+    """Whether a filter covers one execution alone, and its dead letter."""
+    kind, *rest = subject_filter.split(".")
+    return kind in {"execution", "dead-letter"} and len(rest) > 1 and rest[1] not in {"*", ">"}

@@ -1,0 +1,155 @@
+"""What every store of the archive does, and what housekeeping does to every log."""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.worlds import NatsWorld, World, nats_world
+from tests.domain.given import ID, JOB, admitted, recorded, started
+from tocsin import subjects
+from tocsin.adapters.files.archive_store import FileArchiveStore
+from tocsin.adapters.memory.archive_store import InMemoryArchiveStore
+from tocsin.adapters.nats.archive_store import NatsArchiveStore
+from tocsin.domain.events import Message, Report, Trigger
+from tocsin.ports import ArchiveStore, DurableSpec, StoredMessage
+from tocsin.records.archive import Archive, Origin, State
+from tocsin.records.whole import WholeLog
+from tocsin.subjects import Bucket, Stream, cursor
+from tocsin.testing import InMemoryEventLog, InMemoryProjections, InMemoryStoredLog
+
+ORIGIN = Origin(installation="i", root="tocsin", version="0")
+
+
+@pytest.fixture(params=["memory", "files", "nats"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ArchiveStore]:
+    if request.param == "memory":
+        yield InMemoryArchiveStore()
+    elif request.param == "files":
+        yield FileArchiveStore(tmp_path / "not" / "there yet")
+    else:
+        async with nats_world(request.getfixturevalue("nats_url")) as nats:
+            yield NatsArchiveStore(nats.connection, nats.names)
+
+
+# --- stores ----------------------------------------------------------------------------------------------------------
+
+
+async def test_an_object_is_kept_byte_for_byte(store: ArchiveStore) -> None:
+    large = os.urandom(1_000_000)
+    assert await store.get("a.json") is None
+    await store.put("a.json", b"{}")
+    await store.put("b.gz", large)
+    await store.put("b.gz", large)  # the same again, after a crash
+    await store.put("empty", b"")
+    assert (await store.get("a.json"), await store.get("b.gz"), await store.get("empty")) == (b"{}", large, b"")
+    assert await store.get("c") is None
+
+
+async def test_a_file_that_was_cut_off_is_no_object(tmp_path: Path) -> None:
+    store = FileArchiveStore(tmp_path)
+    (tmp_path / ".a.json.1234").write_bytes(b"half of")
+    assert await store.get("a.json") is None
+    await store.put("a.json", b"{}")
+    assert await store.get("a.json") == b"{}"
+
+
+# --- the archive over each of them -----------------------------------------------------------------------------------
+
+
+async def test_segments_are_chained_and_read_with_the_streams_as_one(store: ArchiveStore) -> None:
+    log, facts = InMemoryEventLog(), recorded([admitted(), started(), started(delivery=2), started(delivery=3)])
+    for fact in facts:
+        log.receive(fact.subject, fact.message.encode())
+    streams, projections = InMemoryStoredLog(log), InMemoryProjections(log.clock)
+    before = await held(streams)
+    archive = Archive(store, projections)
+    state, revision = await archive.state()
+    assert (state, revision) == (State(), 0)
+    for some in (before[1:3], before[:1]):  # an older fact may be archived later
+        segment = await archive.write(some, state, {Stream.LOG: some[-1].sequence}, ORIGIN)
+        state = state.model_copy(update={"head": segment.name, "number": segment.number})
+        revision = await archive.move(state, expect=revision)
+        for message in some:
+            log.stream(Stream.LOG).remove(message.sequence)
+
+    reader = Archive(store, projections)
+    first, second = await reader.segments()
+    assert (first.previous, second.previous) == (None, first.name)
+    assert await reader.messages(first) == before[1:3]
+    whole = WholeLog(streams, reader)
+    assert await held(whole) == before
+    assert await held(whole, after=1) == before[1:]
+    assert await held(whole, after=before[2].time) == [m for m in before if m.time >= before[2].time]
+    assert await held(whole, subjects.execution(JOB, ID)) == before
+    assert await held(whole, subjects.execution("*", "another")) == []
+    assert (await whole.extent(Stream.LOG)).messages == 4
+
+
+async def held(log: InMemoryStoredLog | WholeLog, *filters: str, **more: object) -> list[StoredMessage]:
+    upto = (await log.extent(Stream.LOG)).last
+    after = {"after": 0, **more}
+    return [m async for some in log.messages(Stream.LOG, *filters, upto=upto, **after) for m in some]  # type: ignore[arg-type]
+
+
+# --- housekeeping ----------------------------------------------------------------------------------------------------
+
+REPORTS = DurableSpec("reports", Stream.LOG, ("report.>",), ack_wait=60.0)
+
+
+def report(number: int) -> Report:
+    return Report(job=JOB, execution_id=f"{number}", outcome="completed", step="main", attempt=1, token="")
+
+
+async def receive(world: World, *messages: Message) -> None:
+    for message in messages:
+        await world.receive(subjects.subject_of(message), message.encode())
+
+
+async def test_all_is_decided_when_every_durable_has_dealt_with_it(world: World) -> None:
+    durable = await world.durable(REPORTS)
+    await receive(world, admitted(), report(1), started(), report(2), started(delivery=2))
+    assert await world.housekeeping.decided(Stream.LOG) < 2
+
+    one, two = await durable.take(2, wait=5.0)
+    await two.ack()
+    assert await world.housekeeping.decided(Stream.LOG) < 2
+    await one.ack()
+
+    async def is_decided() -> bool:
+        return await world.housekeeping.decided(Stream.LOG) == 5
+
+    await world.until(is_decided)
+    assert await world.housekeeping.decided(Stream.LEDGER) == 0
+
+
+async def test_a_purge_takes_what_matches_up_to_a_sequence(world: World) -> None:
+    await receive(world, admitted(), report(1), started(), report(2), started(delivery=2), report(3))
+    await world.housekeeping.purge("report.>", upto=4)
+    await world.housekeeping.purge(subjects.execution(JOB, ID), upto=3)
+    await world.housekeeping.purge(subjects.execution(JOB, "another"), upto=9)
+    stored = [m async for some in world.stored.messages(Stream.LOG, upto=6) for m in some]
+    assert [message.sequence for message in stored] == [5, 6]
+    assert (await world.stored.extent(Stream.LOG)).last == 6
+
+
+async def test_a_purge_of_triggers_takes_those_of_the_public_too(nats: NatsWorld) -> None:
+    await nats.log.publish(subjects.trigger(JOB), Trigger(), message_id="a")
+    await nats.connection.store(f"{nats.names.trigger_prefix}.{JOB}", b"{}", {})
+    await nats.housekeeping.purge("trigger.>", upto=2)
+    assert (await nats.stored.extent(Stream.LEDGER)).messages == 0
+
+
+async def test_a_durable_that_is_made_anew_begins_behind_what_is_decided(nats: NatsWorld) -> None:
+    await receive(nats, report(1), report(2), report(3))
+    await nats.projections.put(Bucket.CURSORS, cursor(Stream.LOG), b"2")
+    durable = await nats.durable(REPORTS)
+    assert [one.sequence for one in await durable.take(5, wait=5.0)] == [3]
+
+
+async def test_the_executors_of_a_new_queue_begin_with_the_oldest_task(nats: NatsWorld) -> None:
+    await nats.receive(f"execution.{JOB}.{ID}.dispatched.main.1.gpu", b"{}")
+    await nats.projections.put(Bucket.CURSORS, cursor(Stream.LOG), b"1")
+    queue = await nats.queue("gpu")
+    assert [one.sequence for one in await queue.take(5, wait=5.0)] == [1]

@@ -1,0 +1,443 @@
+"""The archiver on the in-memory log: it dies at every point, and nothing is lost, doubled, or comes back to life."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.domain.given import JOB, KEY
+from tests.stages.world import World
+from tocsin import subjects
+from tocsin.adapters.memory.archive_store import InMemoryArchiveStore
+from tocsin.adapters.memory.housekeeping import InMemoryHousekeeping
+from tocsin.adapters.memory.stored_log import InMemoryStoredLog
+from tocsin.adapters.sql import SqlHistory, open_history
+from tocsin.domain import ids
+from tocsin.domain.events import Admitted, Dispatched, Due, Failure, Report, Started, Terminal
+from tocsin.outcomes import Outcomes
+from tocsin.ports import EventLog, SequenceConflict, StoredMessage
+from tocsin.records.archive import Archive, ArchiveDamaged, Origin
+from tocsin.records.cursors import Cursors
+from tocsin.records.whole import WholeLog
+from tocsin.stages.archiver import STREAMS, Archiver, Keeping
+from tocsin.stages.leadership import Leadership
+from tocsin.stages.recorder import RECORDED, Recorder
+from tocsin.subjects import Bucket, Stream
+
+DAY = timedelta(days=1)
+ENDS = {"completed", "failed", "skipped"}
+KEEPING = Keeping(hot_window=DAY, max_messages=10_000, history=90 * DAY)
+ORIGIN = Origin(installation="i", root="tocsin", version="0")
+
+
+class Crash(Exception):
+    """The process dies."""
+
+
+@dataclass
+class Fate:
+    """Lets the process die at one of the things that it does to the world, before that is done or right behind it."""
+
+    at: int | None = None
+    behind: bool = False
+    done: int = 0
+
+    async def strike(self, doing: Any) -> Any:  # noqa: ANN401 - whatever is done
+        self.done += 1
+        if self.done == self.at and not self.behind:
+            doing.close()
+            raise Crash
+        result = await doing
+        if self.done == self.at:
+            raise Crash
+        return result
+
+
+@dataclass
+class Mortal:
+    """Something of which some methods may be the last that a process calls."""
+
+    of: Any
+    fate: Fate
+    methods: tuple[str, ...]
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever it is
+        found = getattr(self.of, name)
+        return (lambda *a, **k: self.fate.strike(found(*a, **k))) if name in self.methods else found
+
+
+@dataclass
+class Delivery:
+    """A message that is delivered once more, however long ago it was acknowledged."""
+
+    message: StoredMessage
+    answers: list[str] = field(default_factory=list)
+    delivered: int = 1
+
+    @property
+    def subject(self) -> str:
+        return self.message.subject
+
+    @property
+    def body(self) -> bytes:
+        return self.message.body
+
+    @property
+    def sequence(self) -> int:
+        return self.message.sequence
+
+    @property
+    def time(self) -> datetime:
+        return self.message.time
+
+    @property
+    def message_id(self) -> str | None:
+        return self.message.headers.get("Nats-Msg-Id")
+
+    async def ack(self) -> None:
+        self.answers.append("ack")
+
+    async def nak(self, delay: float) -> None:  # noqa: ARG002 - the port's
+        self.answers.append("nak")
+
+    async def term(self) -> None:
+        self.answers.append("term")
+
+    async def in_progress(self) -> None:
+        self.answers.append("in progress")
+
+
+class Site:
+    """A world with an archive."""
+
+    def __init__(self, history: SqlHistory) -> None:
+        self.world = World()
+        self.history = history
+        self.store = InMemoryArchiveStore()
+        self._answered: set[str] = set()
+        self.streams = InMemoryStoredLog(self.world.log)
+        self.whole = WholeLog(self.streams, self.archive())
+        cursors = Cursors(self.world.projections, self.world.clock)
+        self.world.outcomes = Outcomes(self.world.log, is_behind=cursors.is_behind)
+        self.stages = (
+            self.world.registrar,
+            self.world.planner,
+            self.world.lock_keeper,
+            self.world.dag_advancer,
+            self.world.retrier,
+            self.world.dead_letter_sink,
+        )
+
+    def archive(self, fate: Fate | None = None) -> Archive:
+        fate = fate or Fate()
+        store, projections = (Mortal(one, fate, ("put",)) for one in (self.store, self.world.projections))
+        return Archive(store, projections)
+
+    def archiver(self, fate: Fate | None = None, keeping: Keeping = KEEPING) -> Archiver:
+        housekeeping = Mortal(InMemoryHousekeeping(self.world.log), fate or Fate(), ("purge",))
+        leadership = Leadership(self.world.projections, self.world.clock, key="archiver", holder="test")
+        return Archiver(
+            self.streams,
+            housekeeping,
+            self.archive(fate),
+            self.history,
+            leadership,
+            self.world.clock,
+            origin=ORIGIN,
+            keeping=keeping,
+            recorded=RECORDED,
+        )
+
+    async def settle(self) -> None:
+        """Whatever the stages have to do, and what executors answer: job `doomed` fails, all else completes."""
+        while True:
+            await self.world.run(*self.stages)
+            tasks = [task for task in await self.world.stored(Dispatched) if task.token not in self._answered]
+            for task in tasks:
+                self._answered.add(task.token)
+                await self.work_on(task)
+            if not tasks:
+                break
+        await self.record()
+
+    async def work_on(self, task: Dispatched) -> None:
+        who: dict[str, Any] = {"job": task.job, "execution_id": task.execution_id, "step": task.step, "attempt": 1}
+        if await self.world.log.load(subjects.execution(task.job, task.execution_id)):
+            await self.world.given(Started(**who, delivery=1, worker="w"))
+        is_doomed = task.job == "doomed"
+        told = Report(
+            **who,
+            delivery=1,
+            outcome="failed" if is_doomed else "completed",
+            token=task.token,
+            error=Failure(type="ValueError") if is_doomed else None,
+        )
+        subject = subjects.subject_of(told)
+        await self.world.log.publish(subject, told, message_id=subject)
+
+    async def record(self) -> None:
+        log: EventLog = self.world.log
+        for stream in RECORDED:
+            await Recorder(log, self.history, self.world.clock, stream, gathering=0, past=self.whole).catch_up()
+
+    async def lived(self) -> None:
+        """Some executions of each kind, all of them over a day ago but one that is still running."""
+        await self.world.define({"name": JOB, "schedule": "0 3 * * *", "function": "f"})
+        await self.world.define({"name": "free", "function": "f", "overlap_policy": "allow"})
+        once = {"max_attempts": 1}
+        await self.world.define({"name": "doomed", "function": "f", "dead_letter": True, "retry": once})
+        [definition] = await self.world.log.read("ledger.nightly.defined")
+        for day in range(3):
+            at = self.world.clock.now() + timedelta(hours=3)
+            await self.world.given(Due(job=JOB, scheduled_time=at, definition=definition.sequence))
+            await self.world.trigger("free", f"free-{day}")
+            await self.world.trigger("doomed", f"doomed-{day}")
+            await self.settle()
+            self.world.clock.advance(60)
+        self.world.clock.advance(2 * DAY.total_seconds())
+        await self.world.trigger("free", "open")
+        await self.world.run(*self.stages)
+        await self.record()
+
+    async def held(self) -> list[StoredMessage]:
+        """What the streams hold."""
+        return await everything(self.streams)
+
+    async def ever(self) -> list[StoredMessage]:
+        """What was ever stored."""
+        return await everything(self.whole)
+
+
+async def everything(log: Any) -> list[StoredMessage]:  # noqa: ANN401 - a stored log of either kind
+    return [
+        message
+        for stream in STREAMS
+        async for portion in log.messages(stream, after=0, upto=(await log.extent(stream)).last)
+        for message in portion
+    ]
+
+
+@asynccontextmanager
+async def a_site(folder: Path) -> AsyncIterator[Site]:
+    async with open_history(f"sqlite:///{folder / 'history.db'}") as history:
+        it = Site(history)
+        await it.lived()
+        yield it
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    async with a_site(tmp_path) as it:
+        yield it
+
+
+async def archive_all(site: Site) -> None:
+    while await site.archiver().run_once(site.world.clock.now()):
+        pass
+
+
+def kinds(messages: Sequence[StoredMessage]) -> set[str]:
+    return {message.subject.split(".")[0] for message in messages}
+
+
+# --- what leaves, what stays, and that all is read as one ------------------------------------------------------------
+
+
+async def test_what_is_over_leaves_the_streams_and_is_read_as_before(site: Site) -> None:
+    before = await site.ever()
+    executions = [m.subject.split(".") for m in before if m.subject.startswith("execution.")]
+    [open_one] = {tokens[2] for tokens in executions} - {tokens[2] for tokens in executions if tokens[3] in ENDS}
+    await archive_all(site)
+    left = await site.held()
+
+    assert await site.ever() == before
+    assert len(left) < len(before) / 2
+    assert {m.subject.split(".")[2] for m in left if m.subject.startswith("execution.")} == {open_one}
+    assert [m.subject for m in left if m.stream is Stream.LEDGER and ".due" in m.subject] == ["ledger.nightly.due"]
+    assert len([m for m in left if m.subject == "lock.nightly.acquired"]) == 1
+    assert kinds(left) == {
+        "ledger",
+        "trigger",
+        "execution",
+        "lock",
+        "cron",
+        "dead-letter",
+    }  # the trigger of the open one
+
+    [segment] = await site.archive().segments()
+    assert segment.executions == 9
+    assert segment.upto == {
+        stream: int((await site.world.projections.get(Bucket.CURSORS, stream.value) or [b"0"])[0]) for stream in STREAMS
+    }
+
+
+async def test_one_execution_is_found_where_it_is(site: Site) -> None:
+    [first, *_] = [m for m in await site.ever() if m.subject.endswith(".completed")]
+    scope = f"{first.subject.rpartition('.')[0]}.>"
+    before = [m async for some in site.whole.messages(Stream.LOG, scope, after=0, upto=10_000) for m in some]
+    await archive_all(site)
+    assert await site.world.log.load(scope) == []
+    assert [m async for some in site.whole.messages(Stream.LOG, scope, after=0, upto=10_000) for m in some] == before
+    assert len(before) == 4 if first.subject.startswith("execution.free") else 5
+
+
+async def test_a_second_sweep_goes_on_behind_the_first(site: Site) -> None:
+    await archive_all(site)
+    state, _ = await site.archive().state()
+    await archive_all(site)
+    assert (await site.archive().state())[0].head == state.head
+
+    await site.settle()  # the open one ends
+    site.world.clock.advance(2 * DAY.total_seconds())
+    before = await site.ever()
+    await archive_all(site)
+    first, second = await site.archive().segments()
+    assert (second.number, second.previous, second.executions) == (2, first.name, 1)
+    assert await site.ever() == before
+    assert not any(m.subject.startswith("execution.") for m in await site.held())
+
+
+async def test_what_is_young_stays_unless_there_is_too_much_of_it(site: Site) -> None:
+    young = Keeping(hot_window=10 * DAY, max_messages=10_000, history=90 * DAY)
+    before = await site.held()
+    assert await site.archiver(keeping=young).run_once(site.world.clock.now()) is False
+    assert await site.held() == before
+
+    few = Keeping(hot_window=10 * DAY, max_messages=40, history=90 * DAY)
+    await site.archiver(keeping=few).run_once(site.world.clock.now())
+    in_the_log = [m for m in await site.held() if m.stream is Stream.LOG]
+    assert len(in_the_log) <= 40 < len([m for m in before if m.stream is Stream.LOG])
+
+
+async def test_nothing_leaves_that_a_durable_or_the_history_has_not_seen(site: Site) -> None:
+    before = await site.held()
+    late = site.world.durable(site.world.retrier.subscriptions[0])
+    late.again(next(m.sequence for m in before if m.subject.startswith("report.doomed.")))
+    await site.archiver().run_once(site.world.clock.now())
+    archived = [m for segment in await site.archive().segments() for m in await site.archive().messages(segment)]
+    assert not any(m.sequence >= min(late._out) for m in archived if m.stream is Stream.LOG)
+
+    await site.world.run(*site.stages)
+    await site.history.forget()
+    await site.archiver().run_once(site.world.clock.now())
+    assert len([m for s in await site.archive().segments() for m in await site.archive().messages(s)]) == len(archived)
+
+
+# --- crashes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("behind", [False, True])
+async def test_it_may_die_at_any_point(tmp_path: Path, *, behind: bool) -> None:
+    at, is_over = 0, False
+    while not is_over:
+        at += 1
+        async with a_site(tmp_path / f"{behind}-{at}") as site:
+            before, fate = await site.ever(), Fate(at, behind)
+            try:
+                await site.archiver(fate).run_once(site.world.clock.now())
+                is_over = True
+            except Crash:
+                assert await site.ever() == before
+            await archive_all(site)
+            assert await site.ever() == before
+            archived = [m for s in await site.archive().segments() for m in await site.archive().messages(s)]
+            left = await site.held()
+            assert len(archived) + len(left) == len(before)  # none is in both, and none in two segments
+    assert at > 10
+
+
+async def test_of_two_archivers_one_adds_a_segment(site: Site) -> None:
+    before = await site.ever()
+    slow, now = site.archiver(), site.world.clock.now()
+    state, revision = await slow._archive.state()
+    found, upto, _ = await slow._ripe(state, now)
+    await site.archiver().run_once(now)
+    segment = await slow._archive.write(found, state, upto, ORIGIN)
+    with pytest.raises(SequenceConflict):
+        await slow._archive.move(state.model_copy(update={"head": segment.name}), expect=revision)
+    assert await site.ever() == before
+
+
+async def test_a_segment_that_was_changed_is_refused(site: Site) -> None:
+    await archive_all(site)
+    [segment] = await site.archive().segments()
+    name = f"{segment.name}.jsonl.gz"
+    site.store._objects[name] = site.store._objects[name][:-1] + b"x"
+    with pytest.raises(ArchiveDamaged, match="was changed: its digest is not the one in its manifest"):
+        await site.ever()
+    del site.store._objects[name]
+    with pytest.raises(ArchiveDamaged, match="the archive has no "):
+        await Archive(site.store, site.world.projections).messages(segment)
+
+
+# --- nothing comes back to life --------------------------------------------------------------------------------------
+
+
+async def test_whatever_is_delivered_again_adds_nothing(site: Site) -> None:
+    """As to a durable that somebody made anew from the beginning of what was ever stored."""
+    before = await site.ever()
+    await archive_all(site)
+    for stage in site.stages:
+        for subscription in stage.subscriptions:
+            again = [
+                Delivery(message)
+                for message in before
+                if message.stream is subscription.stream
+                and any(subjects.matches(one, message.subject) for one in subscription.filters)
+            ]
+            await site.world.outcomes.apply(subscription, again)
+            assert all(one.answers in (["ack"], ["term"]) for one in again)
+    await site.world.run(*site.stages)
+    assert await site.ever() == before
+
+
+async def test_a_report_on_an_archived_execution_adds_no_fact(site: Site) -> None:
+    tasks = await site.world.stored(Dispatched)
+    await archive_all(site)
+    await site.settle()
+    facts = [m for m in await site.ever() if not m.subject.startswith("report.")]
+    for task in tasks:
+        # Long behind the window in which the log knows a message id again.
+        told = Report(
+            job=task.job,
+            execution_id=task.execution_id,
+            outcome="completed",
+            step=task.step,
+            attempt=task.attempt,
+            delivery=1,
+            token=ids.report_token(KEY, task.execution_id, task.step, task.attempt),
+        )
+        await site.world.log.publish(subjects.subject_of(told), told, message_id=f"again-{task.execution_id}")
+    await site.world.run(*site.stages)
+    assert [m for m in await site.ever() if not m.subject.startswith("report.")] == facts
+
+
+async def test_a_lock_whose_holder_is_archived_is_free(site: Site) -> None:
+    await archive_all(site)
+    await site.world.trigger(JOB, "the next one")
+    await site.settle()
+    assert [fact.trigger for fact in await site.world.stored(Admitted) if fact.job == JOB] == ["event"]
+    assert [type(fact).__name__ for fact in await site.world.stored(Terminal) if fact.job == JOB] == ["Completed"]
+
+
+# --- the history -----------------------------------------------------------------------------------------------------
+
+
+async def test_the_history_is_recorded_anew_from_archive_and_streams(site: Site) -> None:
+    before = (await site.history.executions(), await site.history.dead_letters(), await site.history.jobs())
+    await archive_all(site)
+    await site.history.forget()
+    await site.record()
+    assert (await site.history.executions(), await site.history.dead_letters(), await site.history.jobs()) == before
+
+
+async def test_the_history_forgets_what_is_older_than_it_keeps(site: Site) -> None:
+    brief = Keeping(hot_window=DAY, max_messages=10_000, history=DAY)
+    assert len((await site.history.executions()).rows) == 10
+    while await site.archiver(keeping=brief).run_once(site.world.clock.now()):
+        pass
+    assert len((await site.history.executions()).rows) == 1
