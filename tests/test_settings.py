@@ -137,6 +137,8 @@ def test_the_file_is_named_by_the_option_then_by_the_variable_then_by_the_place(
         ("recovery: { max_age: 0s }", "`recovery.max_age` is"),
         ("recovery: { max_attempts: -1 }", "`recovery.max_attempts` is -1"),
         ("root: Not.One", '`root` is "Not.One": must be one token'),
+        ("nats: { url: 'foo:99999' }", '`nats.url` is "foo:99999": must be nats://HOST:PORT'),
+        ("nats: { url: 'nats://a:4222,http://b' }", "several joined by commas"),
         ("server: { port: 99999 }", "`server.port` is 99999"),
         ("nats: { url: '${NOT_SET}' }", "the environment variable `NOT_SET` is not set"),
         ("queues: { gpu: { transport: carrier-pigeon } }", "must be 'native' or 'mq'"),

@@ -169,7 +169,7 @@ async def initialize(installation: Installation) -> list[Change]:
         installation.connection,
         installation.names,
         replicas=settings.replicas,
-        queues=tuple({DEFAULT_QUEUE, *settings.queues}),
+        queues=own_queues(settings),
         bridge=bool(bridged_queues(settings)),
         task_ack_wait=settings.worker.ack_wait,
         durables=tuple(DurableSpec(s.durable, s.stream, s.filters, ack_wait=s.ack_wait) for s in subscriptions),
@@ -386,10 +386,15 @@ def bridged_queues(settings: Settings) -> list[str]:
     return [name for name, queue in settings.queues.items() if queue.transport == "mq"]
 
 
+def own_queues(settings: Settings) -> tuple[str, ...]:
+    """The queues that workers of ours serve; a durable on one of the others would wait for them for ever."""
+    return tuple(sorted({DEFAULT_QUEUE, *settings.queues} - set(bridged_queues(settings))))
+
+
 def durables_of(settings: Settings, stages: Iterable[Stage]) -> list[DurableSpec]:
     """Every durable of an installation: those of `stages`, and those of the executors."""
     return durable_specs(
-        {DEFAULT_QUEUE, *settings.queues},
+        own_queues(settings),
         [DurableSpec(s.durable, s.stream, s.filters, ack_wait=s.ack_wait) for one in stages for s in one.subscriptions],
         bridge=bool(bridged_queues(settings)),
         task_ack_wait=settings.worker.ack_wait,

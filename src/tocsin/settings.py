@@ -163,10 +163,19 @@ class Tls(_Section):
         return self != Tls()
 
 
+def _servers(urls: str) -> str:
+    if not all(_is_server(url.strip()) for url in urls.split(",")):
+        raise ValueError("must be nats://HOST:PORT (or tls://, ws://, wss://), several joined by commas")
+    return urls
+
+
+Servers: TypeAlias = Annotated[str, AfterValidator(_servers)]
+
+
 class Nats(_Section):
     """The NATS server or cluster; several URLs are joined by commas. One kind of credentials, or none."""
 
-    url: str = "nats://127.0.0.1:4222"
+    url: Servers = "nats://127.0.0.1:4222"
     user: str | None = None
     password: SecretStr | None = None
     token: SecretStr | None = None
@@ -576,6 +585,14 @@ def _masked(path: FieldPath, value: JsonValue) -> JsonValue:
     if _is_secret(path):
         return MASK
     return ",".join(without_password(url) for url in value.split(",")) if path[-1].endswith("url") else value
+
+
+def _is_server(url: str) -> bool:
+    try:
+        parts = urlsplit(url if "://" in url else f"nats://{url}")
+        return parts.scheme in {"nats", "tls", "ws", "wss"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, or too large
+        return False
 
 
 def without_password(url: str) -> str:

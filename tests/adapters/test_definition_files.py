@@ -183,6 +183,7 @@ RESERVED = "YAML reserves `{}` at the beginning of a value: put it in quotes, {}
         ("\x01", ":1: not YAML: special characters are not allowed"),
         ("? [a]\n: b", ":1: found unhashable key"),
         ("[" * 10_000, ": nested too deep"),
+        ('a: "never\nb: 1\nc: 2', ":1: the quote in column 4 is never closed"),
         ("a: [1", ":1: expected ',' or ']', but got '<stream end>'"),
     ],
 )

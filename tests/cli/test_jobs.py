@@ -214,10 +214,16 @@ def test_input_can_come_from_a_file(applied: World) -> None:
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
-        (("--input", "{"), "--input: Expecting property name"),
-        (("--input", "[1]"), "--input: a JSON object is needed"),
-        (("--args", "{}"), "--args: a JSON list is needed"),
-        (("--input", "@nope.json"), "No such file"),
+        (
+            ("--input", "{bad"),
+            (
+                '--input is "{bad": not JSON (expecting property name enclosed in double quotes, line 1, column 2); '
+                "write an object, as in '{\"key\": 1}'"
+            ),
+        ),
+        (("--input", "[1]"), "--input is a list: write an object, as in '{\"key\": 1}'"),
+        (("--args", "{}"), "--args is an empty mapping: write a list, as in '[1, 2]'"),
+        (("--input", "@nope.json"), "--input names nope.json: no such file or directory"),
     ],
 )
 def test_input_that_cannot_be_used_is_refused(args: tuple[str, ...], expected: str, applied: World) -> None:

@@ -44,6 +44,32 @@ def test_help_tells_the_exit_codes_and_the_global_options(world: World) -> None:
     assert "--nats URL" in world.call("jobs", "list", "--help").out
 
 
+def test_the_version_is_told_by_an_option_too(world: World) -> None:
+    assert world.call("--version").out == world.call("version").out == f"tocsin {__version__}\n"
+
+
+def test_what_takes_no_value_shows_no_type_in_the_help(world: World) -> None:
+    assert "<bool>" not in world.call("dev", "--help").out + world.call("jobs", "delete", "--help").out
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (
+            ("--ephemeral", "--data-dir", "x"),
+            "--ephemeral keeps nothing, and --data-dir says where to keep it: give one of the two",
+        ),
+        (
+            ("--port", "4333", "--nats", "nats://a:1"),
+            "--port is for a server of its own, and --nats names another: give one of the two",
+        ),
+    ],
+)
+def test_dev_refuses_options_of_which_it_would_ignore_one(args: tuple[str, ...], text: str, world: World) -> None:
+    told = world.call("dev", *args)
+    assert (told.code, told.err.strip()) == (2, f"error: {text}")
+
+
 # --- failures --------------------------------------------------------------------------------------------------------
 
 
@@ -67,8 +93,12 @@ def test_without_a_command_the_help_is_all_there_is_to_say(args: tuple[str, ...]
 
 
 def test_what_fails_before_the_options_are_read_writes_no_log(world: World) -> None:
-    told = world.call("--version")
-    assert (told.code, told.out, told.err.strip()) == (2, "", "error: No such option: --version")
+    told = world.call("--verison")
+    assert (told.code, told.out, told.err.strip()) == (
+        2,
+        "",
+        "error: No such option: --verison (Possible options: --version)",
+    )
 
 
 def test_a_server_that_does_not_answer_is_4(world: World) -> None:

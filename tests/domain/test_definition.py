@@ -108,6 +108,10 @@ def test_no_name(name: str) -> None:
             "`depends_on` in step `a`: a step cannot depend on itself",
         ),
         (
+            {"dag": (Step(name="a", function="f"), Step(name="a", function="g"))},
+            "`name` in step `a`: 2 steps have this name, and each needs its own",
+        ),
+        (
             {
                 "dag": (
                     Step(name="a", function="f", depends_on=("b",)),

@@ -140,6 +140,14 @@ def test_a_trigger_s_input_is_checked_as_the_definition_s_was() -> None:
         check_input(job, {"top_k": 7}, args=["${x}"])
 
 
+def test_one_input_that_is_too_large_is_told_once() -> None:
+    definition = {"name": "nightly", "function": "f", "input": {"a": "x" * 600_000}}
+    with pytest.raises(ValidationError) as refused:
+        JobDefinition.model_validate(definition)
+    assert "`input`: 600,008 bytes of JSON, more than 65,536" in str(refused.value)
+    assert "all inputs together" not in str(refused.value)
+
+
 def test_the_inputs_of_all_steps_together_fit_one_message() -> None:
     dag = [{"name": f"s{n}", "function": "f", "input": {"a": "x" * 60_000}} for n in range(10)]
     with pytest.raises(ValidationError, match="600,080 bytes of JSON in all inputs together, more than 524,288"):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.domain.step_graph import cycle, problems
+from tocsin.domain.step_graph import cycle, namesakes, problems
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,21 @@ def test_a_graph(steps: list[Node]) -> None:
         (nodes(extract="", load="extrat"), ("load", "there is no step `extrat`, did you mean `extract`?")),
         (nodes(extract="", load="zzz"), ("load", "there is no step `zzz`")),
         (nodes(a="", b="a a"), ("b", "`a` is named 2 times")),
-        ([Node("a"), Node("a"), Node("b", ("a",))], ("a", "there are 2 steps of this name")),
     ],
 )
 def test_a_mistake(steps: list[Node], expected: tuple[str, str]) -> None:
     assert problems(steps) == (expected,)
 
 
+def test_namesakes_are_told_apart_from_mistakes_of_the_edges() -> None:
+    steps = [Node("a"), Node("a"), Node("b", ("a",))]
+    assert namesakes(steps) == {"a": 2}
+    assert problems(steps) == ()
+
+
 def test_all_mistakes_at_once_without_echoes() -> None:
     steps = [*nodes(a="b", b="a", c="c"), Node("c", ("nowhere",))]
     assert problems(steps) == (
-        ("c", "there are 2 steps of this name"),
         ("c", "a step cannot depend on itself"),
         ("c", "there is no step `nowhere`"),
     )

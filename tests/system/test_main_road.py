@@ -11,6 +11,7 @@ import pytest
 from tests.system.running import Running, event, running
 from tocsin import Context, NonRetryableError, Worker, bootstrap, subjects
 from tocsin.adapters import files
+from tocsin.adapters.nats.inspection import Inspection
 from tocsin.domain import ledger
 from tocsin.domain.events import (
     Admitted,
@@ -286,6 +287,8 @@ async def test_a_worker_takes_no_tasks_that_are_handed_over_to_others(nats_url: 
         with pytest.raises(SettingsError) as refused:
             async with bootstrap.worker_connection(tocsin.installation, Worker().options):
                 pass
+        durables = await Inspection(tocsin.installation.connection, tocsin.installation.names).durables(Stream.LOG)
+    assert subjects.executors("default") not in {durable.name for durable in durables}
     assert str(refused.value) == (
         "`queues.default`: its transport is `mq`: executors outside take the tasks of `default`, "
         "and a worker would run them too"

@@ -83,6 +83,9 @@ def root(  # noqa: PLR0913, PLR0917 - each is an option of the program
     log_format: Annotated[
         telemetry.Format, typer.Option(envvar="TOCSIN_LOG_FORMAT", help="What lines of the log look like.")
     ] = "auto",
+    _version: Annotated[
+        bool, typer.Option("--version", callback=version.tell, is_eager=True, help="Print the version, and end.")
+    ] = False,
 ) -> None:
     """Take the global options."""
     given = context.obj

@@ -5,13 +5,14 @@ from collections.abc import Iterable
 from rich.console import RenderableType
 
 from ..domain.events import Attempt
-from .output import seconds, table
+from .output import seconds
+from .tables import table
 
 
 def attempts_table(attempts: Iterable[Attempt]) -> RenderableType:
     """One line an attempt, in the order of their beginning."""
     headings = ("ATTEMPT", "STARTED", "TOOK", "WORKER", "ERROR")
-    return table(headings, [_row(attempt) for attempt in attempts], empty="no attempts are known")
+    return table(headings, [_row(attempt) for attempt in attempts], empty="no attempts are known", least=("WORKER",))
 
 
 def _row(attempt: Attempt) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ from typing import Any, Final, NoReturn
 
 import structlog
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 from typing_extensions import override
 
 from .. import telemetry
@@ -105,8 +105,19 @@ def _value(args: Sequence[str], option: str) -> str | None:
     return found
 
 
+def _show_no_type_of_flags(command: object) -> None:
+    """What takes no value is not shown with the type of one."""
+    if not isinstance(command, TyperCommand | TyperGroup):
+        return
+    for option in (*command.params, command.get_help_option(typer.Context(command))):
+        if isinstance(option, TyperOption) and option.is_flag:
+            option.metavar = ""
+
+
 def _mention_global_options(group: TyperGroup) -> None:
+    _show_no_type_of_flags(group)
     for command in group.commands.values():
         command.epilog = command.epilog or HINT
+        _show_no_type_of_flags(command)
         if isinstance(command, TyperGroup):
             _mention_global_options(command)

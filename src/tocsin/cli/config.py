@@ -4,8 +4,8 @@ import typer
 from rich.text import Text
 
 from ..settings import DEFAULT, WITHOUT_EFFECT, origins, shown
-from .output import table
 from .session import session_of
+from .tables import table
 
 app = typer.Typer(help="The settings.", no_args_is_help=True)
 
@@ -28,17 +28,18 @@ def show(context: typer.Context) -> None:
         },
         lambda: [
             table(
-                ("SETTING", "VALUE", "FROM", ""),
+                ("SETTING", "VALUE", "FROM", "EFFECT"),
                 [
                     (
                         name,
                         value,
                         Text(places[name], style="dim" if places[name] == DEFAULT else "cyan"),
-                        Text("no effect yet" if name in WITHOUT_EFFECT else "", style="yellow"),
+                        Text("none yet" if name in WITHOUT_EFFECT else "", style="yellow"),
                     )
                     for name, value in values.items()
                 ],
                 empty="",
+                least=("EFFECT",),
             )
         ],
     )

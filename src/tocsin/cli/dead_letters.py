@@ -17,9 +17,10 @@ from . import letter_page, paging
 from .failures import Refused, failure_of
 from .inputs import json_of
 from .instants import instant
-from .output import state, table
+from .output import state
 from .running import run
 from .session import actor, session_of
+from .tables import table, this_year, unique_beginnings
 
 app = typer.Typer(help="What failed for good, and what is done about it.", no_args_is_help=True)
 
@@ -76,6 +77,8 @@ def list_dead_letters(  # noqa: PLR0913, PLR0917 - each is an option of the comm
                     for row in page.rows
                 ],
                 empty="no dead letters",
+                least=("ATTEMPTS", "LAST ATTEMPT", "LAST ERROR"),
+                brief={"ID": unique_beginnings, "LAST ATTEMPT": this_year},
             )
         ],
     )

@@ -1,6 +1,7 @@
 """`tocsin dev`: everything in one process, with a NATS server of its own, and a live view of what happens."""
 
 import asyncio
+import shlex
 import tempfile
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
@@ -17,6 +18,7 @@ from ..registry import Registry
 from ..settings import DEFAULT, origins, shown
 from .apply import apply_files, as_json, summary
 from .dev_nats import Wanted
+from .failures import Refused
 from .live import LiveView
 from .loading import load_worker
 from .running import serve
@@ -65,6 +67,8 @@ def dev(
     kill one, and see that nothing is lost; it is started again.
     """
     session = session_of(context)
+    if ephemeral and session.options.get(("data_dir",)) is not None:
+        raise Refused("--ephemeral keeps nothing, and --data-dir says where to keep it: give one of the two")
     made = load_worker(worker) if worker else None
     serve(_dev(session, jobs or [], made, Wanted(port, cluster), ephemeral=ephemeral, reset=allow_reset))
 
@@ -82,7 +86,7 @@ async def _dev(
         kept = "nothing is kept" if ephemeral else f"data in {settings.data_dir}"
         server = shown(settings)["nats.url"]
         _say(session, "tocsin", f"{__version__} on {server}, {kept}", nats_url=server)
-        _say(session, "shell", f"export TOCSIN_NATS_URL={server} TOCSIN_DATA_DIR={settings.data_dir}")
+        _say(session, "shell", f"export TOCSIN_NATS_URL={server} TOCSIN_DATA_DIR={shlex.quote(str(settings.data_dir))}")
         if nodes := running.nodes():
             shown_nodes = " · ".join("{name} {url} pid {pid}".format(**node) for node in nodes)
             _say(session, "cluster", shown_nodes, nodes=nodes)
@@ -153,4 +157,4 @@ def _tell(session: Session, node: "Node", text: str) -> None:
 def _say(session: Session, event: str, text: str, **particulars: object) -> None:
     """A line about the whole, between those about executions."""
     line = Text.assemble((f"{event:<8}", "bold"), (f"  {text}", "dim"))
-    session.output.line({"event": event, "text": text, **particulars}, line)
+    session.output.line({"event": event, "text": text, **particulars}, line, is_whole=True)

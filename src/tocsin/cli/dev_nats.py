@@ -48,15 +48,17 @@ class Wanted:
         A configuration file does not count: what it names may be in production.
 
         Raises:
-            Refused: both a cluster and a server that is there already are asked for.
+            Refused: servers of its own and one that is there already are asked for.
             ServerStartError: it does not start.
         """
         settings = session.settings(data_dir=self.data_dir)
         origin = origins(settings)["nats.url"]
         if origin == "command line" or origin.startswith("TOCSIN_"):
+            named = "--nats" if origin == "command line" else origin
             if self.nodes is not None:
-                named = "--nats" if origin == "command line" else origin
                 raise Refused(f"--cluster starts servers of its own, and {named} names others: give one of the two")
+            if self.port is not None:
+                raise Refused(f"--port is for a server of its own, and {named} names another: give one of the two")
             yield DevNats(settings)
         elif self.nodes is None:
             async with session.backend.nats_server(settings.data_dir / "nats", self.port) as server:

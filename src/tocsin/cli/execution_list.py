@@ -13,9 +13,10 @@ from ..listing import ExecutionQuery, ExecutionSort, Page
 from ..ports import ExecutionRow
 from . import paging
 from .instants import instant
-from .output import seconds, state, table
+from .output import seconds, state
 from .running import run
 from .session import session_of
+from .tables import table, this_year, unique_beginnings
 
 _HEADINGS = ("EXECUTION", "JOB", "STATUS", "TRIGGER", "SCHEDULED", "TOOK", "ATTEMPT", "ERROR")
 
@@ -58,7 +59,15 @@ def list_executions(  # noqa: PLR0913, PLR0917 - each is an option of the comman
     page = run(read())
     session.output.answer(
         [asdict(row) for row in page.rows],
-        lambda: [table(_HEADINGS, [_row(row) for row in page.rows], empty="no executions")],
+        lambda: [
+            table(
+                _HEADINGS,
+                [_row(row) for row in page.rows],
+                empty="no executions",
+                least=("ATTEMPT", "TRIGGER", "ERROR", "TOOK", "SCHEDULED"),
+                brief={"EXECUTION": unique_beginnings, "SCHEDULED": this_year},
+            )
+        ],
     )
     paging.tell_of_more(page)
 

@@ -17,9 +17,10 @@ from ..operations.finding import Found, find
 from . import facts
 from .attempts import attempts_table
 from .execution_list import list_executions
-from .output import local, seconds, state, table
+from .output import local, seconds, state
 from .running import run
 from .session import Session, session_of
+from .tables import table
 
 app = typer.Typer(help="Runs of jobs.", no_args_is_help=True)
 
@@ -109,7 +110,7 @@ def page(shown: Shown) -> list[RenderableType]:
         lines += [Text(), table(("STEP", "STATUS", "ATTEMPT", "ERROR"), rows, empty="")]
     if shown.attempts:
         lines += [Text(), attempts_table(shown.attempts)]
-    return [*lines, Text(), *(facts.line(recorded) for recorded in shown.found.facts)]
+    return [*lines, Text(), *(facts.line(recorded, of_one=True) for recorded in shown.found.facts)]
 
 
 def _step(name: str, step: StepRecord, folded: Step | None) -> tuple[object, ...]:

@@ -19,8 +19,8 @@ class Exit(IntEnum):
 MEANINGS: Final = {
     Exit.OK: "it is done, or the answer is yes",
     Exit.NO: "the answer is no: there are differences, or somebody declined",
-    Exit.USAGE: "the command, a setting or a definition cannot be used as it is written",
-    Exit.NOT_FOUND: "there is no such job, execution or file",
+    Exit.USAGE: "the command, a setting, a file or a definition cannot be read, or not be used as it is written",
+    Exit.NOT_FOUND: "there is no such job, execution, dead letter or token",
     Exit.UNREACHABLE: "NATS or the database cannot be reached, or is not set up",
     Exit.INTERRUPTED: "it was interrupted before it was done",
     Exit.UNFORESEEN: "something nobody foresaw; --log-level debug shows where",

@@ -1,5 +1,6 @@
 """Facts as people read them: one line each, and as JSON."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from ..domain.events import (
     Acquired,
     Admitted,
     Advanced,
+    Attempt,
     Cancelled,
     Completed,
     DeadLettered,
@@ -38,9 +40,10 @@ from ..domain.events import (
 )
 from ..domain.masking import masked
 from .output import local
+from .tables import TELLING
 
 _USUAL: Final = 36
-_LEAST: Final = 12
+_LEAST: Final = 8
 """Columns for the particulars of a fact."""
 
 
@@ -54,10 +57,11 @@ class Described:
     detail: str = ""
 
 
-def line(recorded: Recorded[Message], *, after: str = "", width: int | None = None) -> Text:
+def line(recorded: Recorded[Message], *, after: str = "", width: int | None = None, of_one: bool = False) -> Text:
     """A fact in one line: when, what, of which job, the particulars and `after`, and the execution.
 
-    Where `width` columns do not hold it, the particulars are cut short: the execution's id is for copying.
+    Where `width` columns do not hold it, the id is left out at last, and the particulars are cut short: an execution is found
+    by `executions list` too. `of_one`: all lines are of one execution, which is named elsewhere.
     """
     fact, described = recorded.message, describe(recorded.message)
     text = Text()
@@ -65,14 +69,25 @@ def line(recorded: Recorded[Message], *, after: str = "", width: int | None = No
     text.append(f" {described.sign} {described.verb:<13}", style=described.style)
     text.append(f" {getattr(fact, 'job', ''):<24}", style="bold")
     detail = "  ".join(part for part in (described.detail, after) if part)
-    execution_id = getattr(fact, "execution_id", "")
-    room = None if width is None else max(_LEAST, width - len(text) - len(execution_id) - 3)
-    if room is not None and len(detail) > room:
-        detail = f"{detail[: room - 1]}…"
-    text.append(f" {detail:<{min(_USUAL, room or _USUAL)}}")
+    execution_id = "" if of_one else getattr(fact, "execution_id", "")
+    if width is None:
+        text.append(f" {detail:<{_USUAL}}")
+    else:
+        room = width - len(text) - 1
+        execution_id = next((one for one in (execution_id, execution_id[:TELLING]) if _fits(one, detail, room)), "")
+        beside = room - len(execution_id) - 2 if execution_id else room
+        text.append(f" {_cut(detail, beside):<{min(_USUAL, beside)}}")
     text.append(f"  {execution_id}", style="dim")
     text.rstrip()
     return text
+
+
+def _fits(execution_id: str, detail: str, room: int) -> bool:
+    return len(execution_id) + 2 + max(len(detail), _LEAST) <= room
+
+
+def _cut(detail: str, room: int) -> str:
+    return detail if len(detail) <= room else f"{detail[: max(0, room - 1)]}…"
 
 
 def as_json(recorded: Recorded[Message]) -> dict[str, Any]:
@@ -130,9 +145,9 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - one 
         case Cancelled():
             return Described("✗", "yellow", "cancelled", fact.reason or "")
         case Acquired():
-            return Described("·", "dim", "locked", f"for {duration.short(fact.ttl)} at most")
+            return Described("·", "dim", "locked", f"until it ends; looked into after {duration.short(fact.ttl)}")
         case DeadLettered():
-            return Described("☠", "bold red", "dead-lettered", f"after {len(fact.attempts)} attempts")
+            return Described("☠", "bold red", "dead-lettered", _tries(fact.attempts))
         case Refused():
             return Described("☠", "bold red", "refused", f"{fact.reason} ({fact.subject})")
         case Replayed():
@@ -151,6 +166,15 @@ def _schedule(definition: JobDefinition) -> str:
 
 def _attempt(step: str, attempt: int, of: int | None = None) -> str:
     return f"{step} #{attempt}" + (f" of {of}" if of else "")
+
+
+def _tries(attempts: Sequence[Attempt]) -> str:
+    """How often the step that failed was tried; those of the others do not count."""
+    step = next((one.step for one in reversed(attempts) if one.error is not None), None)
+    number = sum(one.step == step for one in attempts)
+    if step is None:
+        return "without an attempt that failed"
+    return f"{step} failed at {number} attempts" if number > 1 else f"{step} failed at its only attempt"
 
 
 def _error(error: Failure | None) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from ..domain.definition import show
 from .failures import Refused
 
 
@@ -17,11 +18,23 @@ def json_of(option: str, given: str | None, kind: type) -> Any:  # noqa: ANN401 
     """
     if given is None:
         return None
+    wanted = "an object, as in '{\"key\": 1}'" if kind is dict else "a list, as in '[1, 2]'"
+    source, text = (f"{option} {given}", _content(option, given)) if given.startswith("@") else (option, given)
     try:
-        text = Path(given[1:]).read_text("utf-8") if given.startswith("@") else given
         value: JsonValue = json.loads(text)
-    except (OSError, ValueError) as error:
-        raise Refused(f"{option}: {error}") from None
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise Refused(f"{source} is {show(text)}: not JSON ({error.msg.lower()}, {place}); write {wanted}") from None
     if not isinstance(value, kind):
-        raise Refused(f"{option}: a JSON {'object' if kind is dict else 'list'} is needed")
+        raise Refused(f"{source} is {show(value)}: write {wanted}")
     return value
+
+
+def _content(option: str, given: str) -> str:
+    file = Path(given[1:])
+    try:
+        return file.read_text("utf-8")
+    except OSError as error:
+        raise Refused(f"{option} names {file}: {(error.strerror or str(error)).lower()}") from None
+    except UnicodeDecodeError:
+        raise Refused(f"{option} names {file}: its text is not UTF-8") from None

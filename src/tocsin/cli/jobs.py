@@ -12,9 +12,10 @@ from rich.text import Text
 from ..registry import Job
 from .confirmation import confirm
 from .inputs import json_of
-from .output import local, state, table
+from .output import local, state
 from .running import run
 from .session import Session, actor, session_of
+from .tables import table
 
 AHEAD: Final = 3
 """Instants to come that a job's page shows: enough to see the pattern."""
@@ -45,6 +46,7 @@ def list_jobs(
                 ("JOB", "STATE", "SCHEDULE", "ZONE", "NEXT", "RUNS", "TAGS"),
                 [_row(job, now) for job in found],
                 empty="no jobs: `tocsin jobs apply -f FILE` registers some",
+                least=("TAGS", "RUNS", "ZONE", "SCHEDULE"),
             )
         ],
     )

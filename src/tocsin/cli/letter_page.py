@@ -12,7 +12,8 @@ from ..domain.events import DeadLettered, Refused
 from ..domain.execution import Status
 from ..operations.dead_letters import Letter
 from .attempts import attempts_table
-from .output import local, state, table
+from .output import local, state
+from .tables import table
 
 OPEN = "open"
 """A replay of which nothing is known yet."""
@@ -82,7 +83,7 @@ def _replays(letter: Letter) -> list[RenderableType]:
         for one, status in zip_longest(letter.state.replays, letter.replays)
     ]
     headings = ("REPLAY", "STATUS", "ASKED FOR", "BY", "EXECUTION")
-    return [Text(), table(headings, rows, empty="")] if rows else []
+    return [Text(), table(headings, rows, empty="", least=("BY", "ASKED FOR"))] if rows else []
 
 
 def _resolution(letter: DeadLetter) -> list[RenderableType]:

@@ -2,14 +2,12 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 Format: TypeAlias = Literal["table", "json"]
@@ -58,13 +56,16 @@ class Output:
         for renderable in shown():
             console.print(renderable)
 
-    def line(self, data: object, shown: Text) -> None:
-        """Give one of many answers, as soon as it is known: one line."""
+    def line(self, data: object, shown: Text, *, is_whole: bool = False) -> None:
+        """Give one of many answers, as soon as it is known: one line, which a terminal cuts unless it `is_whole`."""
         if self.is_json:
             print(encoded(data), flush=True)
             return
         console = self.console()
-        console.print(shown, no_wrap=console.is_terminal, overflow="ellipsis", crop=console.is_terminal)
+        if is_whole:
+            console.print(shown, soft_wrap=True)  # the terminal wraps it, so that it is copied as one line
+        else:
+            console.print(shown, no_wrap=console.is_terminal, overflow="ellipsis", crop=console.is_terminal)
         console.file.flush()
 
     @property
@@ -89,16 +90,6 @@ def encoded(data: object, *, indent: int | None = None) -> str:
     return json.dumps(data, indent=indent, ensure_ascii=False, default=_plain)
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> RenderableType:
-    """A table; `empty` is the sentence that stands for one without rows."""
-    made = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
-    for heading in headings:
-        made.add_column(heading, overflow="fold")
-    for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else Text(_cell(cell)) for cell in row))
-    return made if made.row_count else Text(empty, style="dim")
-
-
 def state(name: str) -> Text:
     """The name of a state, in its colour."""
     return Text(name, style=STYLES.get(name, ""))
@@ -116,16 +107,6 @@ def seconds(length: float | None) -> str:
     if length < 1:
         return f"{length * 1_000:.0f}ms"
     return f"{length:.1f}s" if length < 60 else f"{length // 60:.0f}m{length % 60:02.0f}s"  # noqa: PLR2004 - a minute
-
-
-def _cell(value: object) -> str:
-    match value:
-        case None:
-            return ""
-        case datetime():
-            return local(value)
-        case _:
-            return str(value)
 
 
 def _plain(value: Any) -> object:  # noqa: ANN401 - whatever json.dumps does not know

@@ -22,10 +22,11 @@ from . import executions, jobs
 from .exits import Exit
 from .failures import Refused, no_such_job
 from .instants import instant
-from .output import local, table
+from .output import local
 from .running import run
 from .session import Session, session_of
 from .sources import source
+from .tables import table
 
 _PLACE: Final = re.compile(r"(LEDGER|LOG):(\d+)", re.IGNORECASE)
 
@@ -177,5 +178,6 @@ def _work(moment: Moment) -> list[RenderableType]:
     if moment.dead_letters:
         lines.append(Text(f"dead        {len(moment.dead_letters):,} letters that nobody has dealt with", style="red"))
     if rows:
-        lines += [Text(), table(("UNDER WAY", "JOB", "STATUS", "SCHEDULED", "ERROR"), rows, empty=""), Text()]
+        headings = ("UNDER WAY", "JOB", "STATUS", "SCHEDULED", "ERROR")
+        lines += [Text(), table(headings, rows, empty="", least=("ERROR", "SCHEDULED")), Text()]
     return lines

@@ -11,9 +11,10 @@ import typer
 from rich.text import Text
 
 from ..registry import Job
-from .output import local, table
+from .output import local
 from .running import run
 from .session import session_of
+from .tables import table
 
 ENOUGH: Final = 100_000
 """Instants that are counted for one job: more than one a second in a day."""
@@ -63,9 +64,10 @@ def schedule(
         },
         lambda: [
             table(
-                ("WHEN", "JOB", "SCHEDULE", "ZONE", ""),
+                ("WHEN", "JOB", "SCHEDULE", "ZONE", "MORE"),
                 sorted((row for one in upcoming for row in _rows(one)), key=itemgetter(0)),
                 empty=f"nothing fires before {local(until)}",
+                least=("MORE", "ZONE", "SCHEDULE"),
             )
         ],
     )

@@ -52,7 +52,7 @@ def opened(file: Path) -> Iterator[Export]:
     except ExportError as error:
         raise Refused(f"{file}: {error}") from None
     except OSError as error:
-        raise Refused(f"{file}: {(error.strerror or str(error)).lower()}", Exit.NOT_FOUND) from None
+        raise Refused(f"{file}: {(error.strerror or str(error)).lower()}") from None
 
 
 def narrowed(export: Export, selection: Selection) -> Selection:

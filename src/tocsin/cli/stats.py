@@ -10,9 +10,10 @@ from rich.text import Text
 
 from ..statistics import Statistics, statistics
 from .instants import instant
-from .output import local, table
+from .output import local
 from .running import run
 from .session import Session, session_of
+from .tables import table
 
 
 def stats(

@@ -9,9 +9,10 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from .output import Output, seconds, table
+from .output import Output, seconds
 from .running import run, serve
 from .session import Session, session_of
+from .tables import table
 
 if TYPE_CHECKING:
     from ..adapters.nats.inspection import StreamState
@@ -85,6 +86,7 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
             if not name.startswith("KV_") or stream is None
         ],
         empty="no stream answers",
+        least=("SUBJECTS", "LEADER"),
     )
     if seen.leases is not None:
         yield table(
@@ -117,6 +119,7 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
             for durable in seen.durables
         ],
         empty="no durables",
+        least=("AGAIN", "OWNER", "OUT"),
     )
     yield from (Text(line) for line in _sums(seen))
     for queue in seen.queues:

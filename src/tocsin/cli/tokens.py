@@ -11,9 +11,9 @@ from ..domain import duration
 from ..domain.access import Role
 from .exits import Exit
 from .failures import Refused
-from .output import table
 from .running import run
 from .session import actor, session_of
+from .tables import table
 
 app = typer.Typer(help="Tokens for the HTTP API.", no_args_is_help=True)
 
@@ -63,6 +63,7 @@ def list_tokens(context: typer.Context) -> None:
                 ("ID", "IDENTITY", "ROLES", "CREATED", "EXPIRES"),
                 [_row(token) for token in found],
                 empty="no tokens: the API asks nobody, and listens on the loopback only, unless `auth` says otherwise",
+                least=("CREATED", "ROLES", "EXPIRES"),
             )
         ],
     )

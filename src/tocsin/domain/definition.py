@@ -308,15 +308,21 @@ def _problems(definition: JobDefinition) -> Iterator[Problem]:
         yield Problem(
             "`function` and `dag` exclude each other: give one" if both else "give either `function` or `dag`"
         )
+    for name, count in step_graph.namesakes(definition.dag).items():
+        yield Problem(f"{count} steps have this name, and each needs its own", field="name", step=name)
     for name, reason in step_graph.problems(definition.dag):
         yield Problem(reason, field="depends_on", step=name)
+    wrong = [*_inputs_problems(definition)]
+    yield from wrong or _plan_problems(definition)  # one input that is too large makes all of them so
+
+
+def _inputs_problems(definition: JobDefinition) -> Iterator[Problem]:
     yield from _input_problems(definition.input, definition.args, definition.input_schema)
     for step in definition.dag:
         if step.input is not None or step.args is not None:
             given = definition.input if step.input is None else step.input
             for problem in _input_problems(given, definition.args if step.args is None else step.args):
                 yield replace(problem, step=step.name)
-    yield from _plan_problems(definition)
 
 
 def _plan_problems(definition: JobDefinition) -> Iterator[Problem]:
@@ -331,7 +337,7 @@ def _plan_problems(definition: JobDefinition) -> Iterator[Problem]:
         reason = (
             f"{size:,} bytes of JSON in all inputs together, more than {MAX_PLAN_BYTES:,}: keep large data in a store"
         )
-        yield Problem(reason, field="dag")
+        yield Problem(reason, field="input")
 
 
 def _size(value: Mapping[str, JsonValue] | Sequence[JsonValue]) -> int:

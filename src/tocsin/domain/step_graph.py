@@ -22,19 +22,21 @@ class Node(Protocol):
 
 
 def problems(steps: Sequence[Node]) -> tuple[tuple[str, str], ...]:
-    """What keeps these steps from being a graph without cycles: pairs of a step's name and the reason, none if all is well.
+    """What is wrong with the edges of a graph without cycles: pairs of a step's name and the reason, none if all is well.
 
     A cycle is reported only where every edge leads to a step that exists once: before that, it would be an echo of the
     other mistakes.
     """
     names = Counter(step.name for step in steps)
-    found = [
-        *((name, f"there are {count} steps of this name") for name, count in names.items() if count > 1),
-        *(problem for step in steps for problem in _edge_problems(step, names)),
-    ]
-    if not found and (loop := cycle({step.name: step.depends_on for step in steps})):
+    found = [problem for step in steps for problem in _edge_problems(step, names)]
+    if not found and len(names) == len(steps) and (loop := cycle({step.name: step.depends_on for step in steps})):
         found.append((loop[0], f"the steps depend on each other in a circle: {' → '.join(loop)}"))
     return tuple(found)
+
+
+def namesakes(steps: Sequence[Node]) -> dict[str, int]:
+    """The names that several steps have, and how many do."""
+    return {name: count for name, count in Counter(step.name for step in steps).items() if count > 1}
 
 
 def cycle(edges: Mapping[str, Iterable[str]]) -> tuple[str, ...]:

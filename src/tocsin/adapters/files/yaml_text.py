@@ -80,6 +80,11 @@ def parse(text: str) -> list[object]:
     try:
         return list(yaml.load_all(text, Loader=_Loader)) or [None]
     except yaml.MarkedYAMLError as error:
+        if error.context == "while scanning a quoted scalar" and error.context_mark:
+            where = error.context_mark
+            raise DefinitionError(
+                Problem(f"the quote in column {where.column + 1} is never closed", source=f":{where.line + 1}")
+            ) from None
         mark = error.problem_mark or error.context_mark
         line = mark.line if mark else 0
         reason = error.problem or error.context or "not YAML"

@@ -218,7 +218,7 @@ class Launch:
                 start_new_session=True,  # Ctrl-C is for the owner, which then stops the server in its own order
             )
         try:
-            return process, self._await_greeting(process, log_start)
+            return process, self._await_greeting(process, log_start, port)
         except BaseException:
             end(process, within=1.0)
             raise
@@ -238,7 +238,7 @@ class Launch:
         # The server's configuration language contains JSON, but for \u escapes.
         self.files.config.write_text(json.dumps(config, indent=2, ensure_ascii=False), encoding="utf-8")
 
-    def _await_greeting(self, process: subprocess.Popen[bytes], log_start: int) -> Addresses:
+    def _await_greeting(self, process: subprocess.Popen[bytes], log_start: int, port: int) -> Addresses:
         deadline = time.monotonic() + self.ready_within
         while (code := process.poll()) is None and time.monotonic() < deadline:
             addresses = _addresses_in(self.files.ports(process.pid))
@@ -248,9 +248,12 @@ class Launch:
 
         what = f"was not ready within {self.ready_within:g} s" if code is None else f"ended at once, exit code {code}"
         log = self.files.log.read_bytes()[log_start:].decode(errors="replace")
+        if code is not None and "address already in use" in log:
+            msg = f"port {port} is in use: stop what listens there, or choose another; --port 0 takes any that is free"
+            raise PortTakenError(msg)
         last_lines = "\n".join(log.splitlines()[-_LOG_LINES_SHOWN:]) or "(nothing)"
         msg = f"{self.binary} {what}; the last lines of its log:\n{last_lines}"
-        raise PortTakenError(msg) if code is not None and "address already in use" in log else ServerStartError(msg)
+        raise ServerStartError(msg)
 
 
 def installed_binary() -> Path:

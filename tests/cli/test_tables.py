@@ -1,0 +1,107 @@
+"""Tables in a terminal that is too narrow for all of them, and lines about facts in one."""
+
+import io
+
+from rich.console import Console, RenderableType
+
+from tests.domain.given import ID, admitted
+from tocsin.cli import facts
+from tocsin.cli.tables import fitted, table, this_year, unique_beginnings
+from tocsin.domain.events import Acquired, Attempt, DeadLettered, Failure, Recorded
+from tocsin.testing import START
+
+ROWS = [("one", "a long sentence about it", "x"), ("two", "short", "y")]
+HEADINGS = ("NAME", "ABOUT", "LAST")
+IDS = ("01a20026-9be0-7001-8000-000000000001", "01a20026-9be0-7002-8000-000000000001")
+
+
+def shown(renderable: RenderableType, width: int) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(renderable)
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_where_all_fits_all_is_shown() -> None:
+    assert shown(table(HEADINGS, ROWS, empty="", least=("LAST", "ABOUT")), 80) == [
+        "NAME   ABOUT                      LAST",
+        "──────────────────────────────────────",
+        "one    a long sentence about it   x",
+        "two    short                      y",
+    ]
+
+
+def test_a_column_of_less_importance_is_cut_before_any_wraps() -> None:
+    lines = shown(table(HEADINGS, ROWS, empty="", least=("LAST", "ABOUT")), 30)
+    assert lines[2:] == ["one    a long sentence…   x", "two    short              y"]
+    assert all(len(line) <= 30 for line in lines)
+
+
+def test_what_has_no_room_is_left_out_and_named() -> None:
+    lines = shown(table(HEADINGS, ROWS, empty="", least=("LAST", "ABOUT")), 20)
+    assert lines[2:4] == ["one    a long sente…", "two    short"]
+    assert " ".join(lines[4:]) == "no room for LAST: widen the terminal, or say -o json"
+
+
+def test_brief_words_are_taken_first_and_are_not_cut() -> None:
+    rows = [(one, "failed") for one in IDS]
+    narrow = table(("ID", "STATE"), rows, empty="", least=("STATE",), brief={"ID": unique_beginnings})
+    assert shown(narrow, 80)[2] == f"{IDS[0]}   failed"
+    assert shown(narrow, 30)[2:] == ["01a20026-9be0-7001   failed", "01a20026-9be0-7002   failed"]
+
+
+def test_an_empty_table_is_a_sentence() -> None:
+    assert shown(table(HEADINGS, [], empty="nothing"), 20) == ["nothing"]
+    assert fitted([], 20, (), {}) == []
+
+
+def test_beginnings_tell_each_id_from_the_others() -> None:
+    alike = (IDS[0], IDS[0][:-1] + "2")
+    assert unique_beginnings(IDS) == ["01a20026-9be0-7001", "01a20026-9be0-7002"]
+    assert unique_beginnings(alike) == list(alike)
+    assert unique_beginnings([]) == []
+
+
+def test_an_instant_in_brief_has_neither_year_nor_zone() -> None:
+    assert this_year(["2026-11-21 22:08:06 UTC", ""]) == ["11-21 22:08:06", ""]
+
+
+def test_a_line_keeps_the_particulars_and_shortens_the_id() -> None:
+    recorded = Recorded(admitted(), "", 1, START)
+    assert facts.line(recorded).plain.endswith(ID)
+    narrow = facts.line(recorded, width=80).plain
+    assert narrow.endswith(f"  {ID[:18]}")
+    assert len(narrow) <= 80
+    assert ID[:8] not in facts.line(recorded, width=60).plain
+    assert ID[:8] not in facts.line(recorded, of_one=True).plain
+
+
+def attempt(step: str, number: int, *, has_failed: bool) -> Attempt:
+    return Attempt(step=step, attempt=number, error=Failure(type="E", message="") if has_failed else None)
+
+
+def test_a_dead_letter_counts_the_attempts_of_the_step_that_failed() -> None:
+    def said(*attempts: Attempt) -> str:
+        letter = DeadLettered(
+            job="j",
+            id=ID,
+            execution_id=ID,
+            scheduled_time=START,
+            trigger="cron",
+            attempts=attempts,
+            first_attempt=START,
+            last_attempt=START,
+        )
+        return facts.describe(letter).detail
+
+    extract = attempt("extract", 1, has_failed=False)
+    assert said(extract, attempt("load", 1, has_failed=True), attempt("load", 2, has_failed=True)) == (
+        "load failed at 2 attempts"
+    )
+    assert said(extract, attempt("load", 1, has_failed=True)) == "load failed at its only attempt"
+    assert said(extract) == "without an attempt that failed"
+
+
+def test_a_lock_is_not_said_to_end_by_itself() -> None:
+    lock = Acquired(job="j", execution_id=ID, scheduled_time=START, ttl=70)
+    assert facts.describe(lock).detail == "until it ends; looked into after 1m10s"
