@@ -12,9 +12,9 @@ from ..operations.audit_trail import asked_by
 from ..operations.audit_trail import audit_trail as trail
 from . import facts
 from .instants import instant
-from .output import table
 from .running import run
 from .session import session_of
+from .tables import table
 
 
 def audit_trail(
