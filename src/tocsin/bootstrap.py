@@ -261,9 +261,8 @@ async def rebuild_history(installation: Installation) -> int:
     """
     async with installation.history() as history:
         await history.forget()
-        recorders = [
-            Recorder(installation.log, history, installation.clock, stream, gathering=0) for stream in RECORDED
-        ]
+        log, clock, past = installation.log, installation.clock, installation.stored
+        recorders = [Recorder(log, history, clock, stream, gathering=0, past=past) for stream in RECORDED]
         await asyncio.gather(*(one.catch_up() for one in recorders))
         return await history.count()
 

@@ -140,7 +140,7 @@ def test_the_history_and_the_projections_are_compared(busy: World, monkeypatch: 
 
 async def _record(world: World) -> None:
     async with world.history() as history:
-        recording = Recorder(world.log, history, world.clock, Stream.LOG, gathering=0).recorded()
+        recording = Recorder(world.log, history, world.clock, Stream.LOG, gathering=0, past=None).recorded()
         await anext(recording)
 
 

@@ -74,7 +74,7 @@ class Node:
         stages = bootstrap.compose(installation, names, key=KEY)
         if "recorder" in names:
             history = cast("Any", SimulatedHistory(around.history, around.network, process))
-            stages.append(recorder(log, history, clock))
+            stages.append(recorder(log, history, clock, past=None))
         self._outcomes = Outcomes(log, chance=Random(f"{around.seed}/{process.name}"))
         self._serving = [
             process.spawn(s.durable, partial(self._serve, s)) for stage in stages for s in stage.subscriptions

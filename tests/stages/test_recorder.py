@@ -112,7 +112,7 @@ async def run(log: ScriptedLog, history: SqlHistory, *, sleeps: int = 0) -> list
     """Run a recorder until it has slept so often; how long it slept."""
     clock = Clock(sleeps)
     with pytest.raises(Enough):
-        await Recorder(cast("EventLog", log), history, clock, Stream.LOG, gathering=0).run()
+        await Recorder(cast("EventLog", log), history, clock, Stream.LOG, gathering=0, past=None).run()
     return clock.slept
 
 
@@ -121,7 +121,9 @@ async def test_it_records_what_matters_and_leaves_out_inputs(tmp_path: Path) -> 
     async with troubled(tmp_path) as history:
         places = [
             batch.upto
-            async for batch in Recorder(cast("EventLog", log), history, Clock(0), Stream.LOG, gathering=0).recorded()
+            async for batch in Recorder(
+                cast("EventLog", log), history, Clock(0), Stream.LOG, gathering=0, past=None
+            ).recorded()
         ]
 
         assert places == [1, 2, 4]
@@ -132,7 +134,7 @@ async def test_it_records_what_matters_and_leaves_out_inputs(tmp_path: Path) -> 
 async def test_it_catches_up_beside_another_recorder(tmp_path: Path) -> None:
     async with troubled(tmp_path, None, SequenceConflict()) as history:
         clock = Clock(sleeps=1)
-        await Recorder(cast("EventLog", ScriptedLog()), history, clock, Stream.LOG).catch_up()
+        await Recorder(cast("EventLog", ScriptedLog()), history, clock, Stream.LOG, past=None).catch_up()
         assert clock.slept == [SHORTEST_PAUSE]
         assert await history.offset(Stream.LOG) == 4
 
@@ -200,7 +202,7 @@ async def test_it_ends_when_cancelled(tmp_path: Path) -> None:
             await asyncio.Event().wait()
 
     async with troubled(tmp_path) as history:
-        loop = Recorder(cast("EventLog", WaitingLog()), history, Clock(0), Stream.LOG, gathering=0)
+        loop = Recorder(cast("EventLog", WaitingLog()), history, Clock(0), Stream.LOG, gathering=0, past=None)
         running = asyncio.ensure_future(loop.run())
         await waiting.wait()
         running.cancel()

@@ -11,8 +11,8 @@ from tests.databases import PostgreSql, Server, postgresql, redis
 from tests.system.processes import STAGES_WITHOUT_CLOCK, Site, site
 from tocsin.audit.read_models import differing
 from tocsin.domain import history
-from tocsin.domain.events import Message, Recorded
 from tocsin.listing import DeadLetterQuery, ExecutionQuery, every
+from tocsin.records.reading import decoded
 from tocsin.subjects import Stream
 
 JOBS = (
@@ -107,9 +107,9 @@ def database_url(database: Server | None) -> str | None:
 
 async def tells_what_the_facts_come_to(tocsin: Site) -> None:
     """Every row is the fold of its facts, field by field."""
-    facts: list[Recorded[Message]] = []
-    while some := await tocsin.log.read("execution.>", after=facts[-1].sequence if facts else 0):
-        facts += some
+    stored, upto = tocsin.installation.stored, await tocsin.log.tail("execution.>")
+    portions = stored.messages(Stream.LOG, "execution.>", after=0, upto=upto)
+    facts = [decoded(message) async for portion in portions for message in portion]
     folded = history.fold({}, facts)
     async with tocsin.installation.history() as rows:
         shown = {row.execution_id: row async for row in every(rows.executions, ExecutionQuery(limit=1_000))}

@@ -4,12 +4,15 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from heapq import heappop, heappush
-from typing import cast
+from typing import Final, cast
 
 from .. import subjects
 from ..ports import Extent, StoredLog, StoredMessage
 from ..subjects import Stream
 from .archive import Archive, Segment
+
+PORTION: Final = 1_000
+"""Messages that are handed out at once, if they do not come at once out of the archive."""
 
 
 class WholeLog:
@@ -47,15 +50,20 @@ class WholeLog:
         async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):
             async for portion in portions:
                 await archived.look()
-                found = []
+                found: list[StoredMessage] = []
                 for message in portion:
-                    found += await archived.before(message.sequence)
+                    async for some in archived.before(message.sequence):
+                        if len(found) + len(some) > PORTION:
+                            yield [*found, *some]
+                            found = []
+                        else:
+                            found += some
                     found.append(message)
                     archived.position = message.sequence
                 yield found
         await archived.look()
-        if rest := await archived.before(upto + 1):
-            yield rest
+        async for some in archived.before(upto + 1):
+            yield some
 
 
 class _Archived:
@@ -89,19 +97,24 @@ class _Archived:
                 heappush(self._waiting, (span.first, segment.name, segment))
         self._head = state.head
 
-    async def before(self, sequence: int) -> list[StoredMessage]:
-        """What comes before a sequence and was not handed out yet."""
+    async def before(self, sequence: int) -> AsyncIterator[list[StoredMessage]]:
+        """What comes before a sequence and was not handed out yet; no more than overlapping segments hold at once."""
         while self._waiting and self._waiting[0][0] < sequence:
-            _, _, segment = heappop(self._waiting)
+            first, _, segment = heappop(self._waiting)
+            if some := self._released(first):
+                yield some
             for message in await self._archive.messages(segment):
                 if self._is_wanted(message) and message.sequence not in self._messages:
                     self._messages[message.sequence] = message
                     heappush(self._ready, message.sequence)
+        if some := self._released(sequence):
+            yield some
+
+    def _released(self, before: int) -> list[StoredMessage]:
         found: list[StoredMessage] = []
-        while self._ready and self._ready[0] <= sequence:
+        while self._ready and self._ready[0] < before:
             message = self._messages.pop(heappop(self._ready))
-            # What the stream holds still, it hands out itself: what it is about to, and what it has.
-            if self.position < message.sequence < sequence:
+            if message.sequence > self.position:  # else the stream held it still, and handed it out itself
                 found.append(message)
                 self.position = message.sequence
         return found

@@ -38,8 +38,8 @@ GATHERING: Final = 0.25
 _log = structlog.get_logger("tocsin.recorder")
 
 
-def recorder(log: EventLog, history: History, clock: Clock, *, past: StoredLog | None = None) -> Stage:
-    """Records every stream of `RECORDED` for as long as it runs. `past`: where that is which has left the streams."""
+def recorder(log: EventLog, history: History, clock: Clock, *, past: StoredLog | None) -> Stage:
+    """Records every stream of `RECORDED` for as long as it runs. `past`: where that is which has left the streams; None: nothing has."""
     loops = tuple(Recorder(log, history, clock, stream, past=past).run for stream in RECORDED)
     return Stage("recorder", loops=loops, access=ACCESS)
 
@@ -54,8 +54,8 @@ class Recorder:
         clock: Clock,
         stream: Stream,
         *,
+        past: StoredLog | None,
         gathering: float = GATHERING,
-        past: StoredLog | None = None,
     ) -> None:
         self._log = log
         self._history = history
