@@ -1,5 +1,7 @@
 """Retry delays, by hip-62's formula."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,3 +43,41 @@ def test_i7_a_delay_is_the_formula_within_its_jitter(
 )
 def test_what_is_not_tried_again(patterns: tuple[str, ...], error: Failure, *, retryable: bool) -> None:
     assert retry.is_retryable(RetryPolicy(non_retryable_errors=patterns), error) is retryable
+
+
+@pytest.mark.parametrize(
+    ("backoff", "multiplier", "delays"),
+    [
+        ("exponential", 2.0, [10, 20, 40, 80, 100]),
+        ("exponential", 1.0, [10, 10, 10, 10, 10]),
+        ("linear", 2.0, [10, 20, 30, 40, 50]),
+        ("polynomial", 2.0, [10, 40, 90, 100, 100]),
+        ("polynomial", 1.0, [10, 20, 30, 40, 50]),
+        ("none", 9.0, [10, 10, 10, 10, 10]),
+    ],
+)
+def test_how_delays_grow(backoff: Any, multiplier: float, delays: list[float]) -> None:  # noqa: ANN401 - a literal
+    policy = RetryPolicy(initial_delay=10, multiplier=multiplier, max_delay=100, jitter=0, backoff=backoff)
+    assert [retry.delay(policy, attempt, 0) for attempt in range(1, 6)] == delays
+
+
+STRATEGIES = st.sampled_from(["exponential", "linear", "polynomial", "none"])
+
+
+@given(STRATEGIES, st.floats(0, 1e5), st.floats(1, 1e3), st.floats(0, 1e6), st.integers(1, 100), st.floats(-1, 0.999))
+def test_ojs_retry_5_3_the_longest_delay_bounds_the_jitter_too(
+    backoff: Any,  # noqa: ANN401 - a literal
+    initial: float,
+    multiplier: float,
+    longest: float,
+    attempt: int,
+    draw: float,
+) -> None:
+    policy = RetryPolicy(
+        initial_delay=initial, multiplier=multiplier, max_delay=longest, jitter=0.5, backoff=backoff,
+        max_delay_with_jitter=True,
+    )  # fmt: skip
+    plain = retry.delay(policy, attempt, 0)
+    delay = retry.delay(policy, attempt, draw)
+    assert plain / 2 * (1 - 1e-9) <= delay <= min(longest, plain * 1.5 * (1 + 1e-9))
+    assert retry.delay(policy.model_copy(update={"max_delay_with_jitter": False}), attempt, draw) >= delay

@@ -22,6 +22,7 @@ from tocsin.stages.dag_advancer import dag_advancer
 from tocsin.stages.dead_letter_sink import dead_letter_sink
 from tocsin.stages.entities import Entities
 from tocsin.stages.leadership import Leadership
+from tocsin.stages.lease_keeper import lease_keeper
 from tocsin.stages.lock_keeper import lock_keeper
 from tocsin.stages.mq_bridge import mq_bridge
 from tocsin.stages.planner import planner
@@ -87,6 +88,7 @@ class World:
         self.planner = planner(self.log, self.clock, executions)
         self.lock_keeper = lock_keeper(self.log, executions, self.projections, self.clock)
         self.dag_advancer = dag_advancer(self.log, executions, self.clock, KEY)
+        self.lease_keeper = lease_keeper(self.log, executions, KEY)
         self.retrier = retrier(self.log, executions, KEY)
         self.dead_letter_sink = dead_letter_sink(self.log)
         self.mq_bridge = mq_bridge(self.log, executions, KEY, ["default"])
@@ -162,7 +164,11 @@ class World:
 
     async def recorded(self, kind: type[M]) -> list[Recorded[Any]]:
         """The same, as stored."""
-        ledger = [r for kind in ("ledger.>", "trigger.>", "cancel.>") for r in await self.log.read(kind, limit=10_000)]
+        ledger = [
+            r
+            for kind in ("ledger.>", "trigger.>", "cancel.>", "enqueue.>")
+            for r in await self.log.read(kind, limit=10_000)
+        ]
         everything = [*sorted(ledger, key=lambda recorded: recorded.sequence), *await self._log()]
         return [recorded for recorded in everything if isinstance(recorded.message, kind)]
 

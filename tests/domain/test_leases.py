@@ -1,0 +1,250 @@
+"""Claims under a lease, executions that wait for their time, and those whose time is over."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, recorded, report
+from tocsin.domain import execution
+from tocsin.domain.definition import RetryPolicy
+from tocsin.domain.events import (
+    Admitted,
+    Cancelled,
+    Completed,
+    Dispatched,
+    Failed,
+    LeaseTimer,
+    Message,
+    Recorded,
+    Released,
+    RetryScheduled,
+    RetryTimer,
+    Started,
+)
+from tocsin.domain.execution import MAX_CLAIMS, Execution, Phase, Refusal
+
+TWICE = RetryPolicy(max_attempts=2, initial_delay=30, jitter=0)
+
+
+def task(attempt: int = 1) -> Dispatched:
+    """What is dispatched in the plan of these tests."""
+    [found] = execution.dispatch(execution.fold(recorded([admitted(plan(retry=TWICE))])), key=KEY)
+    return found.model_copy(update={"attempt": attempt})
+
+
+def claim(delivery: int = 1, *, attempt: int = 1, lease: float | None = 30.0) -> Started:
+    return Started(job=JOB, execution_id=ID, step="main", attempt=attempt, delivery=delivery, worker="w", lease=lease)
+
+
+def timer(task_: int, delivery: int = 1, attempt: int = 1) -> LeaseTimer:
+    return LeaseTimer(job=JOB, execution_id=ID, step="main", attempt=attempt, delivery=delivery, task=task_)
+
+
+def released(task_: int, delivery: int = 1, **more: Any) -> Released:  # noqa: ANN401 - fields
+    fields = {"job": JOB, "execution_id": ID, "step": "main", "attempt": 1, "reason": "lease_over", **more}
+    return Released(task=task_, delivery=delivery, **fields)
+
+
+def after(*facts: Message, plan_: Any = None) -> Execution:  # noqa: ANN401 - a plan
+    return execution.fold(recorded([admitted(plan_ or plan(retry=TWICE)), *facts]))
+
+
+HELD = (task(), claim())
+"""The task has the sequence 2, its claim 3."""
+RETRIED = RetryScheduled.model_validate(
+    {
+        "job": JOB,
+        "execution_id": ID,
+        "step": "main",
+        "attempt": 1,
+        "delay": 1,
+        "next_attempt_at": NOON,
+        "error": {"type": "X"},
+    }
+)
+
+
+# --- release ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reason", ["lease_over", "handed_back"])
+def test_a_claim_is_given_up_and_the_same_attempt_dispatched_anew(reason: Any) -> None:  # noqa: ANN401 - a literal
+    [fact] = execution.release(after(*HELD), timer(2), reason=reason)
+    assert (fact.attempt, fact.delivery, fact.task, fact.reason) == (1, 1, 2, reason)
+    [again] = execution.resume(after(*HELD, fact), at=NOON, key=KEY)
+    assert again == task()
+    assert execution.resume(after(*HELD, fact, again), at=NOON, key=KEY) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "of"),
+    {
+        "nobody claimed it": ((task(),), timer(2)),
+        "another delivery is held": ((task(), claim(2)), timer(2, 1)),
+        "another task is held": ((*HELD, released(2), task(), claim()), timer(2)),
+        "another attempt is held": ((task(2), claim(attempt=2)), timer(2)),
+        "it was given up before": ((*HELD, released(2)), timer(2)),
+        "the attempt failed": (
+            (*HELD, RETRIED),
+            timer(2),
+        ),
+        "it completed": (
+            (*HELD, Completed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", step="main", attempt=1)),
+            timer(2),
+        ),
+        "it was cancelled": ((*HELD, Cancelled(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron")), timer(2)),
+    }.values(),
+)  # fmt: skip
+def test_a_timer_that_comes_too_late_decides_nothing(facts: tuple[Message, ...], of: LeaseTimer) -> None:
+    assert execution.release(after(*facts), of, reason="lease_over") == []
+
+
+def test_a_claim_with_a_lease_stands_whatever_its_queue_delivers() -> None:
+    def asked(lease: float | None) -> Started | Refusal:
+        state = after(task(), claim(lease=lease))
+        return execution.claim(state, step="main", attempt=1, delivery=2, task=2, worker="other")
+
+    assert asked(30.0) == Refusal("held")
+    assert isinstance(asked(None), Started)
+
+
+def test_what_was_given_up_is_claimed_anew_under_the_first_number() -> None:
+    state = after(*HELD, released(2), task())
+    granted = execution.claim(state, step="main", attempt=1, delivery=1, task=5, worker="other")
+    assert isinstance(granted, Started)
+    late = execution.claim(state, step="main", attempt=1, delivery=2, task=2, worker="other")
+    assert late == Refusal("superseded")
+
+
+def test_the_answer_of_who_lost_the_lease() -> None:
+    """A success counts, whoever has the task now; a failure only of the claim that stands."""
+    taken_over = after(*HELD, released(2), task(), claim())
+    late = report("failed", claim=3)
+    assert execution.fail(taken_over, late, at=NOON) == []
+    assert execution.fail(taken_over, late.model_copy(update={"claim": 6}), at=NOON) != []
+    for state in (after(*HELD, released(2)), after(*HELD, released(2), task()), taken_over):
+        [completed] = execution.succeed(state, report("completed", claim=3), key=KEY)
+        assert isinstance(completed, Completed)
+
+
+def test_who_is_lost_again_and_again_is_worn_out() -> None:
+    facts: list[Message] = [task(), claim()]
+    for _ in range(MAX_CLAIMS - 1):
+        held = after(*facts)
+        current = timer(held.steps["main"].task)
+        assert not execution.is_worn_out(held, current)
+        facts += [*execution.release(held, current, reason="lease_over"), task(), claim()]
+    held = after(*facts)
+    assert execution.is_worn_out(held, timer(held.steps["main"].task))
+    handed_back = [
+        fact.model_copy(update={"reason": "handed_back"}) if isinstance(fact, Released) else fact for fact in facts
+    ]
+    assert not execution.is_worn_out(after(*handed_back), timer(held.steps["main"].task))
+
+
+def newest_of_each(facts: list[Recorded[Message]]) -> list[Recorded[Message]]:
+    """What is read of a scope: the newest fact of each subject."""
+    newest = {fact.subject: fact for fact in facts}
+    return sorted(newest.values(), key=lambda fact: fact.sequence)
+
+
+@given(st.lists(st.sampled_from(["claim", "lapse", "hand back", "dispatch"]), max_size=40))
+def test_what_is_read_of_a_scope_tells_what_all_its_facts_tell(moves: list[str]) -> None:
+    facts: list[Message] = [admitted(plan(retry=TWICE)), task()]
+    for move in moves:
+        state = execution.fold(recorded(facts))
+        step = state.steps["main"]
+        match move:
+            case "claim":
+                found = execution.claim(
+                    state, step="main", attempt=1, delivery=step.delivery + 1, task=step.task, worker="w"
+                )
+                facts += [] if isinstance(found, Refusal) else [found.model_copy(update={"lease": 5.0})]
+            case "dispatch":
+                facts += execution.resume(state, at=NOON, key=KEY)
+            case _:
+                reason: Any = "lease_over" if move == "lapse" else "handed_back"
+                facts += execution.release(state, timer(step.task, step.delivery), reason=reason)
+    every = recorded(facts)
+    assert execution.fold(newest_of_each(every)) == execution.fold(every)
+    phases = [execution.fold(every[:n]).steps["main"].phase for n in range(2, len(every) + 1)]
+    assert set(phases) <= {Phase.DISPATCHED, Phase.STARTED, Phase.LOST}
+
+
+# --- start_at --------------------------------------------------------------------------------------------------------
+
+LATER = NOON + timedelta(hours=1)
+
+
+def test_what_is_to_start_later_is_dispatched_then_and_only_once() -> None:
+    state = after(plan_=plan().model_copy(update={"start_at": LATER}))
+    assert execution.dispatch(state, key=KEY) == []
+    assert execution.delays(state) == [(RetryTimer(job=JOB, execution_id=ID, step="main", attempt=1), LATER)]
+    first = RetryTimer(job=JOB, execution_id=ID, step="main", attempt=1)
+    [fact] = execution.dispatch_again(state, first, key=KEY)
+    assert (fact.attempt, fact.step) == (1, "main")
+    then = execution.evolve(state, recorded([fact])[0])
+    assert execution.dispatch_again(then, first, key=KEY) == []
+    assert execution.delays(then) == []
+
+
+def test_only_the_steps_without_dependencies_wait_for_the_time() -> None:
+    graph = plan({"one": (), "other": ("one",)}).model_copy(update={"start_at": LATER})
+    state = after(plan_=graph)
+    assert (state.steps["one"].phase, state.steps["other"].phase) == (Phase.RETRYING, Phase.WAITING)
+
+
+def test_what_waits_for_its_time_can_be_cancelled() -> None:
+    state = after(plan_=plan().model_copy(update={"start_at": LATER}))
+    [fact] = execution.cancel(state)
+    over = execution.evolve(state, recorded([fact])[0])
+    assert execution.dispatch_again(over, RetryTimer(job=JOB, execution_id=ID, step="main", attempt=1), key=KEY) == []
+
+
+# --- expires_at ------------------------------------------------------------------------------------------------------
+
+MORTAL = plan(retry=TWICE).model_copy(update={"expires_at": LATER})
+
+
+@pytest.mark.parametrize(
+    "facts",
+    {
+        "nothing happened": (),
+        "it waits in its queue": (task(),),
+        "its worker was lost": (*HELD, released(2)),
+        "it waits in its queue once more": (*HELD, released(2), task()),
+        "it waits for its next attempt": (*HELD, RETRIED),
+    }.values(),
+)
+def test_what_no_executor_has_expires(facts: tuple[Message, ...]) -> None:
+    state = after(*facts, plan_=MORTAL)
+    [fact] = execution.expire(state)
+    assert (fact.reason, fact.dead_letter, fact.step) == ("expired", False, None)
+    assert fact.error is not None
+    assert fact.error.message == "it was not to be started after 2026-11-20 13:00:00+00:00"
+    assert execution.expire(execution.evolve(state, recorded([fact])[0])) == []
+
+
+def test_what_an_executor_has_does_not_expire_and_neither_does_what_has_no_time() -> None:
+    assert execution.expire(after(*HELD, plan_=MORTAL)) == []
+    assert execution.expire(after(task())) == []
+    assert execution.expire(Execution()) == []
+
+
+def test_what_expired_takes_no_answer_and_no_claim() -> None:
+    state = after(task(), plan_=MORTAL)
+    over = execution.evolve(state, recorded(execution.expire(state))[0])
+    assert isinstance(execution.expire(state)[0], Failed)
+    assert execution.succeed(over, report("completed"), key=KEY) == []
+    assert execution.claim(over, step="main", attempt=1, delivery=1, task=2, worker="w") == Refusal("over")
+
+
+def test_an_older_version_of_the_fact_holds_no_lease() -> None:
+    old = Started.model_validate_json(claim(lease=None).model_dump_json(exclude={"lease"}))
+    assert after(task(), old).steps["main"].leased is False
+    assert isinstance(admitted(), Admitted)
+    assert replace(after(*HELD).steps["main"], claim=0) != after(*HELD).steps["main"]

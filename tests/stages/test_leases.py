@@ -1,0 +1,242 @@
+"""What is registered nowhere, on its way through the planner, the DAG advancer and the lease keeper."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.domain.given import KEY
+from tests.stages.world import World
+from tocsin import subjects
+from tocsin.domain import ids
+from tocsin.domain.definition import JobDefinition, RetryPolicy
+from tocsin.domain.events import (
+    Admitted,
+    Completed,
+    Dispatched,
+    Enqueued,
+    ExpiryTimer,
+    Failed,
+    Failure,
+    LeaseTimer,
+    Released,
+    Report,
+    RetryScheduled,
+    RetryTimer,
+    Started,
+)
+from tocsin.domain.execution import MAX_CLAIMS
+from tocsin.stages.punctual import CAPACITY, HORIZON, Punctual
+
+JOB, ID = "ojs.mail", "0193a5b0-0000-7000-8000-00000000000a"
+TWICE = RetryPolicy(max_attempts=2, initial_delay=5, jitter=0)
+
+
+def wish(**more: Any) -> Enqueued:  # noqa: ANN401 - fields
+    definition = JobDefinition(name=JOB, function="mail", overlap_policy="allow", timeout=60, retry=TWICE)
+    return Enqueued(execution_id=ID, definition=definition, **more)
+
+
+async def enqueued(world: World, **more: Any) -> None:  # noqa: ANN401 - fields
+    asked = wish(**more)
+    await world.log.publish(subjects.subject_of(asked), asked, message_id=subjects.subject_of(asked))
+    await run(world)
+
+
+async def run(world: World) -> None:
+    await world.run(world.planner, world.dag_advancer, world.lease_keeper, world.retrier)
+
+
+async def claimed(world: World, *, lease: float, attempt: int = 1) -> LeaseTimer:
+    """An executor takes the newest task, as a gateway has it do: the timer first."""
+    [*_, task] = await world.recorded(Dispatched)
+    facts = await world.log.load(subjects.execution(JOB, ID))
+    claim = {"job": JOB, "execution_id": ID, "step": task.message.step, "attempt": attempt, "delivery": 1}
+    timer = LeaseTimer(**claim, task=task.sequence, ends_attempt=lease >= 60)
+    until = world.clock.now() + timedelta(seconds=lease)
+    await world.log.delay(timer, until=until, scope=subjects.execution(JOB, ID), expect=facts[-1].sequence)
+    await world.given(Started(**claim, worker="w", lease=lease))
+    return timer
+
+
+async def answered(world: World, outcome: str, attempt: int = 1, **more: Any) -> None:  # noqa: ANN401 - fields
+    token = ids.report_token(KEY, ID, "main", attempt)
+    fields = {"job": JOB, "execution_id": ID, "outcome": outcome, "step": "main", "attempt": attempt, "delivery": 1}
+    report = Report.model_validate({**fields, "token": token, **more})
+    await world.log.publish(subjects.subject_of(report), report, message_id=str(more))
+    await run(world)
+
+
+async def passes(world: World, seconds: float) -> None:
+    world.clock.advance(seconds)
+    await run(world)
+
+
+@pytest.fixture
+async def everything_twice(world: World) -> Any:  # noqa: ANN401 - what a test calls
+    async def again() -> None:
+        size = await world.size()
+        await world.redeliver(world.planner, world.dag_advancer, world.lease_keeper, world.retrier)
+        assert await world.size() == size
+
+    return again
+
+
+async def test_what_is_enqueued_is_admitted_under_its_id_and_dispatched(world: World, everything_twice: Any) -> None:  # noqa: ANN401
+    await enqueued(world)
+    [admitted] = await world.stored(Admitted)
+    assert (admitted.job, admitted.execution_id, admitted.plan.definition) == (JOB, ID, 0)
+    assert len(await world.stored(Dispatched)) == 1
+    await everything_twice()
+
+
+async def test_what_is_to_start_later_waits_for_its_time(world: World, everything_twice: Any) -> None:  # noqa: ANN401
+    await enqueued(world, start_at=world.clock.now() + timedelta(minutes=20))
+    await passes(world, 1199)
+    assert await world.stored(Dispatched) == []
+    await passes(world, 1)
+    [task] = await world.stored(Dispatched)
+    assert task.attempt == 1
+    await everything_twice()
+
+
+async def test_what_expired_in_its_queue_fails(world: World, everything_twice: Any) -> None:  # noqa: ANN401
+    await enqueued(world, expires_at=world.clock.now() + timedelta(seconds=10))
+    await passes(world, 9)
+    assert await world.stored(Failed) == []
+    await passes(world, 1)
+    [failed] = await world.stored(Failed)
+    assert failed.reason == "expired"
+    await everything_twice()
+
+
+async def test_what_somebody_is_at_does_not_expire(world: World) -> None:
+    await enqueued(world, expires_at=world.clock.now() + timedelta(seconds=10))
+    await claimed(world, lease=30)
+    await passes(world, 11)
+    assert await world.stored(ExpiryTimer) != []
+    assert await world.stored(Failed) == []
+    await answered(world, "completed")
+    assert len(await world.stored(Completed)) == 1
+
+
+async def test_whoever_is_not_heard_of_loses_the_task_to_another(world: World, everything_twice: Any) -> None:  # noqa: ANN401
+    await enqueued(world)
+    await claimed(world, lease=30)
+    await passes(world, 29)
+    assert await world.stored(Released) == []
+    await passes(world, 1)
+    [released] = await world.stored(Released)
+    assert (released.reason, released.attempt) == ("lease_over", 1)
+    assert [task.attempt for task in await world.stored(Dispatched)] == [1, 1]
+    await everything_twice()
+    await claimed(world, lease=30)
+    await answered(world, "completed")
+    assert len(await world.stored(Completed)) == 1
+    await passes(world, 60)
+    assert len(await world.stored(Released)) == 1
+    await everything_twice()
+
+
+async def test_a_lease_as_long_as_the_attempt_ends_the_attempt(world: World, everything_twice: Any) -> None:  # noqa: ANN401
+    await enqueued(world)
+    await claimed(world, lease=60)
+    await passes(world, 60)
+    [retried] = await world.stored(RetryScheduled)
+    assert retried.error == Failure(type="timed_out", message="its executor reported nothing within 1m")
+    assert await world.stored(Released) == []
+    await everything_twice()
+
+
+async def test_the_timer_says_that_the_attempt_ends_with_it_whatever_the_clocks_say(world: World) -> None:
+    """The timer was set a moment before the claim was stored: by the log's clock the time limit is not over."""
+    await enqueued(world)
+    timer = await claimed(world, lease=59.9)
+    [task] = await world.recorded(Dispatched)
+    early = timer.model_copy(update={"ends_attempt": True, "task": task.sequence})
+    await world.log.publish(subjects.subject_of(early), early, message_id="early")
+    await run(world)
+    assert len(await world.stored(RetryScheduled)) == 1
+    assert await world.stored(Released) == []
+
+
+async def test_what_nobody_survives_is_stalled(world: World, everything_twice: Any) -> None:  # noqa: ANN401
+    await enqueued(world)
+    for _ in range(MAX_CLAIMS):
+        await claimed(world, lease=10)
+        await passes(world, 10)
+    assert len(await world.stored(Released)) == MAX_CLAIMS - 1
+    [retried] = await world.stored(RetryScheduled)
+    assert retried.error == Failure(type="stalled", message="20 executors took it, and none of them was heard of again")
+    await everything_twice()
+
+
+async def test_a_late_failure_of_who_lost_the_lease_is_not_its_successors(world: World) -> None:
+    await enqueued(world)
+    await claimed(world, lease=10)
+    [claim] = await world.recorded(Started)
+    await passes(world, 10)
+    await claimed(world, lease=10)
+    await answered(world, "failed", claim=claim.sequence, error=Failure(type="X"))
+    assert await world.stored(RetryScheduled) == []
+    [_, newer] = await world.recorded(Started)
+    await answered(world, "failed", claim=newer.sequence, error=Failure(type="X"))
+    assert len(await world.stored(RetryScheduled)) == 1
+
+
+# --- retries at their instant ----------------------------------------------------------------------------------------
+
+
+async def test_a_retry_is_decided_on_at_its_instant_by_whoever_remembers(world: World) -> None:
+    await enqueued(world)
+    await claimed(world, lease=30)
+    await answered(world, "failed", error=Failure(type="X"))
+    [retried] = await world.stored(RetryScheduled)
+    assert retried.delay == 5
+    punctual = _punctual_of(world)
+    await punctual.run_once(world.clock.now())
+    assert len(await world.stored(Dispatched)) == 1
+    await punctual.run_once(retried.next_attempt_at)
+    assert [task.attempt for task in await world.stored(Dispatched)] == [1, 2]
+    await passes(world, 5)  # and the log's own timer finds that done
+    assert [task.attempt for task in await world.stored(Dispatched)] == [1, 2]
+
+
+async def test_what_is_far_away_or_too_much_is_left_to_the_log(world: World) -> None:
+    decided: list[object] = []
+
+    async def decide(timer: object) -> None:
+        decided.append(timer)
+        raise OSError("no way")
+
+    punctual = Punctual(world.clock, decide)
+    timer: Any = object.__new__(LeaseTimer)
+    far = world.clock.now() + HORIZON + timedelta(seconds=1)
+    punctual.at(far, timer)
+    await punctual.run_once(far)
+    assert decided == []
+    for _ in range(CAPACITY + 1):
+        punctual.at(world.clock.now(), timer)
+    assert len(punctual._waiting) == CAPACITY
+
+
+async def test_an_instant_that_cannot_be_decided_on_hinders_no_other(world: World) -> None:
+    decided: list[int] = []
+
+    async def decide(timer: Any) -> None:  # noqa: ANN401 - a timer
+        decided.append(timer.attempt)
+        raise OSError("no way")
+
+    punctual = Punctual(world.clock, decide)
+    for attempt in (2, 1):
+        timer = RetryTimer(job=JOB, execution_id=ID, step="main", attempt=attempt)
+        punctual.at(world.clock.now() + timedelta(seconds=attempt), timer)
+    await punctual.run_once(world.clock.now() + timedelta(seconds=3))
+    assert decided == [1, 2]
+
+
+def _punctual_of(world: World) -> Punctual:
+    [loop] = world.dag_advancer.loops
+    it = getattr(loop, "__self__", None)
+    assert isinstance(it, Punctual)
+    return it
