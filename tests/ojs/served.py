@@ -43,12 +43,19 @@ def server(folder: Path, *, with_token: bool = False, **settings: str) -> Iterat
         ) as process,
     ):
         try:
-            dev = Dev(process)
+            dev = _begun(process, folder / "said")
             url = next(line["url"] for line in dev.lines if line.get("event") == "api")
             token = _token(folder, dev.url) if with_token else None
             yield Server(url, dev.url, token)
         finally:
             process.kill()
+
+
+def _begun(process: "subprocess.Popen[str]", said: Path) -> Dev:
+    try:
+        return Dev(process)
+    except AssertionError:
+        raise AssertionError(f"it ended with {process.wait()}: {said.read_text()}") from None
 
 
 def _token(folder: Path, nats_url: str) -> str:

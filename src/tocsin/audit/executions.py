@@ -22,6 +22,7 @@ from ..domain.events import (
     Planned,
     Recorded,
     Recovered,
+    Released,
     Report,
     RetryScheduled,
     Skipped,
@@ -35,7 +36,7 @@ from .report import Debt, Proof
 
 FACTS: Final = (
     *(Planned, Admitted, Skipped, Dispatched, Started, RetryScheduled, Advanced, Exhausted),
-    *(Recovered, Completed, Failed, Cancelled),
+    *(Recovered, Released, Completed, Failed, Cancelled),
 )
 BEGINNINGS: Final = (Planned, Admitted, Skipped)
 ENDS: Final = (Skipped, Completed, Failed, Cancelled)

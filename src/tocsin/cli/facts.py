@@ -31,6 +31,7 @@ from ..domain.events import (
     Recorded,
     Recovered,
     Refused,
+    Released,
     Replayed,
     Resolved,
     Resumed,
@@ -142,6 +143,9 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - one 
         case Recovered():
             lost = ", ".join(f"{one.step} {one.what}" if one.step else one.what for one in fact.lost)
             return Described("↻", "yellow", "recovered", f"#{fact.recovery}: {lost} and lost")
+        case Released():
+            why = "its worker was not heard of" if fact.reason == "lease_over" else "its worker gave it back"
+            return Described("↻", "yellow", "released", f"{fact.step} #{fact.attempt}: {why}")
         case Cancelled():
             return Described("✗", "yellow", "cancelled", fact.reason or "")
         case Acquired():

@@ -1,0 +1,360 @@
+"""What the gateway answers beyond the public suite: every refusal by its text, and who may answer for which job."""
+
+import asyncio
+import json
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+import httpx
+import pytest
+
+from tests.cli.test_acceptance import program
+from tests.ojs.served import Server
+
+ID: Final = "0193a5b0-0000-7000-8000-{:012x}"
+_numbers = count(1)
+
+
+def fresh() -> str:
+    """A queue that no other test uses."""
+    return f"q{next(_numbers)}"
+
+
+async def pushed(client: httpx.AsyncClient, queue: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - fields
+    options = {"queue": queue, **more.pop("options", {})}
+    answer = await client.post("/ojs/v1/jobs", json={"type": "mail.send", "args": [1], "options": options, **more})
+    assert answer.status_code == 201, answer.text
+    job: dict[str, Any] = answer.json()["job"]
+    return job
+
+
+async def fetched(client: httpx.AsyncClient, *queues: str, **more: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - fields
+    answer = await client.post("/ojs/v1/workers/fetch", json={"queues": queues, "wait_ms": 10_000, **more})
+    assert answer.status_code == 200, answer.text
+    jobs: list[dict[str, Any]] = answer.json()["jobs"]
+    return jobs
+
+
+async def told(client: httpx.AsyncClient, verb: str, **body: Any) -> tuple[int, dict[str, Any]]:  # noqa: ANN401 - fields
+    answer = await client.post(f"/ojs/v1/workers/{verb}", json=body)
+    return answer.status_code, answer.json()
+
+
+# --- pushing ---------------------------------------------------------------------------------------------------------
+
+KIND: Final = "must be words of lower-case letters, digits, underscores and hyphens, joined by dots, e.g. `email.send`"
+INSTANT: Final = "must be an instant with its zone (`2026-11-20T10:00:00Z`), or relative to now (`+PT5S`)"
+MILLISECONDS: Final = "must be a number of milliseconds, more than 0"
+ENVELOPES: Final[list[tuple[dict[str, Any], str]]] = [
+    ({"type": None}, "`type`: required, and not given"),
+    ({"type": "A.b"}, f'`type` is "A.b": {KIND}'),
+    ({"type": "a..b"}, f'`type` is "a..b": {KIND}'),
+    ({"type": 1}, f"`type` is 1: {KIND}"),
+    ({"args": {}}, "`args` is an empty mapping: must be an array"),
+    ({"args": None}, "`args` is null: must be an array"),
+    ({"id": "1"}, '`id` is "1": must be a UUIDv7 in lower case'),
+    ({"options": []}, "`options` is an empty list: must be an object"),
+    ({"meta": "x"}, '`meta` is "x": must be an object'),
+    (
+        {"options": {"queue": "-a"}},
+        '`options.queue` is "-a": must be lower-case letters, digits, hyphens and dots, the first no hyphen',
+    ),
+    ({"options": {"priority": 101}}, "`options.priority` is 101: must be an integer from -100 to 100"),
+    ({"options": {"priority": True}}, "`options.priority` is true: must be an integer from -100 to 100"),
+    ({"options": {"tags": [1]}}, "`options.tags` is a list: must be an array of texts"),
+    ({"options": {"timeout_ms": -1}}, f"`options.timeout_ms` is -1: {MILLISECONDS}"),
+    ({"options": {"visibility_timeout_ms": 0}}, f"`options.visibility_timeout_ms` is 0: {MILLISECONDS}"),
+    ({"timeout": "1s"}, '`timeout` is "1s": must be a number of seconds, more than 0'),
+    ({"options": {"delay_until": "tomorrow"}}, f'`options.delay_until` is "tomorrow": {INSTANT}'),
+    ({"scheduled_at": "2026-11-20T10:00:00"}, f'`scheduled_at` is "2026-11-20T10:00:00": {INSTANT}'),
+    ({"options": {"expires_at": "+5S"}}, f'`options.expires_at` is "+5S": {INSTANT}'),
+]
+POLICIES: Final[list[tuple[Any, str]]] = [
+    ("no", '`retry` is "no": must be an object'),
+    ({"max_attempts": -1}, "`retry.max_attempts` is -1: must be an integer from 0 to 100"),
+    ({"backoff_coefficient": 0.5}, "`retry.backoff_coefficient` is 0.5: must be a number, at least 1"),
+    (
+        {"backoff_strategy": "random"},
+        '`retry.backoff_strategy` is "random": must be one of exponential, linear, polynomial, constant, none',
+    ),
+    ({"jitter": 0.1}, "`retry.jitter` is 0.1: must be true or false"),
+    ({"on_exhaustion": "keep"}, '`retry.on_exhaustion` is "keep": must be `discard` or `dead_letter`'),
+    ({"non_retryable_errors": "X"}, '`retry.non_retryable_errors` is "X": must be an array of texts'),
+    ({"initial_interval": "soon"}, '`retry.initial_interval` is "soon": must be a duration of ISO 8601, e.g. `PT1S`'),
+    ({"max_interval_ms": "1"}, '`retry.max_interval_ms` is "1": must be a number of milliseconds'),
+]
+
+
+@pytest.mark.parametrize(("wrong", "text"), ENVELOPES)
+async def test_a_job_that_cannot_be_used_is_told_why(wrong: Any, text: str, client: httpx.AsyncClient) -> None:  # noqa: ANN401
+    body = {"type": "mail.send", "args": [], **wrong}
+    answer = await client.post("/ojs/v1/jobs", json={k: v for k, v in body.items() if (k, v) != ("type", None)})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["message"]) == (400, "invalid_request", text)
+    assert error["retryable"] is False
+    assert error["details"]["errors"][0]["field"] == text.split("`")[1]
+
+
+@pytest.mark.parametrize(("policy", "text"), POLICIES)
+async def test_a_retry_policy_that_makes_no_sense_is_422(policy: Any, text: str, client: httpx.AsyncClient) -> None:  # noqa: ANN401
+    answer = await client.post("/ojs/v1/jobs", json={"type": "a", "args": [], "options": {"retry": policy}})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"]) == (422, "validation_error")
+    assert error["message"].removeprefix("`options.").removeprefix("`") == text.removeprefix("`")
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"", "the body must be JSON: Expecting value: line 1 column 1 (char 0)"),
+        (b"[1]", "the body must be a JSON object"),
+        (b'{"args": [NaN]}', "the body must be JSON: NaN is no JSON"),
+        (b"\xff", "the body must be JSON: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
+    ],
+)
+async def test_a_body_that_is_no_object(content: bytes, text: str, client: httpx.AsyncClient) -> None:
+    answer = await client.post("/ojs/v1/jobs", content=content, headers={"Content-Type": "application/json"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["message"]) == (400, "invalid_payload", text)
+
+
+async def test_an_id_is_used_once(client: httpx.AsyncClient) -> None:
+    one, other = ID.format(1), ID.format(2)
+    await pushed(client, fresh(), id=one)
+    again = await client.post("/ojs/v1/jobs", json={"id": one, "type": "other", "args": []})
+    assert (again.status_code, again.json()["error"]["code"]) == (409, "duplicate")
+    assert again.json()["error"]["message"] == f"a job with the id '{one}' was enqueued before"
+    for batch in ([other, one], [other, other]):
+        jobs = [{"id": id_, "type": "a", "args": []} for id_ in batch]
+        assert (await client.post("/ojs/v1/jobs/batch", json={"jobs": jobs})).status_code == 409
+        assert (await client.get(f"/ojs/v1/jobs/{other}")).status_code == 404
+
+
+async def test_a_batch_is_stored_whole_or_not_at_all(client: httpx.AsyncClient) -> None:
+    queue = fresh()
+    job = {"type": "a", "args": [], "options": {"queue": queue}}
+    answer = await client.post("/ojs/v1/jobs/batch", json={"jobs": [job, {**job, "args": 1}]})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["message"]) == (400, "job 1 of the batch: `args` is 1: must be an array")
+    assert error["details"]["errors"][0]["field"] == "jobs[1].args"
+    refused: tuple[Any, ...] = ([], [job] * 1_001, {})
+    for jobs in refused:
+        answer = await client.post("/ojs/v1/jobs/batch", json={"jobs": jobs})
+        assert answer.json()["error"]["message"] == "`jobs` must be an array of 1 to 1000 jobs"
+    answer = await client.post("/ojs/v1/jobs/batch", json={"jobs": [{**job, "args": [n]} for n in range(70)]})
+    assert (answer.status_code, answer.json()["count"]) == (201, 70)
+    taken: list[Any] = []
+    while len(taken) < 70:
+        taken += [job["args"][0] for job in await fetched(client, queue, count=100)]
+    assert sorted(taken) == list(range(70))
+
+
+async def test_an_unknown_job_is_404(client: httpx.AsyncClient) -> None:
+    unknown, no_id = (404, "not_found"), (400, "invalid_request")
+    for id_, right in ((ID.format(0xFFFF), unknown), ("no-such-job", unknown), ("n*", no_id), ("a.b", no_id)):
+        for answer in (await client.get(f"/ojs/v1/jobs/{id_}"), await client.delete(f"/ojs/v1/jobs/{id_}")):
+            assert (answer.status_code, answer.json()["error"]["code"]) == right, id_
+        assert (await told(client, "ack", job_id=id_))[0] == right[0]
+
+
+# --- taking ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({}, "`queues` must be an array of at least one queue's name"),
+        ({"queues": []}, "`queues` must be an array of at least one queue's name"),
+        ({"queues": ["Q"]}, "`queues` must be an array of at least one queue's name"),
+        ({"queues": ["q"], "count": 101}, "`count` must be an integer from 1 to 100"),
+        ({"queues": ["q"], "count": "1"}, "`count` must be an integer from 1 to 100"),
+        ({"queues": ["q"], "worker_id": 1}, "`worker_id` must be a text of at most 255 characters"),
+        ({"queues": ["q"], "visibility_timeout_ms": -1}, "`visibility_timeout_ms` must be a number of milliseconds"),
+        ({"queues": ["q"], "wait_ms": "1"}, "`wait_ms` must be a number of milliseconds"),
+    ],
+)
+async def test_a_fetch_that_makes_no_sense(body: Any, text: str, client: httpx.AsyncClient) -> None:  # noqa: ANN401
+    status, answer = await told(client, "fetch", **body)
+    assert (status, answer["error"]["code"], answer["error"]["message"]) == (400, "invalid_request", text)
+
+
+async def test_the_first_queue_comes_first_and_no_more_than_asked_for(client: httpx.AsyncClient) -> None:
+    low, high = fresh(), fresh()
+    lows = [(await pushed(client, low))["id"] for _ in range(2)]
+    highs = [(await pushed(client, high))["id"] for _ in range(2)]
+    assert [job["id"] for job in await fetched(client, high, low, high, count=3)] == [*highs, lows[0]]
+    assert [job["id"] for job in await fetched(client, high, low)] == [lows[1]]
+    assert await fetched(client, high, low, wait_ms=0) == []
+
+
+async def test_a_fetch_may_wait_for_its_first_job(client: httpx.AsyncClient) -> None:
+    one, other = fresh(), fresh()
+    waiting = asyncio.create_task(fetched(client, one, other, wait_ms=20_000))
+    job = await pushed(client, other)
+    assert [found["id"] for found in await waiting] == [job["id"]]
+
+
+# --- answering -------------------------------------------------------------------------------------------------------
+
+
+async def test_only_who_holds_a_job_answers_for_it(client: httpx.AsyncClient) -> None:
+    queue = fresh()
+    id_ = (await pushed(client, queue))["id"]
+    for verb, more in (("ack", {}), ("nack", {"error": {"code": "x", "message": ""}})):
+        status, answer = await told(client, verb, job_id=id_, worker_id="b", **more)
+        assert (status, answer["error"]["message"]) == (409, f"job {id_} is not active, but available")
+    await fetched(client, queue, worker_id="a")
+    for verb, more in (("ack", {}), ("nack", {"error": {"code": "x", "message": ""}})):
+        status, answer = await told(client, verb, job_id=id_, worker_id="b", **more)
+        assert (status, answer["error"]["code"]) == (409, "conflict")
+        assert answer["error"]["message"] == f"job {id_} is held by another worker, 'a'"
+    status, beat = await told(client, "heartbeat", worker_id="b", active_jobs=[id_, ID.format(0xFFFE)])
+    assert (status, beat["jobs_extended"], beat["jobs_lost"]) == (200, [], [id_, ID.format(0xFFFE)])
+    status, beat = await told(client, "heartbeat", worker_id="a", active_job_ids=[id_], active_jobs=1)
+    assert (status, beat["jobs_extended"], beat["jobs_lost"], beat["state"]) == (200, [id_], [], "running")
+    assert (await told(client, "ack", job_id=id_, worker_id="a", result=[1]))[1]["state"] == "completed"
+    status, answer = await told(client, "ack", job_id=id_, worker_id="a")
+    assert (status, answer["error"]["message"]) == (409, f"job {id_} is not active, but completed")
+    answer = (await client.delete(f"/ojs/v1/jobs/{id_}")).json()
+    assert answer["error"]["message"] == f"job {id_} cannot be cancelled: it is completed"
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "text"),
+    [
+        ("ack", {}, "`job_id` must be the id of a job"),
+        ("nack", {"job_id": 7}, "`job_id` must be the id of a job"),
+        ("heartbeat", {"active_jobs": [1]}, "`active_jobs` must be an array of job ids"),
+    ],
+)
+async def test_an_answer_that_makes_no_sense(verb: str, body: Any, text: str, client: httpx.AsyncClient) -> None:  # noqa: ANN401
+    status, answer = await told(client, verb, **body)
+    assert (status, answer["error"]["message"]) == (400, text)
+
+
+async def test_a_failure_must_say_what_failed(client: httpx.AsyncClient) -> None:
+    queue = fresh()
+    id_ = (await pushed(client, queue))["id"]
+    await fetched(client, queue)
+    for error, text in (
+        (None, "`error` must be an object with `code` and `message`"),
+        ({"message": 1}, "`error` must be an object: `code` and `message` are texts, `details` is an object"),
+        ({"code": []}, "`error` must be an object: `code` and `message` are texts, `details` is an object"),
+        ({"details": []}, "`error` must be an object: `code` and `message` are texts, `details` is an object"),
+    ):
+        status, answer = await told(client, "nack", job_id=id_, error=error)
+        assert (status, answer["error"]["message"]) == (400, text)
+    told_ = {
+        "code": "boom",
+        "message": "no",
+        "type": "",
+        "details": {"error_class": "Fatal", "a": 1},
+        "retryable": False,
+    }
+    assert (await told(client, "nack", job_id=id_, error=told_))[1]["state"] == "discarded"
+    shown = (await client.get(f"/ojs/v1/jobs/{id_}")).json()["job"]["error"]
+    assert (shown["type"], shown["code"], shown["retryable"]) == ("Fatal", "boom", False)
+    assert shown["details"] == {"error_class": "Fatal", "a": 1}
+
+
+async def test_a_job_that_is_given_back_is_the_same_attempt_for_another(client: httpx.AsyncClient) -> None:
+    queue = fresh()
+    id_ = (await pushed(client, queue))["id"]
+    await fetched(client, queue, worker_id="a")
+    assert (await told(client, "nack", job_id=id_, worker_id="a", requeue=True))[1]["state"] == "available"
+    [job] = await fetched(client, queue, worker_id="b")
+    assert (job["id"], job["attempt"], job["worker_id"]) == (id_, 1, "b")
+    assert (await told(client, "ack", job_id=id_, worker_id="a"))[0] == 409
+    assert (await told(client, "ack", job_id=id_, worker_id="b"))[0] == 200
+
+
+async def test_who_loses_the_lease_loses_the_job_to_another(client: httpx.AsyncClient) -> None:
+    queue = fresh()
+    id_ = (await pushed(client, queue))["id"]
+    await fetched(client, queue, worker_id="a", visibility_timeout_ms=300)
+    [job] = await fetched(client, queue, worker_id="b")
+    assert (job["id"], job["attempt"]) == (id_, 1)
+    status, answer = await told(client, "ack", job_id=id_, worker_id="a")
+    assert (status, answer["error"]["message"]) == (409, f"job {id_} is held by another worker, 'b'")
+    assert (await told(client, "heartbeat", worker_id="a", active_jobs=[id_]))[1]["jobs_lost"] == [id_]
+    assert (await told(client, "ack", job_id=id_, worker_id="b"))[1]["state"] == "completed"
+
+
+async def test_what_is_cancelled_while_it_is_held(client: httpx.AsyncClient) -> None:
+    queue = fresh()
+    id_ = (await pushed(client, queue))["id"]
+    await fetched(client, queue, worker_id="a")
+    answer = (await client.delete(f"/ojs/v1/jobs/{id_}")).json()["job"]
+    assert (answer["state"], answer["previous_state"]) == ("cancelled", "active")
+    assert (await told(client, "heartbeat", worker_id="a", active_jobs=[id_]))[1]["jobs_lost"] == [id_]
+    status, refused = await told(client, "ack", job_id=id_, worker_id="a")
+    assert (status, refused["error"]["message"]) == (409, f"job {id_} is not active, but cancelled")
+
+
+async def test_what_expired_is_not_handed_out_when_it_is_tried_again(client: httpx.AsyncClient) -> None:
+    queue = fresh()
+    retry = {"initial_interval": "PT1S", "jitter": False}
+    id_ = (await pushed(client, queue, options={"expires_at": "+PT1S", "retry": retry}))["id"]
+    await fetched(client, queue)
+    assert (await told(client, "nack", job_id=id_, error={"code": "x", "message": ""}))[1]["state"] == "retryable"
+    assert await fetched(client, queue, wait_ms=3_000) == []
+    shown = (await client.get(f"/ojs/v1/jobs/{id_}")).json()["job"]
+    assert (shown["state"], shown["error"]["type"]) == ("discarded", "expired")
+
+
+async def test_a_queue_is_paused_for_everybody_and_for_nobody_once_it_is_resumed(client: httpx.AsyncClient) -> None:
+    queue = fresh()
+    assert (await client.get(f"/ojs/v1/queues/{queue}/stats")).status_code == 404
+    paused = (await client.post(f"/ojs/v1/queues/{queue}/pause")).json()
+    assert (paused["queue"]["paused"], paused["status"]) == (True, "paused")
+    id_ = (await pushed(client, queue))["id"]
+    assert await fetched(client, queue, wait_ms=0) == []
+    assert {"name": queue, "paused": True, "status": "paused", "available": 1} in (
+        await client.get("/ojs/v1/queues")
+    ).json()["queues"]
+    assert (await client.post(f"/ojs/v1/queues/{queue}/resume")).json()["status"] == "active"
+    assert [job["id"] for job in await fetched(client, queue)] == [id_]
+    answer = await client.post("/ojs/v1/queues/A/pause")
+    assert (answer.status_code, answer.json()["error"]["message"]) == (404, "no queue is called 'A'")
+
+
+# --- Tocsin's own jobs, run by workers of the Open Job Spec -----------------------------------------------------------
+
+
+async def test_the_steps_of_a_job_are_jobs_to_a_worker(client: httpx.AsyncClient) -> None:
+    queue = fresh()
+    dag = [
+        {"name": "extract", "function": "extract"},
+        {"name": "load", "function": "load", "depends_on": ["extract"]},
+    ]
+    job = {"name": "etl", "dag": dag, "queue": queue, "overlap_policy": "allow"}
+    assert (await client.post("/v1/jobs", json=job)).status_code == 201
+    execution_id = (await client.post("/v1/jobs/etl/trigger", json={"input": {"day": 1}})).json()["execution_id"]
+    [extract] = await fetched(client, queue)
+    assert (extract["id"], extract["type"], extract["input"]) == (f"{execution_id}:extract", "extract", {"day": 1})
+    assert (await told(client, "ack", job_id=extract["id"], result=7))[1]["state"] == "completed"
+    [load] = await fetched(client, queue)
+    assert (load["id"], load["parent_results"]) == (f"{execution_id}:load", {"extract": 7})
+    assert (await told(client, "heartbeat", active_jobs=[load["id"]]))[1]["jobs_extended"] == [load["id"]]
+    assert (await told(client, "ack", job_id=load["id"]))[1]["state"] == "completed"
+    assert (await client.get(f"/ojs/v1/jobs/{execution_id}")).json()["job"]["state"] == "completed"
+
+
+async def test_a_cron_job_is_run_by_a_worker_shown_cancelled_and_audited(
+    client: httpx.AsyncClient, gateway: Server, tmp_path: Path
+) -> None:
+    queue = fresh()
+    cron = {"name": "tick", "cron": "* * * * * *", "type": "tick.tock", "options": {"queue": queue}}
+    assert (await client.post("/ojs/v1/cron", json={**cron, "overlap_policy": "skip"})).status_code == 201
+    [job] = await fetched(client, queue)
+    assert (job["type"], job["meta"]["cron_name"], UUID(job["id"]).version) == ("tick.tock", "tick", 7)
+    shown = program("executions", "show", job["id"], "--nats", gateway.nats_url, "-o", "json", cwd=tmp_path)
+    assert json.loads(shown.stdout)["status"] in {"running", "started"}, shown.stdout
+    assert (await client.delete(f"/ojs/v1/jobs/{job['id']}")).json()["job"]["state"] == "cancelled"
+    [next_one] = await fetched(client, queue)
+    assert (await told(client, "ack", job_id=next_one["id"]))[1]["state"] == "completed"
+    assert (await client.delete("/ojs/v1/cron/tick")).status_code == 200
+    audited = program("audit", "--nats", gateway.nats_url, "-o", "json", cwd=tmp_path)
+    assert audited.returncode == 0, audited.stdout
