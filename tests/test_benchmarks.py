@@ -100,8 +100,8 @@ def test_every_peer_says_what_it_needs(name: str) -> None:
 
 
 async def test_a_peer_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer("celery"), "DISTRIBUTIONS", ("never-published-anywhere",))
-    with pytest.raises(measuring.NotMeasuredError, match="never-published-anywhere is not installed"):
+    monkeypatch.setattr(peer("celery"), "DISTRIBUTIONS", ("pytest", "never-published-anywhere"))
+    with pytest.raises(measuring.NotMeasuredError, match=r"^never-published-anywhere is not installed"):
         await measuring.measure("celery", "W2")
 
 

@@ -63,7 +63,7 @@ async def measure(name: str, workload: str, *, python: str = sys.executable, num
         try:
             url = stack.enter_context(_server(peer(name).SERVER))
         except (OSError, AssertionError, subprocess.SubprocessError) as error:
-            raise NotMeasuredError(f"its server does not start: {error}") from error
+            raise NotMeasuredError(f"its server does not start: {error!r}") from error
         due = (time.time() + NOTICE) // MINUTE * MINUTE + MINUTE if workload == "W1" else None
         assignment = Assignment(name, workload, url, folder, number or NUMBERS[workload], due)
         processes = _Processes(assignment, python)
@@ -168,7 +168,7 @@ def _server(kind: str) -> Iterator[str]:
 
 def _version(name: str, python: str) -> str:
     if not (distributions := peer(name).DISTRIBUTIONS):
-        question = [PROGRAM[0], "-p", "require('bullmq/package.json').version"]
+        question = [PROGRAM[0], "-p", "require('ioredis'); require('bullmq/package.json').version"]
     else:
         program = "import sys; from importlib.metadata import version; print([version(n) for n in sys.argv[1:]][0])"
         question = [python, "-c", program, *distributions]
@@ -177,7 +177,8 @@ def _version(name: str, python: str) -> str:
     except FileNotFoundError as error:
         raise NotMeasuredError(f"there is no {error.filename}") from error
     except subprocess.CalledProcessError as error:
-        raise NotMeasuredError(f"{', '.join(distributions) or name} is not installed") from error
+        missing = error.stderr.split()[-1] if distributions else "bullmq, with ioredis,"
+        raise NotMeasuredError(f"{missing} is not installed") from error
     return answer.stdout.strip()
 
 
