@@ -1,7 +1,7 @@
 """The functions behind demo.yaml: short sleeps instead of work, and failures that can be foretold.
 
-tocsin dev examples/demo.yaml          # everything in one process
-python examples/demo_worker.py         # an executor of its own
+tocsin dev --jobs examples/demo.yaml --worker examples/demo_worker.py:worker    # everything in one process
+tocsin worker examples/demo_worker.py:worker                                    # an executor of its own
 """
 
 import asyncio
@@ -17,7 +17,7 @@ worker = Worker()
 async def health_probe(context: Context) -> dict[str, Any]:
     """Ask every provider how it is."""
     await asyncio.sleep(0.1)
-    context.logger.info("providers probed", extra={"execution": context.execution_id})
+    context.logger.info("providers probed", healthy=3)
     return {"healthy": True}
 
 
@@ -73,7 +73,7 @@ async def etl_load(context: Context) -> dict[str, Any]:
 async def etl_cleanup(context: Context) -> dict[str, Any]:
     """The last step."""
     await asyncio.sleep(0.1)
-    context.logger.info("staging area emptied", extra={"execution": context.execution_id})
+    context.logger.info("staging area emptied", rows=990)
     return {}
 
 

@@ -158,6 +158,27 @@ def test_what_cannot_be_read_says_so(subject: str, body: bytes) -> None:
         subjects.decode(subject, body)
 
 
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b'{"input": 3}', "`input` is 3: must be an object"),
+        (b'{"args": 4, "v": 2}', "`v` is 2: must be 1; `args` is 4: must be a list"),
+        (b"[]", "must be an object, and is an empty list"),
+        (b"{bad", "not JSON: key must be a string at line 1 column 2"),
+        (b"\xff", "not JSON: expected value at line 1 column 1"),
+        (b'{"by": {"source": "cli"}}', "`by.identity`: required, and not given"),
+        (
+            b'{"backfill": "b"}',
+            "`backfill` and `scheduled_time` go together: the name of the backfill, and which instant",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_told_in_words(body: bytes, reason: str) -> None:
+    with pytest.raises(subjects.Unreadable) as refused:
+        subjects.decode("trigger.j", body)
+    assert str(refused.value) == f"trigger.j: {reason}"
+
+
 @pytest.mark.parametrize("end", [*subjects.OPENINGS, *subjects.ENDINGS])
 def test_an_execution_opens_and_ends_under_subjects_that_lead_to_its_scope(end: str) -> None:
     subject = end.replace("*", JOB, 1).replace("*", ID)

@@ -61,6 +61,15 @@ def test_the_level_counts_for_our_own_lines() -> None:
     assert [line["event"] for line in lines(stream)] == ["this"]
 
 
+def test_the_lines_of_jobs_have_a_level_of_their_own() -> None:
+    stream = io.StringIO()
+    telemetry.configure("error", tasks="info", stream=stream)
+    structlog.get_logger("tocsin.task").info("of a job")
+    structlog.get_logger("tocsin.task").debug("of no importance")
+    structlog.get_logger("tocsin.stages").info("of ours")
+    assert [line["event"] for line in lines(stream)] == ["of a job"]
+
+
 def test_libraries_are_heard_from_warning_on_whatever_our_level() -> None:
     stream = configured(level="debug")
     library = logging.getLogger("nats.aio")

@@ -23,8 +23,11 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
+from pydantic import ValidationError
+
 from .domain import events as e
 from .domain.definition import STORED
+from .domain.unreadable import problems
 
 
 class Stream(StrEnum):
@@ -460,8 +463,8 @@ def decode(subject: str, body: bytes) -> e.Message:
     model = _model(subject)
     try:
         return model.model_validate_json(body or b"{}", context=STORED)
-    except ValueError as error:
-        raise Unreadable(f"{subject}: {error}") from error
+    except ValidationError as error:
+        raise Unreadable(f"{subject}: {'; '.join(map(str, problems(error)))}") from error
 
 
 def _model(subject: str) -> type[e.Message]:

@@ -20,15 +20,23 @@ from structlog.typing import Processor
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 Format: TypeAlias = Literal["auto", "console", "json"]
 
+_IMPORTANCE: Final[tuple[Level, ...]] = ("debug", "info", "warning", "error")
 _LIBRARIES: Final = ("nats", "faststream", "sqlalchemy", "asyncio")
 _NO_NAME: Final = re.compile(r"[^a-z0-9]+")
 
 
-def configure(level: Level = "info", format: Format = "auto", *, stream: TextIO | None = None) -> None:  # noqa: A002 - the option is called so
+def configure(
+    level: Level = "info",
+    format: Format = "auto",  # noqa: A002 - the option is called so
+    *,
+    tasks: Level | None = None,
+    stream: TextIO | None = None,
+) -> None:
     """Set logging up for the whole process; calling it again replaces what was set up before.
 
     Args:
         level: the least that Tocsin's own lines must be to be written.
+        tasks: the same for the lines of jobs (`context.logger`), which are not Tocsin's own; None: `level`.
         format: `auto` is `console` where `stream` is a terminal, else `json`.
         stream: where to; None: standard error as it is now.
     """
@@ -44,7 +52,7 @@ def configure(level: Level = "info", format: Format = "auto", *, stream: TextIO 
     ]
     structlog.configure(
         processors=[*common, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger(min(level, tasks or level, key=_IMPORTANCE.index)),
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,  # loggers of modules live longer than one configuration
     )
@@ -62,6 +70,7 @@ def configure(level: Level = "info", format: Format = "auto", *, stream: TextIO 
     root.handlers = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("tocsin").setLevel(level.upper())
+    logging.getLogger("tocsin.task").setLevel((tasks or level).upper())
     for name in _LIBRARIES:
         # Some of them write to handlers of their own, past everybody else's.
         library = logging.getLogger(name)

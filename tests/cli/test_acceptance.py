@@ -108,10 +108,10 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @contextmanager
-def running(folder: Path, *more: str) -> Iterator[Dev]:
+def running(folder: Path, *more: str, worker: str | None = "work.py:worker") -> Iterator[Dev]:
     (folder / "jobs.yaml").write_text(JOBS)
     (folder / "work.py").write_text(WORKER)
-    args = ["dev", "--port", "0", "--jobs", "jobs.yaml", "--worker", "work.py:worker", "-o", "json"]
+    args = ["dev", "--port", "0", "--jobs", "jobs.yaml", "-o", "json", *(["--worker", worker] if worker else [])]
     args += more or ["--ephemeral"]
     with subprocess.Popen(
         [sys.executable, "-m", "tocsin", *args],
@@ -138,6 +138,18 @@ def test_dev_runs_the_jobs_and_ends_in_order(number: signal.Signals, tmp_path: P
         dev.wait(lambda line: line.get("event") == "ending")
         assert dev.ended() == 0
         assert dev.errors() == ""
+
+
+def test_dev_says_that_tasks_wait_for_a_worker(tmp_path: Path) -> None:
+    with running(tmp_path, worker=None) as dev:
+        assert program("jobs", "trigger", "slow", "--nats", dev.url, cwd=tmp_path).returncode == 0
+        waits = dev.event("queue")
+        assert (waits["queue"], waits["text"]) == (
+            "default",
+            "tasks of `default` wait, and no worker asks for them: `tocsin worker …` runs one, --worker one in here",
+        )
+        dev.ask(signal.SIGTERM)
+        assert dev.ended() == 0
 
 
 def test_what_dev_runs_is_seen_and_changed_from_outside(tmp_path: Path) -> None:

@@ -228,7 +228,7 @@ def test_a_file_that_cannot_be_audited_is_refused(busy: World) -> None:
     assert told.err.startswith("error: cut: it is cut off")
     assert told.out == ""
     told = busy.call("audit", "--file", "nothing")
-    assert (told.code, told.err) == (3, "error: nothing: no such file or directory\n")
+    assert (told.code, told.err) == (2, "error: nothing: no such file or directory\n")
     assert busy.call("events", "export", "--stream", "LOG", "--out", "half").code == 0
     told = busy.call("audit", "--file", "half")
     assert (told.code, told.err) == (2, "error: an audit needs both streams, and LEDGER is not in this export\n")

@@ -12,7 +12,7 @@ from tocsin import following, subjects
 from tocsin.cli.live import LiveView
 from tocsin.cli.output import Format, Output
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import Completed, Defined, Failed, Message, Recorded, Trigger
+from tocsin.domain.events import Completed, Defined, Failed, Message, Passed, Recorded, Trigger
 from tocsin.ports import Batch, LogUnavailable
 from tocsin.subjects import Stream
 from tocsin.testing import START, InMemoryEventLog, ManualClock
@@ -84,6 +84,14 @@ def test_the_view_shows_what_became_of_an_execution_and_how_long_it_took(capsys:
     assert "✓ completed" in second
     assert "in 2.0s" in second
     assert second.endswith(ID)
+
+
+def test_what_was_missed_is_shown_and_what_a_pause_lets_pass_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    passed = Passed(job=JOB, start=START, until=START.replace(hour=3), count=2, reason="missed", definition=1)
+    show(passed, passed.model_copy(update={"reason": "paused"}))
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "passed" in line
+    assert line.endswith("2 without firing: missed")
 
 
 def test_a_failure_is_told_in_one_line_whatever_its_message(capsys: pytest.CaptureFixture[str]) -> None:

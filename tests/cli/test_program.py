@@ -70,6 +70,20 @@ def test_dev_refuses_options_of_which_it_would_ignore_one(args: tuple[str, ...],
     assert (told.code, told.err.strip()) == (2, f"error: {text}")
 
 
+def test_the_id_of_an_execution_is_told_from_a_jobs_name(world: World) -> None:
+    some = "01a20027-d460-792c-b733-ce0f23d79a99"
+    told = world.call("why", some)
+    assert told.code == 3
+    assert told.err.strip() == (
+        f"error: {some} is an execution's id, and a job's name is needed: `tocsin executions show {some}` tells of the execution"
+    )
+
+
+def test_a_wrong_choice_is_told_without_the_parsers_own_words(world: World) -> None:
+    told = world.call("jobs", "list", "-o", "xml")
+    assert told.err.strip() == "error: Invalid value for '--output' / '-o': 'xml' is not one of 'table', 'json'."
+
+
 # --- failures --------------------------------------------------------------------------------------------------------
 
 

@@ -8,12 +8,13 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.text import Text
 
 from .. import __version__, following
+from ..ports import LogUnavailable
 from ..registry import Registry
 from ..settings import DEFAULT, origins, shown
 from .apply import apply_files, as_json, summary
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
     from ..adapters.nats.cluster import Node
     from ..bootstrap import Installation
     from ..worker import Worker
+
+
+CLOCK: Final = "ticker"
+"""The stage without which nothing new begins."""
+LOOK: Final = 5.0
+"""Seconds between two looks at the queues."""
 
 
 def _checked_size(nodes: int | None) -> int | None:
@@ -69,6 +76,7 @@ def dev(
     session = session_of(context)
     if ephemeral and session.options.get(("data_dir",)) is not None:
         raise Refused("--ephemeral keeps nothing, and --data-dir says where to keep it: give one of the two")
+    session.log("error", tasks="info")
     made = load_worker(worker) if worker else None
     serve(_dev(session, jobs or [], made, Wanted(port, cluster), ephemeral=ephemeral, reset=allow_reset))
 
@@ -107,11 +115,13 @@ async def _run(
     *first: Coroutine[Any, Any, None],
     reset: bool,
 ) -> None:
-    """Run the parts, the servers first and the worker last; end them the other way round, each when those behind it ended."""
+    """Run the parts, the servers first and the ticker last; end them the other way round, each when those behind it ended."""
     ready = asyncio.Event()
     parts = [asyncio.create_task(part) for part in first]
     try:
-        stages = session.backend.run_stages(installation, session.backend.stages(), ready=ready)
+        stages = session.backend.run_stages(
+            installation, [name for name in session.backend.stages() if name != CLOCK], ready=ready
+        )
         parts.append(asyncio.create_task(stages))
         await _first(parts, ready)
         served = asyncio.Event()
@@ -120,6 +130,10 @@ async def _run(
         if worker is not None:
             work = session.backend.run_worker(installation, worker)
             parts.append(asyncio.create_task(until_done(work, stop=worker.stop)))
+        parts.append(asyncio.create_task(_watch_queues(session, installation)))
+        parts.append(
+            asyncio.create_task(session.backend.run_stages(installation, (CLOCK,)))
+        )  # ends first: nothing begins
         _say(session, "ready", "Ctrl-C ends it")
         await _first(parts)
     finally:
@@ -136,6 +150,24 @@ async def _serve(session: Session, installation: "Installation", served: asyncio
         _say(session, "api", url, url=url)
         served.set()
         await asyncio.Event().wait()
+
+
+async def _watch_queues(session: Session, installation: "Installation") -> None:
+    """Say once of each queue that its tasks wait and nobody asks for them, and again if that comes again."""
+    told: set[str] = set()
+    while True:
+        await asyncio.sleep(LOOK)
+        try:
+            queues = (await session.backend.status(installation)).queues
+        except LogUnavailable:
+            continue  # a cluster that elects: it is looked again
+        unattended = {queue.name: queue.waiting for queue in queues if queue.is_unattended}
+        for name in unattended.keys() - told:
+            text = (
+                f"tasks of `{name}` wait, and no worker asks for them: `tocsin worker …` runs one, --worker one in here"
+            )
+            _say(session, "queue", text, queue=name, waiting=unattended[name])
+        told = set(unattended)
 
 
 async def _first(parts: Sequence["asyncio.Task[None]"], event: asyncio.Event | None = None) -> None:

@@ -1,5 +1,6 @@
 """What went wrong, as a user is told it: one clear sentence and an exit code, never a traceback."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -17,6 +18,8 @@ from ..ports import HistoryUnavailable, LogUnavailable, SequenceConflict
 from ..settings import SettingsError
 from ..subjects import Unreadable
 from .exits import Exit
+
+_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
 class Refused(Exception):
@@ -49,6 +52,11 @@ class Failure:
 
 def no_such_job(job: str, known: list[str]) -> Refused:
     """The refusal that names what was probably meant."""
+    if _ID.fullmatch(job):
+        return Refused(
+            f"{job} is an execution's id, and a job's name is needed: `tocsin executions show {job}` tells of the execution",
+            Exit.NOT_FOUND,
+        )
     meant = nearest(job, known)
     hint = f", did you mean {meant!r}?" if meant else "; `tocsin jobs list` shows those that are"
     return Refused(f"no job is called {job!r}{hint}", Exit.NOT_FOUND)
@@ -117,7 +125,7 @@ def _of_the_outside() -> Iterator[_Row]:
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, typer.TyperException):
-        return error.format_message()
+        return error.format_message().replace("Value error, ", "").replace("Input should be", "it must be")
     # A database's errors carry the statement and a link behind the one line that tells what is wrong.
     original = getattr(error, "orig", None)
     return str(original).splitlines()[0] if original else str(error)

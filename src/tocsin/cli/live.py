@@ -15,6 +15,7 @@ from ..domain.events import (
     Exhausted,
     Failed,
     Message,
+    Passed,
     Paused,
     Recorded,
     Refused,
@@ -32,10 +33,15 @@ from .output import Output, seconds
 
 SHOWN: Final = (
     *(Defined, Paused, Resumed, Deleted),
-    *(Admitted, Skipped, RetryScheduled, Exhausted, Completed, Failed, Cancelled),
+    *(Passed, Admitted, Skipped, RetryScheduled, Exhausted, Completed, Failed, Cancelled),
     *(DeadLettered, Refused, Replayed, Resolved),
 )
 """What is worth a line; each task and each step on its way is not."""
+
+
+def _is_expected(fact: Message) -> bool:
+    """A paused job lets each of its instants pass: that it is paused was told."""
+    return isinstance(fact, Passed) and fact.reason == "paused"
 
 
 class LiveView:
@@ -52,7 +58,7 @@ class LiveView:
 
     def show(self, recorded: Recorded[Message]) -> None:
         """Print one fact, if it is worth a line."""
-        if isinstance(recorded.message, SHOWN):
+        if isinstance(recorded.message, SHOWN) and not _is_expected(recorded.message):
             self._output.line(
                 facts.as_json(recorded), facts.line(recorded, after=self._took(recorded), width=self._output.width)
             )

@@ -57,9 +57,9 @@ class Session:
         given = {tuple(name.split("__")): value for name, value in more.items() if value is not None}
         return load(self.config, options={**self.options, **given})
 
-    def log(self, usual: telemetry.Level) -> None:
-        """Write log lines from `usual` on, or as the command line says."""
-        telemetry.configure(self.log_level or usual, self.log_format)
+    def log(self, usual: telemetry.Level, *, tasks: telemetry.Level | None = None) -> None:
+        """Write log lines from `usual` on, those of jobs from `tasks` on, or both as the command line says."""
+        telemetry.configure(self.log_level or usual, self.log_format, tasks=self.log_level or tasks)
 
     @asynccontextmanager
     async def installation(

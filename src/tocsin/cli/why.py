@@ -32,7 +32,7 @@ STYLES: Final[dict[Verdict, str]] = {
 
 def why(
     context: typer.Context,
-    job: Annotated[str, typer.Argument(help="The job.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")],
     time: Annotated[
         str | None,
         typer.Argument(

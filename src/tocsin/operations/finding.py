@@ -69,6 +69,8 @@ async def find(
             raise Ambiguous(given, "executions", tuple(row.execution_id for row in meant))
         if meant:
             return await find(log, meant[0].execution_id, job=meant[0].job_name, stored=stored)
+    if history is not None and len(given) < LEAST:
+        raise NotAnId(f"{given!r} is too short to mean one execution: {LEAST} characters of its id at least")
     of = f"execution of {job!r}" if job else "execution"
     raise NotFound(f"no {of} has the id {given!r}" + ("" if len(given) >= COMPLETE else ", or one that begins so"))
 
