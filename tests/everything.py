@@ -24,7 +24,7 @@ from tocsin.ports import EventLog
 F = TypeVar("F", bound=Message)
 End: TypeAlias = Completed | Failed | Cancelled | Skipped
 
-LEDGER: Final = ("ledger.>", "trigger.>")
+LEDGER: Final = ("ledger.>", "trigger.>", "enqueue.>")
 LOG: Final = ("execution.>", "lock.>", "cron.>", "dead-letter.>", "report.>")
 
 

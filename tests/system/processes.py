@@ -125,6 +125,14 @@ class Site(Running):
         """Start a worker."""
         return self._start("worker", module, ["worker", "tests.system.worker_process"], "worker-started")
 
+    def start_gateway(self, port: int) -> Program:
+        """Start a copy of the HTTP API."""
+        return self._start("serve", TOCSIN, ["serve", "--port", str(port)], "api-serving")
+
+    def start_ojs_worker(self, name: str, lease: int, *urls: str) -> Program:
+        """Start a worker of the Open Job Spec that asks these gateways, for leases of so many milliseconds."""
+        return self._start("ojs-worker", ("tests.system.ojs_worker",), [name, str(lease), *urls], "worker-started")
+
     async def call(self, *arguments: str) -> tuple[int, dict[str, Any]]:
         """Have a command answer in JSON: how it ended, and what it said."""
         process = await asyncio.create_subprocess_exec(

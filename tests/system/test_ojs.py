@@ -1,0 +1,143 @@
+"""Gateways and workers of the Open Job Spec die at any time: every job completes, and in the log it does so once.
+
+`TOCSIN_TEST_OJS_JOBS=2000 python -m pytest tests/system/test_ojs.py` lets more of them go through more deaths.
+"""
+
+import asyncio
+import os
+import random
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+
+from tests.system.processes import Program, Site, site
+from tocsin.adapters.http.ids import uuid7
+from tocsin.domain.events import Completed, Released, Started
+
+JOBS: Final = int(os.environ.get("TOCSIN_TEST_OJS_JOBS", "300"))
+JOB: Final = "ojs.work"
+LEASE: Final = 1_500
+"""Milliseconds."""
+AT_ONCE: Final = 16
+PAUSE: Final = 0.3
+SEED: Final = 11
+
+
+@pytest.fixture
+async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Site]:
+    async with site(
+        nats_url, tmp_path, metrics={"enabled": False}, server={"rate": 100_000, "burst": 100_000, "host": "127.0.0.1"}
+    ) as it:
+        it.patience = 60 + JOBS / 5
+        yield it
+
+
+async def push(client: httpx.AsyncClient, urls: Sequence[str], id_: str, seconds: float) -> None:
+    """Until somebody says that it is stored. Asked again under the same id it is the same job."""
+    body = {"id": id_, "type": "work", "args": [seconds], "options": {"queue": "work"}}
+    for n in range(1_000):
+        try:
+            answer = await client.post(f"{urls[n % len(urls)]}/ojs/v1/jobs", json=body)
+        except httpx.TransportError:
+            await asyncio.sleep(PAUSE)
+        else:
+            if answer.status_code in {httpx.codes.CREATED, httpx.codes.CONFLICT}:
+                return
+            assert answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR, answer.text
+            await asyncio.sleep(PAUSE)
+    raise AssertionError(f"nobody took {id_}")
+
+
+async def completed(tocsin: Site) -> Counter[str]:
+    """How often each job is told to have completed."""
+    return Counter(fact.execution_id for fact in await tocsin.of_executions(JOB, Completed))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120 + JOBS)
+async def test_gateways_and_workers_may_be_killed_at_any_time(tocsin: Site) -> None:
+    dice = random.Random(SEED)  # noqa: S311 - which of them dies next is no secret
+    ports = free_ports(2)
+    urls = [f"http://127.0.0.1:{port}" for port in ports]
+    tocsin.start()
+    mortals = [
+        *(tocsin.start_gateway(port) for port in ports),
+        *(tocsin.start_ojs_worker(f"w{n}", LEASE, *urls) for n in range(2)),
+    ]
+    await tocsin.ready()
+    ids = [uuid7(tocsin.installation.clock.now()) for _ in range(JOBS)]
+    pushing = asyncio.create_task(push_all(ids, urls))
+    deaths = 0
+
+    async def all_done() -> bool:
+        return pushing.done() and len(await completed(tocsin)) == JOBS
+
+    while not await all_done():
+        victim = dice.choice(mortals)
+        await kill(victim, after=dice.uniform(0, 4 * PAUSE))
+        deaths += 1
+        await tocsin.ready()
+    await pushing
+    assert deaths >= 3
+    assert await completed(tocsin) == dict.fromkeys(ids, 1)
+    everything = await tocsin.checked()
+    assert {end.message.type for end in everything.ends.values()} == {"completed"}
+    runs = Counter(line.split()[0] for line in tocsin.runs.read_text().splitlines())
+    assert set(runs) == set(ids)
+
+
+@pytest.mark.slow
+async def test_a_worker_that_died_loses_its_job_to_another(tocsin: Site) -> None:
+    [port] = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    tocsin.start()
+    tocsin.start_gateway(port)
+    await tocsin.ready()
+    id_ = uuid7(tocsin.installation.clock.now())
+    async with httpx.AsyncClient() as client:
+        await push(client, [url], id_, 0.5)
+    first = tocsin.start_ojs_worker("first", LEASE, url)
+    await tocsin.ended(JOB, Started)
+    first.kill()
+    tocsin.programs.remove(first)
+    tocsin.start_ojs_worker("second", LEASE, url)
+    await tocsin.ended(JOB, Completed)
+    assert [claim.worker for claim in await tocsin.of_executions(JOB, Started)] == ["first", "second"]
+    [released] = await tocsin.of_executions(JOB, Released)
+    assert (released.reason, released.attempt) == ("lease_over", 1)
+    [end] = await tocsin.of_executions(JOB, Completed)
+    assert (end.execution_id, end.result, end.attempt) == (id_, "second", 1)
+    await tocsin.checked()
+
+
+async def push_all(ids: Sequence[str], urls: Sequence[str]) -> None:
+    """As many at once as a few clients would."""
+    limit = asyncio.Semaphore(AT_ONCE)
+    async with httpx.AsyncClient(timeout=10) as client:
+
+        async def one(id_: str) -> None:
+            async with limit:
+                await push(client, urls, id_, 0.02)
+
+        await asyncio.gather(*map(one, ids))
+
+
+async def kill(victim: Program, *, after: float) -> None:
+    """Kill -9 in a while, and start it again."""
+    await asyncio.sleep(after)
+    victim.kill()
+    victim.start()
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports that nobody listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
+    found = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return found
