@@ -1,0 +1,65 @@
+"""What a setting may look like."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
+
+from ..domain import duration
+
+
+def _token(text: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9-]*", text):
+        raise ValueError("must be one token of small letters, digits and hyphens, the first a letter")
+    return text
+
+
+def _prefix(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", text):
+        raise ValueError("must be a subject: tokens of letters, digits, hyphens and underscores, joined by dots")
+    return text
+
+
+Duration: TypeAlias = Annotated[
+    float, BeforeValidator(duration.parse), Field(gt=0), PlainSerializer(duration.short, return_type=str)
+]
+"""Seconds; written as `15s`, `1m30s`, `PT15S` or a number of seconds."""
+
+Algorithm: TypeAlias = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+"""Asymmetric ones only: with a shared secret whoever can verify a token could make one."""
+
+Patience: TypeAlias = Annotated[
+    float, BeforeValidator(duration.parse), Field(ge=0), PlainSerializer(duration.short, return_type=str)
+]
+"""Seconds, written as a `Duration`; there may be none."""
+
+Port: TypeAlias = Annotated[int, Field(ge=0, le=65_535)]
+Token: TypeAlias = Annotated[str, AfterValidator(_token)]
+Prefix: TypeAlias = Annotated[str, AfterValidator(_prefix)]
+Folder: TypeAlias = Annotated[Path, AfterValidator(Path.expanduser)]
+
+
+def _is_server(url: str) -> bool:
+    try:
+        parts = urlsplit(url if "://" in url else f"nats://{url}")
+        return parts.scheme in {"nats", "tls", "ws", "wss"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, or too large
+        return False
+
+
+def _servers(urls: str) -> str:
+    if not all(_is_server(url.strip()) for url in urls.split(",")):
+        raise ValueError("must be nats://HOST:PORT (or tls://, ws://, wss://), several joined by commas")
+    return urls
+
+
+Servers: TypeAlias = Annotated[str, AfterValidator(_servers)]
+
+
+def archive_target(text: str) -> str:
+    """Where an archive can be."""
+    if text == "nats" or text.startswith("file:///"):
+        return text
+    raise ValueError("must be `nats` (an object store there) or a folder, `file:///…`, that every node reaches")
