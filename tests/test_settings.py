@@ -140,6 +140,11 @@ def test_the_file_is_named_by_the_option_then_by_the_variable_then_by_the_place(
         ("nats: { url: 'foo:99999' }", '`nats.url` is "foo:99999": must be nats://HOST:PORT'),
         ("nats: { url: 'nats://a:4222,http://b' }", "several joined by commas"),
         ("server: { port: 99999 }", "`server.port` is 99999"),
+        (
+            "archive: { target: 's3://b' }",
+            '`archive.target` is "s3://b": must be `nats` (an object store there) or a folder',
+        ),
+        ("archive: { max_messages: 0 }", "`archive.max_messages` is 0"),
         ("nats: { url: '${NOT_SET}' }", "the environment variable `NOT_SET` is not set"),
         ("queues: { gpu: { transport: carrier-pigeon } }", "must be 'native' or 'mq'"),
         ("[1, 2]", "expected a mapping of settings, and this is a list"),

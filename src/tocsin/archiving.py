@@ -14,9 +14,10 @@ from .ports import Clock, History, Projections
 from .records.archive import Archive, Origin
 from .settings import Settings
 from .stage import Stage
-from .stages.archiver import Archiver, Keeping, archiver
+from .stages.archiver import Archiver, archiver
 from .stages.leadership import Leadership
 from .stages.recorder import RECORDED
+from .stages.ripeness import Keeping, Ripeness
 
 FILES: Final = "file://"
 """What the target of an archive begins with that is a folder."""
@@ -58,15 +59,7 @@ def stage(
         history=timedelta(days=settings.execution.history_retention_days),
         interval=settings.archive.interval,
     )
-    it = Archiver(
-        NatsStoredLog(connection, names),
-        NatsHousekeeping(connection, names),
-        archive_,
-        history,
-        leadership,
-        clock,
-        origin=origin,
-        keeping=keeping,
-        recorded=RECORDED,
-    )
+    housekeeping = NatsHousekeeping(connection, names)
+    ripeness = Ripeness(NatsStoredLog(connection, names), housekeeping, history, keeping=keeping, recorded=RECORDED)
+    it = Archiver(ripeness, housekeeping, archive_, history, leadership, clock, origin=origin, keeping=keeping)
     return archiver(it, leadership)

@@ -23,9 +23,10 @@ from tocsin.ports import EventLog, SequenceConflict, StoredMessage
 from tocsin.records.archive import Archive, ArchiveDamaged, Origin
 from tocsin.records.cursors import Cursors
 from tocsin.records.whole import WholeLog
-from tocsin.stages.archiver import STREAMS, Archiver, Keeping
+from tocsin.stages.archiver import Archiver
 from tocsin.stages.leadership import Leadership
 from tocsin.stages.recorder import RECORDED, Recorder
+from tocsin.stages.ripeness import STREAMS, Keeping, Ripeness
 from tocsin.subjects import Bucket, Stream
 
 DAY = timedelta(days=1)
@@ -140,16 +141,10 @@ class Site:
     def archiver(self, fate: Fate | None = None, keeping: Keeping = KEEPING) -> Archiver:
         housekeeping = Mortal(InMemoryHousekeeping(self.world.log), fate or Fate(), ("purge",))
         leadership = Leadership(self.world.projections, self.world.clock, key="archiver", holder="test")
+        ripeness = Ripeness(self.streams, housekeeping, self.history, keeping=keeping, recorded=RECORDED)
+        archive, clock = self.archive(fate), self.world.clock
         return Archiver(
-            self.streams,
-            housekeeping,
-            self.archive(fate),
-            self.history,
-            leadership,
-            self.world.clock,
-            origin=ORIGIN,
-            keeping=keeping,
-            recorded=RECORDED,
+            ripeness, housekeeping, archive, self.history, leadership, clock, origin=ORIGIN, keeping=keeping
         )
 
     async def settle(self) -> None:
@@ -354,7 +349,7 @@ async def test_of_two_archivers_one_adds_a_segment(site: Site) -> None:
     before = await site.ever()
     slow, now = site.archiver(), site.world.clock.now()
     state, revision = await slow._archive.state()
-    found, upto, _ = await slow._ripe(state, now)
+    found, upto, _ = await slow._ripeness.look(state.upto, now)
     await site.archiver().run_once(now)
     segment = await slow._archive.write(found, state, upto, ORIGIN)
     with pytest.raises(SequenceConflict):

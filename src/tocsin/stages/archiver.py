@@ -8,9 +8,7 @@ they are done. Whoever leads next finishes what the one before it left undone, b
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import structlog
@@ -21,20 +19,16 @@ from ..ports import (
     Housekeeping,
     LogUnavailable,
     SequenceConflict,
-    StoredLog,
-    StoredMessage,
 )
 from ..records.archive import Archive, Origin, Segment, State
-from ..records.harvest import FILTERS, Harvest, purges
+from ..records.harvest import purges
 from ..stage import Access, Stage
-from ..subjects import ARCHIVE_STATE, ARCHIVER_LEASE, Bucket, Stream, cursor
+from ..subjects import ARCHIVE_STATE, ARCHIVER_LEASE, Bucket, cursor
 from .leadership import Leadership
+from .ripeness import STREAMS, Keeping, Ripeness
 
-PORTION: Final = 50_000
-"""Messages that a segment is made of, about; they are held in memory meanwhile."""
 PURGES_AT_ONCE: Final = 256
 
-STREAMS: Final = tuple(FILTERS)
 ACCESS: Final = Access(
     follows=STREAMS,
     writes=(
@@ -48,27 +42,12 @@ ACCESS: Final = Access(
 _log = structlog.get_logger("tocsin.archiver")
 
 
-@dataclass(frozen=True, slots=True)
-class Keeping:
-    """How much is kept. In the streams: what is younger than `hot_window`, unless they hold more than `max_messages`.
-
-    Nothing younger than `least` ever leaves them. In the history: what has not been over for `history` or longer.
-    """
-
-    hot_window: timedelta
-    max_messages: int
-    history: timedelta
-    least: timedelta = timedelta(minutes=2)
-    interval: float = 300.0
-    """Seconds between two looks."""
-
-
 class Archiver:
     """Works for as long as it leads."""
 
-    def __init__(  # noqa: PLR0913 - each is one thing that it works on
+    def __init__(
         self,
-        streams: StoredLog,
+        ripeness: Ripeness,
         housekeeping: Housekeeping,
         archive: Archive,
         history: History,
@@ -77,10 +56,8 @@ class Archiver:
         *,
         origin: Origin,
         keeping: Keeping,
-        recorded: Mapping[Stream, Sequence[str]],
     ) -> None:
-        """`recorded`: the filters over what the history records of each stream."""
-        self._streams = streams
+        self._ripeness = ripeness
         self._housekeeping = housekeeping
         self._archive = archive
         self._history = history
@@ -88,7 +65,6 @@ class Archiver:
         self._clock = clock
         self._origin = origin
         self._keeping = keeping
-        self._recorded = recorded
 
     async def run(self) -> None:
         """Archive and forget, for ever. Trouble costs time only: all that is not done is found again."""
@@ -112,7 +88,7 @@ class Archiver:
         state, revision = await self._archive.state()
         if state.head != state.purged or not await self._archive.is_told(state):
             state, revision = await self._finish(state, revision)
-        found, upto, is_more = await self._ripe(state, now)
+        found, upto, is_more = await self._ripeness.look(state.upto, now)
         if upto != state.upto:
             head: Segment | None = await self._archive.write(found, state, upto, self._origin) if found else None
             changes = {} if head is None else {"head": head.name, "number": head.number}
@@ -136,54 +112,6 @@ class Archiver:
         revision = await self._archive.move(state, expect=revision)
         _log.info("archived", action="archived", segment=segment.name, executions=segment.executions)
         return state, revision
-
-    async def _ripe(self, state: State, now: datetime) -> tuple[list[StoredMessage], Mapping[Stream, int], bool]:
-        """What is to be archived, up to which sequence of each stream that decides, and whether there is more."""
-        decided = {stream: await self._decided(stream) for stream in STREAMS}
-        # What is not decided in one stream may still have to look at what belongs to it in the other.
-        latest = min([now - self._keeping.least, *[at for _, at in decided.values() if at is not None]])
-        found: list[StoredMessage] = []
-        upto, is_more = dict(state.upto), False
-        for stream, (last, _) in decided.items():
-            ripe, at, ended = await self._portion(stream, state.upto.get(stream, 0), last, latest, now)
-            found += ripe
-            upto[stream] = max(at, state.upto.get(stream, 0))
-            is_more = is_more or not ended
-        return found, upto, is_more
-
-    async def _decided(self, stream: Stream) -> tuple[int, datetime | None]:
-        """Up to where all is decided and recorded in a stream, and when the first message behind that was stored."""
-        last = await self._housekeeping.decided(stream)
-        end = (await self._streams.extent(stream)).last
-        # The history's place only moves with what it records.
-        if missing := await self._first(stream, self._recorded[stream], await self._history.offset(stream), end):
-            last = min(last, missing.sequence - 1)
-        behind = await self._first(stream, (), last, end)
-        return last, None if behind is None else behind.time
-
-    async def _first(self, stream: Stream, filters: Sequence[str], after: int, upto: int) -> StoredMessage | None:
-        async for portion in self._streams.messages(stream, *filters, after=after, upto=upto):
-            return portion[0]
-        return None
-
-    async def _portion(
-        self, stream: Stream, before: int, last: int, latest: datetime, now: datetime
-    ) -> tuple[list[StoredMessage], int, bool]:
-        """The ripe messages of a stream, up to which sequence it was looked through, and whether that is all."""
-        harvest, at, new = Harvest(), before, 0
-        held = (await self._streams.extent(stream)).messages
-        async for portion in self._streams.messages(stream, *FILTERS[stream], after=0, upto=last):
-            for message in portion:
-                is_old = message.time <= now - self._keeping.hot_window
-                is_too_much = held - harvest.size > self._keeping.max_messages
-                if message.time > latest or not (is_old or is_too_much):
-                    return harvest.ripe(), at, True
-                if new >= PORTION:
-                    return harvest.ripe(), at, False
-                harvest.take(message)
-                new += message.sequence > before
-                at = max(at, message.sequence)
-        return harvest.ripe(), at, True
 
 
 def archiver(it: Archiver, leadership: Leadership) -> Stage:
