@@ -40,6 +40,7 @@ def audit_trail(
                 ("WHEN", "WHO", "FROM", "WHAT", "JOB", "REASON"),
                 [_row(recorded) for recorded in found],
                 empty="nobody has asked for anything",
+                least=("FROM", "REASON"),
             )
         ],
     )

@@ -17,6 +17,7 @@ from .. import __version__, following
 from ..ports import LogUnavailable
 from ..registry import Registry
 from ..settings import DEFAULT, origins, shown
+from . import task_lines
 from .apply import apply_files, as_json, summary
 from .dev_nats import Wanted
 from .failures import Refused
@@ -85,6 +86,8 @@ async def _dev(
     session: Session, jobs: Sequence[str], worker: "Worker | None", nats: Wanted, *, ephemeral: bool, reset: bool
 ) -> None:
     async with AsyncExitStack() as stack:
+        if session.log_level is None and not session.output.is_json:
+            stack.enter_context(task_lines.shown(session.output))
         if ephemeral:
             nats = replace(nats, data_dir=Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tocsin-"))))
         running = await stack.enter_async_context(nats.running(session))

@@ -18,7 +18,7 @@ def tail(
     job: Annotated[str | None, typer.Option(help="Only of this job.")] = None,
     from_start: Annotated[bool, typer.Option("--from-start", help="Begin with the first fact that is stored.")] = False,
 ) -> None:
-    """Print every fact as it is stored, one line each, until interrupted."""
+    """Print every fact about jobs, executions, locks and dead letters as it is stored, one line each, until interrupted."""
     serve(_tail(session_of(context), job, from_start=from_start))
 
 
