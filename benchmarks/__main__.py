@@ -25,6 +25,7 @@ from benchmarks.comparison import HEADLINES, Results
 from benchmarks.fire_lag import fire_lag
 from benchmarks.growth import growth
 from benchmarks.latency import latency
+from benchmarks.ojs import ojs
 from benchmarks.peers import PEERS, measuring
 from benchmarks.registered import registered
 from benchmarks.replay import replay
@@ -61,6 +62,7 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "W3": OnSystem(latency),
     "W4-two": OnSystem(throughput, copies(2)),
     "W4-four": OnSystem(throughput, copies(4)),
+    "OJS": OnSystem(ojs),
     "W5": growth,
     "W6": registered,
     "W7": replay,

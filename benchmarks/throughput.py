@@ -31,17 +31,18 @@ GRAPH: Final = (
 async def throughput(system: System, executions: int = EXECUTIONS, *, job: str = "throughput") -> dict[str, float]:
     """W2: executions a second, and the CPU time of every process for each."""
     await system.define(JobDefinition(name=job, function=FUNCTION, overlap_policy="allow"))
-    return await _drive(system, job, executions)
+    return await drive(system, job, executions)
 
 
 async def graphs(system: System, executions: int = GRAPHS) -> dict[str, float]:
     """W2d: the same for a graph of six steps with fan-out and fan-in; a second's steps beside its executions."""
     await system.define(JobDefinition(name="graph", dag=GRAPH, overlap_policy="allow"))
-    measured = await _drive(system, "graph", executions)
+    measured = await drive(system, "graph", executions)
     return {"steps_per_second": measured["executions_per_second"] * len(GRAPH), **measured}
 
 
-async def _drive(system: System, job: str, executions: int) -> dict[str, float]:
+async def drive(system: System, job: str, executions: int) -> dict[str, float]:
+    """Trigger a job so often, and wait until the history has seen each of its executions complete."""
     stored, cpu = await system.messages(), system.cpu()
     done = ExecutionQuery(job=job, status="completed")
     async with system.installation.history() as history:

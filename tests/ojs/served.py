@@ -35,7 +35,7 @@ class Server:
 def server(folder: Path, *, with_token: bool = False, **settings: str) -> Iterator[Server]:
     """One that asks nobody who they are; or everybody, once the first token is made."""
     command = [sys.executable, "-m", "tocsin", "dev", "--ephemeral", "--allow-reset", "--port", "0", "-o", "json"]
-    more = {"TOCSIN_SERVER__PORT": "0", **settings}
+    more = {"TOCSIN_SERVER__PORT": "0", "TOCSIN_METRICS__ENABLED": "false", **settings}
     with (
         (folder / "said").open("wb") as said,
         subprocess.Popen(

@@ -5,6 +5,7 @@ alone knows who has it, and for how long. So any copy of a gateway takes the ans
 remembers anything. A timer of the log ends the lease (`stages.lease_keeper`); a sign of life puts the timer off.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -76,12 +77,29 @@ async def take(
             queue = await queues.open(name)
             patience = 0.0 if taken else max(0.0, min(left, LOOK if len(names) > 1 else left))
             while len(taken) < limit and (deliveries := await queue.take(limit - len(taken), wait=patience)):
-                for delivery in deliveries:
-                    held = await _claim(log, clock, delivery, worker, lease)
-                    if held is not None:
-                        taken.append(held)
+                taken += await _claimed(log, clock, deliveries, worker, lease)
         if taken or clock.monotonic() >= until:
             return taken
+
+
+async def _claimed(
+    log: EventLog, clock: Clock, deliveries: Sequence[Delivery], worker: str, lease: "Lease"
+) -> list[Held]:
+    """Claim deliveries, all at the same time; those that were to be had, in their order.
+
+    Raises:
+        LogUnavailable: nobody knows whether any of them is claimed.
+    """
+    told = await asyncio.gather(
+        *(_claim(log, clock, delivery, worker, lease) for delivery in deliveries), return_exceptions=True
+    )
+    held = [one for one in told if isinstance(one, Held)]
+    failures = [one for one in told if isinstance(one, BaseException)]
+    if failures and not held:
+        raise failures[0]
+    for failure in failures:  # whoever asked gets what there is; the rest comes back by its queue, or by its lease
+        _log.warning("a task may be claimed by nobody", action="claim-unknown", error=repr(failure))
+    return held
 
 
 @dataclass(frozen=True, slots=True)

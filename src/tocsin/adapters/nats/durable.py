@@ -33,6 +33,11 @@ class NatsDurable:
         self._is_open = False
         self._turn = asyncio.Lock()
 
+    @property
+    def has_some(self) -> bool:
+        """Messages came when the last caller had given up: the next one has them at once."""
+        return bool(self._inbox.messages)
+
     async def take(self, limit: int, *, wait: float) -> Sequence[NatsDelivery]:
         """Up to `limit` messages, whatever is there; waits up to `wait` seconds for the first. Callers take turns.
 

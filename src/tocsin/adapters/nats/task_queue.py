@@ -19,6 +19,11 @@ class NatsTaskQueue:
         """The queue's durable exists: `provision` made it."""
         self._durable = NatsDurable(connection, names, Stream.LOG, subjects.executors(queue))
 
+    @property
+    def has_some(self) -> bool:
+        """Tasks came when the last caller had given up: the next one has them at once."""
+        return self._durable.has_some
+
     async def take(self, limit: int, *, wait: float) -> Sequence[NatsDelivery]:
         """Up to `limit` tasks, whatever is there; waits up to `wait` seconds for the first.
 

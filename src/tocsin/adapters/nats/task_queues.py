@@ -1,12 +1,13 @@
 """The executors' queues by name, for whoever learns their names only when asked for a task."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 from ... import subjects
-from ...ports import QueueStanding
+from ...ports import Delivery, QueueStanding
 from ...subjects import Stream
 from . import wire
 from .connection import Connection, Json, RefusedError
@@ -25,9 +26,9 @@ class NatsTaskQueues:
         self._connection = connection
         self._names = names
         self._ack_wait = ack_wait
-        self._open: dict[str, NatsTaskQueue] = {}
+        self._open: dict[str, SharedQueue] = {}
 
-    async def open(self, queue: str) -> NatsTaskQueue:
+    async def open(self, queue: str) -> "SharedQueue":
         """A queue; its durable is made if it is not there.
 
         Raises:
@@ -36,7 +37,7 @@ class NatsTaskQueues:
         """
         if queue not in self._open:
             await ensure_executors(self._connection, self._names, (queue,), ack_wait=self._ack_wait)
-            self._open[queue] = NatsTaskQueue(self._connection, self._names, queue)
+            self._open[queue] = SharedQueue(partial(NatsTaskQueue, self._connection, self._names, queue))
         return self._open[queue]
 
     async def pause(self, queue: str) -> None:
@@ -84,3 +85,37 @@ class NatsTaskQueues:
     @property
     def _stream(self) -> str:
         return self._names.stream(Stream.LOG)
+
+
+class SharedQueue:
+    """A queue that any number of callers wait on at the same time, each with a reader of its own."""
+
+    def __init__(self, reader: Callable[[], NatsTaskQueue]) -> None:
+        """`reader` makes one more."""
+        self._reader = reader
+        self._idle: list[NatsTaskQueue] = []
+        self._busy: set[NatsTaskQueue] = set()
+
+    async def take(self, limit: int, *, wait: float) -> Sequence[Delivery]:
+        """Up to `limit` tasks, whatever is there; waits up to `wait` seconds for the first.
+
+        Raises:
+            LogUnavailable: nothing can be asked for now, or there is no such queue.
+        """
+        reader = self._lend()
+        try:
+            return await reader.take(limit, wait=wait)
+        finally:
+            self._busy.discard(reader)
+            self._idle.append(reader)
+
+    async def close(self) -> None:
+        """Stop, and hand back what nobody took."""
+        for reader in (*self._idle, *self._busy):
+            await reader.close()
+
+    def _lend(self) -> NatsTaskQueue:
+        with_some = (number for number, reader in enumerate(self._idle) if reader.has_some)
+        reader = self._idle.pop(next(with_some, -1)) if self._idle else self._reader()
+        self._busy.add(reader)
+        return reader
