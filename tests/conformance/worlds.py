@@ -19,8 +19,16 @@ from tocsin.adapters.nats.projections import NatsProjections
 from tocsin.adapters.nats.provision import provision
 from tocsin.adapters.nats.stored_log import NatsStoredLog
 from tocsin.adapters.nats.task_queue import NatsTaskQueue
-from tocsin.ports import DurableSpec, EventLog, Housekeeping, Projections, StoredLog, TaskQueue
-from tocsin.testing import InMemoryEventLog, InMemoryProjections, InMemoryStoredLog, InMemoryTaskQueue, ManualClock
+from tocsin.adapters.nats.task_queues import NatsTaskQueues
+from tocsin.ports import DurableSpec, EventLog, Housekeeping, Projections, StoredLog, TaskQueue, TaskQueues
+from tocsin.testing import (
+    InMemoryEventLog,
+    InMemoryProjections,
+    InMemoryStoredLog,
+    InMemoryTaskQueue,
+    InMemoryTaskQueues,
+    ManualClock,
+)
 
 PATIENCE = 20.0
 T = TypeVar("T")
@@ -44,6 +52,10 @@ class World(Protocol):
 
     async def queue(self, name: str) -> TaskQueue:
         """One executor's access to a queue."""
+        ...
+
+    async def queues(self) -> TaskQueues:
+        """One gateway's access to all queues."""
         ...
 
     async def durable(self, spec: DurableSpec) -> TaskQueue:
@@ -73,6 +85,9 @@ class MemoryWorld:
     async def queue(self, name: str) -> TaskQueue:
         return InMemoryTaskQueue(self.log, name)
 
+    async def queues(self) -> TaskQueues:
+        return InMemoryTaskQueues(self.log)
+
     async def durable(self, spec: DurableSpec) -> TaskQueue:
         return self.log.durable(spec)
 
@@ -95,7 +110,7 @@ class NatsWorld:
         self.stored = NatsStoredLog(connection, names)
         self.housekeeping = NatsHousekeeping(connection, names)
         self.projections = NatsProjections(connection, names)
-        self._open: list[NatsTaskQueue | NatsDurable] = []
+        self._open: list[NatsTaskQueue | NatsTaskQueues | NatsDurable] = []
 
     def now(self) -> datetime:
         return datetime.now(UTC)  # the server runs on this machine
@@ -103,6 +118,10 @@ class NatsWorld:
     async def queue(self, name: str) -> TaskQueue:
         await provision(self.connection, self.names, queues=(name,), replicas=REPLICAS)
         return self._closed_at_the_end(NatsTaskQueue(self.connection, self.names, name))
+
+    async def queues(self) -> TaskQueues:
+        await provision(self.connection, self.names, queues=(), replicas=REPLICAS)
+        return self._closed_at_the_end(NatsTaskQueues(self.connection, self.names, ack_wait=30.0))
 
     async def durable(self, spec: DurableSpec) -> TaskQueue:
         await provision(self.connection, self.names, queues=(), durables=(spec,), replicas=REPLICAS)
@@ -127,7 +146,7 @@ class NatsWorld:
         return queue
 
 
-Q = TypeVar("Q", NatsTaskQueue, NatsDurable)
+Q = TypeVar("Q", bound="NatsTaskQueue | NatsTaskQueues | NatsDurable")
 _numbers = count()
 
 
