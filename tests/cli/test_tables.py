@@ -7,7 +7,7 @@ from rich.console import Console, RenderableType
 from tests.domain.given import ID, admitted
 from tocsin.cli import facts
 from tocsin.cli.tables import fitted, table, this_year, unique_beginnings
-from tocsin.domain.events import Acquired, Attempt, DeadLettered, Failure, Recorded
+from tocsin.domain.events import Acquired, Attempt, DeadLettered, Failure, Recorded, Resolved
 from tocsin.testing import START
 
 ROWS = [("one", "a long sentence about it", "x"), ("two", "short", "y")]
@@ -74,6 +74,12 @@ def test_a_line_keeps_the_particulars_and_shortens_the_id() -> None:
     assert len(narrow) <= 80
     assert ID[:8] not in facts.line(recorded, width=60).plain
     assert ID[:8] not in facts.line(recorded, of_one=True).plain
+
+
+def test_a_fact_that_may_name_no_execution_has_a_line_on_a_terminal_too() -> None:
+    resolved = Recorded(Resolved(job="j", id="planner-7"), "", 1, START)
+    assert facts.line(resolved, width=80).plain[8:].split() == ["✓", "resolved", "j"]
+    assert facts.line(resolved).plain[8:].split() == ["✓", "resolved", "j"]
 
 
 def attempt(step: str, number: int, *, has_failed: bool) -> Attempt:

@@ -70,7 +70,7 @@ def line(recorded: Recorded[Message], *, after: str = "", width: int | None = No
     text.append(f" {described.sign} {described.verb:<13}", style=described.style)
     text.append(f" {getattr(fact, 'job', ''):<24}", style="bold")
     detail = "  ".join(part for part in (described.detail, after) if part)
-    execution_id = "" if of_one else getattr(fact, "execution_id", "")
+    execution_id = "" if of_one else getattr(fact, "execution_id", None) or ""
     if width is None:
         text.append(f" {detail:<{_USUAL}}")
     else:
