@@ -26,6 +26,8 @@ from .opening import Opening
 
 TIMEOUT: Final = 5.0
 """Seconds that one request waits for its answer."""
+SWEEP: Final = 0.25
+"""Seconds between two looks at which requests have waited for too long."""
 PATIENCE: Final = 15.0
 """Seconds that a publish is tried for. Electing the leader of a replicated stream takes 4 to 9."""
 _FIRST_PAUSE: Final = 0.05
@@ -72,6 +74,8 @@ class _Request:
     subject: str
     receive: Callable[[Msg], None]
     answer: "asyncio.Future[Msg]"
+    until: float
+    """By the loop's clock, when it is given up."""
 
     def fail(self, error: Exception) -> None:
         if not self.answer.done():
@@ -90,6 +94,8 @@ class Connection:
         self._is_listening = False
         self._tokens = itertools.count(1)
         self._requests: dict[str, _Request] = {}
+        """In the order in which they were made, and so in which their time is over."""
+        self._sweeper: asyncio.TimerHandle | None = None
         self._on_interrupt: set[Callable[[], None]] = set()
 
     @property
@@ -203,8 +209,10 @@ class Connection:
         answer: "asyncio.Future[Msg]",
     ) -> Msg:
         token = str(next(self._tokens))
-        self._requests[token] = _Request(subject, receive, answer)
-        timer = asyncio.get_running_loop().call_later(self._timeout, _give_up, answer)
+        loop = asyncio.get_running_loop()
+        self._requests[token] = _Request(subject, receive, answer, loop.time() + self._timeout)
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(SWEEP, self._sweep, loop)
         try:
             if not self._is_listening:
                 await self._listen()
@@ -213,11 +221,19 @@ class Connection:
         except TROUBLE as error:
             raise LogUnavailable(f"{subject}: {error!r}") from error
         finally:
-            timer.cancel()
             del self._requests[token]
         if status_of(message) == wire.NO_RESPONDERS:
             raise LogUnavailable(f"{subject}: nobody is there to answer")
         return message
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Give up what has waited for too long. One timer for all: a timer for each request costs more than the request."""
+        now = loop.time()
+        for request in self._requests.values():
+            if request.until > now:
+                break
+            request.fail(errors.TimeoutError())
+        self._sweeper = loop.call_later(SWEEP, self._sweep, loop) if self._requests else None
 
     async def _listen(self) -> None:
         # The subscription is in the client's buffer before anything here can yield, so that no request overtakes it.
@@ -320,8 +336,3 @@ def _refuse(what: str, error: Json) -> NoReturn:
     if error.get("code") == wire.UNAVAILABLE:
         raise LogUnavailable(f"{what}: {description}")
     raise RefusedError(what, description, code)
-
-
-def _give_up(answer: "asyncio.Future[Msg]") -> None:
-    if not answer.done():
-        answer.set_exception(errors.TimeoutError())
