@@ -48,6 +48,16 @@ def test_the_version_is_told_by_an_option_too(world: World) -> None:
     assert world.call("--version").out == world.call("version").out == f"tocsin {__version__}\n"
 
 
+def test_the_help_breaks_its_lines_where_the_terminal_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "the facts that prove it. What is still under way is no violation. Ends" in world.call("audit", "--help").out
+
+
+def test_what_may_be_given_more_than_once_says_so_once(world: World) -> None:
+    assert "[OPTIONS] {EXECUTION}..." in world.call("executions", "cancel", "--help").out
+    assert "[OPTIONS] [STAGE]..." in world.call("run", "--help").out
+
+
 def test_what_takes_no_value_shows_no_type_in_the_help(world: World) -> None:
     assert "<bool>" not in world.call("dev", "--help").out + world.call("jobs", "delete", "--help").out
 

@@ -56,7 +56,7 @@ def audit(
     """Check that every promise was kept: each instant decided once, nothing run twice, nothing lost.
 
     Reads every fact, folds it all from nothing, and says what does not hold, with the facts that prove it. What is still
-    under way is no violation. Exits with 1 if anything does not hold.
+    under way is no violation. Ends with 1 if anything does not hold.
     """
     if history and (file is not None or job is not None or since is not None):
         raise Refused("--history compares with the whole log: leave out --file, --job and --since")

@@ -19,7 +19,7 @@ from .session import actor, session_of
 def cancel(
     context: typer.Context,
     executions: Annotated[
-        list[str], typer.Argument(metavar="EXECUTION...", help="Their ids, or the first characters of each.")
+        list[str], typer.Argument(metavar="EXECUTION", help="Their ids, or the first characters of each.")
     ],
     reason: Annotated[str | None, typer.Option(help="Why; it is recorded.")] = None,
     job: Annotated[str | None, typer.Option(help="The job that they are of, if that is known.")] = None,

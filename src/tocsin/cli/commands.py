@@ -4,6 +4,7 @@ import json
 import sys
 import traceback
 from collections.abc import Sequence
+from inspect import cleandoc
 from typing import Any, Final, NoReturn
 
 import structlog
@@ -105,19 +106,21 @@ def _value(args: Sequence[str], option: str) -> str | None:
     return found
 
 
-def _show_no_type_of_flags(command: object) -> None:
-    """What takes no value is not shown with the type of one."""
+def _tidy(command: object) -> None:
+    """Break the lines of the help where the terminal ends, and show no type with what takes no value."""
     if not isinstance(command, TyperCommand | TyperGroup):
         return
+    if command.help:
+        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in cleandoc(command.help).split("\n\n"))
     for option in (*command.params, command.get_help_option(typer.Context(command))):
         if isinstance(option, TyperOption) and option.is_flag:
             option.metavar = ""
 
 
 def _mention_global_options(group: TyperGroup) -> None:
-    _show_no_type_of_flags(group)
+    _tidy(group)
     for command in group.commands.values():
         command.epilog = command.epilog or HINT
-        _show_no_type_of_flags(command)
+        _tidy(command)
         if isinstance(command, TyperGroup):
             _mention_global_options(command)

@@ -139,7 +139,7 @@ def replay(
 def resolve(
     context: typer.Context,
     dead_letter: Annotated[
-        list[str], typer.Argument(metavar="DEAD-LETTER...", help="Their ids, or the first characters of each.")
+        list[str], typer.Argument(metavar="DEAD-LETTER", help="Their ids, or the first characters of each.")
     ],
     reason: Reason = None,
 ) -> None:

@@ -13,7 +13,7 @@ from .session import session_of
 def permissions(
     context: typer.Context,
     roles: Annotated[
-        list[str] | None, typer.Argument(metavar="[ROLE]...", help="Which, e.g. `planner worker`; by default all.")
+        list[str] | None, typer.Argument(metavar="ROLE", help="Which, e.g. `planner worker`; by default all.")
     ] = None,
     account: Annotated[str, typer.Option(metavar="NAME", help="The account that they belong to.")] = "TOCSIN",
 ) -> None:

@@ -12,9 +12,7 @@ from .session import Session, session_of
 
 def run(
     context: typer.Context,
-    stages: Annotated[
-        list[str] | None, typer.Argument(metavar="[STAGE]...", help="Which, e.g. `ticker planner`.")
-    ] = None,
+    stages: Annotated[list[str] | None, typer.Argument(metavar="STAGE", help="Which, e.g. `ticker planner`.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
 ) -> None:
     """Run stages until asked to end (SIGTERM, Ctrl-C): what they handle is finished first."""

@@ -36,7 +36,7 @@ def why(
     time: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TIME]",
+            metavar="TIME",
             help="An instant, such as 2026-11-20T09:00; without an offset on the clock of the job's zone. "
             "By default the latest one that its schedule named.",
         ),
