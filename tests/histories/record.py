@@ -11,24 +11,30 @@ import sys
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from tests.system.running import Running, running
 from tocsin import Context, Worker, subjects
+from tocsin.adapters.http.ids import uuid7
 from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer
+from tocsin.adapters.nats.task_queues import NatsTaskQueues
 from tocsin.domain import ledger
+from tocsin.domain.definition import JobDefinition, RetryPolicy
 from tocsin.domain.events import (
     Actor,
     Cancelled,
     CancelRequest,
     Completed,
     DeadLettered,
+    Enqueued,
     Failed,
+    Failure,
     Passed,
     Resolved,
     Skipped,
     Started,
 )
-from tocsin.operations import backfill, dead_letters
+from tocsin.operations import answering, backfill, dead_letters, enqueueing, leasing
 from tocsin.operations.backfill import Span
 from tocsin.registry import Registry
 
@@ -117,7 +123,41 @@ async def operate(tocsin: Running) -> None:
     await tocsin.ended("nightly", Completed, 2)
 
 
-SCENARIOS = {"main-road": happen, "operations": operate}
+async def outside(tocsin: Running) -> None:
+    """What executors do that speak only HTTP: they lose a lease, give back, fail and succeed; and what is late or early."""
+    clock, queues = tocsin.installation.clock, NatsTaskQueues(
+        tocsin.installation.connection, tocsin.installation.names, ack_wait=30
+    )  # fmt: skip
+    now = clock.now()
+    retry = RetryPolicy(max_attempts=2, initial_delay=0.2, max_delay=0.2, jitter=0.5, max_delay_with_jitter=True)
+    given: dict[str, dict[str, Any]] = {
+        "lost": {}, "handed-back": {}, "flaky": {}, "slow": {"start_at": now + timedelta(seconds=1)},
+        "stale": {"expires_at": now + timedelta(seconds=1)},
+    }  # fmt: skip
+    for name, more in given.items():
+        definition = JobDefinition(name=f"ojs.{name}", function=name, queue=name, overlap_policy="allow", retry=retry)
+        wish = Enqueued(execution_id=uuid7(now), definition=definition, by=Actor(identity="ada"), **more)
+        await enqueueing.enqueue(tocsin.log, wish)
+
+    async def take(name: str, seconds: float = 60) -> leasing.Held:
+        lease = leasing.Lease(seconds)
+        found: list[leasing.Held] = []
+        while not found:
+            found = await leasing.take(tocsin.log, queues, clock, [name], limit=1, worker="w", lease=lease, wait=5)
+        return found[0]
+
+    await take("lost", seconds=0.2)
+    await leasing.hand_back(tocsin.log, await take("handed-back"))
+    error = Failure(type="Busy", code="busy", message="not now", details={"queue": 7})
+    await answering.fail(tocsin.log, await take("flaky"), error)
+    for name in ("lost", "handed-back", "flaky", "slow"):
+        await answering.complete(tocsin.log, await take(name), {"by": name})
+        await tocsin.ended(f"ojs.{name}", Completed)
+    await tocsin.ended("ojs.stale", Failed)
+    await queues.close()
+
+
+SCENARIOS = {"main-road": happen, "operations": operate, "outside": outside}
 
 
 async def record(name: str) -> None:
@@ -136,6 +176,7 @@ async def record(name: str) -> None:
                 "timer.>",
                 "trigger.>",
                 "cancel.>",
+                "enqueue.>",
             ):
                 for recorded in await tocsin.log.read(subject, limit=100_000):
                     body = json.loads(recorded.message.encode())

@@ -1,0 +1,179 @@
+"""What executors outside leave in the log breaks no invariant, and what is planted there is noticed."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import pytest
+
+from tests.domain.given import KEY, NOON
+from tests.everything import Everything
+from tests.stages.world import World
+from tocsin import subjects
+from tocsin.domain import ids
+from tocsin.domain.definition import JobDefinition, RetryPolicy
+from tocsin.domain.events import (
+    Completed,
+    Dispatched,
+    Enqueued,
+    ExecutionFact,
+    Failed,
+    LeaseTimer,
+    Message,
+    Recorded,
+    Released,
+    Report,
+    RetryScheduled,
+    Started,
+)
+
+JOB: Final = "ojs.mail"
+LOST, EXPIRED, LATER, FLAKY = (f"0193a5b0-0000-7000-8000-00000000000{n}" for n in range(1, 5))
+POLICY: Final = RetryPolicy(max_attempts=2, initial_delay=4, max_delay=4, jitter=0.5, max_delay_with_jitter=True)
+
+
+async def run(world: World) -> None:
+    await world.run(world.planner, world.dag_advancer, world.lease_keeper, world.retrier)
+
+
+async def enqueue(world: World, execution_id: str, **more: Any) -> None:  # noqa: ANN401 - fields
+    definition = JobDefinition(name=JOB, function="mail", overlap_policy="allow", retry=POLICY)
+    asked = Enqueued(execution_id=execution_id, definition=definition, **more)
+    await world.log.publish(subjects.subject_of(asked), asked, message_id=execution_id)
+    await run(world)
+
+
+async def take(world: World, execution_id: str, attempt: int = 1) -> None:
+    """Under a lease of ten seconds."""
+    scope = subjects.execution(JOB, execution_id)
+    facts = await world.log.load(scope)
+    task = next(fact.sequence for fact in reversed(facts) if isinstance(fact.message, Dispatched))
+    claim: dict[str, Any] = {
+        "job": JOB,
+        "execution_id": execution_id,
+        "step": "main",
+        "attempt": attempt,
+        "delivery": 1,
+    }
+    until = world.clock.now() + timedelta(seconds=10)
+    await world.log.delay(LeaseTimer(**claim, task=task), until=until, scope=scope, expect=facts[-1].sequence)
+    await world.given(Started(**claim, worker="w", lease=10))
+
+
+async def answer(world: World, execution_id: str, outcome: str, attempt: int = 1) -> None:
+    token = ids.report_token(KEY, execution_id, "main", attempt)
+    fields = {"job": JOB, "execution_id": execution_id, "step": "main", "attempt": attempt, "delivery": 1}
+    report = Report.model_validate({**fields, "outcome": outcome, "token": token})
+    await world.log.publish(subjects.subject_of(report), report, message_id=subjects.subject_of(report))
+    await run(world)
+
+
+async def passes(world: World, seconds: float) -> None:
+    world.clock.advance(seconds)
+    await run(world)
+
+
+async def happened() -> Everything:
+    world = World()
+    await enqueue(world, LOST)
+    await enqueue(world, FLAKY)
+    await enqueue(world, EXPIRED, expires_at=world.clock.now() + timedelta(seconds=20))
+    await enqueue(world, LATER, start_at=world.clock.now() + timedelta(seconds=25))
+    await take(world, LOST)
+    await take(world, FLAKY)
+    await answer(world, FLAKY, "failed")
+    await passes(world, 10)  # the lease is over, and the next attempt is due
+    await answer(world, LOST, "completed")  # and who lost it has done it all the same
+    await take(world, FLAKY, attempt=2)
+    await answer(world, FLAKY, "completed", attempt=2)
+    await passes(world, 15)
+    await take(world, LATER)
+    await answer(world, LATER, "completed")
+    return await Everything.of(world.log)
+
+
+@pytest.fixture(scope="module")
+def everything() -> Everything:
+    return asyncio.run(happened())
+
+
+def test_what_executors_outside_do_breaks_no_invariant(everything: Everything) -> None:
+    kinds = {type(recorded.message) for recorded in (*everything.ledger, *everything.log)}
+    assert kinds >= {Enqueued, Released, RetryScheduled, Completed, Failed}
+    report = everything.audited()
+    assert [str(violation) for violation in report.violations] == []
+    assert list(report.debts) == []
+    ends = {execution_id: end.message.type for execution_id, end in everything.ends.items()}
+    assert ends == {LOST: "completed", FLAKY: "completed", LATER: "completed", EXPIRED: "failed"}
+
+
+def without(kind: type[Message], of: str) -> Callable[[Everything], Everything]:
+    def planted(it: Everything) -> Everything:
+        def stays(recorded: Recorded[Message]) -> bool:
+            is_of = getattr(recorded.message, "execution_id", None) == of
+            return not (is_of and isinstance(recorded.message, kind))
+
+        return Everything(tuple(filter(stays, it.ledger)), tuple(filter(stays, it.log)))
+
+    return planted
+
+
+def other(kind: type[Message], of: str, **fields: Any) -> Callable[[Everything], Everything]:  # noqa: ANN401 - fields
+    def planted(it: Everything) -> Everything:
+        def changed(recorded: Recorded[Message]) -> Recorded[Message]:
+            fact = recorded.message
+            if not (isinstance(fact, kind) and isinstance(fact, ExecutionFact) and fact.execution_id == of):
+                return recorded
+            message = fact.model_copy(update=fields)
+            return replace(recorded, message=message, subject=subjects.subject_of(message))
+
+        return Everything(it.ledger, tuple(map(changed, it.log)))
+
+    return planted
+
+
+def with_expiry(it: Everything, at: datetime | None) -> Everything:
+    def changed(recorded: Recorded[Message]) -> Recorded[Message]:
+        plan = getattr(recorded.message, "plan", None)
+        if plan is None or getattr(recorded.message, "execution_id", None) != EXPIRED:
+            return recorded
+        return replace(
+            recorded,
+            message=recorded.message.model_copy(update={"plan": plan.model_copy(update={"expires_at": at})}),
+        )
+
+    return Everything(it.ledger, tuple(map(changed, it.log)))
+
+
+DEFECTS: Final[dict[str, tuple[str, Callable[[Everything], Everything]]]] = {
+    "nobody enqueued it": ("I3", without(Enqueued, LOST)),
+    "what was enqueued never began": ("I2", without(ExecutionFact, LATER)),
+    "a task was dispatched anew that nobody gave up": ("I4", without(Released, LOST)),
+    "a claim was given up that nobody had": ("I3", without(Started, LOST)),
+    "another claim was given up": ("I3", other(Released, LOST, delivery=2)),
+    "it expired that has all the time of the world": ("I6", lambda it: with_expiry(it, None)),
+    "it expired before its time": ("I6", lambda it: with_expiry(it, NOON + timedelta(days=36_500))),
+    "a delay beyond the longest": ("I7", other(RetryScheduled, FLAKY, delay=4.1)),
+    "a delay that is too short": ("I7", other(RetryScheduled, FLAKY, delay=1.9)),
+}
+
+
+@pytest.mark.parametrize(("invariant", "defect"), DEFECTS.values(), ids=DEFECTS)
+def test_what_is_planted_is_noticed(
+    everything: Everything, invariant: str, defect: Callable[[Everything], Everything]
+) -> None:
+    report = defect(everything).audited()
+    assert invariant in {one.invariant for one in report.violations} | {one.invariant for one in report.debts}
+
+
+def test_it_does_not_expire_while_somebody_has_it(everything: Everything) -> None:
+    [end] = [r for r in everything.log if isinstance(r.message, Failed)]
+    claim = Started(job=JOB, execution_id=EXPIRED, step="main", attempt=1, delivery=1, worker="w", lease=10)
+    claimed: Recorded[Message] = Recorded(claim, subjects.subject_of(claim), end.sequence, end.time)
+    behind = replace(end, sequence=end.sequence + 1)
+    log = [behind if r is end else r for r in everything.log]
+    log.insert(log.index(behind), claimed)
+    texts = [str(found) for found in Everything(everything.ledger, tuple(log)).audited().violations]
+    assert any("it expires, and somebody is at attempt 1 of main" in text for text in texts)
