@@ -46,7 +46,7 @@ async def told(client: httpx.AsyncClient, verb: str, **body: Any) -> tuple[int, 
 
 KIND: Final = "must be words of lower-case letters, digits, underscores and hyphens, joined by dots, e.g. `email.send`"
 INSTANT: Final = "must be an instant with its zone (`2026-11-20T10:00:00Z`), or relative to now (`+PT5S`)"
-MILLISECONDS: Final = "must be a number of milliseconds, more than 0"
+MILLISECONDS: Final = "must be a number of milliseconds, more than 0 and at most a year of them"
 ENVELOPES: Final[list[tuple[dict[str, Any], str]]] = [
     ({"type": None}, "`type`: required, and not given"),
     ({"type": "A.b"}, f'`type` is "A.b": {KIND}'),
@@ -66,7 +66,8 @@ ENVELOPES: Final[list[tuple[dict[str, Any], str]]] = [
     ({"options": {"tags": [1]}}, "`options.tags` is a list: must be an array of texts"),
     ({"options": {"timeout_ms": -1}}, f"`options.timeout_ms` is -1: {MILLISECONDS}"),
     ({"options": {"visibility_timeout_ms": 0}}, f"`options.visibility_timeout_ms` is 0: {MILLISECONDS}"),
-    ({"timeout": "1s"}, '`timeout` is "1s": must be a number of seconds, more than 0'),
+    ({"options": {"visibility_timeout_ms": 1e300}}, f"`options.visibility_timeout_ms` is 1e+300: {MILLISECONDS}"),
+    ({"timeout": "1s"}, '`timeout` is "1s": must be a number of seconds, more than 0 and at most a year of them'),
     ({"options": {"delay_until": "tomorrow"}}, f'`options.delay_until` is "tomorrow": {INSTANT}'),
     ({"scheduled_at": "2026-11-20T10:00:00"}, f'`scheduled_at` is "2026-11-20T10:00:00": {INSTANT}'),
     ({"options": {"expires_at": "+5S"}}, f'`options.expires_at` is "+5S": {INSTANT}'),
@@ -171,8 +172,15 @@ async def test_an_unknown_job_is_404(client: httpx.AsyncClient) -> None:
         ({"queues": ["q"], "count": 101}, "`count` must be an integer from 1 to 100"),
         ({"queues": ["q"], "count": "1"}, "`count` must be an integer from 1 to 100"),
         ({"queues": ["q"], "worker_id": 1}, "`worker_id` must be a text of at most 255 characters"),
-        ({"queues": ["q"], "visibility_timeout_ms": -1}, "`visibility_timeout_ms` must be a number of milliseconds"),
-        ({"queues": ["q"], "wait_ms": "1"}, "`wait_ms` must be a number of milliseconds"),
+        (
+            {"queues": ["q"], "visibility_timeout_ms": -1},
+            "`visibility_timeout_ms` must be a number of milliseconds, at most a year of them",
+        ),
+        (
+            {"queues": ["q"], "visibility_timeout_ms": 1e300},
+            "`visibility_timeout_ms` must be a number of milliseconds, at most a year of them",
+        ),
+        ({"queues": ["q"], "wait_ms": "1"}, "`wait_ms` must be a number of milliseconds, at most a year of them"),
     ],
 )
 async def test_a_fetch_that_makes_no_sense(body: Any, text: str, client: httpx.AsyncClient) -> None:  # noqa: ANN401

@@ -15,6 +15,7 @@ from pydantic import JsonValue, ValidationError
 from ...domain import duration
 from ...domain.definition import DefinitionError, JobDefinition, RetryPolicy, show
 from ...domain.events import Actor, Enqueued
+from ...operations.leasing import LONGEST
 from .problems import Refusal, Wrong
 
 TYPE: Final = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)*")
@@ -187,8 +188,8 @@ class _Reader:
         field, timeout = self._either("timeout")
         if timeout is None:
             return self._defaults.timeout
-        if not isinstance(timeout, int | float) or isinstance(timeout, bool) or timeout <= 0:
-            raise _wrong(field, timeout, "must be a number of seconds, more than 0")
+        if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not 0 < timeout <= LONGEST:
+            raise _wrong(field, timeout, "must be a number of seconds, more than 0 and at most a year of them")
         return float(timeout)
 
     def milliseconds(self, name: str) -> float | None:
@@ -196,8 +197,8 @@ class _Reader:
         field, value = self._either(name)
         if value is None:
             return None
-        if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
-            raise _wrong(field, value, "must be a number of milliseconds, more than 0")
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value / 1000 <= LONGEST:
+            raise _wrong(field, value, "must be a number of milliseconds, more than 0 and at most a year of them")
         return value / 1000
 
     def time(self, *names: str) -> datetime | None:

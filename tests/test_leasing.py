@@ -1,0 +1,121 @@
+"""Who holds what, as a gateway finds out: never by what an old replica says, and nothing that one of our own workers holds."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.domain.given import ID, JOB, KEY, admitted, started
+from tocsin import subjects
+from tocsin.domain import execution
+from tocsin.domain.events import Dispatched, LeaseTimer, Message, Recorded, Started
+from tocsin.operations import finding, leasing, refusals
+from tocsin.ports import SequenceConflict
+from tocsin.testing import InMemoryEventLog, InMemoryTaskQueues, ManualClock
+
+
+class LaggingLog(InMemoryEventLog):
+    """Its replica answers as of `upto`, so many times."""
+
+    upto = 0
+    times = 0
+
+    async def load(self, scope: str) -> list[Recorded[Message]]:
+        found = await super().load(scope)
+        if not self.times:
+            return found
+        self.times -= 1
+        return [fact for fact in found if fact.sequence <= self.upto]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def log(clock: ManualClock) -> LaggingLog:
+    it = LaggingLog(clock)
+    sequence = await it.append(admitted(), expect=0)
+    [task] = execution.dispatch(execution.fold(await it.load(subjects.execution(JOB, ID))), key=KEY)
+    await it.append(task, expect=sequence)
+    return it
+
+
+async def take(log: InMemoryEventLog, clock: ManualClock, lease: float = 10.0) -> list[leasing.Held]:
+    queues, lasting = InMemoryTaskQueues(log), leasing.Lease(lease)
+    return await leasing.take(log, queues, clock, ["default"], limit=5, worker="w", lease=lasting)
+
+
+async def test_what_one_of_our_own_workers_holds_is_not_anothers(log: LaggingLog) -> None:
+    await log.append(started(), expect=2)
+    found = await finding.find(log, ID)
+    with pytest.raises(refusals.Refusal, match=rf"^job {ID} is held by a worker of Tocsin's own$"):
+        leasing.held_of(found)
+
+
+async def test_a_claim_is_handed_out_though_the_replica_that_is_read_lags(log: LaggingLog, clock: ManualClock) -> None:
+    log.upto, log.times = 2, 3
+    [held] = await take(log, clock)
+    assert held.claim.message.worker == "w"
+    assert held.found.facts[-1].sequence == held.claim.sequence
+
+
+async def test_who_is_to_be_refused_is_told_from_who_was_found_by_an_old_replica(
+    log: LaggingLog, clock: ManualClock
+) -> None:
+    [held] = await take(log, clock)
+    log.upto, log.times = 2, 1
+    old = await finding.find(log, ID)
+    assert leasing.held_of(old) is None
+    assert not await finding.is_newest(log, old)
+    new = await finding.find(log, ID)
+    assert leasing.held_of(new) == held
+    assert await finding.is_newest(log, new)
+
+
+async def test_a_task_is_claimed_once_though_it_is_delivered_twice(log: LaggingLog, clock: ManualClock) -> None:
+    one = InMemoryTaskQueues(log, ack_wait=5)
+    [delivery] = await (await one.open("default")).take(1, wait=0)
+    clock.advance(6)
+    [again] = await (await one.open("default")).take(1, wait=0)
+    assert (delivery.delivered, again.delivered) == (1, 2)
+    first = await leasing._claim(log, clock, delivery, "a", leasing.Lease(10))
+    assert first is not None
+    assert await leasing._claim(log, clock, again, "b", leasing.Lease(10)) is None
+    assert len([fact for fact in await log.read("execution.>") if isinstance(fact.message, Started)]) == 1
+
+
+@pytest.mark.parametrize(("lease", "ends"), [(10.0, False), (30.0, True), (90.0, True)])
+async def test_the_timer_knows_whether_the_attempt_ends_with_the_lease(
+    log: LaggingLog, clock: ManualClock, *, lease: float, ends: bool
+) -> None:
+    begun = clock.now()
+    [held] = await take(log, clock, lease)
+    clock.advance(min(lease, 30))
+    [timer] = await log.read("timer.>")
+    assert isinstance(timer.message, LeaseTimer)
+    assert timer.message.ends_attempt is ends
+    assert timer.time == begun + timedelta(seconds=min(lease, 30))
+    assert held.task.message.timeout == 30
+
+
+async def test_a_sign_of_life_never_reaches_beyond_the_attempt(log: LaggingLog, clock: ManualClock) -> None:
+    [held] = await take(log, clock)
+    clock.advance(9)
+    await leasing.extend(log, clock, held)
+    clock.advance(9)
+    assert await log.read("timer.>") == []
+    await leasing.extend(log, clock, held, asked=1e12)
+    clock.advance(12)
+    [timer] = await log.read("timer.>")
+    assert isinstance(timer.message, LeaseTimer)
+    assert timer.message.ends_attempt
+    assert timer.time == held.deadline
+
+
+async def test_what_moved_is_not_extended(log: LaggingLog, clock: ManualClock) -> None:
+    [held] = await take(log, clock)
+    await leasing.hand_back(log, held)
+    with pytest.raises(SequenceConflict):
+        await leasing.extend(log, clock, held)
+    assert [type(fact.message) for fact in await log.read("execution.>")].count(Dispatched) == 1
