@@ -29,7 +29,7 @@ from .network import Network
 from .ports import Intake, SimulatedHistory, SimulatedLog, SimulatedProjections
 from .process import Process, ProcessClock
 from .server import SimulatedBuckets, SimulatedServer
-from .workload import FUNCTION, QUEUES, Action, Run, handler
+from .workload import FUNCTION, QUEUES, Action, Run, Temper, handler
 
 ACK_WAIT: Final = 4.0
 SETTINGS: Final = Settings(
@@ -48,6 +48,7 @@ class Surroundings:
     server: SimulatedServer
     buckets: SimulatedBuckets
     history: InMemoryHistory
+    temper: Temper
     runs: list[Run] = field(default_factory=list)
     """What workers did."""
 
@@ -113,7 +114,7 @@ class WorkerProcess:
     def __init__(self, around: Surroundings, process: Process) -> None:
         """Start it."""
         handlers = Handlers()
-        handlers.add(FUNCTION, handler(around.seed, process, around.runs))
+        handlers.add(FUNCTION, handler(around.seed, process, around.runs, around.temper))
         queues = {queue: _TaskQueue(around, process, queue) for queue in QUEUES}
         log = SimulatedLog(around.server, around.network, process)
         connection = Connection(log, cast("Any", queues), ProcessClock(process), ACK_WAIT)

@@ -42,6 +42,10 @@ class Faults:
     """A wall clock is set."""
     skew: float = 0.0
     """Seconds by which wall clocks differ, at most."""
+    lagging: float = 0.0
+    """What a follower is told is seconds old."""
+    distant: float = 0.0
+    """Seconds on each way to one machine that is far away."""
 
 
 NONE: Final = Faults()
@@ -63,6 +67,8 @@ _WORST: Final = Faults(
     redeliveries=0.4,
     clock_steps=6.0,
     skew=4.0,
+    lagging=0.3,
+    distant=0.3,
 )
 _CHOSEN: Final = 0.45
 

@@ -201,11 +201,17 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     _bug("let two claim one delivery", execution.claim, "delivery <= current.delivery", "False"),
     _bug("work though the claim was refused", claiming.claim, "return granted", "return Claimed(expect, expect)"),
-    _bug(
+    Mutation(
+        # Either look alone would do for those who name their claim, as every worker does; the sink of both is the bug.
         "count the failure of an old delivery",
-        execution.fail,
-        "or report.delivery not in {None, step.delivery}",
-        "",
+        (
+            Edit(
+                execution.fail,
+                "or report.delivery not in {None, step.delivery}:\n        return []\n    "
+                "if report.claim not in {None, step.claim}:",
+                ":",
+            ),
+        ),
     ),
     _bug("let an end be followed by another", execution._reported, "state.status is Status.ADMITTED and", ""),
     _bug("cancel what is over", execution.cancel, "state.status not in {Status.PLANNED, Status.ADMITTED}", "False"),

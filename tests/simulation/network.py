@@ -46,12 +46,18 @@ class Network:
         question.send()
         return await question.reply  # type: ignore[no-any-return]
 
-    def latency(self) -> float:
-        """Seconds on one way."""
+    def latency(self, process: Process) -> float:
+        """Seconds on one way between a process and the server."""
         chance = self.chance.random()
         if chance < self.faults.slow:
             return self.chance.uniform(0.02, 1.5)
-        return 0.0004 + 0.004 * chance
+        return 0.0004 + 0.004 * chance + (1.5 - chance) * process.distance
+
+    def following(self, process: Process) -> float:
+        """Seconds until a follower is told what was stored."""
+        if self.faults.lagging and self.chance.random() < self.faults.lagging:
+            return self.chance.uniform(0.5, 6.0)
+        return self.latency(process)
 
     def befall(self, process: Process) -> None:
         """What may befall a process at any moment."""
@@ -102,7 +108,7 @@ class _Question:
             self._give_up("is given up")
             self._travel(PATIENCE + network.chance.uniform(0.0, 6.0), self._arrive_late)
         else:
-            self._travel(network.latency(), self._arrive)
+            self._travel(network.latency(self._process), self._arrive)
 
     def _travel(self, delay: float, arrive: Callable[[], None]) -> None:
         self._network.on_its_way += 1
@@ -120,13 +126,13 @@ class _Question:
         if draw < faults.unanswered:
             self._give_up("is not answered")
         elif draw < faults.unanswered + faults.repeated and not self._is_read:
-            self._travel(network.latency(), self._arrive_again)
+            self._travel(network.latency(self._process), self._arrive_again)
         else:
-            self._process.call_later(network.latency(), lambda: self._settle(result, error))
+            self._process.call_later(network.latency(self._process), lambda: self._settle(result, error))
 
     def _arrive_again(self) -> None:
         result, error = self._perform(" (again)")
-        self._process.call_later(self._network.latency(), lambda: self._settle(result, error))
+        self._process.call_later(self._network.latency(self._process), lambda: self._settle(result, error))
 
     def _arrive_late(self) -> None:
         if not self._is_read:

@@ -87,14 +87,14 @@ class SimulatedLog:
         followed = cast("AsyncGenerator[Batch, None]", self._server.follow(stream, *filters, after=after))
         async with aclosing(followed):
             async for batch in followed:
-                await self._process.wait(self._network.latency())
+                await self._process.wait(self._network.following(self._process))
                 yield batch
 
     async def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncIterator[Headings]:
         watched = cast("AsyncGenerator[Headings, None]", self._server.watch(stream, *filters, after=after))
         async with aclosing(watched):
             async for headings in watched:
-                await self._process.wait(self._network.latency())
+                await self._process.wait(self._network.latency(self._process))
                 yield headings
 
     async def progress(self, stream: Stream, durable: str) -> Progress | None:
@@ -210,7 +210,7 @@ class SimulatedDelivery:
             if draw < network.faults.unacknowledged / 4:
                 raise LogUnavailable(told)
         else:
-            network.loop.call_later(network.latency(), self._arrive, told, do)
+            network.loop.call_later(network.latency(process), self._arrive, told, do)
         await process.wait(0.0001)
 
     def _arrive(self, told: str, do: Callable[[], None]) -> None:
@@ -241,7 +241,7 @@ class Intake:
             self._network.trace.note(now, self._process.name, what)
         if found:
             self._network.befall(self._process)
-        await self._process.wait(self._network.latency())
+        await self._process.wait(self._network.latency(self._process))
         return [SimulatedDelivery(one, self._durable, self._network, self._process) for one in found]
 
 

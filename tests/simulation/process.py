@@ -25,6 +25,8 @@ class Process:
     clock: ServerClock
     skew: timedelta = timedelta()
     behind: float = 0.0
+    distance: float = 0.0
+    """Seconds that a message takes more to it, or from it, than to others."""
     is_alive: bool = True
     is_stopping: bool = False
     frozen_until: float = 0.0

@@ -6,16 +6,21 @@ from typing import Final, TypeVar
 
 from tests.everything import Everything
 from tocsin import subjects
-from tocsin.domain import planning
+from tocsin.domain import lock, planning
 from tocsin.domain.events import (
     Acquired,
     DeadLettered,
     Dispatched,
     Due,
+    Exhausted,
     LockFact,
     Message,
+    Planned,
     Queued,
+    Recorded,
     Recovered,
+    Report,
+    RetryScheduled,
     Started,
     Trigger,
     Waiting,
@@ -76,11 +81,44 @@ def _the_earliest_gets_the_lock(everything: Everything) -> Iterator[str]:
             waiting[held.job] = held.waiting
 
 
+def _a_lock_lasts_as_long_as_its_steps_may(everything: Everything) -> Iterator[str]:
+    planned = {fact.message.execution_id: fact.message for fact in everything.facts(Planned)}
+    for acquired in everything.facts(Acquired):
+        asked = planned.get(acquired.message.execution_id)
+        if asked is not None and acquired.message.ttl != lock.ttl(asked):
+            held = f"{acquired.message.ttl:g} seconds, and may take {lock.ttl(asked):g}"
+            yield f"I5: {acquired.message.execution_id} has the lock for {held}: {acquired.subject} {acquired.sequence}"
+
+
 def _a_dead_letter_tells_every_attempt(everything: Everything) -> Iterator[str]:
     for letter in _all(everything, DeadLettered):
-        tried = sum(isinstance(r.message, Dispatched) for r in everything.executions[letter.execution_id])
-        if len(letter.attempts) != tried:
-            yield f"I7: the dead letter of {letter.execution_id} tells of {len(letter.attempts)} attempts of {tried}"
+        facts = (recorded.message for recorded in everything.executions[letter.execution_id])
+        tried = {(fact.step, fact.attempt) for fact in facts if isinstance(fact, Dispatched)}
+        if len(letter.attempts) != len(tried):
+            yield f"I7: the dead letter of {letter.execution_id} tells of {len(letter.attempts)} attempts of {len(tried)}"
+
+
+def _only_the_failure_of_who_has_it_counts(everything: Everything) -> Iterator[str]:
+    claims: dict[tuple[str, str], Recorded[Started]] = {}
+    failures: dict[tuple[str, str, int], list[Report]] = {}
+    for recorded in everything.log:
+        match recorded.message:
+            case Started() as claim:
+                claims[claim.execution_id, claim.step] = Recorded(claim, recorded.subject, recorded.sequence, recorded.time)
+            case Report(outcome="failed") as report:
+                failures.setdefault((report.execution_id, report.step, report.attempt), []).append(report)
+            case RetryScheduled() | Exhausted() as fact:
+                current = claims.get((fact.execution_id, fact.step))
+                told = failures.get((fact.execution_id, fact.step, fact.attempt), [])
+                if not any(_is_of(report, current) for report in told):
+                    yield f"I3: who has it reported no failure: {recorded.subject} {recorded.sequence}"
+
+
+def _is_of(report: Report, claim: Recorded[Started] | None) -> bool:
+    """Whether a report is of a claim, the newest one of its step."""
+    if claim is None or claim.message.attempt != report.attempt:
+        return report.delivery is None
+    return report.delivery in {None, claim.message.delivery} and report.claim in {None, claim.sequence}
 
 
 _RULES: Final[tuple[Callable[[Everything], Iterator[str]], ...]] = (
@@ -88,7 +126,9 @@ _RULES: Final[tuple[Callable[[Everything], Iterator[str]], ...]] = (
     _nothing_fires_before_its_time,
     _each_trigger_asks_for_a_run_of_its_own,
     _the_earliest_gets_the_lock,
+    _a_lock_lasts_as_long_as_its_steps_may,
     _a_dead_letter_tells_every_attempt,
+    _only_the_failure_of_who_has_it_counts,
 )
 
 

@@ -17,19 +17,22 @@ from . import faults as faults_
 from . import judgement
 from .cast import Node, Surroundings, User, WorkerProcess, reset_dice
 from .clock import ServerClock
+from .focus import Focus, focus_of
 from .history import InMemoryHistory
 from .loop import Deadlock, Endless, VirtualLoop
 from .network import Network
 from .process import Process, adopt, current, wake
 from .server import SimulatedBuckets, SimulatedServer
 from .trace import Trace
-from .workload import Action, actions
+from .workload import Action
 
 TROUBLE: Final = (6.0, 25.0)
 """Seconds for which things go wrong."""
 PEACE: Final = 400.0
 """Seconds within which all must be over, once nothing goes wrong any more."""
 LOOK: Final = 1.0
+FAR: Final = "node-1"
+"""The machine that is far away, where one is."""
 
 Played: TypeAlias = Node | WorkerProcess
 _PARTS: Final = (
@@ -77,6 +80,7 @@ class Simulation:
     loop: VirtualLoop = field(init=False)
     clock: ServerClock = field(init=False)
     around: Surroundings = field(init=False)
+    focus: Focus = field(init=False)
     faults: faults_.Faults = field(init=False)
     seats: list[Seat] = field(default_factory=list)
     is_peace: bool = False
@@ -86,10 +90,16 @@ class Simulation:
         self.chance = Random(f"{self.seed}/events")
         self.loop = VirtualLoop(self._started)  # type: ignore[abstract] # it lacks what nobody here asks for
         self.clock = ServerClock(self.loop)
-        self.faults = faults_.draw(Random(f"{self.seed}/faults"))
+        self.focus = focus_of(self.seed)
+        self.faults = self.focus.troubled(faults_.draw(Random(f"{self.seed}/faults")))
         network = Network(self.loop, Random(f"{self.seed}/network"), self.trace, self.faults, on_crash=self._replace)
         self.around = Surroundings(
-            self.seed, network, SimulatedServer(self.clock, network), SimulatedBuckets(self.clock), InMemoryHistory()
+            self.seed,
+            network,
+            SimulatedServer(self.clock, network),
+            SimulatedBuckets(self.clock),
+            InMemoryHistory(),
+            self.focus.temper,
         )
 
     def run(self) -> Result:
@@ -112,7 +122,7 @@ class Simulation:
     async def _main(self) -> list[str]:
         workload = Random(f"{self.seed}/workload")
         until = workload.uniform(*TROUBLE)
-        script = actions(workload, until)
+        script = self.focus.actions(workload, until)
         self._cast(workload)
         doing = [self._user("user", [action]) for action in script]
         happening = [self.loop.create_task(event) for event in self._events()]
@@ -144,19 +154,20 @@ class Simulation:
             if seat.process is not None and seat.process.is_alive:
                 seat.process.thaw()
                 seat.process.skew = timedelta()
+                seat.process.distance = 0.0
             else:
                 self._seat(seat)
 
     # --- the cast ----------------------------------------------------------------------------------------------------
 
     def _cast(self, chance: Random) -> None:
-        nodes = chance.choice((1, 2, 2, 3))
+        nodes = chance.choice(self.focus.nodes)
         parts = (tuple(STAGES),) if chance.random() < 0.6 else _PARTS
         for number in range(nodes):
             for part, names in enumerate(parts):
                 name = f"node-{number + 1}" + ("" if len(parts) == 1 else "ab"[part])
                 self.seats.append(Seat(name, partial(self._node, names)))
-        for number in range(chance.choice((1, 2, 2))):
+        for number in range(chance.choice(self.focus.workers)):
             self.seats.append(Seat(f"worker-{number + 1}", lambda process: WorkerProcess(self.around, process)))
         for seat in self.seats:
             self._seat(seat)
@@ -170,6 +181,8 @@ class Simulation:
         seat.generation += 1
         skew = timedelta(seconds=round(self.chance.uniform(-1.0, 1.0) * self.around.network.faults.skew, 3))
         seat.process = self._process(f"{seat.name}#{seat.generation}", skew)
+        if seat.name.startswith(FAR):
+            seat.process.distance = self.around.network.faults.distant
         self._note(seat.process.name, f"** starts, its clock off by {skew.total_seconds()}s")
         seat.played = seat.play(seat.process)
 

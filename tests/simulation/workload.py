@@ -1,7 +1,7 @@
 """What users do: the jobs that they have, what they change, and how their handlers behave."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, Literal, TypeAlias
@@ -84,6 +84,63 @@ _VERBS: Final[tuple[Verb, ...]] = (
 )
 
 
+def contended(chance: Random, until: float) -> list[Action]:
+    """Jobs that run one at a time, asked for several times within moments, and then no more: nobody looks at their locks again."""
+    done, at = [], 1.5
+    for number in range(_RUSHES):
+        name = f"rush-{number}"
+        job = definition(chance, name).model_copy(
+            update={
+                "schedule": None,
+                "overlap_policy": chance.choice(("enqueue", "enqueue", "enqueue", "cancel_previous")),
+                "enabled": True,
+            }
+        )
+        done.append(Action(at - 1.5, "define", name, job))
+        done += _rush(chance, name, at)
+        at += chance.uniform(0.1, 2.0) * (until - 2.0) / _RUSHES
+    return sorted(done, key=lambda action: action.at)
+
+
+_RUSHES: Final = 12
+_CALLED_OFF: Final = 0.5
+
+
+def _rush(chance: Random, name: str, at: float) -> Iterator[Action]:
+    """Some triggers, one soon after another; and perhaps the one is called off that runs meanwhile."""
+    gap = chance.choice((0.01, 0.05, 0.2))
+    for number in range(chance.randint(2, 5)):
+        yield Action(at, "trigger", name, message_id=f"{name}-{at:.6f}-{number}")
+        at += chance.uniform(0.0, 2.0) * gap
+    if chance.random() < _CALLED_OFF:
+        yield Action(at + chance.uniform(0.0, 0.6), "cancel", name, what=chance.choice(("planned", "admitted", "admitted")))
+
+
+def timed(chance: Random, until: float) -> list[Action]:
+    """Jobs that fire often, seldom changed."""
+    done = []
+    for name in NAMES[: chance.choice((2, 3))]:
+        schedule = chance.choice(("*/2 * * * * *", "*/3 * * * * *", "@every 3s"))
+        job = definition(chance, name).model_copy(update={"schedule": schedule, "enabled": True})
+        done.append(Action(chance.uniform(0.0, 1.0), "define", name, job))
+        for verb in chance.choice((("pause", "resume"), ("edit",), (), ())):
+            edited = definition(chance, name) if verb == "edit" else None
+            done.append(Action(chance.uniform(1.5, until), verb, name, edited))
+    return sorted(done, key=lambda action: action.at)
+
+
+def delivered(chance: Random, until: float) -> list[Action]:
+    """Long work that often fails, and has time for it."""
+    done = []
+    for name in NAMES[: chance.choice((1, 2))]:
+        job = definition(chance, name).model_copy(update={"schedule": None, "timeout": 9.0, "overlap_policy": "allow"})
+        retry = job.retry.model_copy(update={"max_attempts": 3, "non_retryable_errors": ()})
+        done.append(Action(chance.uniform(0.0, 1.0), "define", name, job.model_copy(update={"retry": retry})))
+        for number in range(chance.randint(2, 4)):
+            done.append(Action(chance.uniform(1.5, until / 2), "trigger", name, message_id=f"{name}-{number}"))
+    return sorted(done, key=lambda action: action.at)
+
+
 def actions(chance: Random, until: float) -> list[Action]:
     """Some jobs, and what is done with them."""
     names = NAMES[: chance.choice((1, 1, 2, 2, 3))]
@@ -109,26 +166,37 @@ Run: TypeAlias = tuple[str, str, int, int, str]
 """An attempt that a handler began: execution, step, attempt, delivery, worker."""
 
 
-def handler(seed: int, process: Process, runs: list[Run]) -> Callable[[Context], Awaitable[object]]:
+@dataclass(frozen=True, slots=True)
+class Temper:
+    """How handlers behave: the seconds that they take, and the share that fails and may be tried again."""
+
+    paces: tuple[float, ...] = (0.01, 0.1, 0.4, 1.2)
+    failing: float = 0.12
+
+
+MIXED: Final = Temper()
+
+
+def handler(seed: int, process: Process, runs: list[Run], temper: Temper = MIXED) -> Callable[[Context], Awaitable[object]]:
     """A handler that does well mostly; how it behaves is a matter of the task and of nothing else."""
 
     async def handle(context: Context) -> object:
         task = f"{context.execution_id}/{context.step}/{context.attempt}/{context.delivery}"
         chance = Random(f"{seed}/{task}")
         runs.append((context.execution_id, context.step, context.attempt, context.delivery, context.worker))
-        draw = chance.random()
+        draw = chance.random() - temper.failing
         try:
-            await process.wait(chance.choice((0.01, 0.1, 0.4, 1.2)))
-            if draw < 0.12:
+            await process.wait(chance.choice(temper.paces))
+            if draw < 0.0:
                 raise RuntimeError("again, please")
-            if draw < 0.17:
+            if draw < 0.05:
                 raise ValueError("perhaps")
-            if draw < 0.22:
+            if draw < 0.10:
                 raise NonRetryableError("never")
-            if draw < 0.32:
+            if draw < 0.20:
                 await process.wait(chance.uniform(0.5, 8.0))
         except asyncio.CancelledError:
-            if draw < 0.27 and process.is_alive:
+            if draw < 0.15 and process.is_alive:
                 return "done all the same"
             raise
         return {"by": context.worker, "attempt": context.attempt}

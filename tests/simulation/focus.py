@@ -1,0 +1,73 @@
+"""What a schedule is about: some are made for one kind of trouble, which would hardly ever come together by chance.
+
+The seed chooses. What a focus asks for comes on top of what the seed draws; most schedules of most kinds stay mixed.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from random import Random
+from typing import Final
+
+from .faults import Faults
+from .workload import MIXED, Action, Temper, actions, contended, delivered, timed
+
+
+@dataclass(frozen=True, slots=True)
+class Focus:
+    """One kind of schedule."""
+
+    name: str
+    actions: Callable[[Random, float], list[Action]] = actions
+    faults: Mapping[str, float] = field(default_factory=dict)
+    """What goes wrong this often, whatever the seed draws."""
+    temper: Temper = MIXED
+    nodes: tuple[int, ...] = (1, 2, 2, 3)
+    workers: tuple[int, ...] = (1, 2, 2)
+
+    def troubled(self, drawn: Faults) -> Faults:
+        """The faults of a schedule of this kind."""
+        return replace(drawn, **self.faults)
+
+
+_MIXED: Final = Focus("mixed")
+_QUICK: Final = Temper(paces=(0.01, 0.03, 1.2))
+_CALM: Final = dict.fromkeys((field.name for field in fields(Faults)), 0.0)
+"""Whatever looks at a lock once more, since something was lost, hands on what was forgotten."""
+_FOCI: Final = (
+    _MIXED,
+    Focus(
+        "contention: who asks for a lock in the moment in which its holder ends",
+        contended,
+        _CALM | {"distant": 0.12},
+        Temper(paces=(0.2, 0.5)),
+        nodes=(2,),
+    ),
+    _MIXED,
+    Focus(
+        "clocks: leaders follow each other whose clocks differ, and who hear late of what the other one did",
+        timed,
+        {"skew": 4.0, "lagging": 0.5, "deploys": 3.0},
+        nodes=(2, 3),
+    ),
+    _MIXED,
+    Focus(
+        "deliveries: who was taken for dead answers while the next one works",
+        delivered,
+        {"unacknowledged": 0.5, "freeze": 0.01},
+        Temper(paces=(0.1, 3.0, 5.0), failing=0.4),
+        workers=(2, 3),
+    ),
+    Focus(
+        "replicas: who hands a lock on has not seen yet to whom",
+        contended,
+        _CALM | {"stale": 0.4},
+        _QUICK,
+        nodes=(2, 3),
+    ),
+    _MIXED,
+)
+
+
+def focus_of(seed: int) -> Focus:
+    """What the schedule of a seed is about."""
+    return _FOCI[seed % len(_FOCI)]
