@@ -53,13 +53,14 @@ def _many(seeds: Sequence[int], jobs: int) -> int:
 
 def _mutations(seeds: Sequence[int], jobs: int, only: str) -> int:
     names = [mutation.name for mutation in MUTATIONS if re.search(only, mutation.name)]
-    uncaught = 0
+    begun, uncaught = time.perf_counter(), 0
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         for verdict in pool.imap_unordered(partial(judged, seeds=seeds), names):
             uncaught += verdict.violation is None
             after = f"{verdict.schedules:>6,}" if verdict.violation else "  none"
             print(f"{verdict.name:<64} {after}  {verdict.violation or 'not caught'}"[:150], flush=True)
-    print(f"{len(names)} bugs, {uncaught} of them not caught by {len(seeds):,} schedules")
+    took = time.perf_counter() - begun
+    print(f"{len(names)} bugs, {took:,.0f} s: {uncaught} of them not caught by {len(seeds):,} schedules")
     return 1 if uncaught else 0
 
 

@@ -46,15 +46,15 @@ _FOCI: Final = (
     Focus(
         "clocks: leaders follow each other whose clocks differ, and who hear late of what the other one did",
         timed,
-        {"skew": 4.0, "lagging": 0.5, "deploys": 3.0},
+        {"skew": 9.0, "lagging": 0.4, "deploys": 4.0},
         nodes=(2, 3),
     ),
     _MIXED,
     Focus(
         "deliveries: who was taken for dead answers while the next one works",
         delivered,
-        {"unacknowledged": 0.5, "freeze": 0.01},
-        Temper(paces=(0.1, 3.0, 5.0), failing=0.4),
+        {"unacknowledged": 0.7, "freeze": 0.01},
+        Temper(paces=(3.0, 5.0), failing=0.5),
         workers=(2, 3),
     ),
     Focus(

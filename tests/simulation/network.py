@@ -56,7 +56,7 @@ class Network:
     def following(self, process: Process) -> float:
         """Seconds until a follower is told what was stored."""
         if self.faults.lagging and self.chance.random() < self.faults.lagging:
-            return self.chance.uniform(0.5, 6.0)
+            return self.chance.uniform(1.0, 8.0)
         return self.latency(process)
 
     def befall(self, process: Process) -> None:

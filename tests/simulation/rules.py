@@ -104,7 +104,9 @@ def _only_the_failure_of_who_has_it_counts(everything: Everything) -> Iterator[s
     for recorded in everything.log:
         match recorded.message:
             case Started() as claim:
-                claims[claim.execution_id, claim.step] = Recorded(claim, recorded.subject, recorded.sequence, recorded.time)
+                claims[claim.execution_id, claim.step] = Recorded(
+                    claim, recorded.subject, recorded.sequence, recorded.time
+                )
             case Report(outcome="failed") as report:
                 failures.setdefault((report.execution_id, report.step, report.attempt), []).append(report)
             case RetryScheduled() | Exhausted() as fact:

@@ -5,6 +5,7 @@
 
 import pytest
 
+from .focus import focus_of
 from .mutations import MUTATIONS, Mutation, judged, made
 from .simulation import play
 
@@ -33,6 +34,16 @@ CAUGHT = (
 )
 
 
+FOCUSED = {
+    "queue, and look no more whether the holder is over": "contention",
+    "hand the lock on for no end by cancellation": "contention",
+    "count the failure of an old delivery": "deliveries",
+    "believe a replica that who has the lock was never planned": "replicas",
+}
+"""Bugs that ask for a coincidence, and the focus in which that is common."""
+MANY = 400
+
+
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_every_bug_of_the_table_can_be_made(mutation: Mutation) -> None:
     with made(mutation):
@@ -43,6 +54,12 @@ def test_every_bug_of_the_table_can_be_made(mutation: Mutation) -> None:
 def test_a_bug_is_caught(name: str) -> None:
     verdict = judged(name, SCHEDULES)
     assert verdict.violation is not None
+
+
+@pytest.mark.parametrize(("name", "focus"), FOCUSED.items())
+def test_a_bug_that_asks_for_a_coincidence_is_caught(name: str, focus: str) -> None:
+    seeds = [seed for seed in range(MANY) if focus_of(seed).name.startswith(focus)]
+    assert judged(name, seeds).violation is not None
 
 
 def test_a_bug_is_gone_behind_its_block() -> None:

@@ -113,7 +113,9 @@ def _rush(chance: Random, name: str, at: float) -> Iterator[Action]:
         yield Action(at, "trigger", name, message_id=f"{name}-{at:.6f}-{number}")
         at += chance.uniform(0.0, 2.0) * gap
     if chance.random() < _CALLED_OFF:
-        yield Action(at + chance.uniform(0.0, 0.6), "cancel", name, what=chance.choice(("planned", "admitted", "admitted")))
+        yield Action(
+            at + chance.uniform(0.0, 0.6), "cancel", name, what=chance.choice(("planned", "admitted", "admitted"))
+        )
 
 
 def timed(chance: Random, until: float) -> list[Action]:
@@ -136,8 +138,8 @@ def delivered(chance: Random, until: float) -> list[Action]:
         job = definition(chance, name).model_copy(update={"schedule": None, "timeout": 9.0, "overlap_policy": "allow"})
         retry = job.retry.model_copy(update={"max_attempts": 3, "non_retryable_errors": ()})
         done.append(Action(chance.uniform(0.0, 1.0), "define", name, job.model_copy(update={"retry": retry})))
-        for number in range(chance.randint(2, 4)):
-            done.append(Action(chance.uniform(1.5, until / 2), "trigger", name, message_id=f"{name}-{number}"))
+        asked = range(chance.randint(2, 4))
+        done += [Action(chance.uniform(1.5, until / 2), "trigger", name, message_id=f"{name}-{n}") for n in asked]
     return sorted(done, key=lambda action: action.at)
 
 
@@ -177,7 +179,9 @@ class Temper:
 MIXED: Final = Temper()
 
 
-def handler(seed: int, process: Process, runs: list[Run], temper: Temper = MIXED) -> Callable[[Context], Awaitable[object]]:
+def handler(
+    seed: int, process: Process, runs: list[Run], temper: Temper = MIXED
+) -> Callable[[Context], Awaitable[object]]:
     """A handler that does well mostly; how it behaves is a matter of the task and of nothing else."""
 
     async def handle(context: Context) -> object:
