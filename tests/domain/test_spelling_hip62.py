@@ -151,7 +151,7 @@ def test_where_nothing_is_near_the_fields_are_listed() -> None:
     (refusal,) = refusals(retry={"zzz": 1})
     assert refusal == (
         "unknown field `retry.zzz`: the fields here are `backoff`, `initial_delay`, `jitter`, `max_attempts`, `max_delay`, "
-        "`multiplier` and `non_retryable_errors`"
+        "`max_delay_with_jitter`, `multiplier` and `non_retryable_errors`"
     )
 
 
