@@ -62,9 +62,9 @@ async def take(world: World, execution_id: str, attempt: int = 1) -> None:
     await world.given(Started(**claim, worker="w", lease=10))
 
 
-async def answer(world: World, execution_id: str, outcome: str, attempt: int = 1) -> None:
-    token = ids.report_token(KEY, execution_id, "main", attempt)
-    fields = {"job": JOB, "execution_id": execution_id, "step": "main", "attempt": attempt, "delivery": 1}
+async def answer(world: World, execution_id: str, outcome: str, attempt: int = 1, *, step: str = "main") -> None:
+    token = ids.report_token(KEY, execution_id, step, attempt)
+    fields = {"job": JOB, "execution_id": execution_id, "step": step, "attempt": attempt, "delivery": 1}
     report = Report.model_validate({**fields, "outcome": outcome, "token": token})
     await world.log.publish(subjects.subject_of(report), report, message_id=subjects.subject_of(report))
     await run(world)
@@ -177,3 +177,19 @@ def test_it_does_not_expire_while_somebody_has_it(everything: Everything) -> Non
     log.insert(log.index(behind), claimed)
     texts = [str(found) for found in Everything(everything.ledger, tuple(log)).audited().violations]
     assert any("it expires, and somebody is at attempt 1 of main" in text for text in texts)
+
+
+async def test_it_may_expire_behind_a_step_that_is_done() -> None:
+    world = World()
+    steps = [{"name": "one", "function": "f"}, {"name": "two", "function": "f", "depends_on": ["one"]}]
+    definition = JobDefinition.model_validate({"name": JOB, "dag": steps, "overlap_policy": "allow"})
+    soon = world.clock.now() + timedelta(seconds=20)
+    asked = Enqueued(execution_id=EXPIRED, definition=definition, expires_at=soon)
+    await world.log.publish(subjects.subject_of(asked), asked, message_id=EXPIRED)
+    await run(world)
+    await world.given(Started(job=JOB, execution_id=EXPIRED, step="one", attempt=1, delivery=1, worker="w", lease=10))
+    await answer(world, EXPIRED, "completed", step="one")
+    await passes(world, 30)
+    log = await Everything.of(world.log)
+    assert isinstance(log.ends[EXPIRED].message, Failed)
+    assert [str(violation) for violation in log.audited().violations] == []

@@ -1,6 +1,7 @@
 """Who plays: nodes that run the product's stages, workers that run the product's worker, and users."""
 
 from collections.abc import Callable, Collection, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -10,6 +11,7 @@ from tests.domain.given import KEY
 from tocsin import bootstrap, subjects
 from tocsin.domain.events import CancelRequest, Trigger
 from tocsin.domain.ledger import JobNotFound
+from tocsin.operations.enqueueing import Duplicate, enqueue
 from tocsin.outcomes import Outcomes
 from tocsin.ports import DurableSpec, LogUnavailable, SequenceConflict
 from tocsin.registry import Registry
@@ -26,6 +28,7 @@ from tocsin.worker.shutdown import Shutdown
 
 from .history import InMemoryHistory
 from .network import Network
+from .outside import Outside, OutsideExecutor
 from .ports import Intake, SimulatedHistory, SimulatedLog, SimulatedProjections
 from .process import Process, ProcessClock
 from .server import SimulatedBuckets, SimulatedServer
@@ -51,6 +54,11 @@ class Surroundings:
     temper: Temper
     runs: list[Run] = field(default_factory=list)
     """What workers did."""
+    outside: Outside = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Have executors outside tell of what they do in the same place."""
+        object.__setattr__(self, "outside", Outside(self.seed, self.runs))
 
 
 class Node:
@@ -127,6 +135,20 @@ class WorkerProcess:
         self._shutdown.ask()
 
 
+def outside(around: Surroundings, process: Process) -> OutsideExecutor:
+    """One process of executors outside."""
+    log = SimulatedLog(around.server, around.network, process)
+    return OutsideExecutor(around.outside, log, _Queues(around, process), process)
+
+
+class _Queues:
+    def __init__(self, around: Surroundings, process: Process) -> None:
+        self._open = partial(_TaskQueue, around, process)
+
+    async def open(self, queue: str) -> "_TaskQueue":
+        return self._open(queue)
+
+
 class _TaskQueue:
     def __init__(self, around: Surroundings, process: Process, queue: str) -> None:
         spec = DurableSpec(subjects.executors(queue), Stream.LOG, (subjects.tasks(queue),), ACK_WAIT)
@@ -173,6 +195,9 @@ class User:
                     await self._log.publish(
                         subjects.trigger(action.job), Trigger(trigger="manual"), message_id=action.message_id
                     )
+            case "enqueue" if action.wish is not None:
+                with suppress(Duplicate):
+                    await enqueue(self._log, action.wish)
             case "cancel":
                 await self._cancel(action)
 

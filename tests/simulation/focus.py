@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 
 from .faults import Faults
-from .workload import MIXED, Action, Temper, actions, contended, delivered, timed
+from .workload import MIXED, Action, Temper, actions, contended, delivered, enqueued, timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,8 @@ class Focus:
     temper: Temper = MIXED
     nodes: tuple[int, ...] = (1, 2, 2, 3)
     workers: tuple[int, ...] = (1, 2, 2)
+    outside: int = 0
+    """Processes of executors outside."""
 
     def troubled(self, drawn: Faults) -> Faults:
         """The faults of a schedule of this kind."""
@@ -49,7 +51,12 @@ _FOCI: Final = (
         {"skew": 9.0, "lagging": 0.4, "deploys": 4.0},
         nodes=(2, 3),
     ),
-    _MIXED,
+    Focus(
+        "leases: executors outside live on, give back, and are never heard of again",
+        enqueued,
+        {"double_timer": 0.3, "late_timer": 0.3},
+        outside=2,
+    ),
     Focus(
         "deliveries: who was taken for dead answers while the next one works",
         delivered,

@@ -15,7 +15,7 @@ from .rules import beyond_the_audit
 def everything(around: Surroundings) -> Everything:
     """The log, whole."""
     kinds = {
-        Stream.LEDGER: ("ledger.", "trigger.", "cancel."),
+        Stream.LEDGER: ("ledger.", "trigger.", "cancel.", "enqueue."),
         Stream.LOG: ("execution.", "lock.", "cron.", "dead-letter.", "report."),
     }
     found: dict[Stream, list[Recorded[Message]]] = {

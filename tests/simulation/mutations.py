@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 
 from tocsin import ledgers
 from tocsin.domain import dead_letter, execution, ids, ledger, lock, retry
+from tocsin.operations import leasing
 from tocsin.outcomes import Outcomes
 from tocsin.stages import announcements, dead_letter_sink, lock_keeper, locks, registrar, retrier, ticker
 from tocsin.stages.beginnings import Beginnings
@@ -218,6 +219,31 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "any(s.phase is Phase.COMPLETED for s in after.steps.values())",
     ),
     _bug("cancel no step behind a failure", execution._never_ran, "step.phase is Phase.WAITING", "False"),
+    # --- leases ------------------------------------------------------------------------------------------------------
+    _bug(
+        "let a redelivery take over what is leased",
+        execution.claim,
+        "delivery <= current.delivery or current.leased",
+        "delivery <= current.delivery",
+    ),
+    _bug(
+        "put off no lease for a sign of life",
+        leasing.extend,
+        "min(clock.now() + _span(seconds), held.deadline)",
+        "min(held.claim.time + _span(seconds), held.deadline)",
+    ),
+    _bug(
+        "release whatever has the timer's number",
+        execution.release,
+        "(step.attempt, step.delivery, step.task) != (timer.attempt, timer.delivery, timer.task)",
+        "(step.attempt, step.delivery) != (timer.attempt, timer.delivery)",
+    ),
+    _bug(
+        "let expire what was started",
+        execution.expire,
+        "or any(step.phase is Phase.STARTED for step in state.steps.values())",
+        "",
+    ),
     # --- failure -----------------------------------------------------------------------------------------------------
     _bug("try once more than allowed", execution.fail, "step.attempt < policy", "step.attempt <= policy"),
     _bug("draw jitter twice as wide", retry.delay, "policy.jitter * draw", "2.0 * policy.jitter * draw"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from itertools import pairwise
 from typing import Final, TypeVar
 
 from tests.everything import Everything
@@ -13,12 +14,14 @@ from tocsin.domain.events import (
     Dispatched,
     Due,
     Exhausted,
+    LeaseTimer,
     LockFact,
     Message,
     Planned,
     Queued,
     Recorded,
     Recovered,
+    Released,
     Report,
     RetryScheduled,
     Started,
@@ -38,6 +41,7 @@ AHEAD: Final = timedelta(seconds=15)
 def beyond_the_audit(around: Surroundings, everything: Everything) -> Iterator[str]:
     """Whatever does not hold."""
     yield from _nobody_works_without_a_claim(everything, around.runs)
+    yield from _a_sign_of_life_puts_off_the_end(everything, around)
     for rule in _RULES:
         yield from rule(everything)
 
@@ -47,6 +51,45 @@ def _nobody_works_without_a_claim(everything: Everything, runs: list[Run]) -> It
     for run in runs:
         if run not in claims:
             yield f"I3: it was worked at without a claim: {run}"
+
+
+def _a_sign_of_life_puts_off_the_end(everything: Everything, around: Surroundings) -> Iterator[str]:
+    signs = {sign.claim: sign for sign in around.outside.signs}  # the last one of each claim
+    for recorded in everything.facts(Released):
+        fact = recorded.message
+        claim = LeaseTimer.model_validate(fact.model_dump(include=set(LeaseTimer.model_fields) - {"v", "type"}))
+        sign, timers = signs.get(claim), around.server.leases.get(claim, [])
+        if sign is None or fact.reason != "lease_over" or sign.answered > recorded.time:
+            continue
+        is_too_late = any(later >= until for (_, until), (later, _) in pairwise(timers))
+        if is_too_late or timers[-1][0] > sign.answered:  # what had given up may arrive behind the last sign
+            continue
+        if recorded.time < sign.until:
+            yield f"I3: its executor lives until {sign.until}: {recorded.subject} {recorded.sequence}"
+
+
+def _a_lease_is_taken_over_by_nobody(everything: Everything) -> Iterator[str]:
+    held: dict[tuple[str, str, int], int] = {}
+    for recorded in everything.log:
+        match recorded.message:
+            case Started() as claim:
+                key = claim.execution_id, claim.step, claim.attempt
+                if key in held:
+                    yield f"I3: somebody else had it under a lease, {held[key]}: {recorded.subject} {recorded.sequence}"
+                if claim.lease is not None:
+                    held[key] = recorded.sequence
+            case Released() as fact:
+                held.pop((fact.execution_id, fact.step, fact.attempt), None)
+
+
+def _what_is_released_is_held(everything: Everything) -> Iterator[str]:
+    tasks: dict[tuple[str, str], int] = {}
+    for recorded in everything.log:
+        match recorded.message:
+            case Dispatched() as task:
+                tasks[task.execution_id, task.step] = recorded.sequence
+            case Released() as fact if fact.task != tasks.get((fact.execution_id, fact.step)):
+                yield f"I3: nobody holds that task any more: {recorded.subject} {recorded.sequence}"
 
 
 def _nothing_is_found_lost(everything: Everything) -> Iterator[str]:
@@ -124,6 +167,8 @@ def _is_of(report: Report, claim: Recorded[Started] | None) -> bool:
 
 
 _RULES: Final[tuple[Callable[[Everything], Iterator[str]], ...]] = (
+    _a_lease_is_taken_over_by_nobody,
+    _what_is_released_is_held,
     _nothing_is_found_lost,
     _nothing_fires_before_its_time,
     _each_trigger_asks_for_a_run_of_its_own,

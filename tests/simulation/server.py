@@ -1,12 +1,13 @@
 """The log as a server keeps it: its timers are late, or come twice; its replicas lag."""
 
+from datetime import datetime
 from functools import partial
 from random import Random
 
 from typing_extensions import override
 
 from tocsin import subjects
-from tocsin.domain.events import Message, Recorded
+from tocsin.domain.events import LeaseTimer, Message, Recorded, Timer
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import InMemoryEventLog, InMemoryProjections
 
@@ -24,6 +25,15 @@ class SimulatedServer(InMemoryEventLog):
         """Empty streams."""
         super().__init__(clock)
         self._network = network
+        self.leases: dict[LeaseTimer, list[tuple[datetime, datetime]]] = {}
+        """Of each claim under a lease, when its timer was set (UTC), and until when."""
+
+    @override
+    async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
+        await super().delay(timer, until=until, scope=scope, expect=expect)
+        if isinstance(timer, LeaseTimer):
+            claim = timer.model_copy(update={"ends_attempt": False})
+            self.leases.setdefault(claim, []).append((self.clock.now(), until))
 
     @override
     def _fire(self, schedule: str, sequence: int, target: str, body: bytes) -> None:

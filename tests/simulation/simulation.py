@@ -15,12 +15,13 @@ from tocsin.bootstrap import STAGES
 
 from . import faults as faults_
 from . import judgement
-from .cast import Node, Surroundings, User, WorkerProcess, reset_dice
+from .cast import Node, Surroundings, User, WorkerProcess, outside, reset_dice
 from .clock import ServerClock
 from .focus import Focus, focus_of
 from .history import InMemoryHistory
 from .loop import Deadlock, Endless, VirtualLoop
 from .network import Network
+from .outside import OutsideExecutor
 from .process import Process, adopt, current, wake
 from .server import SimulatedBuckets, SimulatedServer
 from .trace import Trace
@@ -34,7 +35,7 @@ LOOK: Final = 1.0
 FAR: Final = "node-1"
 """The machine that is far away, where one is."""
 
-Played: TypeAlias = Node | WorkerProcess
+Played: TypeAlias = Node | WorkerProcess | OutsideExecutor
 _PARTS: Final = (
     ("registrar", "ticker", "planner", "recorder"),
     tuple(name for name in STAGES if name not in {"registrar", "ticker", "planner", "recorder"}),
@@ -169,6 +170,8 @@ class Simulation:
                 self.seats.append(Seat(name, partial(self._node, names)))
         for number in range(chance.choice(self.focus.workers)):
             self.seats.append(Seat(f"worker-{number + 1}", lambda process: WorkerProcess(self.around, process)))
+        for number in range(self.focus.outside):
+            self.seats.append(Seat(f"outside-{number + 1}", partial(outside, self.around)))
         for seat in self.seats:
             self._seat(seat)
 

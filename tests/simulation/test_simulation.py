@@ -21,7 +21,7 @@ print(json.dumps([play(seed).digest for seed in json.loads(sys.argv[1])]))
 
 def test_an_attempt_that_was_taken_for_dead_may_succeed_and_spare_the_one_after_it() -> None:
     """A worker stands still, the recoverer ends its attempt, the next one is dispatched: the first one's success counts."""
-    assert play(2871).violations == ()
+    assert play(757).violations == ()
 
 
 @pytest.mark.parametrize("first", SCHEDULES)

@@ -3,10 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from random import Random
 from typing import Any, Final, Literal, TypeAlias
+from uuid import UUID
 
 from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import Enqueued
+from tocsin.testing import ManualClock
 from tocsin.worker.context import Context
 from tocsin.worker.errors import NonRetryableError
 
@@ -14,9 +18,11 @@ from .process import Process
 
 FUNCTION: Final = "f"
 QUEUES: Final = ("default", "heavy")
+OUTSIDE: Final = "outside"
+"""The queue whose tasks executors outside take, under leases."""
 NAMES: Final = ("a", "b.c", "d-e")
 
-Verb: TypeAlias = Literal["trigger", "pause", "resume", "edit", "delete", "define", "cancel"]
+Verb: TypeAlias = Literal["trigger", "pause", "resume", "edit", "delete", "define", "cancel", "enqueue"]
 
 _SCHEDULES: Final = ("*/3 * * * * *", "*/5 * * * * *", "*/7 * * * * *", "*/4 * * * * *", "@every 3s", "@every 5s", None)
 _POLICIES: Final = ("skip", "allow", "cancel_previous", "enqueue")
@@ -76,6 +82,8 @@ class Action:
     """How often the same message is sent, or how many are meant."""
     what: str = ""
     """Which executions are meant: those that were `planned`, or `admitted`."""
+    wish: Enqueued | None = None
+    """What is to be run that is registered nowhere."""
 
 
 _VERBS: Final[tuple[Verb, ...]] = (
@@ -140,6 +148,27 @@ def delivered(chance: Random, until: float) -> list[Action]:
         done.append(Action(chance.uniform(0.0, 1.0), "define", name, job.model_copy(update={"retry": retry})))
         asked = range(chance.randint(2, 4))
         done += [Action(chance.uniform(1.5, until / 2), "trigger", name, message_id=f"{name}-{n}") for n in asked]
+    return sorted(done, key=lambda action: action.at)
+
+
+def enqueued(chance: Random, until: float) -> list[Action]:
+    """Jobs that are registered nowhere, for executors outside; some must be started soon, some not yet."""
+    done = []
+    for _ in range(chance.randint(4, 10)):
+        at, name = chance.uniform(0.5, until), chance.choice(NAMES)
+        job = definition(chance, name).model_copy(
+            update={"schedule": None, "overlap_policy": "allow", "queue": OUTSIDE, "timeout": 6.0, "enabled": True}
+        )
+        begin, id_ = ManualClock().now() + timedelta(seconds=at), str(UUID(int=chance.getrandbits(128), version=4))
+        wish = Enqueued(
+            execution_id=id_,
+            definition=job,
+            start_at=begin + timedelta(seconds=2) if chance.random() < 0.2 else None,
+            expires_at=begin + timedelta(seconds=chance.uniform(0.05, 4.0)) if chance.random() < 0.4 else None,
+        )
+        done.append(Action(at, "enqueue", name, wish=wish))
+        if chance.random() < 0.1:
+            done.append(Action(at + 1.0, "cancel", name, what="admitted"))
     return sorted(done, key=lambda action: action.at)
 
 

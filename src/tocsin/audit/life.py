@@ -290,7 +290,8 @@ class Life:
         elif (expires_at - at).total_seconds() > CLOCKS:
             yield Wrong("I6", f"it expires before {expires_at.isoformat()}")
         for step, attempt in self.started:
-            if self.dispatched.get(step) == attempt and (step, attempt, "failed") not in self.reported:
+            is_current = self.dispatched.get(step) == attempt and step not in self.completed
+            if is_current and (step, attempt, "failed") not in self.reported:
                 yield Wrong("I6", f"it expires, and somebody is at attempt {attempt} of {step}")
 
     def unfinished(self, end: Terminal | Skipped) -> Iterator[Wrong]:

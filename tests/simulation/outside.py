@@ -1,0 +1,130 @@
+"""Executors outside: they take tasks under leases, as the gateway of the Open Job Spec does for those that speak HTTP."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from random import Random
+from typing import Final, cast
+
+from tocsin import subjects
+from tocsin.domain.events import Failure, LeaseTimer
+from tocsin.operations import answering, finding, leasing
+from tocsin.operations.finding import Found
+from tocsin.operations.leasing import Held, Lease
+from tocsin.operations.refusals import Refusal
+from tocsin.ports import EventLog, LogUnavailable, SequenceConflict, TaskQueues
+
+from .process import Process, ProcessClock
+from .workload import OUTSIDE, Run
+
+LEASE: Final = 2.5
+BEAT: Final = 1.0
+TRIES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """A sign of life that was taken at `answered`: until then the lease is to stand (both UTC)."""
+
+    claim: LeaseTimer
+    answered: datetime
+    until: datetime
+
+
+@dataclass(slots=True)
+class Outside:
+    """What all executors outside do, told to those who judge."""
+
+    seed: int
+    runs: list[Run]
+    signs: list[Sign] = field(default_factory=list)
+
+
+class OutsideExecutor:
+    """One process of a gateway and those whom it serves: some work on, some fail, some give back, some are never heard of again."""
+
+    def __init__(self, told: Outside, log: EventLog, queues: object, process: Process) -> None:
+        """Start it. `queues` can be opened by name."""
+        self._told = told
+        self._log = log
+        self._queues = cast("TaskQueues", queues)
+        self._process = process
+        self._clock = ProcessClock(process)
+        process.spawn("outside", self._run)
+
+    def stop(self) -> None:
+        """In good order: take nothing more."""
+
+    async def _run(self) -> None:
+        while not self._process.is_stopping:
+            try:
+                held = await leasing.take(
+                    self._log,
+                    self._queues,
+                    self._clock,
+                    (OUTSIDE,),
+                    limit=2,
+                    worker=self._process.name,
+                    lease=Lease(LEASE),
+                    wait=1.0,
+                )
+            except LogUnavailable:
+                await self._process.wait(0.3)
+                continue
+            for one in held:
+                self._process.spawn("a job", partial(self._work, one))
+
+    async def _work(self, held: Held) -> None:
+        claim = held.claim.message
+        self._told.runs.append((claim.execution_id, claim.step, claim.attempt, claim.delivery, claim.worker))
+        chance = Random(f"{self._told.seed}/{claim.execution_id}/{claim.step}/{held.claim.sequence}")
+        draw, left = chance.random(), chance.choice((0.1, 0.6, 3.0, 5.0))
+        while left > 0:
+            await self._process.wait(min(left, BEAT))
+            left -= BEAT
+            if left > 0:
+                await self._beat(held)
+        if draw < 0.15:
+            return  # never heard of again
+        for _ in range(TRIES):
+            try:
+                mine = await self._mine(held)
+                if mine is None:
+                    return
+                if draw < 0.3:
+                    await leasing.hand_back(self._log, mine)
+                elif draw < 0.5:
+                    await answering.fail(self._log, mine, Failure(type="error", message="again, please"))
+                else:
+                    await answering.complete(self._log, mine, "done")
+            except (LogUnavailable, SequenceConflict):
+                await self._process.wait(0.3)
+            else:
+                return
+
+    async def _beat(self, held: Held) -> None:
+        try:
+            mine = await self._mine(held)
+            if mine is None:
+                return
+            until = self._clock.now() + timedelta(seconds=LEASE)
+            await leasing.extend(self._log, self._clock, mine)
+        except (LogUnavailable, SequenceConflict):
+            return
+        self._told.signs.append(Sign(leasing.timer_of(mine), self._process.clock.now(), min(until, mine.deadline)))
+
+    async def _mine(self, held: Held) -> Held | None:
+        """What is still held, by the newest facts."""
+        claim, found = held.claim.message, held.found
+        for _ in range(TRIES):
+            facts = await self._log.load(subjects.execution(claim.job, claim.execution_id))
+            found = Found(held.found.job, claim.execution_id, tuple(facts) or found.facts)
+            try:
+                mine = leasing.held_of(found, step=claim.step, worker=claim.worker)
+            except Refusal:
+                return None
+            if mine is not None and mine.claim.sequence == held.claim.sequence:
+                return mine
+            if await finding.is_newest(self._log, found):
+                return None
+        return None
