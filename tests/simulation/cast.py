@@ -3,15 +3,19 @@
 from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from random import Random
 from typing import Any, Final, cast
 
 from tests.domain.given import KEY
 from tocsin import bootstrap, subjects
+from tocsin.domain.definition import DefinitionError
 from tocsin.domain.events import CancelRequest, Trigger
 from tocsin.domain.ledger import JobNotFound
+from tocsin.operations import backfill, dead_letters
 from tocsin.operations.enqueueing import Duplicate, enqueue
+from tocsin.operations.refusals import Refusal
 from tocsin.outcomes import Outcomes
 from tocsin.ports import DurableSpec, LogUnavailable, SequenceConflict
 from tocsin.registry import Registry
@@ -19,6 +23,7 @@ from tocsin.settings import Leader, Recovery, Settings, Stages
 from tocsin.stage import Stage, Subscription
 from tocsin.stages.recorder import recorder
 from tocsin.subjects import Stream
+from tocsin.testing import ManualClock
 from tocsin.worker import executor
 from tocsin.worker.connection import Connection
 from tocsin.worker.handlers import Handlers
@@ -198,8 +203,29 @@ class User:
             case "enqueue" if action.wish is not None:
                 with suppress(Duplicate):
                     await enqueue(self._log, action.wish)
+            case "replay" | "resolve" | "backfill":
+                await self._make_up(action)
             case "cancel":
                 await self._cancel(action)
+
+    async def _make_up(self, action: Action) -> None:
+        if action.verb != "backfill":
+            await self._settle(action)
+            return
+        async for _ in backfill.begin(self._log, _of_the_past(action), ProcessClock(self._process), rate=20.0):
+            pass
+
+    async def _settle(self, action: Action) -> None:
+        """The newest dead letter, under a request of its own: asked for again, it is the same."""
+        letters = await self._server.read(f"dead-letter.{subjects.token(action.job)}.*.dead-lettered")
+        for recorded in letters[-1:]:
+            letter = recorded.subject.split(".")[2]
+            with suppress(Refusal, DefinitionError):
+                for _ in range(action.times):
+                    if action.verb == "resolve":
+                        await dead_letters.resolve(self._log, letter, reason="it does not matter")
+                    else:
+                        await dead_letters.replay(self._log, letter, again=True, request=action.message_id)
 
     async def _cancel(self, action: Action) -> None:
         """One that was planned lately, by message as the public may."""
@@ -207,6 +233,11 @@ class User:
         for recorded in planned[-action.times :]:
             subject = subjects.cancel(action.job, recorded.subject.split(".")[2])
             await self._log.publish(subject, CancelRequest(), message_id=subject)
+
+
+def _of_the_past(action: Action) -> backfill.Backfill:
+    instants = tuple(ManualClock().now() - timedelta(seconds=n) for n in range(1, 4))
+    return backfill.Backfill(action.job, action.message_id, instants, named=3, fired=0, missing=3)
 
 
 def reset_dice(seed: int) -> None:

@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 
 from .faults import Faults
-from .workload import MIXED, Action, Temper, actions, contended, delivered, enqueued, timed
+from .workload import MIXED, Action, Temper, actions, buried, contended, delivered, enqueued, timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,11 @@ _FOCI: Final = (
         Temper(paces=(0.2, 0.5)),
         nodes=(2,),
     ),
-    _MIXED,
+    Focus(
+        "letters: what failed for good is replayed and settled, and the past is made up for",
+        buried,
+        temper=Temper(failing=0.5),
+    ),
     Focus(
         "clocks: leaders follow each other whose clocks differ, and who hear late of what the other one did",
         timed,

@@ -19,7 +19,7 @@ from tocsin import ledgers
 from tocsin.domain import dead_letter, execution, ids, ledger, lock, retry
 from tocsin.operations import leasing
 from tocsin.outcomes import Outcomes
-from tocsin.stages import announcements, dead_letter_sink, lock_keeper, locks, registrar, retrier, ticker
+from tocsin.stages import announcements, dead_letter_sink, lock_keeper, locks, registrar, replays, retrier, ticker
 from tocsin.stages.beginnings import Beginnings
 from tocsin.stages.credible_time import CredibleTime
 from tocsin.stages.entities import Entities
@@ -269,6 +269,13 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         dead_letter.attempts_of,
         "return tuple(attempts.values())",
         "return ()",
+    ),
+    _bug("take a request to replay twice", dead_letter.ask_to_replay, "replay_of(state, request) is not None", "False"),
+    _bug(
+        "settle a dead letter in the name of what failed",
+        replays.resolve_replayed,
+        "execution_id=execution_id, reason=",
+        "execution_id=letter, reason=",
     ),
     # --- read models -------------------------------------------------------------------------------------------------
     _bug("move the recorder's place without the rows", Recorder.recorded, "batch.messages", "batch.messages[:3]"),

@@ -1,7 +1,7 @@
 """What holds of a schedule, since all of it is known, and cannot be told of any log."""
 
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final, TypeVar
 
@@ -10,6 +10,7 @@ from tocsin import subjects
 from tocsin.domain import lock, planning
 from tocsin.domain.events import (
     Acquired,
+    Completed,
     DeadLettered,
     Dispatched,
     Due,
@@ -22,7 +23,10 @@ from tocsin.domain.events import (
     Recorded,
     Recovered,
     Released,
+    Replayed,
     Report,
+    Requested,
+    Resolved,
     RetryScheduled,
     Started,
     Trigger,
@@ -113,15 +117,21 @@ def _each_trigger_asks_for_a_run_of_its_own(everything: Everything) -> Iterator[
 
 
 def _the_earliest_gets_the_lock(everything: Everything) -> Iterator[str]:
+    """What makes up for the past comes behind all that does not."""
+    planned = {fact.message.execution_id: lock.waiting(fact.message) for fact in everything.facts(Planned)}
     waiting: dict[str, tuple[Waiting, ...]] = {}
     for fact in everything.facts(LockFact):
         held = fact.message
-        if isinstance(held, Acquired):
-            earliest = min((w.scheduled_time for w in waiting.get(held.job, ())), default=held.scheduled_time)
-            if held.scheduled_time > earliest:
-                yield f"I5: {held.execution_id} got the lock, and one of {earliest} waited: {fact.subject} {fact.sequence}"
+        if isinstance(held, Acquired) and (asked := planned.get(held.execution_id)) is not None:
+            first = min(map(_turn, waiting.get(held.job, ())), default=_turn(asked))
+            if _turn(asked) > first:
+                yield f"I5: {held.execution_id} got the lock, and one of {first[1]} waited: {fact.subject} {fact.sequence}"
         if isinstance(held, Acquired | Queued):
             waiting[held.job] = held.waiting
+
+
+def _turn(waiting: Waiting) -> tuple[bool, datetime]:
+    return waiting.yields, waiting.scheduled_time
 
 
 def _a_lock_lasts_as_long_as_its_steps_may(everything: Everything) -> Iterator[str]:
@@ -139,6 +149,26 @@ def _a_dead_letter_tells_every_attempt(everything: Everything) -> Iterator[str]:
         tried = {(fact.step, fact.attempt) for fact in facts if isinstance(fact, Dispatched)}
         if len(letter.attempts) != len(tried):
             yield f"I7: the dead letter of {letter.execution_id} tells of {len(letter.attempts)} attempts of {len(tried)}"
+
+
+def _a_request_is_one_replay(everything: Everything) -> Iterator[str]:
+    taken: dict[tuple[str, str | None], int] = {}
+    for recorded in everything.facts(Replayed):
+        fact = recorded.message
+        if taken.setdefault((fact.id, fact.request), recorded.sequence) != recorded.sequence:
+            yield f"I4: the request {fact.request} is taken twice: {recorded.subject} {recorded.sequence}"
+
+
+def _what_a_replay_completed_is_resolved(everything: Everything) -> Iterator[str]:
+    resolved = {fact.message.id: fact.message for fact in everything.facts(Resolved)}
+    completed = {fact.message.execution_id for fact in everything.facts(Completed)}
+    for fact in everything.facts(Requested):
+        done = fact.message
+        if done.replay_of is not None and done.execution_id in completed and done.replay_of not in resolved:
+            yield f"I7: {done.execution_id} replayed {done.replay_of}, which is not resolved: {fact.subject}"
+    for settled in resolved.values():
+        if settled.execution_id is not None and settled.execution_id not in completed:
+            yield f"I7: {settled.id} is resolved by {settled.execution_id}, which did not complete"
 
 
 def _only_the_failure_of_who_has_it_counts(everything: Everything) -> Iterator[str]:
@@ -176,6 +206,8 @@ _RULES: Final[tuple[Callable[[Everything], Iterator[str]], ...]] = (
     _a_lock_lasts_as_long_as_its_steps_may,
     _a_dead_letter_tells_every_attempt,
     _only_the_failure_of_who_has_it_counts,
+    _a_request_is_one_replay,
+    _what_a_replay_completed_is_resolved,
 )
 
 

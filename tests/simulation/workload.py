@@ -22,7 +22,9 @@ OUTSIDE: Final = "outside"
 """The queue whose tasks executors outside take, under leases."""
 NAMES: Final = ("a", "b.c", "d-e")
 
-Verb: TypeAlias = Literal["trigger", "pause", "resume", "edit", "delete", "define", "cancel", "enqueue"]
+Verb: TypeAlias = Literal[
+    "trigger", "pause", "resume", "edit", "delete", "define", "cancel", "enqueue", "replay", "resolve", "backfill"
+]
 
 _SCHEDULES: Final = ("*/3 * * * * *", "*/5 * * * * *", "*/7 * * * * *", "*/4 * * * * *", "@every 3s", "@every 5s", None)
 _POLICIES: Final = ("skip", "allow", "cancel_previous", "enqueue")
@@ -169,6 +171,23 @@ def enqueued(chance: Random, until: float) -> list[Action]:
         done.append(Action(at, "enqueue", name, wish=wish))
         if chance.random() < 0.1:
             done.append(Action(at + 1.0, "cancel", name, what="admitted"))
+    return sorted(done, key=lambda action: action.at)
+
+
+def buried(chance: Random, until: float) -> list[Action]:
+    """Jobs that fail for good, whose dead letters are replayed and settled; and instants of the past that are made up for."""
+    done = []
+    for name in NAMES[: chance.choice((1, 2))]:
+        job = definition(chance, name)
+        retry = job.retry.model_copy(update={"max_attempts": chance.choice((1, 2))})
+        schedule = chance.choice(("*/5 * * * * *", "*/7 * * * * *"))
+        job = job.model_copy(update={"retry": retry, "dead_letter": True, "enabled": True, "schedule": schedule})
+        done.append(Action(chance.uniform(0.0, 1.0), "define", name, job))
+        for number in range(chance.randint(2, 4)):
+            verb: Verb = chance.choice(("replay", "replay", "resolve", "backfill"))
+            request = f"{name}-{number}"
+            times = chance.choice((1, 2))
+            done.append(Action(chance.uniform(3.0, max(4.0, until)), verb, name, message_id=request, times=times))
     return sorted(done, key=lambda action: action.at)
 
 
