@@ -21,6 +21,8 @@ from typing import Any, Final
 
 import psycopg
 
+from tests.ports import free_port
+
 HOST: Final = "127.0.0.1"
 READY_WITHIN: Final = 60.0
 """Seconds that a server is given to answer, on a machine that is busy with other tests."""
@@ -33,14 +35,6 @@ read -r _
 kill -"$END" $! 2>/dev/null
 wait
 """
-
-
-def free_port() -> int:
-    """A port that nobody listens on at this moment."""
-    with socket.socket() as listener:
-        listener.bind((HOST, 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 class Server:
