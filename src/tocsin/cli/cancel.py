@@ -1,19 +1,19 @@
 """`tocsin executions cancel`: ends runs before their time."""
 
-from dataclasses import asdict
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 from ..operations.cancellation import Cancellation
 from ..operations.cancellation import cancel as cancel_one
-from ..operations.refusals import NotFound
-from .failures import Refused, failure_of
 from .output import state
-from .running import run
 from .session import actor, session_of
+from .several import on_each
+
+if TYPE_CHECKING:
+    from ..bootstrap import Installation
 
 
 def cancel(
@@ -30,31 +30,11 @@ def cancel(
     """
     session = session_of(context)
 
-    async def ask() -> tuple[list[Cancellation], list[NotFound]]:
-        done: list[Cancellation] = []
-        missing: list[NotFound] = []
-        async with session.installation() as installation:
-            for given in executions:
-                try:
-                    found = await cancel_one(
-                        installation.log,
-                        given,
-                        by=actor(),
-                        reason=reason,
-                        job=job,
-                        history=partial(session.history, installation),
-                    )
-                except NotFound as error:  # those behind it are cancelled all the same
-                    missing.append(error)
-                else:
-                    done.append(found)
-        return done, missing
+    async def end(installation: "Installation", given: str) -> Cancellation:
+        history = partial(session.history, installation)
+        return await cancel_one(installation.log, given, by=actor(), reason=reason, job=job, history=history)
 
-    done, missing = run(ask())
-    if done:
-        session.output.answer([asdict(one) for one in done], lambda: [_line(one) for one in done])
-    if missing:
-        raise Refused("; ".join(map(str, missing)), failure_of(missing[0]).code)
+    on_each(session, executions, end, _line)
 
 
 def _line(one: Cancellation) -> Text:

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -11,16 +11,18 @@ from rich.text import Text
 from ..listing import DeadLetterQuery, DeadLetterSort, Page
 from ..operations import dead_letters
 from ..operations.dead_letters import Replay, Resolution
-from ..operations.refusals import NotFound
 from ..ports import DeadLetterRow
 from . import letter_page, paging
-from .failures import Refused, failure_of
 from .inputs import json_of
 from .instants import instant
 from .output import state
 from .running import run
 from .session import actor, session_of
+from .several import on_each
 from .tables import table, this_year, unique_beginnings
+
+if TYPE_CHECKING:
+    from ..bootstrap import Installation
 
 app = typer.Typer(help="What failed for good, and what is done about it.", no_args_is_help=True)
 
@@ -146,30 +148,11 @@ def resolve(
     """Acknowledge dead letters: nothing is left to be done about them."""
     session = session_of(context)
 
-    async def ask() -> tuple[list[Resolution], list[NotFound]]:
-        done: list[Resolution] = []
-        missing: list[NotFound] = []
-        async with session.installation() as installation:
-            for given in dead_letter:
-                try:
-                    found = await dead_letters.resolve(
-                        installation.log,
-                        given,
-                        by=actor(),
-                        reason=reason,
-                        history=partial(session.history, installation),
-                    )
-                except NotFound as error:  # those behind it are resolved all the same
-                    missing.append(error)
-                else:
-                    done.append(found)
-        return done, missing
+    async def settle(installation: "Installation", given: str) -> Resolution:
+        history = partial(session.history, installation)
+        return await dead_letters.resolve(installation.log, given, by=actor(), reason=reason, history=history)
 
-    done, missing = run(ask())
-    if done:
-        session.output.answer([asdict(one) for one in done], lambda: [_resolved(one) for one in done])
-    if missing:
-        raise Refused("; ".join(map(str, missing)), failure_of(missing[0]).code)
+    on_each(session, dead_letter, settle, _resolved)
 
 
 def line(made: Replay) -> Text:

@@ -1,7 +1,7 @@
 """`GET /ojs/v1/events`: what has happened to jobs lately (ojs-events). For a stream of them there is `/v1/events`."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
@@ -20,7 +20,7 @@ from ...domain.events import (
     Started,
 )
 from .ojs_answers import OjsResponse, documented
-from .ojs_view import about_of
+from .ojs_view import about_of, instant
 from .parts import Here
 from .security import Reader
 
@@ -111,7 +111,7 @@ def _events(facts: Iterable[Recorded[Message]]) -> Iterable[dict[str, Any]]:
             "id": f"evt_{fact.sequence}",
             "type": kind,
             "source": "/ojs/v1",
-            "time": fact.time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "time": instant(fact.time),
             "subject": data["job_id"],
             "data": data,
         }

@@ -3,7 +3,6 @@
 A job is an execution: it is seen by `tocsin executions show`, cancelled here as there, and audited with all others.
 """
 
-from datetime import datetime
 from typing import Any, Final
 
 from fastapi import APIRouter, Response
@@ -132,14 +131,10 @@ def _to_come(here: Parts, wish: Enqueued) -> dict[str, Any]:
         "args": list(kept.args),
         "attempt": 0,
         "priority": about.get("priority", 0),
-        "created_at": _at(here.clock.now()),
-        "enqueued_at": _at(here.clock.now()),
+        "created_at": ojs_view.instant(here.clock.now()),
+        "enqueued_at": ojs_view.instant(here.clock.now()),
     }
 
 
 def _defaults(here: Parts) -> ojs_envelope.Defaults:
     return ojs_envelope.Defaults(now=here.clock.now(), timeout=here.settings.execution.default_timeout)
-
-
-def _at(now: datetime) -> str:
-    return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")

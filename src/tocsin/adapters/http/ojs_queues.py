@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from ...ports import QueueStanding
-from . import ojs_envelope
+from . import ojs_envelope, ojs_view
 from .ojs_answers import OjsResponse, documented
 from .parts import Here, Parts
 from .problems import Refusal
@@ -40,7 +40,7 @@ async def stats(here: Here, _: Reader, name: str) -> dict[str, Any]:
         "name": name,
         "status": "paused" if standing.is_paused else "active",
         "stats": {"available": standing.waiting, "in_hand": standing.in_hand},
-        "computed_at": here.clock.now().isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "computed_at": ojs_view.instant(here.clock.now()),
     }
 
 

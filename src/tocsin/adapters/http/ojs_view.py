@@ -6,7 +6,6 @@ from typing import Any, Final, TypeAlias
 
 from ...domain import execution
 from ...domain.events import (
-    Admitted,
     Cancelled,
     Completed,
     Dispatched,
@@ -58,12 +57,12 @@ def job(facts: Facts, *, id: str | None = None, step: str | None = None) -> Json
         "attempt": attempts_of(current),
         "max_attempts": planned.retry.max_attempts,
         "timeout_ms": round(planned.timeout * 1000),
-        "created_at": _iso(requested.time),
-        "enqueued_at": _iso(requested.time),
+        "created_at": instant(requested.time),
+        "enqueued_at": instant(requested.time),
         **({"tags": list(plan.tags)} if plan.tags else {}),
         **({"options": about["options"]} if about.get("options") else {}),
         **({"expires_at": about["expires_at"]} if about.get("expires_at") else {}),
-        **({"scheduled_at": _iso(plan.start_at)} if plan.start_at else {}),
+        **({"scheduled_at": instant(plan.start_at)} if plan.start_at else {}),
         **_times(facts, state, planned.name),
         **_failures(facts, state, planned),
     }
@@ -114,19 +113,19 @@ def _times(facts: Facts, state: Execution, step: str) -> Json:
     for fact in facts:
         match fact.message:
             case Started(step=name, worker=worker) if name == step:
-                shown["started_at"] = _iso(fact.time)
+                shown["started_at"] = instant(fact.time)
                 if worker:
                     shown["worker_id"] = worker
             case Dispatched(step=name, attempt=attempt) if name == step and attempt == 1:
-                shown["enqueued_at"] = _iso(fact.time)
+                shown["enqueued_at"] = instant(fact.time)
             case Completed(result=result):
-                shown |= {"completed_at": _iso(fact.time), "result": result}
+                shown |= {"completed_at": instant(fact.time), "result": result}
             case Cancelled():
-                shown["cancelled_at"] = _iso(fact.time)
+                shown["cancelled_at"] = instant(fact.time)
             case Failed(reason=reason):
-                shown["discarded_at"] = _iso(fact.time)
+                shown["discarded_at"] = instant(fact.time)
                 if reason != "expired":
-                    shown["completed_at"] = _iso(fact.time)
+                    shown["completed_at"] = instant(fact.time)
             case _:
                 pass
     if state.status is Status.ADMITTED and state.steps[step].phase is not Phase.STARTED:
@@ -147,7 +146,7 @@ def _failures(facts: Facts, state: Execution, planned: PlannedStep) -> Json:
         newest = max(delays, key=lambda retry: retry.attempt)
         shown["retry_delay_ms"] = round(newest.delay * 1000)
         if state.steps[planned.name].phase is Phase.RETRYING and not state.is_over:
-            shown["next_attempt_at"] = _iso(newest.next_attempt_at)
+            shown["next_attempt_at"] = instant(newest.next_attempt_at)
     return shown
 
 
@@ -170,16 +169,12 @@ def _error(failure: Failure, attempt: int, at: datetime) -> Json:
         "code": failure.code or _TYPES.get(failure.type, failure.type),
         "message": failure.message,
         "attempt": attempt,
-        "occurred_at": _iso(at),
+        "occurred_at": instant(at),
         "retryable": failure.retryable,
         **({"details": failure.details} if failure.details else {}),
     }
 
 
-def begun_at(facts: Facts) -> datetime | None:
-    """When an execution was admitted."""
-    return next((fact.time for fact in facts if isinstance(fact.message, Admitted)), None)
-
-
-def _iso(at: datetime) -> str:
+def instant(at: datetime) -> str:
+    """An instant as the specification writes it: RFC 3339, in UTC, with milliseconds."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -138,7 +138,7 @@ async def heartbeat(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
         "state": state,
         "jobs_extended": extended,
         "jobs_lost": lost,
-        "server_time": here.clock.now().isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "server_time": ojs_view.instant(here.clock.now()),
     }
 
 
