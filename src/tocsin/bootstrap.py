@@ -336,7 +336,7 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
         raise SettingsError(Problem(reason, field=f"queues.{min(outside)}"))
     connection, names = installation.connection, installation.names
     ack_wait = installation.settings.worker.ack_wait
-    await insistently(partial(ensure_executors, connection, names, options.queues, ack_wait=ack_wait))
+    await insistently(partial(ensure_executors, connection, names, options.queues, ack_wait=ack_wait), within=None)
     queues = {queue: NatsTaskQueue(connection, names, queue) for queue in options.queues}
     try:
         yield WorkerConnection(
