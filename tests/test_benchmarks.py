@@ -1,16 +1,45 @@
-"""What the benchmarks print and draw, and that a peer that is not installed stops nobody. Nothing is timed here."""
+"""What the benchmarks measure, print and draw, and that what fails stops nobody.
 
+Workloads run on real servers, as small as they can be. What they find is told and counted here, but nothing is timed.
+"""
+
+import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from benchmarks import comparison, plots
-from benchmarks.__main__ import arguments
-from benchmarks.comparison import HEADLINES, Results, Row
+from benchmarks import bare, charts, comparison, plots
+from benchmarks import system as a_system
+from benchmarks.__main__ import arguments, main
+from benchmarks.comparison import HEADLINES, Row
+from benchmarks.conditions import Conditions
+from benchmarks.deliveries import redelivered, standing, waiting
+from benchmarks.filling import fill
+from benchmarks.fire_lag import fire_lag
+from benchmarks.growth import growth
+from benchmarks.latency import latency
+from benchmarks.metrics import Metrics, Results, labelled, percentiles
 from benchmarks.peers import PEERS, measuring
 from benchmarks.peers.peer import peer
+from benchmarks.plots import Bar, Chart, Mark
+from benchmarks.registered import registered
+from benchmarks.replay import replay
+from benchmarks.scale_out import scale_out
+from benchmarks.servers import initialized, servers
+from benchmarks.system import system
+from benchmarks.tally import READS, REFUSED, TalliedLog
+from benchmarks.throughput import graphs, throughput
+from benchmarks.workloads import WORKLOADS
+
+from tocsin import subjects
+from tocsin.domain import ledger
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import Trigger
+from tocsin.ports import SequenceConflict
+from tocsin.subjects import Stream
 
 LIBRARIES = ("apscheduler", "arq", "celery", "dbos", "kombu", "procrastinate", "taskiq", "taskiq_nats")
 RESULTS: Results = {
@@ -20,6 +49,29 @@ RESULTS: Results = {
     "W2 taskiq": {"executions_per_second": 2000.0},
     "W1 dbos": {"p99_ms (1,000)": 8900.0, "missed (1,000)": 3.0, "twice (1,000)": 0.0},
 }
+DRAWN: Results = {
+    "W1": {"p50_ms (1,000)": 400.0, "p99_ms (1,000)": 900.0, "missed (1,000)": 0.0},
+    "W1 durable": {"p99_ms (10,000)": 7000.0},
+    "W2": {"executions_per_second": 1000.0, "bare_rate": 9000.0},
+    "W2d durable": {"executions_per_second": 50.0, "bare_rate": 900.0},
+    "W4": {
+        "executions_per_second (2 copies)": 800.0,
+        "cpu_ms_per_execution (2 copies)": 10.0,
+        "cpu_ms_per_execution (2 copies, nats)": 1.0,
+        "cpu_ms_per_execution (2 copies, 1: stages)": 2.0,
+        "cpu_ms_per_execution (2 copies, 2: stages)": 3.0,
+        "cpu_ms_per_execution (2 copies, 3: recorder)": 4.0,
+    },
+    "W4-R3 durable": {
+        "executions_per_second (1 copy)": 80.0,
+        "cpu_ms_per_execution (1 copy)": 8.0,
+        "cpu_ms_per_execution (1 copy, nats node-1)": 1.0,
+        "cpu_ms_per_execution (1 copy, nats node-2)": 5.0,
+        "cpu_ms_per_execution (1 copy, 1: stages)": 2.0,
+    },
+    "W5 durable": {"executions_per_second (0 before)": 100.0, "executions_per_second (50 before)": 80.0},
+}
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_all_peers_are_measured_unless_some_are_named() -> None:
@@ -34,7 +86,8 @@ def test_all_peers_are_measured_unless_some_are_named() -> None:
         ("W2 --peers cron", "no peer is called cron: there are apscheduler, arq, "),
         ("--peers W2", "no peer is called W2"),
         ("W5 --peers", "peers are measured in W1, W2, W3, and none of these was asked for"),
-        ("W2 --plots drawn", "--plots draws comparisons with peers: add --peers"),
+        ("W5 --sizes 10,ten", "'10,ten': numbers of executions are needed, each larger than the one before"),
+        ("W5 --sizes 10,0", "'10,0': numbers of executions are needed, each larger than the one before"),
         ("W99", "no workload is called W99: there are W1, "),
     ],
 )
@@ -69,19 +122,45 @@ def test_what_a_peer_missed_stands_beside_its_lag_and_there_is_no_ratio_to_nothi
     assert "-  3 missed" in comparison.table("W1", rows)
 
 
-@pytest.mark.parametrize("workload", HEADLINES)
-def test_a_drawing_is_svg_with_a_bar_for_each_figure(workload: str) -> None:
+def test_a_drawing_has_a_bar_for_each_figure_and_a_line_to_compare_with() -> None:
     rows = [Row("tocsin", 10.0), Row("a <peer> & more", 40.0), Row("absent", None, "not measured")]
-    drawn = ET.fromstring(plots.bars(workload, rows))  # noqa: S314 - we wrote it
-    svg = "{http://www.w3.org/2000/svg}"
-    background, ours, theirs = drawn.findall(f"{svg}rect")
-    texts = [text.text for text in drawn.findall(f"{svg}text")]
+    drawn = ET.fromstring(plots.svg(charts.peers("W1", rows)))  # noqa: S314 - we wrote it
+    background, ours, theirs = drawn.findall(f"{SVG}rect")
+    texts = [text.text for text in drawn.findall(f"{SVG}text")]
     assert background.get("width") == drawn.get("width")
     assert float(theirs.get("width", 0)) == pytest.approx(4 * float(ours.get("width", 0)), abs=0.2)
-    assert ours.get("fill") != theirs.get("fill")
-    assert texts[0] == HEADLINES[workload].title
+    assert ours.get("class") != theirs.get("class")
+    assert texts[0] == HEADLINES["W1"].title
     assert "a <peer> & more" in texts
     assert "absent" not in texts
+    assert drawn.find(f"{SVG}line") is None
+
+
+def test_parts_of_a_bar_stand_behind_one_another_in_the_order_of_the_legend() -> None:
+    chart = Chart(
+        "x", "A title", "a note", [Bar("one", (10.0, 30.0), "40")], legend=("a", "b"), mark=Mark(20.0, "half")
+    )
+    drawn = ET.fromstring(plots.svg(chart))  # noqa: S314 - we wrote it
+    _, legend_a, legend_b, a, b = drawn.findall(f"{SVG}rect")
+    assert [a.get("class"), b.get("class")] == [legend_a.get("class"), legend_b.get("class")]
+    left, width, further = float(a.get("x", 0)), float(a.get("width", 0)), float(b.get("x", 0))
+    assert further == pytest.approx(left + width, abs=0.2)
+    line = drawn.find(f"{SVG}line")
+    assert line is not None
+    assert float(line.get("x1", 0)) == pytest.approx(left + 2 * width, abs=0.2)
+
+
+def test_what_was_measured_is_drawn_and_nothing_else() -> None:
+    assert list(charts.charts({"W6": {"memory_mb": 1.0}})) == []
+    drawn = {chart.name: chart for chart in charts.charts(DRAWN)}
+    assert {name: [(bar.label, bar.parts) for bar in chart.bars] for name, chart in drawn.items()} == {
+        "W1": [("1,000 jobs, p50", (400.0,)), ("1,000 jobs, p99", (900.0,)), ("10,000 jobs, p99, durable", (7000.0,))],
+        "W2": [("four processes", (1000.0,)), ("graphs of six steps, durable", (50.0,))],
+        "W4": [("2 copies", (5.0, 1.0, 4.0, 0.0, 0.0)), ("1 copy, R3 durable", (2.0, 6.0, 0.0, 0.0, 0.0))],
+        "W5-durable": [("0 before", (100.0,)), ("50 before", (80.0,))],
+    }
+    assert [bar.figure for bar in drawn["W5-durable"].bars] == ["100 /s, 100%", "80.0 /s, 80%"]
+    assert drawn["W5-durable"].mark == Mark(90.0, "90% of the first")
 
 
 def test_every_peer_can_be_read_without_its_library() -> None:
@@ -109,3 +188,156 @@ async def test_a_peer_whose_program_is_not_there_is_named(monkeypatch: pytest.Mo
     monkeypatch.setattr(measuring, "PROGRAM", ("no-such-program",))
     with pytest.raises(measuring.NotMeasuredError, match="there is no no-such-program"):
         await measuring.measure("bullmq", "W2")
+
+
+# --- what is counted -------------------------------------------------------------------------------------------------
+
+
+def test_a_metric_says_what_it_was_found_for() -> None:
+    found = labelled({"p99_ms": 1.0, "cpu_ms (1: stages)": 2.0}, "2 copies")
+    assert found == {"p99_ms (2 copies)": 1.0, "cpu_ms (2 copies, 1: stages)": 2.0}
+
+
+def test_percentiles_of_nothing_are_an_error() -> None:
+    assert percentiles(range(100), unit="ms") == {"p50_ms": 50, "p99_ms": 99, "max_ms": 99}
+    with pytest.raises(ValueError, match="nothing began, so there is nothing to take percentiles of"):
+        percentiles([], unit="ms")
+
+
+async def test_reads_and_refused_appends_are_counted() -> None:
+    async with servers() as nats, initialized(nats.settings) as installation:
+        log = TalliedLog(installation.connection, installation.names)
+        [defined] = ledger.define(ledger.initial, JobDefinition(name="twice", function="f"))
+        await log.append(defined, expect=0)
+        with pytest.raises(SequenceConflict):
+            await log.append(defined, expect=0)
+        assert len(await log.load(subjects.ledger("twice"))) == 1
+        assert log.tally == {READS: 1, REFUSED: 1}
+
+
+async def test_what_was_delivered_again_is_counted_and_what_waits() -> None:
+    async with servers() as nats, initialized(nats.settings) as installation:
+        stream = installation.names.stream(Stream.LEDGER)
+        durable = await installation.connection.client.jetstream().pull_subscribe_bind("planner-triggers", stream)
+
+        async def publish(name: str) -> None:
+            await installation.log.publish(subjects.trigger("job"), Trigger(), message_id=name)
+
+        await publish("given before it is counted")
+        [message] = await durable.fetch(1)
+        await message.nak()
+        [message] = await durable.fetch(1)
+        await message.ack_sync()
+        await publish("waits when the counting begins")
+        begun = await standing(installation)
+        await publish("comes afterwards")
+        [first] = await durable.fetch(1)
+        await first.ack_sync()
+        assert (await redelivered(installation, begun), await waiting(installation)) == (0, 1)
+        [second] = await durable.fetch(1)
+        await second.nak()
+        [again] = await durable.fetch(1)
+        await again.ack_sync()
+        assert (await redelivered(installation, begun), await waiting(installation)) == (1, 0)
+
+
+# --- what is measured ------------------------------------------------------------------------------------------------
+
+
+pytestmark = pytest.mark.timeout(300)  # many processes start, beside those of other tests
+
+
+@pytest.fixture(autouse=True)
+def _small_and_urgent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The yardstick takes a moment only, and the history does not wait until all other tests are over."""
+    monkeypatch.setattr(bare, "MESSAGES", 300)
+    monkeypatch.setattr(a_system, "NOT_URGENT", ())
+
+
+async def test_a_system_does_all_that_it_is_measured_by() -> None:
+    async with system() as it:
+        plain, graph = await throughput(it, 30), await graphs(it, 3)
+        alone, together = await latency(it, 3), await fire_lag(it, (4,))
+    assert plain["messages_per_execution"] == pytest.approx(6, abs=0.5)  # who leads is told in the ledger too
+    assert graph["messages_per_execution"] == pytest.approx(6 * 4 + 2, abs=2)
+    assert {"cpu_ms_per_execution (nats)", "cpu_ms_per_execution (2: what)", "reads_per_execution"} <= plain.keys()
+    assert {"p50_ms", "p99_ms", "max_ms", "reads_per_execution"} <= alone.keys()
+    assert (together["missed (4)"], together["twice (4)"]) == (0, 0)
+
+
+async def test_copies_on_a_cluster_are_compared_with_one() -> None:
+    found = await scale_out(
+        Conditions(), nodes=3, copies=(1, 2), executions=300
+    )  # fewer may take less CPU than is counted
+    assert {f"cpu_ms_per_execution (1 copy, nats node-{n})" for n in (1, 2, 3)} <= found.keys()
+    both = found["cpu_ms_per_execution (2 copies, 1: stages)"] + found["cpu_ms_per_execution (2 copies, 2: stages)"]
+    assert found["stages_cpu_ms_per_execution (2 copies)"] == pytest.approx(both)
+    assert found["messages_per_execution (2 copies)"] == pytest.approx(6, abs=1)
+    assert {"ratio (stages_cpu_ms_per_execution, 2 copies)", "refused_appends_per_execution (2 copies)"} <= found.keys()
+    assert {"bare_rate", "bare_rate (2 copies)", "redelivered_per_execution (2 copies)"} <= found.keys()
+
+
+async def test_streams_of_a_cluster_are_kept_by_all_of_it() -> None:
+    async with servers(nodes=3) as nats, initialized(nats.settings) as installation:
+        names = [installation.names.stream(stream) for stream in (Stream.LEDGER, Stream.LOG)]
+        told = [await installation.connection.manage(f"STREAM.INFO.{name}") for name in names]
+        assert [one["config"]["num_replicas"] for one in told] == [3, 3]
+
+
+async def test_a_fill_leaves_nothing_to_be_done_and_all_in_the_history() -> None:
+    async with servers() as nats, initialized(nats.settings) as installation:
+        filled = await fill(installation, 300, nats=nats.pids)
+        assert await waiting(installation) == 0
+        async with installation.history() as history:
+            assert await history.count() == 300
+        stored = await installation.connection.manage(f"STREAM.INFO.{installation.names.stream(Stream.LOG)}")
+        assert stored["state"]["messages"] == 5 * 300
+        assert min(filled.executed, filled.recorded) > 0
+
+
+async def test_growth_is_measured_behind_a_server_that_was_restarted(capsys: pytest.CaptureFixture[str]) -> None:
+    found = await growth(Conditions(sizes=(0, 40)), executions=20)
+    of_each = {
+        "executions_per_second", "cpu_ms_per_execution", "messages_per_execution", "bare_rate",
+        "nats_memory_mb", "nats_disk_mb", "history_disk_mb",
+    }  # fmt: skip
+    assert {f"{metric} ({size} before)" for metric in of_each for size in (0, 40)} <= found.keys()
+    assert {"ratio (executions_per_second, 40 before)", "ratio (cpu_ms_per_execution, 40 before)"} <= found.keys()
+    assert {"filled_per_second (40 before)", "recorded_per_second (40 before)"} <= found.keys()
+    assert "filled_per_second (0 before)" not in found
+    told = capsys.readouterr().err
+    assert "executions before, run: 40 of 40 (100%)" in told
+    assert "executions before, recorded: 40 of 40 (100%)" in told
+
+
+async def test_registered_jobs_and_a_log_read_back_have_a_yardstick_too() -> None:
+    assert {"restart_to_first_tick_s", "idle_cpu_percent", "bare_rate"} <= (
+        await registered(Conditions(), jobs=20, idle=0.5)
+    ).keys()
+    assert {"folded_per_second", "audited_per_second", "bare_rate"} == (await replay(Conditions(), facts=500)).keys()
+
+
+# --- what becomes of it ----------------------------------------------------------------------------------------------
+
+
+def test_what_is_done_is_written_though_another_workload_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def works(conditions: Conditions) -> Metrics:
+        return {"p50_ms": 2.0 if conditions.sync_always else 1.0, "p99_ms": 3.0, "max_ms": 4.0, "bare_rate": 9.0}
+
+    async def fails(_: Conditions) -> Metrics:
+        raise TimeoutError("3 of 20,000 executions completed within 60 s")
+
+    monkeypatch.setitem(WORKLOADS, "W2", fails)
+    monkeypatch.setitem(WORKLOADS, "W3", works)
+    file = tmp_path / "figures.json"
+    assert main(["W3", "W2", "--json", str(file), "--plots", str(tmp_path / "drawn")]) == 1
+    written = json.loads(file.read_text("utf-8"))
+    assert written.keys() == {"W3", "W3 durable"}
+    assert (written["W3"]["p50_ms"], written["W3 durable"]["p50_ms"]) == (1.0, 2.0)
+    assert [path.name for path in (tmp_path / "drawn").iterdir()] == ["W3.svg"]
+    told = capsys.readouterr()
+    assert "TimeoutError: 3 of 20,000 executions completed within 60 s" in told.err
+    assert told.err.endswith("failed: W2, W2 durable\n")
+    assert main(["W3", "--profile", "default"]) == 0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.archiving import OVER, Attic
 from tests.stages.test_replaying import ETL, answer, etl, failed, refused_message, run
 from tests.stages.world import World
 from tocsin import subjects
@@ -105,13 +106,26 @@ async def test_a_replay_that_the_planner_refused_is_closed(world: World) -> None
     definition = etl()
     await world.define(definition)
     letter = await failed(world)
-    await dead_letters.replay(world.log, letter.id)
+    state, sequence = await Ledgers(world.log).load(ETL)
+    [fact] = delete(state, ETL)
+    gone = await world.log.append(fact, expect=sequence)
+    await world.given(Replayed(job=ETL, id=letter.id, number=1, ledger=gone))
+    await run(world)
+    await world.define(definition)
+    assert (await dead_letters.replay(world.log, letter.id)).number == 2
+
+
+async def test_a_replay_runs_though_its_job_is_deleted_before_that_is_handled(world: World) -> None:
+    """As a trigger does: what was asked for is answered by what was there then."""
+    await world.define(etl(overlap_policy="allow"))
+    letter = await failed(world)
+    made = await dead_letters.replay(world.log, letter.id)
     state, sequence = await Ledgers(world.log).load(ETL)
     [fact] = delete(state, ETL)
     await world.log.append(fact, expect=sequence)
     await run(world)
-    await world.define(definition)
-    assert (await dead_letters.replay(world.log, letter.id)).number == 2
+    assert await replays_of(world) == [made.execution_id]
+    assert await world.stored(Refused) == []
 
 
 async def test_a_job_that_is_gone_says_what_to_do(world: World) -> None:
@@ -216,3 +230,64 @@ async def test_the_history_learns_what_is_resolved(world: World, tmp_path: Path)
     async with recorded(world, tmp_path) as history:
         assert [(row.id, row.resolved) for row in (await history.dead_letters()).rows] == [(letter.id, True)]
         assert (await history.dead_letters(DeadLetterQuery(unresolved=True))).rows == []
+
+
+# --- what the log holds no more --------------------------------------------------------------------------------------
+
+
+async def test_an_archived_one_is_found_and_is_not_replayed_any_more(world: World) -> None:
+    await world.define(etl())
+    letter = await failed(world)
+    failing = await dead_letters.replay(world.log, letter.id)
+    await run(world)
+    await answer(world, failing.execution_id or "", "failed")
+    await dead_letters.resolve(world.log, letter.id, by=ADA, reason="by hand")
+    kept = await dead_letters.find(world.log, letter.id)
+    attic = Attic(world.log, world.projections)
+    await attic.take(*OVER)
+    with pytest.raises(NotFound, match="no dead letter has the id"):
+        await dead_letters.find(world.log, letter.id)
+
+    found = await dead_letters.find(world.log, letter.id, stored=attic.whole)
+    assert (found.state, found.facts, found.replays) == (kept.state, kept.facts, (Status.FAILED,))
+    assert not (await dead_letters.resolve(world.log, letter.id, stored=attic.whole)).changed
+    with pytest.raises(Refusal, match=r"is resolved \(by hand\) and was archived: nothing replays it any more"):
+        await dead_letters.replay(world.log, letter.id, again=True, stored=attic.whole)
+
+
+async def test_a_replay_that_was_archived_is_closed(world: World) -> None:
+    await world.define(etl())
+    letter = await failed(world)
+    first = await dead_letters.replay(world.log, letter.id)
+    await run(world)
+    await answer(world, first.execution_id or "", "failed")
+    attic = Attic(world.log, world.projections)
+    await attic.take("execution.>")
+    assert (await dead_letters.find(world.log, letter.id, stored=attic.whole)).replays == (Status.FAILED,)
+    assert (await dead_letters.replay(world.log, letter.id, stored=attic.whole)).number == 2
+
+
+async def test_the_beginning_of_an_archived_ones_id_will_do(world: World, tmp_path: Path) -> None:
+    await world.define(etl())
+    letter = await failed(world)
+    await dead_letters.resolve(world.log, letter.id)
+    async with recorded(world, tmp_path) as history:
+        attic = Attic(world.log, world.projections)
+        await attic.take(*OVER)
+
+        @asynccontextmanager
+        async def opened() -> AsyncIterator[SqlHistory]:
+            yield history
+
+        found = await dead_letters.find(world.log, letter.id[:20], history=opened, stored=attic.whole)
+    assert found.id == letter.id
+
+
+async def test_one_that_was_archived_long_behind_its_execution_is_found(world: World) -> None:
+    await world.define(etl())
+    letter = await failed(world)
+    attic = Attic(world.log, world.projections)
+    await attic.take("execution.>")
+    await dead_letters.resolve(world.log, letter.id)
+    await attic.take("dead-letter.>")
+    assert (await dead_letters.find(world.log, letter.id, stored=attic.whole)).id == letter.id

@@ -1,15 +1,17 @@
 """Who holds what, as a gateway finds out: never by what an old replica says, and nothing that one of our own workers holds."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
+import structlog.testing
 
 from tests.domain.given import ID, JOB, KEY, admitted, started
 from tocsin import subjects
 from tocsin.domain import execution
 from tocsin.domain.events import Dispatched, LeaseTimer, Message, Recorded, Started
 from tocsin.operations import finding, leasing, refusals
-from tocsin.ports import SequenceConflict
+from tocsin.ports import Delivery, Loaded, SequenceConflict
 from tocsin.testing import InMemoryEventLog, InMemoryTaskQueues, ManualClock
 
 
@@ -19,12 +21,17 @@ class LaggingLog(InMemoryEventLog):
     upto = 0
     times = 0
 
-    async def load(self, scope: str) -> list[Recorded[Message]]:
-        found = await super().load(scope)
+    async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
+        return self._old(await super().load(scope, after=after))
+
+    async def load_each(self, *scopes: str) -> Loaded:
+        return Loaded([self._old(facts) for facts in (await super().load_each(*scopes)).facts], 0)
+
+    def _old(self, facts: Sequence[Recorded[Message]]) -> list[Recorded[Message]]:
         if not self.times:
-            return found
+            return list(facts)
         self.times -= 1
-        return [fact for fact in found if fact.sequence <= self.upto]
+        return [fact for fact in facts if fact.sequence <= self.upto]
 
 
 @pytest.fixture
@@ -56,8 +63,21 @@ async def test_what_one_of_our_own_workers_holds_is_not_anothers(log: LaggingLog
 async def test_a_claim_is_handed_out_though_the_replica_that_is_read_lags(log: LaggingLog, clock: ManualClock) -> None:
     log.upto, log.times = 2, 3
     [held] = await take(log, clock)
+    assert log.times == 0
     assert held.claim.message.worker == "w"
     assert held.found.facts[-1].sequence == held.claim.sequence
+
+
+async def test_one_that_nobody_here_can_read_keeps_none_from_the_others(log: LaggingLog, clock: ManualClock) -> None:
+    other = "0198c0de-0000-7000-8000-0000000000ff"
+    sequence = await log.append(admitted().model_copy(update={"execution_id": other}), expect=0)
+    state = execution.fold(await log.load(subjects.execution(JOB, other)))
+    await log.append(execution.dispatch(state, key=KEY)[0], expect=sequence)
+    log.receive(f"execution.{subjects.token(JOB)}.{other}.admitted", b'{"version": 99}')
+    with structlog.testing.capture_logs() as said:
+        [held] = await take(log, clock)
+    assert held.found.execution_id == ID
+    assert [line["action"] for line in said] == ["claim-unknown"]
 
 
 async def test_who_is_to_be_refused_is_told_from_who_was_found_by_an_old_replica(
@@ -71,6 +91,28 @@ async def test_who_is_to_be_refused_is_told_from_who_was_found_by_an_old_replica
     new = await finding.find(log, ID)
     assert leasing.held_of(new) == held
     assert await finding.is_newest(log, new)
+
+
+async def test_one_waits_for_the_first_task_and_for_no_second(
+    log: LaggingLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues, waits = InMemoryTaskQueues(log), list[float]()
+
+    async def note(name: str) -> None:
+        queue = await queues.open(name)
+        take_at_once = queue.take
+
+        async def noting(limit: int, *, wait: float) -> Sequence[Delivery]:
+            waits.append(wait)
+            return await take_at_once(limit, wait=0)
+
+        monkeypatch.setattr(queue, "take", noting)
+
+    await note("default")
+    await note("other")
+    lasting = leasing.Lease(10)
+    [_] = await leasing.take(log, queues, clock, ["default", "other"], limit=5, worker="w", lease=lasting, wait=20)
+    assert waits == [leasing.LOOK, 0]
 
 
 async def test_a_task_is_claimed_once_though_it_is_delivered_twice(log: LaggingLog, clock: ManualClock) -> None:

@@ -115,6 +115,36 @@ def test_variables_set_fields(
     assert origins(settings)[field] == variable
 
 
+@pytest.mark.parametrize("field", ["rate", "max_connections"])
+def test_what_may_be_null_is_where_the_file_or_a_variable_says_so(
+    field: str, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, variable = f"server.{field}", f"TOCSIN_SERVER__{field.upper()}"
+    assert shown(load())[name] is not None
+    settings = load(write(f"server: {{ {field}: null }}"))
+    assert (shown(settings)[name], origins(settings)[name]) == (None, str(write(f"server: {{ {field}: 7 }}")))
+    monkeypatch.setenv(variable, "null")
+    settings = load()
+    assert (shown(settings)[name], origins(settings)[name]) == (None, variable)
+    monkeypatch.delenv(variable)
+    monkeypatch.setenv("TOCSIN_SERVER", f'{{"{field}": null}}')
+    assert shown(load())[name] is None
+
+
+def test_what_may_be_null_is_where_the_variable_says_so_that_the_file_refers_to(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RATE", "null")
+    assert load(write("server: { rate: '${RATE}' }")).server.rate is None
+
+
+def test_what_may_not_be_null_is_not(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(write("server:\nleader: { ttl: }\nroot:")) == Settings()
+    monkeypatch.setenv("TOCSIN_SERVER__BURST", "null")
+    with pytest.raises(SettingsError, match=r'`server\.burst` is "null": must be a valid integer'):
+        load()
+
+
 def test_the_file_is_named_by_the_option_then_by_the_variable_then_by_the_place(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:

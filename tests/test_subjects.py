@@ -126,22 +126,6 @@ def test_every_subject_tells_its_job(subject: str, job: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scope", "subject", "lies_in_it"),
-    [
-        ("execution.j.id.>", "execution.j.id.started.main.1.1", True),
-        ("execution.j.id.>", "execution.j.id2.started.main.1.1", False),
-        ("lock.j.*", "lock.j.acquired", True),
-        ("lock.j.*", "lock.j.eu.acquired", False),
-        ("lock.j.*", "lock.jj.acquired", False),
-        ("cron.triggered.j", "cron.triggered.j", True),
-        ("cron.triggered.j", "cron.triggered.jj", False),
-    ],
-)
-def test_what_a_scope_covers(scope: str, subject: str, lies_in_it: bool) -> None:  # noqa: FBT001 - a table's column
-    assert subjects.covers(scope, subject) is lies_in_it
-
-
-@pytest.mark.parametrize(
     ("subject", "body"),
     [
         ("execution.j.id.exploded", b"{}"),

@@ -8,7 +8,7 @@ reference count.
 import gc
 from typing import Final
 
-THRESHOLDS: Final = (10_000, 50, 100)
+THRESHOLDS: Final = (100_000, 20, 100)
 """Objects made before the youngest are looked at, and how many such looks before older ones are."""
 
 

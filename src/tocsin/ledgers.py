@@ -6,7 +6,7 @@ definitions are remembered.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Final, cast
 
@@ -19,6 +19,8 @@ from .ports import Batch, EventLog, LogUnavailable, SequenceConflict
 from .subjects import Stream
 
 CAPACITY: Final = 10_000
+SEVERAL: Final = 4
+"""From so many on it pays to read them at once: one definition alone is found faster by its sequence."""
 FACTS: Final = tuple(
     subjects.every(f"ledger.{fact}") for fact in ("defined", "paused", "resumed", "deleted", "due", "passed")
 )
@@ -30,11 +32,16 @@ class Ledgers:
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self._asked: dict[str, asyncio.Task[tuple[Ledger, int]]] = {}
+        self._asked: dict[str, asyncio.Task[tuple[Ledger, int, int]]] = {}
         self._definitions: OrderedDict[int, JobDefinition] = OrderedDict()
 
     async def load(self, job: str) -> tuple[Ledger, int]:
         """A job's ledger and the last sequence in its scope, no older than this call."""
+        state, last, _ = await self._load(job)
+        return state, last
+
+    async def _load(self, job: str) -> tuple[Ledger, int, int]:
+        """The same, and the sequence of the stream up to which no fact of the job is missing."""
         task = self._asked.get(job)
         if task is None:
             task = self._asked[job] = asyncio.create_task(self._read(job))
@@ -64,16 +71,16 @@ class Ledgers:
         """
         if job == subjects.ANY:
             return None
-        state, known = await self.load(job)
+        state, last, upto = await self._load(job)
+        if (at is None or at > upto) and await self._log.tail(subjects.ledger(job)) != last:
+            raise SequenceConflict(f"{job}: a replica that lags was read")
         regime = state.current
         while regime is not None and at is not None and regime.fact > at:
             regime = await self._regime(regime.previous) if regime.previous else None
-        if regime is not None and regime.definition:
-            definition = state.definition if regime is state.current else None
-            return definition or await self.definition(regime.definition), regime.definition
-        if (at is None or known < at) and await self._log.tail(subjects.ledger(job)) != known:
-            raise SequenceConflict(f"{job}: a replica that lags was read")
-        return None
+        if regime is None or not regime.definition:
+            return None
+        definition = state.definition if regime is state.current else None
+        return definition or await self.definition(regime.definition), regime.definition
 
     async def definition(self, sequence: int) -> JobDefinition:
         """The definition that is stored under a sequence of the ledger.
@@ -86,10 +93,25 @@ class Ledgers:
             recorded = await self._log.get(Stream.LEDGER, sequence)
             if recorded is None or not isinstance(recorded.message, Defined):
                 raise LogUnavailable(f"the definition at sequence {sequence} of the ledger is not there (yet)")
-            known = self._definitions[sequence] = recorded.message.definition
-            if len(self._definitions) > CAPACITY:
-                self._definitions.popitem(last=False)
+            known = self._remember(sequence, recorded.message)
         return known
+
+    async def recall(self, wanted: Mapping[int, str]) -> None:
+        """Read several definitions, of these jobs, at once: those that are still the newest of their job, as most are."""
+        unknown = {sequence: job for sequence, job in wanted.items() if sequence not in self._definitions}
+        if len(unknown) < SEVERAL:
+            return
+        newest = await self._log.load_each(*map(subjects.definition, unknown.values()))
+        for facts in newest.facts:
+            for recorded in facts:
+                if isinstance(recorded.message, Defined):
+                    self._remember(recorded.sequence, recorded.message)
+
+    def _remember(self, sequence: int, fact: Defined) -> JobDefinition:
+        self._definitions[sequence] = fact.definition
+        if len(self._definitions) > CAPACITY:
+            self._definitions.popitem(last=False)
+        return fact.definition
 
     async def _regime(self, fact: int) -> Regime | None:
         recorded = await self._log.get(Stream.LEDGER, fact)
@@ -97,13 +119,14 @@ class Ledgers:
             raise LogUnavailable(f"the fact at sequence {fact} of the ledger is not there (yet)")
         return ledger.evolve(ledger.initial, recorded).current
 
-    async def _read(self, job: str) -> tuple[Ledger, int]:
+    async def _read(self, job: str) -> tuple[Ledger, int, int]:
         await asyncio.sleep(0)
         # From here on the answer may be older than a question: whoever asks now is given a read of their own.
         self._asked.pop(job, None)
-        facts = {recorded.sequence: recorded for recorded in await self._log.load(subjects.ledger(job))}
+        loaded = await self._log.load_each(subjects.ledger(job))
+        facts = {recorded.sequence: recorded for recorded in loaded.facts[0]}
         last = max(facts, default=0)
-        return await complete(self._log, facts), last
+        return await complete(self._log, facts), last, max(last, loaded.upto)
 
 
 async def complete(log: EventLog, facts: dict[int, Recorded[Message]]) -> Ledger:

@@ -8,22 +8,24 @@
     unreadable, or failing   after some tries recorded as a dead letter with its bytes, then never delivered again
 
 Different entities are handled concurrently, one entity in order: when one of its messages is handed back, those behind it
-are too.
+are too. What their handlers would all read is read for them at once where the subscription says how; that is no more than
+help, and its failure is nobody's.
 """
 
 import asyncio
 import random
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Final, TypeAlias
 
 import structlog
 
 from . import subjects
-from .domain.events import Recorded, Refused
+from .domain.events import Message, Recorded, Refused
 from .ports import Delivery, EventLog, LogUnavailable, SequenceConflict
-from .stage import NotYet, Subscription
+from .stage import NotYet, Preparation, Subscription
 from .subjects import Stream
 
 CONFLICTS_AT_ONCE: Final = 5
@@ -53,26 +55,29 @@ class Outcomes:
     async def apply(self, subscription: Subscription, deliveries: Sequence[Delivery]) -> None:
         """Handle whatever came at once."""
         suspects = [d for d in deliveries if d.delivered > ALONE]
-        queues: dict[str, list[Delivery]] = defaultdict(list)
+        queues: dict[str, list[_Taken]] = defaultdict(list)
         for delivery in deliveries:
             if delivery.delivered <= ALONE:
                 order = subscription.in_order_by
-                queues[order(delivery.subject) if order else str(delivery.sequence)].append(delivery)
+                queues[order(delivery.subject) if order else str(delivery.sequence)].append(_Taken(delivery))
+        if subscription.prepare is not None:
+            await _prepare(subscription, subscription.prepare, [taken for queue in queues.values() for taken in queue])
         await asyncio.gather(*(self._in_order(subscription, queue) for queue in queues.values()))
         for delivery in suspects:
-            await self._one(subscription, delivery)
+            await self._one(subscription, _Taken(delivery))
 
-    async def _in_order(self, subscription: Subscription, queue: list[Delivery]) -> None:
-        for i, delivery in enumerate(queue):
-            if not await self._one(subscription, delivery):
+    async def _in_order(self, subscription: Subscription, queue: "list[_Taken]") -> None:
+        for i, taken in enumerate(queue):
+            if not await self._one(subscription, taken):
                 for rest in queue[i + 1 :]:
-                    await _tell(rest.nak(self._moment()))
+                    await _tell(rest.delivery.nak(self._moment()))
                 return
 
-    async def _one(self, subscription: Subscription, delivery: Delivery) -> bool:
+    async def _one(self, subscription: Subscription, taken: "_Taken") -> bool:
         """Whether the message is dealt with: those of the same entity behind it may be handled."""
+        delivery = taken.delivery
         try:
-            await self._handle(subscription, delivery)
+            await self._handle(subscription, taken)
         except (SequenceConflict, NotYet) as error:
             return await self._later(delivery, 1.0 if isinstance(error, NotYet) else self._moment())
         except LogUnavailable as error:
@@ -94,12 +99,12 @@ class Outcomes:
         await _tell(delivery.nak(delay))
         return False
 
-    async def _handle(self, subscription: Subscription, delivery: Delivery) -> None:
+    async def _handle(self, subscription: Subscription, taken: "_Taken") -> None:
+        delivery = taken.delivery
         if self._is_behind is not None and await self._is_behind(subscription.stream, delivery.sequence, delivery.time):
             _log.info("decided long ago", action="behind-cursor", subject=delivery.subject, sequence=delivery.sequence)
             return
-        message = subjects.decode(delivery.subject, delivery.body)
-        recorded = Recorded(message, delivery.subject, delivery.sequence, delivery.time, delivery.message_id)
+        recorded = taken.read()
         for again in range(CONFLICTS_AT_ONCE, -1, -1):
             try:
                 await subscription.handle(recorded)
@@ -144,6 +149,41 @@ class Outcomes:
 
     def _moment(self) -> float:
         return self._chance.uniform(0.02, 0.2)
+
+
+class _Taken:
+    """A message that was delivered; what it says is decoded once."""
+
+    __slots__ = ("_recorded", "delivery")
+
+    def __init__(self, delivery: Delivery) -> None:
+        self.delivery = delivery
+        self._recorded: Recorded[Message] | None = None
+
+    def read(self) -> Recorded[Message]:
+        """What it says.
+
+        Raises:
+            Unreadable: nobody can tell.
+        """
+        if self._recorded is None:
+            it = self.delivery
+            message = subjects.decode(it.subject, it.body)
+            self._recorded = Recorded(message, it.subject, it.sequence, it.time, it.message_id)
+        return self._recorded
+
+
+async def _prepare(subscription: Subscription, prepare: Preparation, several: "list[_Taken]") -> None:
+    messages: list[Recorded[Message]] = []
+    try:
+        for taken in several:
+            with suppress(subjects.Unreadable):  # its own handling says so
+                messages.append(taken.read())
+        await prepare(messages)
+    except (SequenceConflict, LogUnavailable, subjects.Unreadable):
+        return  # each handler finds out for itself
+    except Exception as error:  # noqa: BLE001 - nor does a defect here keep anything from being handled
+        _log.error("not prepared", action="preparation-failed", durable=subscription.durable, exc_info=error)
 
 
 async def _tell(answer: Awaitable[None]) -> None:

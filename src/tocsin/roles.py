@@ -17,7 +17,7 @@ from .adapters.nats.event_log import NatsEventLog
 from .adapters.nats.permissions import Granting, Permissions
 from .adapters.nats.projections import NatsProjections
 from .adapters.nats.stored_log import NatsStoredLog
-from .bootstrap import STAGES, Installation, bridged_queues, compose, durables_of, names_of
+from .bootstrap import STAGES, Installation, bridged_queues, compose, durables_of, names_of, own_queues
 from .domain.events import (
     Cancelled,
     CancelRequest,
@@ -40,7 +40,7 @@ from .records.archive import Archive
 from .settings import Settings
 from .stage import Access, Stage
 from .stages import archiver, recorder
-from .subjects import DEFAULT_QUEUE, Bucket, Stream, executors
+from .subjects import Bucket, Stream, executors
 
 SCHEDULER: Final = "scheduler"
 """All stages in one process, as `tocsin run --all` has it."""
@@ -80,14 +80,13 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
     durables = {
         stage.name: [DurableSpec(s.durable, s.stream, s.filters) for s in stage.subscriptions] for stage in stages
     }
-    queues = sorted({DEFAULT_QUEUE, *settings.queues} - set(bridged_queues(settings)))
     granting = Granting(names, durables_of(settings, stages))
     roles = {
         name: granting.part(name, _with_refusals(stage), durables[stage.name])
         for stage in stages
         for name in [stage.name.replace("_", "-")]
     }
-    tasks = [DurableSpec(executors(queue), Stream.LOG, ()) for queue in queues]
+    tasks = [DurableSpec(executors(queue), Stream.LOG, ()) for queue in own_queues(settings)]
     roles |= {
         SCHEDULER: granting.part(SCHEDULER, _together(stages), [one for some in durables.values() for one in some]),
         API: granting.part(API, _SERVED, tasks),

@@ -6,8 +6,8 @@ Apart from `bootstrap`, since no other command needs the web framework, which ta
 import asyncio
 import ipaddress
 import socket
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from .adapters.nats.task_queues import NatsTaskQueues
 from .adapters.nats.wiping import wipe
 from .bootstrap import Installation
 from .health.status import as_json, status
+from .operations.arrivals import Arrivals
 from .registry import Registry
 
 _log = structlog.get_logger("tocsin")
@@ -42,11 +43,11 @@ KEYS_TIMEOUT: Final = 5.0
 
 @asynccontextmanager
 async def serving(
-    installation: Installation, *, any_port: bool = False, allow_reset: bool = False
+    installation: Installation, *, any_port: Collection[str] = (), allow_reset: bool = False
 ) -> AsyncIterator[str]:
     """Serve the HTTP API within the block; its URL.
 
-    `any_port`: where the port of the settings is taken, listen on a free one.
+    `any_port`: the settings, `server.port` and `metrics.port`, in whose stead a free port will do where theirs is taken.
 
     Raises:
         PortInUseError: it cannot listen there.
@@ -64,7 +65,7 @@ async def serving(
             _log.warning(text, action="loopback-only", host=host)
             host = LOOPBACK
         rate = await stack.enter_async_context(rate_limit(settings, clock))
-        listener = _listen(host, settings.server.port, any_port=any_port)
+        listener = _listen(host, settings.server.port, "server.port", any_port)
         stack.callback(listener.close)
         queues = NatsTaskQueues(installation.connection, installation.names, ack_wait=settings.worker.ack_wait)
         stack.push_async_callback(queues.close)
@@ -80,6 +81,7 @@ async def serving(
             sight=Sight(installation.log, clock),
             status=partial(_status, installation),
             queues=queues,
+            arrivals=await stack.enter_async_context(aclosing(Arrivals(installation.log))),
             reset=partial(wipe, installation.connection, installation.names) if allow_reset else None,
         )
         app = api(parts, authenticator, rate)
@@ -87,7 +89,7 @@ async def serving(
         if settings.server.over_nats:
             await stack.enter_async_context(_over_nats(installation, app))
         if settings.metrics.enabled:
-            await stack.enter_async_context(_metrics(parts, host, any_port=any_port))
+            await stack.enter_async_context(_metrics(parts, host, any_port))
         url = url_of(listener)
         _log.info("the API is served", action="api-serving", url=url)
         yield url
@@ -107,10 +109,10 @@ async def _over_nats(installation: Installation, app: FastAPI) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def _metrics(parts: Parts, host: str, *, any_port: bool) -> AsyncIterator[None]:
+async def _metrics(parts: Parts, host: str, any_port: Collection[str]) -> AsyncIterator[None]:
     """The figures, on a port of their own."""
     settings = parts.settings
-    listener = _listen(host, settings.metrics.port, any_port=any_port)
+    listener = _listen(host, settings.metrics.port, "metrics.port", any_port)
     metrics = Metrics(parts, settings.metrics.prefix)
     counting = asyncio.create_task(metrics.run())
     try:
@@ -127,13 +129,13 @@ async def _status(installation: Installation) -> dict[str, Any]:
     return as_json(await status(installation))
 
 
-def _listen(host: str, port: int, *, any_port: bool) -> socket.socket:
+def _listen(host: str, port: int, setting: str, any_port: Collection[str]) -> socket.socket:
     try:
-        return listen(host, port)
+        return listen(host, port, setting=setting)
     except PortInUseError:
-        if not any_port:
+        if setting not in any_port:
             raise
-        return listen(host, 0)
+        return listen(host, 0, setting=setting)
 
 
 def is_loopback(host: str) -> bool:

@@ -4,7 +4,7 @@ A stage is a value, so that the same code runs over FastStream and NATS (`adapte
 log in tests, and under a simulator that owns every delivery.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +12,7 @@ from .domain.events import Message, Recorded
 from .subjects import Bucket, Stream, entity_of
 
 Handler = Callable[[Recorded[Message]], Awaitable[None]]
+Preparation = Callable[[Sequence[Recorded[Message]]], Awaitable[None]]
 
 ACK_WAIT: Final = 30.0
 """Seconds after which a message that nobody acknowledged is delivered again."""
@@ -23,7 +24,11 @@ class NotYet(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A durable and what to do with its messages. Those with the same `in_order_by(subject)` are handled in order."""
+    """A durable and what to do with its messages. Those with the same `in_order_by(subject)` are handled in order.
+
+    `prepare` reads at once what the handler would read for each message that came at the same time. It decides nothing, and
+    when it fails each handler reads for itself.
+    """
 
     durable: str
     stream: Stream
@@ -31,6 +36,9 @@ class Subscription:
     handle: Handler
     in_order_by: Callable[[str], str] | None = entity_of
     ack_wait: float = ACK_WAIT
+    prepare: Preparation | None = None
+    can_wait: bool = False
+    """Whether nobody's beginning depends on it: while there are many beginnings, it is taken up a moment later."""
 
 
 @dataclass(frozen=True, slots=True)

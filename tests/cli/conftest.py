@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from tocsin.bootstrap import Installation, Unreachable
 from tocsin.cli import app
 from tocsin.cli.backend import Backend
 from tocsin.domain.events import Message, Recorded
+from tocsin.ports import StoredLog
 from tocsin.registry import Registry
 from tocsin.settings import Settings
 from tocsin.subjects import INSTALLATION_KEY, Bucket
@@ -55,7 +56,7 @@ class World(Backend):
 
     def __post_init__(self) -> None:
         self.log = InMemoryEventLog(self.clock)
-        self.stored = InMemoryStoredLog(self.log)
+        self.stored: StoredLog = InMemoryStoredLog(self.log)
         self.projections = InMemoryProjections(self.clock)
         self.registry = Registry(self.log, self.projections)
         asyncio.run(self.set_up())
@@ -75,6 +76,10 @@ class World(Backend):
     @override
     async def await_log(self, installation: Installation) -> None:
         """It answers."""
+
+    @override
+    async def is_set_up(self, installation: Installation, *, within: float | None) -> bool:
+        return await self.projections.get(Bucket.INSTALLATION, INSTALLATION_KEY) is not None
 
     @override
     async def initialize(self, installation: Installation) -> list[Change]:
@@ -97,7 +102,7 @@ class World(Backend):
     @override
     @asynccontextmanager
     async def serving(
-        self, installation: Installation, *, any_port: bool = False, allow_reset: bool = False
+        self, installation: Installation, *, any_port: Collection[str] = (), allow_reset: bool = False
     ) -> AsyncIterator[str]:
         yield "http://127.0.0.1:8062"
 

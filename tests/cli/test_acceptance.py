@@ -8,13 +8,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from socket import socket
 from typing import Any
 
 import pytest
 
 from tests.system.test_embedded_server import session_is_empty, wait_until
+from tocsin.settings import Metrics
 
 DEADLINE = 60.0
 
@@ -108,15 +110,15 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @contextmanager
-def running(folder: Path, *more: str, worker: str | None = "work.py:worker") -> Iterator[Dev]:
+def running(folder: Path, *more: str, worker: str | None = "work.py:worker", **variables: str) -> Iterator[Dev]:
     (folder / "jobs.yaml").write_text(JOBS)
     (folder / "work.py").write_text(WORKER)
-    args = ["dev", "--port", "0", "--jobs", "jobs.yaml", "-o", "json", *(["--worker", worker] if worker else [])]
-    args += more or ["--ephemeral"]
+    args = ["dev", "--jobs", "jobs.yaml", "-o", "json", *(["--worker", worker] if worker else [])]
+    args += [*(more or ["--ephemeral"]), *([] if "--nats" in more else ["--port", "0"])]
     with subprocess.Popen(
         [sys.executable, "-m", "tocsin", *args],
         cwd=folder,
-        env=environment(),
+        env=environment(**variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -138,6 +140,30 @@ def test_dev_runs_the_jobs_and_ends_in_order(number: signal.Signals, tmp_path: P
         dev.wait(lambda line: line.get("event") == "ending")
         assert dev.ended() == 0
         assert dev.errors() == ""
+
+
+def test_dev_takes_another_port_for_the_figures_where_theirs_is_taken_and_nobody_chose_it(tmp_path: Path) -> None:
+    with socket() as squatter:
+        with suppress(OSError):  # somebody else has taken it
+            squatter.bind(("127.0.0.1", Metrics().port))
+            squatter.listen()
+        with running(tmp_path, TOCSIN_SERVER__PORT="0") as dev:
+            dev.ask(signal.SIGTERM)
+            assert dev.ended() == 0
+
+
+def test_dev_says_what_an_ephemeral_one_keeps(nats_url: str, tmp_path: Path) -> None:
+    def kept(dev: Dev) -> str:
+        text: str = next(line for line in dev.lines if line.get("event") == "tocsin")["text"]
+        return text.partition(f" on {dev.url}, ")[2]
+
+    with running(tmp_path, worker=None) as dev:
+        assert kept(dev) == "nothing is kept"
+    prefixes = {
+        f"TOCSIN_{name}": f"kept-{name.split('_')[0].lower()}" for name in ("ROOT", "PUBLIC_PREFIX", "TRIGGER_PREFIX")
+    }
+    with running(tmp_path, "--ephemeral", "--nats", nats_url, worker=None, **prefixes) as dev:
+        assert kept(dev) == "which keeps its streams; the history is not kept"
 
 
 def test_dev_says_that_tasks_wait_for_a_worker(tmp_path: Path) -> None:

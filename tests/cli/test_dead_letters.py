@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.archiving import OVER, Attic
 from tests.cli.conftest import World
 from tests.cli.test_executions import ERROR, record
 from tests.domain.given import ID, JOB
@@ -63,6 +64,20 @@ def test_show_tells_replays_and_who_resolved_it(kept: World) -> None:
     page = kept.call("dead-letters", "show", ID).out
     assert made["execution_id"] in page
     assert "nightly  resolved" in page
+
+
+def test_one_that_was_archived_is_shown_as_before(kept: World) -> None:
+    assert kept.call("dead-letters", "resolve", ID, "--reason", "by hand").code == 0
+    before = kept.call("dead-letters", "show", ID)
+    attic = Attic(kept.log, kept.projections)
+    kept.do(attic.take(*OVER))
+    assert kept.call("dead-letters", "show", ID).code == 3
+    kept.stored = attic.whole
+    assert kept.call("dead-letters", "show", ID) == before
+    assert kept.call("dead-letters", "resolve", ID).out.startswith("was resolved already")
+    told = kept.call("dead-letters", "replay", ID, "--again")
+    refusal = f"error: dead letter {ID} is resolved (by hand) and was archived: nothing replays it any more"
+    assert (told.code, told.err.strip()) == (1, refusal)
 
 
 def test_show_tells_the_bytes_of_a_message_that_nobody_could_use(world: World) -> None:

@@ -73,7 +73,6 @@ def test_a_line_keeps_the_particulars_and_shortens_the_id() -> None:
     assert narrow.endswith(f"  {ID[:18]}")
     assert len(narrow) <= 80
     assert ID[:8] not in facts.line(recorded, width=60).plain
-    assert ID[:8] not in facts.line(recorded, of_one=True).plain
 
 
 def test_a_fact_that_may_name_no_execution_has_a_line_on_a_terminal_too() -> None:

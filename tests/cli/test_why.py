@@ -4,11 +4,12 @@ from datetime import timedelta
 
 import pytest
 
+from tests.archiving import OVER, Attic
 from tests.cli.conftest import World
 from tests.stages.world import World as Stages
 from tocsin import subjects
 from tocsin.domain import ledger
-from tocsin.domain.events import LeadershipGained, LeadershipReleased, Message
+from tocsin.domain.events import Failed, LeadershipGained, LeadershipReleased, Message, Requested
 from tocsin.ledgers import Ledgers
 from tocsin.testing import START, InMemoryStoredLog
 
@@ -43,6 +44,23 @@ class Scene:
             await self.stages.given(*ledger.elapse(state, self.stages.clock.now()))
             await self.stages.run(self.stages.planner, self.stages.lock_keeper, self.stages.dag_advancer)
 
+    def fails(self) -> None:
+        """The newest execution fails for good."""
+        self.world.do(self._fails())
+
+    async def _fails(self) -> None:
+        begun = (await self.stages.stored(Requested))[-1]
+        await self.stages.given(
+            Failed(
+                job=begun.job,
+                execution_id=begun.execution_id,
+                scheduled_time=begun.scheduled_time,
+                trigger=begun.trigger,
+                dead_letter=True,
+            )
+        )
+        await self.stages.run(self.stages.dead_letter_sink)
+
     def led(self, fact: Message) -> None:
         self.world.do(self.stages.log.publish(subjects.subject_of(fact), fact, message_id=str(fact)))
 
@@ -50,6 +68,19 @@ class Scene:
         told = self.world.call("why", "nightly", *args)
         assert told.code == 0, told.err
         return told.out.splitlines()
+
+
+def test_it_says_the_same_once_that_was_archived(scene: Scene) -> None:
+    scene.define(overlap_policy="allow", dead_letter=True)
+    scene.passes(1)
+    scene.fails()
+    at = "2026-01-01T02:00"
+    before = scene.why(at)
+    assert "failed; a dead letter is kept" in before[1]
+    attic = Attic(scene.stages.log, scene.stages.projections)
+    scene.world.do(attic.take(*OVER))
+    scene.world.stored = attic.whole
+    assert scene.why(at) == before
 
 
 def test_it_says_what_became_of_a_firing(scene: Scene) -> None:

@@ -85,6 +85,10 @@ async def test_segments_are_chained_and_read_with_the_streams_as_one(store: Arch
     assert await held(whole, subjects.execution(JOB, ID)) == before
     assert await held(whole, subjects.execution("*", "another")) == []
     assert (await whole.extent(Stream.LOG)).messages == 4
+    kinds = (subjects.execution, subjects.dead_letter)
+    assert [await whole.may_be_archived(kind("*", ID)) for kind in kinds] == [True, False]
+    assert not await whole.may_be_archived(subjects.execution("*", f"{ID[:-1]}9"))
+    assert not await streams.may_be_archived(subjects.execution("*", ID))
 
 
 async def held(log: InMemoryStoredLog | WholeLog, *filters: str, **more: object) -> list[StoredMessage]:
@@ -132,6 +136,20 @@ async def test_a_purge_takes_what_matches_up_to_a_sequence(world: World) -> None
     stored = [m async for some in world.stored.messages(Stream.LOG, upto=6) for m in some]
     assert [message.sequence for message in stored] == [5, 6]
     assert (await world.stored.extent(Stream.LOG)).last == 6
+
+
+async def test_what_is_purged_while_somebody_has_it_is_not_handed_out_again(world: World) -> None:
+    durable = await world.durable(REPORTS)
+    await receive(world, report(1), report(2))
+    one, two = await durable.take(2, wait=5.0)
+    await world.housekeeping.purge("report.>", upto=1)
+    await one.nak(0)
+    await two.nak(0.1)
+
+    async def taken() -> int:
+        return sum([task.sequence for task in await durable.take(2, wait=0)])
+
+    assert await world.until(taken) == 2
 
 
 async def test_a_purge_of_triggers_takes_those_of_the_public_too(nats: NatsWorld) -> None:

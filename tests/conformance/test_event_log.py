@@ -11,7 +11,9 @@ import pytest
 from tests.conformance.given import acquired, cron_triggered, dispatched, due, report, started, timer
 from tests.conformance.worlds import World
 from tocsin import subjects
-from tocsin.domain.events import Message, Recorded, Trigger
+from tocsin.adapters.nats import event_log
+from tocsin.adapters.nats.event_log import NEAR
+from tocsin.domain.events import Dispatched, Message, Recorded, Trigger
 from tocsin.ports import Batch, LogUnavailable, SequenceConflict
 from tocsin.subjects import Stream, Unreadable
 
@@ -133,6 +135,37 @@ async def test_load_returns_the_last_of_each_subject_oldest_first(world: World) 
     assert [found.sequence for found in await world.log.load(SCOPE)] == [first, second, third]
 
 
+@pytest.mark.parametrize("near", [0, 2, NEAR])
+async def test_only_what_came_behind_a_sequence_is_loaded(
+    world: World, near: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_log, "NEAR", near)
+    for attempt in (1, 2, 3):
+        await world.receive(subjects.subject_of(dispatched(attempt=attempt)), dispatched(attempt=attempt).encode())
+    everything = await world.log.load(SCOPE)
+    assert [recorded.sequence for recorded in everything] == [1, 2, 3]
+    for after in range(4):
+        assert await world.log.load(SCOPE, after=after) == everything[after:]
+    await world.log.append(due("another"), expect=0)
+    last = await world.log.append(started(), expect=3)
+    for after in range(4):
+        assert [found.sequence for found in await world.log.load(SCOPE, after=after)] == [1, 2, 3, last][after:]
+    assert await world.log.load(SCOPE, after=last) == []
+    assert await world.log.load(subjects.ledger("another"), after=1) == []
+
+
+@pytest.mark.parametrize("near", [0, NEAR])
+async def test_of_what_came_behind_a_sequence_the_newer_replaces_the_older_too(
+    world: World, near: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_log, "NEAR", near)
+    scope = subjects.ledger("a.job")
+    first = await world.log.append(due(hour=8), expect=0)
+    second = await world.log.append(due(hour=9), expect=first)
+    third = await world.log.append(due(hour=10), expect=second)
+    assert [found.sequence for found in await world.log.load(scope, after=first)] == [third]
+
+
 async def test_several_scopes_are_loaded_at_once(world: World) -> None:
     lock, said = subjects.lock("a.job"), subjects.announcement("triggered", "a.job")
     await world.log.append(dispatched(), expect=0)
@@ -140,8 +173,32 @@ async def test_several_scopes_are_loaded_at_once(world: World) -> None:
     await world.log.append(acquired(), expect=0)
     await world.log.append(cron_triggered(), expect=0)
     found = await world.log.load_each(lock, SCOPE, said, "lock.nothing.*")
-    assert found == [await world.log.load(scope) for scope in (lock, SCOPE, said, "lock.nothing.*")]
-    assert [len(facts) for facts in found] == [1, 1, 1, 0]
+    assert found.facts == [await world.log.load(scope) for scope in (lock, SCOPE, said, "lock.nothing.*")]
+    assert [len(facts) for facts in found.facts] == [1, 1, 1, 0]
+    assert found.upto == 4
+
+
+async def test_what_several_scopes_hold_accounts_for_the_whole_log_unless_they_hold_nothing(world: World) -> None:
+    await world.log.append(acquired(), expect=0)
+    await world.log.append(dispatched(), expect=0)
+    assert (await world.log.load_each(subjects.lock("a.job"), "lock.nothing.*")).upto == 2
+    assert (await world.log.load_each("lock.nothing.*")).upto == 0
+
+
+async def test_many_scopes_are_loaded_at_once_though_they_hold_more_than_the_server_answers_at_once(
+    world: World,
+) -> None:
+    ids, attempts = [f"e{i}" for i in range(200)], range(1, 7)
+    tasks = [dispatched(execution_id=execution_id, attempt=attempt) for attempt in attempts for execution_id in ids]
+    await asyncio.gather(*(world.receive(subjects.subject_of(task), task.encode()) for task in tasks))
+
+    found = await world.log.load_each(*(subjects.execution("a.job", execution_id) for execution_id in ids))
+
+    assert [[cast("Dispatched", one.message).attempt for one in facts] for facts in found.facts] == [[*attempts]] * 200
+    assert [{cast("Dispatched", one.message).execution_id for one in facts} for facts in found.facts] == [
+        {execution_id} for execution_id in ids
+    ]
+    assert found.upto == 1_200
 
 
 async def test_a_scope_may_hold_more_subjects_than_the_server_answers_at_once(world: World) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nats.aio.client import Client
 
-from tocsin.adapters.nats.fast_headers import REACHED_FOR, parse, read_headers_fast
+from tocsin.adapters.nats.fast_headers import REACHED_FOR, HeaderBlock, parse, read_headers_fast
 
 LINES = st.lists(
     st.one_of(
@@ -35,6 +35,24 @@ def test_both_read_the_same(raw: bytes) -> None:
 )
 def test_what_is_read(raw: bytes, headers: dict[str, str]) -> None:
     assert parse(raw) == headers == Client._parse_header_lines(raw)
+
+
+@given(LINES)
+def test_a_block_that_is_read_when_it_is_asked_holds_the_same(raw: bytes) -> None:
+    block = HeaderBlock(HeaderBlock.BEGIN + raw + b"\r\n\r\n")
+    assert block == parse(raw) == dict(block)
+    for known, value in parse(raw).items():
+        if raw.isascii() and f"\r\n{known}:" in f"\r\n{raw.decode()}":
+            assert block[known] == block.get(known) == value
+    assert block.get("Missing") is None
+    assert "Missing" not in block
+    with pytest.raises(KeyError):
+        block["Missing"]
+
+
+def test_the_last_of_two_headers_of_one_name_is_it() -> None:
+    block = HeaderBlock(HeaderBlock.BEGIN + b"Name: one\r\nName: two\r\n\r\n")
+    assert block["Name"] == block.get("Name") == dict(block)["Name"] == "two"
 
 
 def test_a_client_reads_them_so() -> None:

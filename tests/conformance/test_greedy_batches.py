@@ -7,15 +7,16 @@ import structlog
 from faststream.nats import NatsBroker
 from faststream.nats.subscriber.usecases import BatchPullStreamSubscriber
 
-from tests.conformance.given import dispatched
+from tests.conformance.given import dispatched, report
 from tests.conformance.worlds import nats_world
 from tocsin.adapters.nats import stage_router as routers
 from tocsin.adapters.nats.greedy_batches import REACHED_FOR
+from tocsin.adapters.nats.precedence import Precedence
 from tocsin.domain.events import Message, Recorded
 from tocsin.outcomes import Outcomes
 from tocsin.ports import DurableSpec
 from tocsin.stage import Stage, Subscription
-from tocsin.subjects import Stream
+from tocsin.subjects import Stream, subject_of
 
 
 def test_the_method_that_is_replaced_is_still_there() -> None:
@@ -66,3 +67,35 @@ async def test_a_durable_that_is_missing_is_told_and_waited_for(nats_url: str) -
                 assert said[0]["action"] == "durable-missing"
                 await world.durable(DurableSpec("late", Stream.LOG, filters))
                 await asyncio.wait_for(came.wait(), 10)
+
+
+async def test_what_can_wait_is_taken_up_behind_what_came_at_once(nats_url: str) -> None:
+    heard: list[str] = []
+    came: asyncio.Queue[None] = asyncio.Queue()
+
+    async def handle(recorded: Recorded[Message]) -> None:
+        heard.append(type(recorded.message).__name__)
+        came.put_nowait(None)
+
+    async with nats_world(nats_url) as world:
+        stage = Stage(
+            "both",
+            (
+                Subscription("waiting", Stream.LOG, ("report.>",), handle, can_wait=True),
+                Subscription("first", Stream.LOG, ("execution.>",), handle),
+            ),
+        )
+        for subscription in stage.subscriptions:
+            await world.durable(DurableSpec(subscription.durable, Stream.LOG, subscription.filters))
+        await world.log.publish(subject_of(report()), report(), message_id="report")
+        precedence = Precedence(patience=1e9)
+        broker = NatsBroker(nats_url, logger=None, apply_types=False)
+        broker.include_router(routers.stage_router(stage, Outcomes(world.log), world.names, precedence=precedence))
+        async with broker:
+            with precedence.rush():
+                await broker.start()
+                for number in range(5):
+                    await world.log.append(dispatched(f"e{number}"), expect=0)
+                    await asyncio.wait_for(came.get(), 10)
+            await asyncio.wait_for(came.get(), 10)
+        assert heard == ["Dispatched"] * 5 + ["Report"]

@@ -44,14 +44,17 @@ from tocsin.domain.events import (
     Failed,
     Failure,
     Message,
+    Passed,
     Paused,
     Recorded,
     Refused,
     Resolved,
+    Resumed,
     RetryScheduled,
     Skipped,
     Started,
 )
+from tocsin.domain.history import Status
 from tocsin.listing import DeadLetterQuery, ExecutionQuery, ExecutionSort, every
 from tocsin.ports import DeadLetterRow, ExecutionRow, History, JobRow, SequenceConflict
 from tocsin.subjects import Stream
@@ -671,6 +674,69 @@ async def test_any_split_into_batches_gives_the_same_rows(
             with pytest.raises(SequenceConflict):
                 await history.record(Stream.LOG, batch, after=after, upto=upto)
         assert await everything(history) == await in_one_batch(empty_database, facts)
+
+
+async def test_every_list_follows_an_execution_from_batch_to_batch(empty_database: EmptyDatabase) -> None:
+    async with empty_database() as database, database.open() as history:
+
+        async def is_listed(query: ExecutionQuery) -> bool:
+            return bool((await history.executions(query)).rows)
+
+        # The first fact does not say how it was triggered, nor which tags it has.
+        for fact in recorded(story("started", "admitted", "retry", "again", "failed")):
+            await history.record(Stream.LOG, [fact], after=fact.sequence - 1, upto=fact.sequence)
+            (row,) = (await history.executions()).rows
+            for status in get_args(Status):
+                assert await is_listed(ExecutionQuery(status=status)) == (row.status == status)
+            for trigger in ("unknown", "cron"):
+                assert await is_listed(ExecutionQuery(trigger=trigger)) == (row.trigger == trigger)
+            assert await is_listed(ExecutionQuery(tag="all")) == bool(row.tags)
+            assert await is_listed(ExecutionQuery(error="boom")) == (row.error is not None)
+            assert await is_listed(ExecutionQuery(sort="longest")) == (row.duration_ms is not None)
+            assert row.started_at is not None
+            assert await is_listed(ExecutionQuery(sort="last-started"))
+        (row,) = (await history.executions()).rows
+        assert (row.status, row.trigger, row.tags, row.duration_ms) == (
+            "failed",
+            "cron",
+            ("nightly", "all", "all"),
+            4000,
+        )
+
+
+async def test_any_split_of_a_ledger_gives_the_same_jobs(empty_database: EmptyDatabase) -> None:
+    definition = JobDefinition(name="nightly", schedule="0 3 * * *", function="f")
+    other = definition.model_copy(update={"description": "Nightly", "function": "g"})
+    at = [NOON + timedelta(days=day, hours=15) for day in range(5)]
+    passed = Passed(job="nightly", start=at[0], until=at[1], reason="paused", count=1, definition=1)
+    facts = recorded(
+        [
+            Defined(job="nightly", definition=definition, by=Actor(identity="ann")),
+            Due(job="nightly", scheduled_time=at[0], definition=1),
+            Paused(job="nightly", definition=1),
+            passed,
+            Resumed(job="nightly", definition=1),
+            Due(job="nightly", scheduled_time=at[2], definition=1),
+            Defined(job="nightly", definition=other),
+            Due(job="nightly", scheduled_time=at[3], definition=7),
+            Deleted(job="nightly"),
+        ]
+    )
+
+    async def jobs(size: int) -> list[Sequence[JobRow]]:
+        """As they are in the end, and before that."""
+        async with empty_database() as database, database.open() as history:
+            seen = []
+            for kept in (facts[:-1], facts[-1:]):
+                for first in range(0, len(kept), size):
+                    batch = kept[first : first + size]
+                    after, upto = batch[0].sequence - 1, batch[-1].sequence
+                    await history.record(Stream.LEDGER, batch, after=after, upto=upto)
+                seen.append(await history.jobs())
+            return seen
+
+    whole = await jobs(len(facts))
+    assert [await jobs(size) for size in (1, 2, 3)] == [whole] * 3
 
 
 async def test_two_recorders_on_one_database_lose_and_double_nothing(empty_database: EmptyDatabase) -> None:

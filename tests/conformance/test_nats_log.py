@@ -14,9 +14,10 @@ from tests.conformance.test_event_log import Following
 from tests.conformance.worlds import NatsWorld, fresh_names
 from tocsin import subjects
 from tocsin.adapters.nats import connection as connections
-from tocsin.adapters.nats.connection import Headers, connect
+from tocsin.adapters.nats.connection import connect
 from tocsin.adapters.nats.event_log import NatsEventLog
 from tocsin.adapters.nats.provision import provision
+from tocsin.adapters.nats.sending import Headers
 from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer
 from tocsin.adapters.nats.task_queue import NatsTaskQueue
 from tocsin.domain.events import CancelRequest, Trigger

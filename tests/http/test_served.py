@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -195,17 +196,21 @@ async def test_a_copy_that_ends_closes_its_streams(tocsin: Running) -> None:
         assert (await listening)[0] == "retry: 2000"
 
 
-async def test_a_busy_port_is_told_in_words(tocsin: Running) -> None:
+@pytest.mark.parametrize("section", ["server", "metrics"])
+async def test_a_busy_port_is_told_in_words(section: str, tocsin: Running) -> None:
     with socket(AF_INET, SOCK_STREAM) as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        busy = tocsin.settings.model_copy(update={"server": tocsin.settings.server.model_copy(update={"port": port})})
+        with_port = getattr(tocsin.settings, section).model_copy(update={"port": port})
+        busy = tocsin.settings.model_copy(update={section: with_port})
         installation = replace(tocsin.installation, settings=busy)
-        with pytest.raises(PortInUseError, match=f"port {port} on 127.0.0.1 is in use: stop what listens there"):
+        setting, variable = f"{section}.port", f"TOCSIN_{section.upper()}__PORT"
+        text = f"port {port} on 127.0.0.1 is in use: stop what listens there, or set another `{setting}` ({variable})"
+        with pytest.raises(PortInUseError, match=f"^{re.escape(text)}$"):
             async with serving(installation):
                 pass
-        async with serving(installation, any_port=True) as url:
+        async with serving(installation, any_port={setting}) as url:
             assert not url.endswith(f":{port}")
 
 

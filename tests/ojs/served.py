@@ -3,9 +3,11 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
@@ -46,6 +48,8 @@ def server(folder: Path, *, with_token: bool = False, **settings: str) -> Iterat
             dev = _begun(process, folder / "said")
             url = next(line["url"] for line in dev.lines if line.get("event") == "api")
             token = _token(folder, dev.url) if with_token else None
+            if token:
+                _await_asking(url)
             yield Server(url, dev.url, token)
         finally:
             process.kill()
@@ -56,6 +60,14 @@ def _begun(process: "subprocess.Popen[str]", said: Path) -> Dev:
         return Dev(process)
     except AssertionError:
         raise AssertionError(f"it ended with {process.wait()}: {said.read_text()}") from None
+
+
+def _await_asking(url: str) -> None:
+    """Wait until it has learned that there is a token: it looks every few seconds while there is none."""
+    begun = time.monotonic()
+    while httpx.get(f"{url}/ojs/v1/queues").status_code != HTTPStatus.UNAUTHORIZED:
+        assert time.monotonic() - begun < PATIENCE, "nobody is asked for a token"
+        time.sleep(0.1)
 
 
 def _token(folder: Path, nats_url: str) -> str:

@@ -28,6 +28,8 @@ from tocsin.serving import serving
 from tocsin.settings import Settings
 from tocsin.subjects import JOB_EXECUTORS, Bucket, Stream
 
+ANY_PORT = {"server.port", "metrics.port"}
+
 ACCOUNT = "TOCSIN"
 PASSWORD = "pass-word"  # noqa: S105 - of a server that lives for one test
 
@@ -171,7 +173,7 @@ async def test_the_api_works_with_no_more_than_is_granted(secured: Server, tmp_p
     before = len(secured.log)
     async with (
         connected(secured, tmp_path, "api") as installation,
-        serving(installation, any_port=True) as url,
+        serving(installation, any_port=ANY_PORT) as url,
         httpx.AsyncClient(base_url=url, headers={"Idempotency-Key": "once"}) as client,
     ):
         job = {"name": "asked-for", "schedule": "0 3 * * *", "function": "works"}
@@ -196,7 +198,7 @@ async def test_the_api_answers_over_nats_with_no_more_than_is_granted(secured: S
                 update={"server": installation.settings.server.model_copy(update={"over_nats": True})}
             ),
         )
-        async with serving(served, any_port=True):
+        async with serving(served, any_port=ANY_PORT):
             subject = installation.names.to_wire("api.getHealth")
             async with connected(secured, tmp_path, "viewer") as asking:
                 answer = await asking.connection.client.request(subject, b"", timeout=DEADLINE)

@@ -10,6 +10,8 @@ from typing import Any, Final, cast
 
 from tests.domain.given import KEY
 from tocsin import bootstrap, subjects
+from tocsin.adapters.memory.archive_store import InMemoryArchiveStore
+from tocsin.bootstrap.electing import candidate
 from tocsin.domain.definition import DefinitionError
 from tocsin.domain.events import CancelRequest, Trigger
 from tocsin.domain.ledger import JobNotFound
@@ -18,11 +20,12 @@ from tocsin.operations.enqueueing import Duplicate, enqueue
 from tocsin.operations.refusals import Refusal
 from tocsin.outcomes import Outcomes
 from tocsin.ports import DurableSpec, LogUnavailable, SequenceConflict
+from tocsin.records.cursors import Cursors
 from tocsin.registry import Registry
-from tocsin.settings import Leader, Recovery, Settings, Stages
+from tocsin.settings import Leader, Queue, Recovery, Settings, Stages
 from tocsin.stage import Stage, Subscription
 from tocsin.stages.recorder import recorder
-from tocsin.subjects import Stream
+from tocsin.subjects import ARCHIVER_LEASE, Stream
 from tocsin.testing import ManualClock
 from tocsin.worker import executor
 from tocsin.worker.connection import Connection
@@ -31,19 +34,23 @@ from tocsin.worker.options import Options
 from tocsin.worker.session import Session
 from tocsin.worker.shutdown import Shutdown
 
+from . import mq
+from .attic import LATE, Attic
 from .history import InMemoryHistory
+from .mq import Handed, MqExecutor
 from .network import Network
 from .outside import Outside, OutsideExecutor
 from .ports import Intake, SimulatedHistory, SimulatedLog, SimulatedProjections
 from .process import Process, ProcessClock
 from .server import SimulatedBuckets, SimulatedServer
-from .workload import FUNCTION, QUEUES, Action, Run, Temper, handler
+from .workload import BRIDGED, FUNCTION, QUEUES, Action, Run, Temper, handler
 
 ACK_WAIT: Final = 4.0
 SETTINGS: Final = Settings(
     leader=Leader(ttl=4.0, renew_interval=1.0),
     stages=Stages(ack_wait=ACK_WAIT),
     recovery=Recovery(threshold=6.0, grace=2.0, interval=1.0),
+    queues={BRIDGED: Queue(transport="mq")},
 )
 
 
@@ -57,13 +64,18 @@ class Surroundings:
     buckets: SimulatedBuckets
     history: InMemoryHistory
     temper: Temper
+    is_archived: bool = False
+    """What is over leaves the streams."""
+    store: InMemoryArchiveStore = field(default_factory=InMemoryArchiveStore)
     runs: list[Run] = field(default_factory=list)
     """What workers did."""
     outside: Outside = field(init=False)
+    handed: Handed = field(init=False)
 
     def __post_init__(self) -> None:
         """Have executors outside tell of what they do in the same place."""
         object.__setattr__(self, "outside", Outside(self.seed, self.runs))
+        object.__setattr__(self, "handed", Handed(self.seed))
 
 
 class Node:
@@ -75,6 +87,8 @@ class Node:
         self._process = process
         log = SimulatedLog(around.server, around.network, process)
         clock = ProcessClock(process)
+        projections = SimulatedProjections(around.buckets, around.network, process)
+        attic = Attic(around.server, around.store, projections, around.network, process)
         installation = bootstrap.Installation(
             settings=SETTINGS,
             names=cast("Any", None),
@@ -82,14 +96,20 @@ class Node:
             stored=cast("Any", None),
             archive=cast("Any", None),
             log=log,
-            projections=SimulatedProjections(around.buckets, around.network, process),
+            projections=projections,
             clock=clock,
         )
         stages = bootstrap.compose(installation, names, key=KEY)
+        history = SimulatedHistory(around.history, around.network, process)
         if "recorder" in names:
-            history = cast("Any", SimulatedHistory(around.history, around.network, process))
-            stages.append(recorder(log, history, clock, past=None))
-        self._outcomes = Outcomes(log, chance=Random(f"{around.seed}/{process.name}"))
+            stages.append(recorder(log, cast("Any", history), clock, past=attic.whole))
+        if "archiver" in names and around.is_archived:
+            stages.append(attic.archiver(history, candidate(installation, ARCHIVER_LEASE), clock))
+        self._outcomes = Outcomes(
+            log,
+            is_behind=Cursors(projections, clock, late=LATE).is_behind if around.is_archived else None,
+            chance=Random(f"{around.seed}/{process.name}"),
+        )
         self._serving = [
             process.spawn(s.durable, partial(self._serve, s)) for stage in stages for s in stage.subscriptions
         ]
@@ -144,6 +164,13 @@ def outside(around: Surroundings, process: Process) -> OutsideExecutor:
     """One process of executors outside."""
     log = SimulatedLog(around.server, around.network, process)
     return OutsideExecutor(around.outside, log, _Queues(around, process), process)
+
+
+def mq_executor(around: Surroundings, process: Process) -> MqExecutor:
+    """One process of executors that know only hip-62's subjects."""
+    log = SimulatedLog(around.server, around.network, process)
+    intake = Intake(around.server, mq.SPEC, around.network, process)
+    return MqExecutor(around.handed, around.server, log, intake, process)
 
 
 class _Queues:
@@ -245,4 +272,4 @@ def reset_dice(seed: int) -> None:
     executor._chance.seed(seed)
 
 
-__all__ = ["ACK_WAIT", "Node", "Surroundings", "User", "WorkerProcess", "reset_dice", "spec_of"]
+__all__ = ["ACK_WAIT", "Node", "Surroundings", "User", "WorkerProcess", "mq_executor", "reset_dice", "spec_of"]

@@ -5,11 +5,26 @@ The seed chooses. What a focus asks for comes on top of what the seed draws; mos
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from random import Random
 from typing import Final
 
 from .faults import Faults
-from .workload import MIXED, Action, Temper, actions, buried, contended, delivered, enqueued, timed
+from .workload import (
+    MIXED,
+    Action,
+    Temper,
+    actions,
+    bridged,
+    buried,
+    bygone,
+    contended,
+    delivered,
+    enqueued,
+    overlapping,
+    registered,
+    timed,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +40,10 @@ class Focus:
     workers: tuple[int, ...] = (1, 2, 2)
     outside: int = 0
     """Processes of executors outside."""
+    is_archived: bool = False
+    """What is over leaves the streams within seconds: in those nobody may stand still for longer, nor go by another clock."""
+    mq: int = 0
+    """Processes of executors that know only hip-62's subjects."""
 
     def troubled(self, drawn: Faults) -> Faults:
         """The faults of a schedule of this kind."""
@@ -50,6 +69,13 @@ _FOCI: Final = (
         temper=Temper(failing=0.5),
     ),
     Focus(
+        "registrations: who shows a definition is slow, and somebody else shows the next one meanwhile",
+        registered,
+        {"slow": 0.15, "belated": 0.02, "stale": 0.3},
+        nodes=(2, 3),
+        workers=(1,),
+    ),
+    Focus(
         "clocks: leaders follow each other whose clocks differ, and who hear late of what the other one did",
         timed,
         {"skew": 9.0, "lagging": 0.4, "deploys": 4.0},
@@ -58,8 +84,28 @@ _FOCI: Final = (
     Focus(
         "leases: executors outside live on, give back, and are never heard of again",
         enqueued,
-        {"double_timer": 0.3, "late_timer": 0.3},
+        {"double_timer": 0.3, "late_timer": 0.3, "clock_steps": 0.0},  # a lease goes by the clock of who gave it
         outside=2,
+    ),
+    Focus(
+        "bridge: tasks are handed over, and answered twice, late, wrongly, or never",
+        bridged,
+        {"stale": 0.2},
+        mq=2,
+    ),
+    Focus(
+        "archive: what is over leaves the streams, and what led to it comes again",
+        bygone,
+        {
+            "redeliveries": 0.1,
+            "lagging": 0.4,
+            "freeze": 0.0,
+            "belated": 0.0,
+            "skew": 0.0,
+            "clock_steps": 0.0,
+        },
+        nodes=(2, 3),
+        is_archived=True,
     ),
     Focus(
         "deliveries: who was taken for dead answers while the next one works",
@@ -73,6 +119,20 @@ _FOCI: Final = (
         contended,
         _CALM | {"stale": 0.4},
         _QUICK,
+        nodes=(2, 3),
+    ),
+    Focus(
+        "wakes: whoever hands a lock on may die at any word of it, and each answer comes from another replica",
+        partial(contended, policies=("enqueue", "cancel_previous", "skip")),
+        _CALM | {"stale": 0.4, "crash": 0.003, "unanswered": 0.02},
+        _QUICK,
+        nodes=(2, 3),
+    ),
+    Focus(
+        "overlaps: what is due runs still, and whoever is to say so dies, or looks at a replica that lags",
+        overlapping,
+        _CALM | {"stale": 0.3, "crash": 0.006, "unacknowledged": 0.05},
+        Temper(paces=(0.2, 0.9, 1.5)),
         nodes=(2, 3),
     ),
     _MIXED,

@@ -3,9 +3,14 @@
 from tests.everything import Everything
 from tocsin import subjects
 from tocsin.domain import execution, history, ledger
-from tocsin.domain.events import ExecutionFact, Message, Recorded
+from tocsin.domain.events import ExecutionFact
 from tocsin.domain.registration import Registration
+from tocsin.ports import StoredMessage
+from tocsin.records.archive import Archive
+from tocsin.records.reading import decoded
+from tocsin.records.whole import WholeLog
 from tocsin.subjects import Bucket, Stream
+from tocsin.testing import InMemoryStoredLog
 
 from .cast import Surroundings
 from .network import at_once
@@ -13,16 +18,23 @@ from .rules import beyond_the_audit
 
 
 def everything(around: Surroundings) -> Everything:
-    """The log, whole."""
+    """The log, whole: what is in the streams, and what was archived."""
     kinds = {
         Stream.LEDGER: ("ledger.", "trigger.", "cancel.", "enqueue."),
         Stream.LOG: ("execution.", "lock.", "cron.", "dead-letter.", "report."),
     }
-    found: dict[Stream, list[Recorded[Message]]] = {
-        stream: [e.recorded() for e in around.server._streams[stream].behind(0) if e.subject.startswith(prefixes)]
+    archive = Archive(around.store, around.buckets)
+    log = WholeLog(InMemoryStoredLog(around.server), archive)
+    found = {
+        stream: [decoded(one) for one in at_once(_stored(log, stream)) if one.subject.startswith(prefixes)]
         for stream, prefixes in kinds.items()
     }
     return Everything(found[Stream.LEDGER], found[Stream.LOG])
+
+
+async def _stored(log: WholeLog, stream: Stream) -> list[StoredMessage]:
+    upto = (await log.extent(stream)).last
+    return [message async for portion in log.messages(stream, upto=upto) for message in portion]
 
 
 def left_over(around: Surroundings) -> list[str]:
@@ -54,10 +66,27 @@ def violations(around: Surroundings) -> list[str]:
     everything_ = everything(around)
     return [
         *(str(one) for one in everything_.audited().violations),
+        *_not_archived(around),
         *_wrong_history(around, everything_),
-        *_wrong_definitions(around, everything_),
+        *wrong_definitions(around),
         *beyond_the_audit(around, everything_),
     ]
+
+
+def _not_archived(around: Surroundings) -> list[str]:
+    if not around.server.purged:
+        return []
+    archive = Archive(around.store, around.buckets)
+    kept = {(message.stream, message.sequence) for message in at_once(_archived(archive))}
+    return [
+        f"I8: it was purged, and is in no archive: {stream} {sequence}"
+        for stream, sequence in around.server.purged
+        if (stream, sequence) not in kept
+    ]
+
+
+async def _archived(archive: Archive) -> list[StoredMessage]:
+    return [message for segment in await archive.segments() for message in await archive.messages(segment)]
 
 
 def _wrong_history(around: Surroundings, everything_: Everything) -> list[str]:
@@ -73,10 +102,17 @@ def _wrong_history(around: Surroundings, everything_: Everything) -> list[str]:
     return wrong
 
 
-def _wrong_definitions(around: Surroundings, everything_: Everything) -> list[str]:
+def is_registered(around: Surroundings) -> bool:
+    """Whether every change of a definition was projected."""
+    progress = at_once(around.server.progress(Stream.LEDGER, "registrar"))
+    return progress is not None and progress.is_idle
+
+
+def wrong_definitions(around: Surroundings) -> list[str]:
+    """Definitions that are shown otherwise than the ledger has them."""
     shown = at_once(around.buckets.entries(Bucket.DEFINITIONS))
     wrong = []
-    for job, changes in everything_.jobs.items():
+    for job, changes in everything(around).jobs.items():
         registration = Registration.of(ledger.fold(changes))
         value = shown.get(subjects.token(job))
         if value != (registration.encode() if registration else None):

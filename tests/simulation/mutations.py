@@ -17,15 +17,35 @@ from typing import Any, Final, cast
 
 from tocsin import ledgers
 from tocsin.domain import dead_letter, execution, ids, ledger, lock, retry
+from tocsin.domain.execution import reports, stopping, tasks
+from tocsin.domain.ledger import elapsing, instants
+from tocsin.ledgers import Ledgers
 from tocsin.operations import leasing
 from tocsin.outcomes import Outcomes
-from tocsin.stages import announcements, dead_letter_sink, lock_keeper, locks, registrar, replays, retrier, ticker
+from tocsin.records import harvest
+from tocsin.records.archive import Archive
+from tocsin.records.cursors import Cursors
+from tocsin.stages import (
+    announcements,
+    dead_letter_sink,
+    lease_keeper,
+    lock_keeper,
+    locks,
+    mq_bridge,
+    registrar,
+    replays,
+    retrier,
+    ticker,
+)
+from tocsin.stages.archiver import Archiver
 from tocsin.stages.beginnings import Beginnings
 from tocsin.stages.credible_time import CredibleTime
 from tocsin.stages.entities import Entities
 from tocsin.stages.leadership import Leadership
+from tocsin.stages.mq_bridge import MqBridge
 from tocsin.stages.planner import Planner
 from tocsin.stages.recorder import Recorder
+from tocsin.stages.ripeness import Ripeness
 from tocsin.worker import claiming
 
 from .simulation import play
@@ -64,37 +84,37 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "acknowledge before the facts are stored",
         Outcomes._one,
-        "await self._handle(subscription, delivery)",
-        "await delivery.ack(); delivery._is_answered = False; await self._handle(subscription, delivery)",
+        "await self._handle(subscription, taken)",
+        "await delivery.ack(); delivery._is_answered = False; await self._handle(subscription, taken)",
     ),
     _bug(
         "believe a replica that there is nothing to do",
         Entities.is_newest,
-        "await self._log.tail(scope) == sequence",
+        "tail == sequence",
         "True",
     ),
     # --- time --------------------------------------------------------------------------------------------------------
     _bug(
         "forget the watermark when the clock is behind it",
-        ledger._undecided,
+        instants.undecided_occurrences,
         "if state.watermark else regime.since",
         "if state.watermark and state.watermark <= now else regime.since",
     ),
     _bug(
         "fire what was named while the job was paused",
-        ledger._refusal,
+        elapsing._refusal,
         "regime.paused or",
         "state.is_paused or",
     ),
     _bug(
         "fire the past of an edit",
-        ledger._undecided,
+        instants.undecided_occurrences,
         "start = max(state.watermark, regime.since) if state.watermark else regime.since",
         "start = state.watermark or regime.since",
     ),
     _bug(
         "decide by the newest definition alone",
-        ledger._undecided,
+        instants.undecided_occurrences,
         "zip(state.regimes, ends, strict=True)",
         "((state.regimes[-1], now),)",
     ),
@@ -184,16 +204,67 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "hand the lock on for no end by cancellation",
         lock_keeper.LockKeeper.on_end,
-        "not isinstance(end, Terminal) or (end.fence is None and not _may_hold(end))",
-        "not isinstance(end, Terminal) or isinstance(end, Cancelled)",
+        "not _may_hold(end)",
+        "not _may_hold(end) or isinstance(end, Cancelled)",
+    ),
+    _bug(
+        "believe a replica that nobody waits for a lock",
+        locks.Locks.know,
+        "not self._locks.accounts_for(subjects.lock(job), at)",
+        "False",
+    ),
+    _bug(
+        "believe what is remembered of a lock after an end",
+        lock_keeper.LockKeeper.before_ends,
+        "await self._locks.look(jobs)",
+        "[(await self._locks._locks.load(s), self._locks._locks._upto.update({s: 2**60})) "
+        "for s in map(subjects.lock, jobs)]",
+    ),
+    _bug("take each answer for that of the leader", Entities.loaded, "upto=upto", "upto=2**60"),
+    _bug(
+        "believe a replica that the holder of a lock is not over",
+        locks.Locks.is_over,
+        "if not state.is_over and not await self._executions.is_newest(scope, sequence):\n        state,",
+        "if False:\n        state,",
+    ),
+    _bug("remember a lock whatever is stored", Entities.append, "self._to_be_read.add(scope)", "pass"),
+    _bug("learn what follows something else", Entities.learn, "if after in (0, sequence):", "if True:"),
+    _bug("keep what nobody has read", Entities.learn, "or scope in self._to_be_read", ""),
+    _bug(
+        "let in nobody who has the lock already", locks.Locks.admit, "execution.admit(known[0], fence=held.fence)", "()"
+    ),
+    _bug("announce nothing again", locks.Locks.announce_again, "for subject in", "return\n    for subject in"),
+    _bug(
+        "announce nothing again of whom the lock let in",
+        locks.Locks.admit,
+        "await self.announce_again(job, held.holder)",
+        "pass",
+    ),
+    _bug(
+        "announce nothing again of what is asked for again",
+        lock_keeper.LockKeeper._decide,
+        "await self._locks.announce_again(wanted.job, wanted.execution_id)",
+        "pass",
+    ),
+    _bug(
+        "look no more who is cancelled before it was let in",
+        lock_keeper._may_hold,
+        "isinstance(end, Cancelled)",
+        "False",
     ),
     # --- executions --------------------------------------------------------------------------------------------------
-    _bug("dispatch again what was dispatched", execution._is_ready, "steps[step.name].phase is Phase.WAITING and", ""),
+    _bug("dispatch again what was dispatched", tasks.is_ready, "phase is not Phase.WAITING", "phase is None"),
     _bug(
         "dispatch a step with one dependency missing",
-        execution._is_ready,
-        "for d in step.depends_on)",
-        "for d in step.depends_on[1:])",
+        tasks.is_ready,
+        "for name in step.depends_on:",
+        "for name in step.depends_on[1:]:",
+    ),
+    _bug(
+        "claim a step whatever became of it",
+        execution.concerns,
+        "not isinstance(fact, _OF_A_STEP) or fact.step == step",
+        "False",
     ),
     _bug(
         "let the timer be the decision",
@@ -210,7 +281,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "or report.delivery not in {None, step.delivery}:\n        return []\n    if report.claim not in {None, step.claim}:",
         ":",
     ),
-    _bug("let an end be followed by another", execution._reported, "state.status is Status.ADMITTED and", ""),
+    _bug("let an end be followed by another", reports._reported, "state.status is Status.ADMITTED and", ""),
     _bug("cancel what is over", execution.cancel, "state.status not in {Status.PLANNED, Status.ADMITTED}", "False"),
     _bug(
         "be done when the first step is",
@@ -218,7 +289,34 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "all(s.phase is Phase.COMPLETED for s in after.steps.values())",
         "any(s.phase is Phase.COMPLETED for s in after.steps.values())",
     ),
-    _bug("cancel no step behind a failure", execution._never_ran, "step.phase is Phase.WAITING", "False"),
+    _bug("cancel no step behind a failure", stopping.never_ran, "step.phase is Phase.WAITING", "False"),
+    # --- tasks that are handed over ----------------------------------------------------------------------------------
+    _bug(
+        "hand over one attempt",
+        MqBridge.on_task,
+        'f"{task.execution_id}:{task.step}:{task.attempt}"',
+        'f"{task.execution_id}:{task.step}"',
+    ),
+    _bug("hand over what another task was", mq_bridge.envelope, "token=task.token", "token=''"),
+    _bug(
+        "take an answer for the attempt that is current", MqBridge._meant, "answer.attempt in {None, attempt}", "True"
+    ),
+    _bug("take an answer for whatever step is in flight", MqBridge._meant, "answer.step in {None, step}", "True"),
+    _bug("take an answer to what was never handed over", MqBridge._meant, "self._is_outside(state, step)", "True"),
+    _bug(
+        "believe a replica that nobody waits for an answer",
+        MqBridge._meant,
+        "not await self._executions.is_newest(scope, sequence)",
+        "False",
+    ),
+    _bug("believe whoever answers", MqBridge.on_completion, "answer.token not in {None, token}", "False"),
+    _bug("take each answer for a success", MqBridge.on_completion, "if answer.has_failed", "if False"),
+    _bug(
+        "report one attempt",
+        MqBridge.on_completion,
+        "report, message_id=subject)",
+        "report, message_id=execution_id + step)",
+    ),
     # --- leases ------------------------------------------------------------------------------------------------------
     _bug(
         "let a redelivery take over what is leased",
@@ -237,6 +335,36 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         execution.release,
         "(step.attempt, step.delivery, step.task) != (timer.attempt, timer.delivery, timer.task)",
         "(step.attempt, step.delivery) != (timer.attempt, timer.delivery)",
+    ),
+    _bug(
+        "end an attempt whose answer nobody has read",
+        lease_keeper.LeaseKeeper._is_dealt_with,
+        "if await self._is_answered(lease, state):",
+        "if False:",
+    ),
+    _bug(
+        "end an attempt that somebody answered for",
+        lease_keeper.LeaseKeeper._is_dealt_with,
+        'not execution.release(state, lease, reason="lease_over")',
+        "lease.step not in state.steps",
+    ),
+    _bug(
+        "let an attempt be taken for ever",
+        lease_keeper.LeaseKeeper._is_dealt_with,
+        "lease.ends_attempt or recorded.time >= claimed + timedelta(seconds=limit)",
+        "False",
+    ),
+    _bug(
+        "report that one lease of an attempt is over",
+        lease_keeper.LeaseKeeper._is_dealt_with,
+        'f"{subject}.{lease.task}"',
+        "scope",
+    ),
+    _bug(
+        "take whatever somebody answers who held it",
+        execution.fail,
+        "if report.claim not in {None, step.claim}:",
+        "if False:",
     ),
     _bug(
         "let expire what was started",
@@ -271,12 +399,37 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "return ()",
     ),
     _bug("take a request to replay twice", dead_letter.ask_to_replay, "replay_of(state, request) is not None", "False"),
+    _bug("decide a replay by what holds when it is handled", replays.Replays._plan, "at=fact.ledger", "at=None"),
+    _bug("believe a replica of what was in force", Ledgers.in_force, "at > upto", "False"),
     _bug(
         "settle a dead letter in the name of what failed",
         replays.resolve_replayed,
         "execution_id=execution_id, reason=",
         "execution_id=letter, reason=",
     ),
+    # --- the archive -------------------------------------------------------------------------------------------------
+    _bug("purge, and tell nobody where to begin", Archiver._finish, "await self._archive.tell(state)", "pass"),
+    _bug("handle what was decided long ago", Cursors.is_behind, "return sequence <= upto", "return False"),
+    _bug(
+        "archive what somebody has still to decide on",
+        Ripeness._decided,
+        "await self._housekeeping.decided(stream)",
+        "(await self._streams.extent(stream)).last",
+    ),
+    _bug("archive what is not recorded", Ripeness._decided, "last = min(last, missing.sequence - 1)", "pass"),
+    _bug("archive what is open", harvest.Harvest._take_of_scope, "if decision in", "if True or decision in"),
+    _bug("archive how things stand", harvest.Harvest.take, "self._pick(before)", "self._pick(message)"),
+    _bug("forget the archiver before", Archive.write, "previous=state.head", "previous=None"),
+    Mutation(
+        "lead for ever, and move an archive that somebody else moved",
+        (
+            Edit(
+                cast("property", Leadership.is_leading).fget or print, "self._clock.monotonic() < self._until", "True"
+            ),
+            Edit(Archive.move, "expect=expect", "expect=None"),
+        ),
+    ),
+    _bug("purge what came later", Archiver._finish, "purge(subject, upto=upto)", "purge(subject, upto=2**60)"),
     # --- read models -------------------------------------------------------------------------------------------------
     _bug("move the recorder's place without the rows", Recorder.recorded, "batch.messages", "batch.messages[:3]"),
     _bug("record from a place of one's own", Recorder.recorded, "upto=batch.upto", "upto=place"),

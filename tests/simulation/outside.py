@@ -7,7 +7,7 @@ from random import Random
 from typing import Final, cast
 
 from tocsin import subjects
-from tocsin.domain.events import Failure, LeaseTimer
+from tocsin.domain.events import Failure, LeaseTimer, Started
 from tocsin.operations import answering, finding, leasing
 from tocsin.operations.finding import Found
 from tocsin.operations.leasing import Held, Lease
@@ -20,6 +20,8 @@ from .workload import OUTSIDE, Run
 LEASE: Final = 2.5
 BEAT: Final = 1.0
 TRIES: Final = 8
+SILENT: Final = 0.2
+"""The share that gives no sign of life, and answers about when its lease is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Outside:
     seed: int
     runs: list[Run]
     signs: list[Sign] = field(default_factory=list)
+    accepted: list[Started] = field(default_factory=list)
+    """The claims whose success was taken."""
 
 
 class OutsideExecutor:
@@ -78,12 +82,11 @@ class OutsideExecutor:
         claim = held.claim.message
         self._told.runs.append((claim.execution_id, claim.step, claim.attempt, claim.delivery, claim.worker))
         chance = Random(f"{self._told.seed}/{claim.execution_id}/{claim.step}/{held.claim.sequence}")
-        draw, left = chance.random(), chance.choice((0.1, 0.6, 3.0, 5.0))
-        while left > 0:
-            await self._process.wait(min(left, BEAT))
-            left -= BEAT
-            if left > 0:
-                await self._beat(held)
+        draw, left = chance.random(), chance.choice((0.1, 0.6, 3.0, 5.0, 9.0))
+        if chance.random() < SILENT:
+            await self._process.wait(chance.uniform(LEASE - 0.3, LEASE + 0.3))
+        else:
+            await self._live(held, left)
         if draw < 0.15:
             return  # never heard of again
         for _ in range(TRIES):
@@ -97,10 +100,18 @@ class OutsideExecutor:
                     await answering.fail(self._log, mine, Failure(type="error", message="again, please"))
                 else:
                     await answering.complete(self._log, mine, "done")
+                    self._told.accepted.append(mine.claim.message)
             except (LogUnavailable, SequenceConflict):
                 await self._process.wait(0.3)
             else:
                 return
+
+    async def _live(self, held: Held, left: float) -> None:
+        while left > 0:
+            await self._process.wait(min(left, BEAT))
+            left -= BEAT
+            if left > 0:
+                await self._beat(held)
 
     async def _beat(self, held: Held) -> None:
         try:

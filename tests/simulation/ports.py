@@ -2,20 +2,20 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar, cast
 
 from tocsin import subjects
 from tocsin.domain.events import Message, Recorded, Timer
-from tocsin.ports import Batch, DurableSpec, Headings, LogUnavailable, Progress, SequenceConflict
+from tocsin.ports import Batch, DurableSpec, Headings, Loaded, LogUnavailable, Progress, SequenceConflict
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import InMemoryDelivery, InMemoryDurable
 
 from .history import InMemoryHistory
 from .network import PATIENCE, Network, at_once
 from .process import Process
-from .server import SimulatedBuckets, SimulatedServer
+from .server import Replica, SimulatedBuckets, SimulatedServer
 
 T = TypeVar("T")
 
@@ -43,19 +43,13 @@ class SimulatedLog:
             what, lambda: at_once(self._server.delay(timer, until=until, scope=scope, expect=expect))
         )
 
-    async def load(self, scope: str) -> list[Recorded[Message]]:
-        stale = partial(self._server.load_upto, scope)
-        stream = subjects.stream_of(scope)
-        return await self._read(f"load {scope}", stream, lambda: at_once(self._server.load(scope)), stale)
+    async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
+        return await self._read(f"load {scope}", scope, lambda replica: replica.load(scope, after=after))
 
-    async def load_each(self, *scopes: str) -> list[list[Recorded[Message]]]:
-        def newest() -> list[list[Recorded[Message]]]:
-            return at_once(self._server.load_each(*scopes))
-
-        def stale(upto: int) -> list[list[Recorded[Message]]]:
-            return [self._server.load_upto(scope, upto) for scope in scopes]
-
-        return await self._read(f"load {' and '.join(scopes)}", subjects.stream_of(scopes[0]), newest, stale)
+    async def load_each(self, *scopes: str) -> Loaded:
+        return await self._read(
+            f"load {' and '.join(sorted(scopes))}", scopes[0], lambda replica: replica.load_each(*scopes)
+        )
 
     async def tail(self, scope: str) -> int:
         return await self._ask(f"tail {scope}", lambda: at_once(self._server.tail(scope)), is_read=True)
@@ -64,24 +58,15 @@ class SimulatedLog:
         return await self._ask("now", lambda: at_once(self._server.now()), is_read=True)
 
     async def last(self, subject: str) -> Recorded[Message] | None:
-        stale = partial(self._server.last_upto, subject)
-        stream = subjects.stream_of(subject)
-        return await self._read(f"last {subject}", stream, lambda: at_once(self._server.last(subject)), stale)
+        return await self._read(f"last {subject}", subject, lambda replica: replica.last(subject))
 
     async def get(self, stream: Stream, sequence: int) -> Recorded[Message] | None:
-        def newest() -> Recorded[Message] | None:
-            return at_once(self._server.get(stream, sequence))
-
-        return await self._read(
-            f"get {stream} {sequence}", stream, newest, lambda upto: newest() if sequence <= upto else None
-        )
+        return await self._read(f"get {stream} {sequence}", stream, lambda replica: replica.get(sequence))
 
     async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
-        def newest() -> list[Recorded[Message]]:
-            return at_once(self._server.read(subject, after=after, limit=limit))
-
-        stale = partial(self._server.read_upto, subject, after=after, limit=limit)
-        return await self._read(f"read {subject} after {after}", subjects.stream_of(subject), newest, stale)
+        return await self._read(
+            f"read {subject} after {after}", subject, lambda replica: replica.read(subject, after=after, limit=limit)
+        )
 
     async def follow(self, stream: Stream, *filters: str, after: int | None) -> AsyncIterator[Batch]:
         followed = cast("AsyncGenerator[Batch, None]", self._server.follow(stream, *filters, after=after))
@@ -106,13 +91,21 @@ class SimulatedLog:
     async def _ask(self, what: str, answer: Callable[[], T], *, is_read: bool = False) -> T:
         return await self._network.ask(self._process, what, answer, is_read=is_read)
 
-    async def _read(self, what: str, stream: Stream, newest: Callable[[], T], stale: Callable[[int], T]) -> T:
-        network = self._network
+    async def _read(self, what: str, of: str | Stream, asked: Callable[[Replica], T]) -> T:
+        """What some replica says, each time another one perhaps."""
+        return (await self._read_upto(what, of, asked))[0]
 
-        def answer() -> T:
-            if network.chance.random() < network.faults.stale:
-                return stale(self._server.behind(stream, network.chance))
-            return newest()
+    async def _read_upto(self, what: str, of: str | Stream, asked: Callable[[Replica], T]) -> tuple[T, int]:
+        """The same, and up to which sequence of the stream that goes."""
+        network = self._network
+        stream = of if isinstance(of, Stream) else subjects.stream_of(of)
+
+        def answer() -> tuple[T, int]:
+            lags = network.chance.random() < network.faults.stale
+            replica = self._server.replica(stream, network.chance, lags=lags)
+            if lags:
+                network.trace.note(network.loop.time(), self._process.name, f"{what} is answered as of {replica.upto}")
+            return asked(replica), replica.upto
 
         return await self._ask(what, answer, is_read=True)
 
@@ -130,7 +123,8 @@ class SimulatedProjections:
         network = self._network
 
         def answer() -> tuple[bytes, int] | None:
-            if network.chance.random() < network.faults.stale:
+            # A cursor that is told late lets an archived execution run again; the archiver relies on replicas that keep up.
+            if network.chance.random() < network.faults.stale and bucket is not Bucket.CURSORS:
                 return self._buckets.get_before(bucket, key)
             return at_once(self._buckets.get(bucket, key))
 
@@ -261,3 +255,7 @@ class SimulatedHistory:
     async def record(self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int) -> None:
         answer = partial(self._history.record_now, stream, messages, after=after, upto=upto)
         await self._network.ask(self._process, f"record {stream} {after}..{upto}", answer)
+
+    async def expire(self, now: datetime, *, after: timedelta) -> int:  # noqa: ARG002 - the port's
+        """Nothing is that old."""
+        return 0

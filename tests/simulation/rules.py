@@ -1,5 +1,7 @@
 """What holds of a schedule, since all of it is known, and cannot be told of any log."""
 
+import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -7,14 +9,18 @@ from typing import Final, TypeVar
 
 from tests.everything import Everything
 from tocsin import subjects
-from tocsin.domain import lock, planning
+from tocsin.domain import ids, lock, planning
 from tocsin.domain.events import (
     Acquired,
+    Advanced,
+    Cancelled,
     Completed,
     DeadLettered,
+    Defined,
     Dispatched,
     Due,
     Exhausted,
+    Failed,
     LeaseTimer,
     LockFact,
     Message,
@@ -22,30 +28,42 @@ from tocsin.domain.events import (
     Queued,
     Recorded,
     Recovered,
+    Refused,
     Released,
     Replayed,
     Report,
     Requested,
     Resolved,
     RetryScheduled,
+    Skipped,
     Started,
+    Terminal,
     Trigger,
     Waiting,
 )
+from tocsin.subjects import Stream
 
 from .cast import Surroundings
-from .workload import Run
+from .mq import Handed
+from .workload import BRIDGED, Run
 
 M = TypeVar("M", bound=Message)
 
 AHEAD: Final = timedelta(seconds=15)
 """How far ahead of the log a clock may be that is believed (`CredibleTime`), and a little more."""
 
+UNHEARD: Final = timedelta(seconds=20)
+"""For how long nobody may have heard an answer."""
+
 
 def beyond_the_audit(around: Surroundings, everything: Everything) -> Iterator[str]:
     """Whatever does not hold."""
     yield from _nobody_works_without_a_claim(everything, around.runs)
     yield from _a_sign_of_life_puts_off_the_end(everything, around)
+    yield from _a_success_that_was_taken_counts(everything, around)
+    yield from _no_lease_lasts_longer_than_its_step_may(everything, around)
+    for judge in (_every_task_is_handed_over, _what_is_reported_was_answered, _an_answer_in_time_counts):
+        yield from judge(everything, around.handed)
     for rule in _RULES:
         yield from rule(everything)
 
@@ -70,6 +88,79 @@ def _a_sign_of_life_puts_off_the_end(everything: Everything, around: Surrounding
             continue
         if recorded.time < sign.until:
             yield f"I3: its executor lives until {sign.until}: {recorded.subject} {recorded.sequence}"
+
+
+def _every_task_is_handed_over(everything: Everything, handed: Handed) -> Iterator[str]:
+    tasks = {(t.execution_id, t.step, t.attempt): t for t in _all(everything, Dispatched) if t.queue == BRIDGED}
+    taken = {(t.execution_id, t.step, t.attempt): t for t in handed.taken}
+    for missing in sorted(tasks.keys() - taken.keys()):
+        yield f"I3: it was never handed over: {missing}"
+    for named, data in taken.items():
+        task = tasks.get(named)
+        if task is None or (task.token, task.function, task.fence) != (data.token, data.function, data.fence):
+            yield f"I3: it was handed over, and is not what was dispatched: {named}"
+
+
+def _what_is_reported_was_answered(everything: Everything, handed: Handed) -> Iterator[str]:
+    """Whoever names no delivery is the bridge, or the recoverer, which says so."""
+    said = {(a.task.execution_id, a.answer.step, a.answer.attempt, a.answer.has_failed) for a in handed.answers}
+    for recorded in everything.facts(Report):
+        fact = recorded.message
+        if fact.delivery is not None or fact.worker is not None:
+            continue
+        about, has_failed = (fact.execution_id, fact.step), fact.outcome == "failed"
+        if not said & {(*about, fact.attempt, has_failed), (*about, None, has_failed)}:
+            yield f"I3: nobody who was handed that task answered so: {recorded.subject} {recorded.sequence}"
+
+
+def _an_answer_in_time_counts(everything: Everything, handed: Handed) -> Iterator[str]:
+    first: dict[tuple[str, str, int], datetime] = {}
+    for said in handed.answers:
+        if said.at is not None:
+            first.setdefault((said.task.execution_id, said.task.step, said.task.attempt), said.at)
+    for recorded in everything.facts(Report):
+        fact = recorded.message
+        at = first.get((fact.execution_id, fact.step, fact.attempt))
+        if fact.worker == subjects.RECOVERER and at is not None and recorded.time > at + UNHEARD:
+            yield f"I3: it was answered at {at}: {recorded.subject} {recorded.sequence}"
+
+
+def _no_lease_lasts_longer_than_its_step_may(everything: Everything, around: Surroundings) -> Iterator[str]:
+    """Whoever has had a step for as long as it may take has failed; others are given it by a retry alone."""
+    fired: dict[LeaseTimer, datetime] = {}  # when its timer came first
+    for entry in around.server.stream(Stream.LOG).matching(("timer.*.*.lease.>",), 0):
+        timer = entry.recorded().message
+        if isinstance(timer, LeaseTimer) and not timer.ends_attempt:
+            fired.setdefault(timer, entry.time)
+    for recorded in everything.facts(Released):
+        fact = recorded.message
+        timer = LeaseTimer.model_validate(fact.model_dump(include=set(LeaseTimer.model_fields) - {"v", "type"}))
+        facts = everything.executions[fact.execution_id]
+        claims = [f.time for f in facts if isinstance(f.message, Started) and f.message.step == fact.step]
+        begun = max(time for time in claims if time <= recorded.time)
+        plan = next(f.message.plan for f in facts if isinstance(f.message, Requested))
+        limit = next(timedelta(seconds=step.timeout) for step in plan.steps if step.name == fact.step)
+        if fact.reason == "lease_over" and fired.get(timer, recorded.time) >= begun + limit:
+            yield f"I7: its time was over before its lease: {recorded.subject} {recorded.sequence}"
+
+
+def _a_success_that_was_taken_counts(everything: Everything, around: Surroundings) -> Iterator[str]:
+    """Unless somebody called the execution off, another step of it failed, or it was too late for it."""
+    given_up: dict[tuple[str, str, int], int] = {}
+    for told in everything.facts(Report):
+        if told.message.outcome == "failed":
+            given_up.setdefault((told.message.execution_id, told.message.step, told.message.attempt), told.sequence)
+    taken = {r.message.claim: r.sequence for r in everything.facts(Report) if r.message.outcome == "completed"}
+    sequences = {claim.message: claim.sequence for claim in everything.facts(Started)}
+    for claim in around.outside.accepted:
+        facts = [recorded.message for recorded in everything.executions[claim.execution_id]]
+        is_done = any(isinstance(fact, Advanced | Completed) and fact.step == claim.step for fact in facts)
+        is_called_off = any(isinstance(fact, Cancelled) for fact in facts)
+        failed = [fact for fact in facts if isinstance(fact, Exhausted | Failed)]
+        named = claim.execution_id, claim.step, claim.attempt
+        is_late = given_up.get(named, sys.maxsize) < taken.get(sequences[claim], 0)
+        if not is_done and not is_called_off and not is_late and all(fact.step == claim.step for fact in failed):
+            yield f"I3: its success was taken, and it is not done: {claim.execution_id} {claim.step} {claim.attempt}"
 
 
 def _a_lease_is_taken_over_by_nobody(everything: Everything) -> Iterator[str]:
@@ -130,6 +221,21 @@ def _the_earliest_gets_the_lock(everything: Everything) -> Iterator[str]:
             waiting[held.job] = held.waiting
 
 
+def _nobody_is_skipped_for_one_who_was_over(everything: Everything) -> Iterator[str]:
+    """Whoever had ended before an execution was planned was in nobody's way."""
+    planned: dict[str, int] = {}
+    ended: dict[str, int] = {}
+    for recorded in everything.log:
+        match recorded.message:
+            case Planned() as asked:
+                planned[asked.execution_id] = recorded.sequence
+            case Terminal() as end:
+                ended[end.execution_id] = recorded.sequence
+            case Skipped(active_execution_id=str(active)) as fact:
+                if ended.get(active, recorded.sequence) < planned.get(fact.execution_id, 0):
+                    yield f"I5: {active} was over, and is why it was skipped: {recorded.subject} {recorded.sequence}"
+
+
 def _turn(waiting: Waiting) -> tuple[bool, datetime]:
     return waiting.yields, waiting.scheduled_time
 
@@ -171,6 +277,40 @@ def _what_a_replay_completed_is_resolved(everything: Everything) -> Iterator[str
             yield f"I7: {settled.id} is resolved by {settled.execution_id}, which did not complete"
 
 
+def _what_is_refused_stays_refused(everything: Everything) -> Iterator[str]:
+    replays = {fact.sequence: fact for fact in everything.facts(Replayed)}
+    for letter in everything.facts(Refused):
+        asked = replays.get(letter.message.sequence) if letter.message.durable == subjects.REPLAYS else None
+        if asked is not None:
+            fact = asked.message
+            execution_id = ids.replay_id(fact.job, fact.id, fact.number, asked.time)
+            if execution_id in everything.executions:
+                yield f"I3: its replay was refused, and is {execution_id}: {asked.subject} {asked.sequence}"
+
+
+def _what_is_asked_for_is_what_was_in_force(everything: Everything) -> Iterator[str]:
+    """Of a trigger and a replay, whenever it is handled, and whichever replica is asked then."""
+    defined: dict[str, list[int]] = defaultdict(list)
+    for fact in everything.facts(Defined):
+        defined[fact.message.job].append(fact.sequence)
+    asked = [
+        (trigger.subject, subjects.job_of(trigger.subject), trigger.sequence, planning.execution_id_of(trigger, job))
+        for trigger in everything.facts(Trigger)
+        for job in [subjects.job_of(trigger.subject)]
+    ]
+    for replay in everything.facts(Replayed):
+        fact_ = replay.message
+        if fact_.ledger is not None:
+            execution_id = ids.replay_id(fact_.job, fact_.id, fact_.number, replay.time)
+            asked.append((replay.subject, fact_.job, fact_.ledger, execution_id))
+    for subject, job, at, execution_id in asked:
+        made = everything.executions.get(execution_id, ())
+        first = made[0].message if made else None
+        newest = max((sequence for sequence in defined[job] if sequence <= at), default=0)
+        if isinstance(first, Requested) and first.plan.definition != newest:
+            yield f"I3: it runs by definition {first.plan.definition}, and {newest} was in force: {subject} {execution_id}"
+
+
 def _only_the_failure_of_who_has_it_counts(everything: Everything) -> Iterator[str]:
     claims: dict[tuple[str, str], Recorded[Started]] = {}
     failures: dict[tuple[str, str, int], list[Report]] = {}
@@ -203,10 +343,13 @@ _RULES: Final[tuple[Callable[[Everything], Iterator[str]], ...]] = (
     _nothing_fires_before_its_time,
     _each_trigger_asks_for_a_run_of_its_own,
     _the_earliest_gets_the_lock,
+    _nobody_is_skipped_for_one_who_was_over,
     _a_lock_lasts_as_long_as_its_steps_may,
     _a_dead_letter_tells_every_attempt,
     _only_the_failure_of_who_has_it_counts,
     _a_request_is_one_replay,
+    _what_is_refused_stays_refused,
+    _what_is_asked_for_is_what_was_in_force,
     _what_a_replay_completed_is_resolved,
 )
 

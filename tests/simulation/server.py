@@ -1,13 +1,15 @@
 """The log as a server keeps it: its timers are late, or come twice; its replicas lag."""
 
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from random import Random
 
 from typing_extensions import override
 
-from tocsin import subjects
+from tocsin.adapters.memory.stored_stream import StoredStream
 from tocsin.domain.events import LeaseTimer, Message, Recorded, Timer
+from tocsin.ports import Loaded
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import InMemoryEventLog, InMemoryProjections
 
@@ -27,6 +29,8 @@ class SimulatedServer(InMemoryEventLog):
         self._network = network
         self.leases: dict[LeaseTimer, list[tuple[datetime, datetime]]] = {}
         """Of each claim under a lease, when its timer was set (UTC), and until when."""
+        self.purged: list[tuple[Stream, int]] = []
+        """What was taken out of the streams."""
 
     @override
     async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
@@ -51,26 +55,47 @@ class SimulatedServer(InMemoryEventLog):
         self._network.trace.note(self._network.loop.time(), "server", f"publishes {target}")
         super()._fire(schedule, sequence, target, body)
 
-    # --- what a replica that lags answers ----------------------------------------------------------------------------
+    # --- what replicas answer ----------------------------------------------------------------------------------------
 
-    def behind(self, stream: Stream, chance: Random) -> int:
-        """The last sequence that some replica has."""
-        return self._streams[stream].last_sequence - chance.randint(1, MOST_BEHIND)
+    def replica(self, stream: Stream, chance: Random, *, lags: bool) -> "Replica":
+        """Some replica of a stream, as it is at this moment."""
+        last = self._streams[stream].last_sequence
+        return Replica(self._streams[stream], max(0, last - chance.randint(1, MOST_BEHIND)) if lags else last)
 
-    def load_upto(self, scope: str, upto: int) -> list[Recorded[Message]]:
-        """`load`, as it was."""
-        newest = {recorded.subject: recorded for recorded in self.read_upto(scope, upto)}
-        return sorted(newest.values(), key=lambda recorded: recorded.sequence)
 
-    def last_upto(self, subject: str, upto: int) -> Recorded[Message] | None:
-        """`last`, as it was."""
-        found = self.read_upto(subject, upto)
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A stream as it was when `upto` was its last sequence: what one replica answers from, and says so."""
+
+    stream: StoredStream
+    upto: int
+
+    def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
+        """The last message of each subject in a scope."""
+        if self.upto == self.stream.last_sequence:
+            return [entry.recorded() for entry in self.stream.last_of_each((scope,)) if entry.sequence > after]
+        newest = {recorded.subject: recorded for recorded in self.read(scope)}
+        return sorted((one for one in newest.values() if one.sequence > after), key=lambda one: one.sequence)
+
+    def load_each(self, *scopes: str) -> Loaded:
+        """What `load` says of each, all of the same moment; where nothing is found, nothing tells which that is."""
+        facts = [self.load(scope) for scope in scopes]
+        return Loaded(facts, self.upto if any(facts) else 0)
+
+    def last(self, subject: str) -> Recorded[Message] | None:
+        """The newest message that matches."""
+        found = self.read(subject)
         return found[-1] if found else None
 
-    def read_upto(self, subject: str, upto: int, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
-        """`read`, as it was."""
-        entries = self._streams[subjects.stream_of(subject)].matching((subject,), after)[:limit]
-        return [entry.recorded() for entry in entries if entry.sequence <= upto]
+    def get(self, sequence: int) -> Recorded[Message] | None:
+        """One message."""
+        entry = self.stream.get(sequence) if sequence <= self.upto else None
+        return None if entry is None else entry.recorded()
+
+    def read(self, subject: str, *, after: int = 0, limit: int | None = None) -> list[Recorded[Message]]:
+        """What matches."""
+        entries = self.stream.matching((subject,), after)
+        return [entry.recorded() for entry in entries if entry.sequence <= self.upto][:limit]
 
 
 class SimulatedBuckets(InMemoryProjections):

@@ -15,11 +15,12 @@ from tocsin.bootstrap import STAGES
 
 from . import faults as faults_
 from . import judgement
-from .cast import Node, Surroundings, User, WorkerProcess, outside, reset_dice
+from .cast import Node, Surroundings, User, WorkerProcess, mq_executor, outside, reset_dice
 from .clock import ServerClock
 from .focus import Focus, focus_of
 from .history import InMemoryHistory
 from .loop import Deadlock, Endless, VirtualLoop
+from .mq import MqExecutor
 from .network import Network
 from .outside import OutsideExecutor
 from .process import Process, adopt, current, wake
@@ -35,7 +36,7 @@ LOOK: Final = 1.0
 FAR: Final = "node-1"
 """The machine that is far away, where one is."""
 
-Played: TypeAlias = Node | WorkerProcess | OutsideExecutor
+Played: TypeAlias = Node | WorkerProcess | OutsideExecutor | MqExecutor
 _PARTS: Final = (
     ("registrar", "ticker", "planner", "recorder"),
     tuple(name for name in STAGES if name not in {"registrar", "ticker", "planner", "recorder"}),
@@ -101,6 +102,7 @@ class Simulation:
             SimulatedBuckets(self.clock),
             InMemoryHistory(),
             self.focus.temper,
+            self.focus.is_archived,
         )
 
     def run(self) -> Result:
@@ -135,8 +137,15 @@ class Simulation:
         end = [Action(0.0, "delete", job) for job in dict.fromkeys(action.job for action in script)]
         if workload.random() < 0.5:
             await self._sleep(workload.uniform(0.0, 6.0))
+        shown = await self._shown()
         await asyncio.wait([self._user("janitor", end)])
-        return await self._settled()
+        return shown + await self._settled()
+
+    async def _shown(self) -> list[str]:
+        """What is wrong with the definitions as they are shown, while there still are any."""
+        while not judgement.is_registered(self.around):
+            await self._sleep(LOOK)
+        return judgement.wrong_definitions(self.around)
 
     async def _settled(self) -> list[str]:
         deadline = self.loop.time() + PEACE
@@ -172,6 +181,8 @@ class Simulation:
             self.seats.append(Seat(f"worker-{number + 1}", lambda process: WorkerProcess(self.around, process)))
         for number in range(self.focus.outside):
             self.seats.append(Seat(f"outside-{number + 1}", partial(outside, self.around)))
+        for number in range(self.focus.mq):
+            self.seats.append(Seat(f"mq-{number + 1}", partial(mq_executor, self.around)))
         for seat in self.seats:
             self._seat(seat)
 

@@ -39,9 +39,22 @@ FOCUSED = {
     "hand the lock on for no end by cancellation": "contention",
     "count the failure of an old delivery": "deliveries",
     "believe a replica that who has the lock was never planned": "replicas",
+    "believe a replica that nobody waits for a lock": "replicas",
+    "believe a replica that the holder of a lock is not over": "wakes",
+    "believe what is remembered of a lock after an end": "wakes",
+    "announce nothing again": "wakes",
+    "show a definition whatever is shown": "registrations",
+    "hand over one attempt": "bridge",
+    "report one attempt": "bridge",
+    "believe whoever answers": "bridge",
+    "decide a replay by what holds when it is handled": "letters",
+    "let an attempt be taken for ever": "leases",
+    "handle what was decided long ago": "archive",
+    "archive what is open": "archive",
+    "archive what is not recorded": "archive",
 }
 """Bugs that ask for a coincidence, and the focus in which that is common."""
-MANY = 400
+MANY = 1_500
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)

@@ -1,7 +1,7 @@
 """What users do: the jobs that they have, what they change, and how their handlers behave."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
@@ -20,6 +20,8 @@ FUNCTION: Final = "f"
 QUEUES: Final = ("default", "heavy")
 OUTSIDE: Final = "outside"
 """The queue whose tasks executors outside take, under leases."""
+BRIDGED: Final = "bridged"
+"""The queue whose tasks are handed over as hip-62 writes them."""
 NAMES: Final = ("a", "b.c", "d-e")
 
 Verb: TypeAlias = Literal[
@@ -94,17 +96,15 @@ _VERBS: Final[tuple[Verb, ...]] = (
 )
 
 
-def contended(chance: Random, until: float) -> list[Action]:
+def contended(
+    chance: Random, until: float, *, policies: Sequence[str] = ("enqueue", "enqueue", "enqueue", "cancel_previous")
+) -> list[Action]:
     """Jobs that run one at a time, asked for several times within moments, and then no more: nobody looks at their locks again."""
     done, at = [], 1.5
     for number in range(_RUSHES):
         name = f"rush-{number}"
         job = definition(chance, name).model_copy(
-            update={
-                "schedule": None,
-                "overlap_policy": chance.choice(("enqueue", "enqueue", "enqueue", "cancel_previous")),
-                "enabled": True,
-            }
+            update={"schedule": None, "overlap_policy": chance.choice(policies), "enabled": True}
         )
         done.append(Action(at - 1.5, "define", name, job))
         done += _rush(chance, name, at)
@@ -112,6 +112,24 @@ def contended(chance: Random, until: float) -> list[Action]:
     return sorted(done, key=lambda action: action.at)
 
 
+def overlapping(chance: Random, until: float) -> list[Action]:
+    """Jobs that run one at a time and are due more often than that, by their schedules, and by hand besides."""
+    done = []
+    for name, policy in zip(NAMES, chance.sample(_LOCKED, k=2), strict=False):
+        fields = {"schedule": "@every 1s", "overlap_policy": policy, "enabled": True, "timeout": 2.0}
+        job = definition(chance, name).model_copy(update=fields)
+        done.append(Action(chance.uniform(0.0, 1.0), "define", name, job))
+        for number in range(chance.randint(1, 4)):
+            at = chance.uniform(1.5, until)
+            done.append(Action(at, "trigger", name, message_id=f"{name}-{number}"))
+            if chance.random() < _CALLED_OFF:
+                called_off = chance.choice(("planned", "admitted"))
+                done.append(Action(at + chance.uniform(0.0, 0.6), "cancel", name, what=called_off))
+        done.append(Action(until - chance.uniform(1.0, 3.0), "pause", name))
+    return sorted(done, key=lambda action: action.at)
+
+
+_LOCKED: Final = ("skip", "cancel_previous", "enqueue", "enqueue")
 _RUSHES: Final = 12
 _CALLED_OFF: Final = 0.5
 
@@ -128,6 +146,23 @@ def _rush(chance: Random, name: str, at: float) -> Iterator[Action]:
         )
 
 
+def registered(chance: Random, until: float) -> list[Action]:
+    """Jobs that several people change within moments, and then nobody."""
+    done = []
+    for number in range(_REGISTERED):
+        name, at, gap = f"reg-{number}", chance.uniform(0.5, until - 1.0), chance.choice((0.02, 0.1, 0.4))
+        slow = definition(chance, name).model_copy(update={"schedule": None})
+        done.append(Action(at, "define", name, slow))
+        for verb in chance.choices(("pause", "resume", "edit", "edit", "delete"), k=chance.randint(2, 4)):
+            at += chance.uniform(0.0, 2.0) * gap
+            edited = definition(chance, name).model_copy(update={"schedule": None}) if verb == "edit" else None
+            done.append(Action(at, verb, name, edited))
+    return sorted(done, key=lambda action: action.at)
+
+
+_REGISTERED: Final = 12
+
+
 def timed(chance: Random, until: float) -> list[Action]:
     """Jobs that fire often, seldom changed."""
     done = []
@@ -138,6 +173,20 @@ def timed(chance: Random, until: float) -> list[Action]:
         for verb in chance.choice((("pause", "resume"), ("edit",), (), ())):
             edited = definition(chance, name) if verb == "edit" else None
             done.append(Action(chance.uniform(1.5, until), verb, name, edited))
+    return sorted(done, key=lambda action: action.at)
+
+
+def bygone(chance: Random, until: float) -> list[Action]:
+    """Jobs that fire for a while and then no more: what they were last due for stays, and what came of it does not."""
+    done = []
+    for name in NAMES:
+        fields = {"schedule": chance.choice(("*/2 * * * * *", "@every 3s")), "enabled": True, "timeout": 0.8}
+        done.append(
+            Action(chance.uniform(0.0, 1.0), "define", name, definition(chance, name).model_copy(update=fields))
+        )
+        asked = range(chance.randint(0, 3))
+        done += [Action(chance.uniform(1.5, until), "trigger", name, message_id=f"{name}-{n}") for n in asked]
+        done.append(Action(chance.uniform(3.0, until / 2), chance.choice(("pause", "delete")), name))
     return sorted(done, key=lambda action: action.at)
 
 
@@ -174,6 +223,22 @@ def enqueued(chance: Random, until: float) -> list[Action]:
     return sorted(done, key=lambda action: action.at)
 
 
+def bridged(chance: Random, until: float) -> list[Action]:
+    """Jobs whose tasks are handed over, with time for them or without, and beside them one that a worker runs."""
+    done = []
+    for name in NAMES:
+        queue = QUEUES[0] if name == NAMES[-1] else BRIDGED
+        fields = {"queue": queue, "timeout": chance.choice((1.0, 30.0)), "schedule": None, "enabled": True}
+        job = definition(chance, name).model_copy(update=fields)
+        done.append(Action(chance.uniform(0.0, 1.0), "define", name, job))
+        for number in range(chance.randint(2, 5)):
+            at = chance.uniform(1.5, until)
+            done.append(Action(at, "trigger", name, message_id=f"{name}-{number}"))
+            if chance.random() < 0.1:
+                done.append(Action(at + chance.uniform(0.0, 1.0), "cancel", name, what="admitted"))
+    return sorted(done, key=lambda action: action.at)
+
+
 def buried(chance: Random, until: float) -> list[Action]:
     """Jobs that fail for good, whose dead letters are replayed and settled; and instants of the past that are made up for."""
     done = []
@@ -187,7 +252,12 @@ def buried(chance: Random, until: float) -> list[Action]:
             verb: Verb = chance.choice(("replay", "replay", "resolve", "backfill"))
             request = f"{name}-{number}"
             times = chance.choice((1, 2))
-            done.append(Action(chance.uniform(3.0, max(4.0, until)), verb, name, message_id=request, times=times))
+            at = chance.uniform(3.0, max(4.0, until))
+            done.append(Action(at, verb, name, message_id=request, times=times))
+            if chance.random() < _CALLED_OFF:
+                done.append(Action(at + chance.uniform(0.0, 0.1), "delete", name))
+                at += chance.choice((0.3, 3.0))
+                done.append(Action(at + chance.uniform(0.0, 0.5), "define", name, job))
     return sorted(done, key=lambda action: action.at)
 
 

@@ -1,8 +1,9 @@
 """The archiver on the in-memory log: it dies at every point, and nothing is lost, doubled, or comes back to life."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,17 +22,18 @@ from tocsin.domain.events import Admitted, Dispatched, Due, Failure, Report, Sta
 from tocsin.outcomes import Outcomes
 from tocsin.ports import EventLog, SequenceConflict, StoredMessage
 from tocsin.records.archive import Archive, ArchiveDamaged, Origin
-from tocsin.records.cursors import Cursors
+from tocsin.records.cursors import KEPT, Cursors
 from tocsin.records.whole import WholeLog
 from tocsin.stages.archiver import Archiver
 from tocsin.stages.leadership import Leadership
 from tocsin.stages.recorder import RECORDED, Recorder
 from tocsin.stages.ripeness import STREAMS, Keeping, Ripeness
-from tocsin.subjects import Bucket, Stream
+from tocsin.subjects import Bucket, Stream, cursor
+from tocsin.testing import settle
 
 DAY = timedelta(days=1)
 ENDS = {"completed", "failed", "skipped"}
-KEEPING = Keeping(hot_window=DAY, max_messages=10_000, history=90 * DAY)
+KEEPING = Keeping(hot_window=DAY, max_messages=10_000, history=90 * DAY, settling=0)
 ORIGIN = Origin(installation="i", root="tocsin", version="0")
 
 
@@ -297,15 +299,29 @@ async def test_a_second_sweep_goes_on_behind_the_first(site: Site) -> None:
 
 
 async def test_what_is_young_stays_unless_there_is_too_much_of_it(site: Site) -> None:
-    young = Keeping(hot_window=10 * DAY, max_messages=10_000, history=90 * DAY)
+    young = replace(KEEPING, hot_window=10 * DAY)
     before = await site.held()
     assert await site.archiver(keeping=young).run_once(site.world.clock.now()) is False
     assert await site.held() == before
 
-    few = Keeping(hot_window=10 * DAY, max_messages=40, history=90 * DAY)
+    few = replace(KEEPING, hot_window=10 * DAY, max_messages=40)
     await site.archiver(keeping=few).run_once(site.world.clock.now())
     in_the_log = [m for m in await site.held() if m.stream is Stream.LOG]
     assert len(in_the_log) <= 40 < len([m for m in before if m.stream is Stream.LOG])
+
+
+async def test_nothing_leaves_before_those_who_remember_an_older_cursor_have_asked_anew(site: Site) -> None:
+    before = await site.held()
+    log, clock = cursor(Stream.LOG), site.world.clock
+    run = asyncio.create_task(site.archiver(keeping=replace(KEEPING, settling=2.0)).run_once(clock.now()))
+    while await site.world.projections.get(Bucket.CURSORS, log) is None:
+        await settle()
+    clock.advance(KEPT)
+    await settle()
+    assert await site.held() == before
+    clock.advance(2.0)
+    await run
+    assert len(await site.held()) < len(before)
 
 
 async def test_nothing_leaves_that_a_durable_or_the_history_has_not_seen(site: Site) -> None:
@@ -431,7 +447,7 @@ async def test_the_history_is_recorded_anew_from_archive_and_streams(site: Site)
 
 
 async def test_the_history_forgets_what_is_older_than_it_keeps(site: Site) -> None:
-    brief = Keeping(hot_window=DAY, max_messages=10_000, history=DAY)
+    brief = replace(KEEPING, history=DAY)
     assert len((await site.history.executions()).rows) == 10
     while await site.archiver(keeping=brief).run_once(site.world.clock.now()):
         pass

@@ -20,6 +20,7 @@ from tocsin.domain.events import (
     Acquired,
     Admitted,
     Completed,
+    CronSkipped,
     CronTriggered,
     Defined,
     Due,
@@ -29,6 +30,7 @@ from tocsin.domain.events import (
     Refused,
     Report,
 )
+from tocsin.domain.execution import Execution, Status
 from tocsin.domain.recovery import Policy, Stalled, examine
 from tocsin.ledgers import Ledgers
 from tocsin.ports import LogUnavailable, SequenceConflict
@@ -124,6 +126,22 @@ async def test_cron_29_who_was_let_in_and_is_over_is_announced_though_the_copy_d
     await world.run(world.lock_keeper)
     told = [event.data.job_id for event in await world.stored(CronTriggered)]
     assert sorted(told) == (["a", "b", "c"] if next_came else ["a", "b"])
+
+
+async def test_cron_30_who_was_given_the_lock_too_late_and_is_passed_over_is_announced_though_the_copy_died(
+    world: World,
+) -> None:
+    """It was skipped by a copy that slept, after another one had queued it; the next has the lock, and ran too."""
+    await world.given(planned("a", 12, "enqueue"))
+    await world.run(world.lock_keeper)
+    [first] = await world.stored(Admitted)
+    waiting = planned("b", 13, "enqueue")
+    await world.given(waiting, planned("c", 14, "enqueue"))
+    given = [Acquired(job="nightly", execution_id=name, scheduled_time=NOON, ttl=90) for name in "bc"]
+    [skipped] = execution.skip(Execution(requested=waiting, status=Status.PLANNED), active="a")
+    await world.given(skipped, completed("a", first.fence), *given, completed("c", None))
+    await world.handle(world.lock_keeper.subscriptions[1])
+    assert [told.data.scheduled_time for told in await world.stored(CronSkipped)] == [waiting.scheduled_time]
 
 
 async def test_i2_what_a_definition_named_before_it_was_replaced_is_decided_by_a_tick_that_began_before(

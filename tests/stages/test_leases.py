@@ -8,7 +8,7 @@ import pytest
 from tests.domain.given import KEY
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.domain import ids
+from tocsin.domain import execution, ids
 from tocsin.domain.definition import JobDefinition, RetryPolicy
 from tocsin.domain.events import (
     Admitted,
@@ -19,6 +19,8 @@ from tocsin.domain.events import (
     Failed,
     Failure,
     LeaseTimer,
+    Message,
+    Recorded,
     Released,
     Report,
     RetryScheduled,
@@ -26,6 +28,9 @@ from tocsin.domain.events import (
     Started,
 )
 from tocsin.domain.execution import MAX_CLAIMS
+from tocsin.ports import Loaded
+from tocsin.stages.entities import Entities
+from tocsin.stages.lease_keeper import lease_keeper
 from tocsin.stages.punctual import CAPACITY, HORIZON, Punctual
 
 JOB, ID = "ojs.mail", "0193a5b0-0000-7000-8000-00000000000a"
@@ -120,6 +125,54 @@ async def test_what_somebody_is_at_does_not_expire(world: World) -> None:
     assert len(await world.stored(Completed)) == 1
 
 
+async def test_the_lease_of_what_was_answered_long_before_ends_without_a_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await enqueued(world)
+    await claimed(world, lease=30)
+    await answered(world, "completed")
+    reads = noted_reads(world, monkeypatch)
+    await passes(world, 31)
+    assert [timer.execution_id for timer in await world.stored(LeaseTimer)] == [ID]
+    assert reads == []
+
+
+async def test_leases_that_nothing_is_remembered_of_are_read_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await enqueued(world)
+    await claimed(world, lease=30)
+    await answered(world, "completed")
+    reads = noted_reads(world, monkeypatch)
+    world.clock.advance(31)
+    another = lease_keeper(world.log, Entities(world.log, execution.initial, execution.evolve), KEY)
+    await world.run(another)
+    assert reads == [(subjects.execution(JOB, ID),)]
+    assert await world.stored(Released) == []
+
+
+def noted_reads(world: World, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    reads: list[tuple[str, ...]] = []
+    load, load_each, tail = world.log.load, world.log.load_each, world.log.tail
+
+    async def loading(scope: str) -> list[Recorded[Message]]:
+        reads.append((scope,))
+        return await load(scope)
+
+    async def loading_each(*scopes: str) -> Loaded:
+        reads.append(scopes)
+        return await load_each(*scopes)
+
+    async def asking(scope: str) -> int:
+        reads.append((scope,))
+        return await tail(scope)
+
+    monkeypatch.setattr(world.log, "load", loading)
+    monkeypatch.setattr(world.log, "load_each", loading_each)
+    monkeypatch.setattr(world.log, "tail", asking)
+    return reads
+
+
 async def test_whoever_is_not_heard_of_loses_the_task_to_another(world: World, everything_twice: Any) -> None:  # noqa: ANN401
     await enqueued(world)
     await claimed(world, lease=30)
@@ -158,6 +211,25 @@ async def test_the_timer_says_that_the_attempt_ends_with_it_whatever_the_clocks_
     await run(world)
     assert len(await world.stored(RetryScheduled)) == 1
     assert await world.stored(Released) == []
+
+
+@pytest.mark.parametrize("lease", [30, 60])
+@pytest.mark.parametrize(("outcome", "end"), [("completed", Completed), ("failed", RetryScheduled)])
+async def test_what_was_answered_in_time_is_not_taken_back_though_nobody_has_read_it(
+    world: World, lease: float, outcome: str, end: type[Completed | RetryScheduled]
+) -> None:
+    await enqueued(world)
+    await claimed(world, lease=lease)
+    token = ids.report_token(KEY, ID, "main", 1)
+    fields = {"job": JOB, "execution_id": ID, "outcome": outcome, "step": "main", "attempt": 1, "delivery": 1}
+    report = Report.model_validate({**fields, "token": token})
+    await world.log.publish(subjects.subject_of(report), report, message_id="answer")
+    world.clock.advance(lease)
+    await world.run(world.lease_keeper)
+    await run(world)
+    assert await world.stored(Released) == []
+    assert await world.stored(Report) == [report]
+    assert len(await world.stored(end)) == 1
 
 
 async def test_what_nobody_survives_is_stalled(world: World, everything_twice: Any) -> None:  # noqa: ANN401

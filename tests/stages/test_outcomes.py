@@ -2,6 +2,9 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
 
 from tests.domain.given import JOB, admitted
 from tests.stages.world import World
@@ -130,6 +133,36 @@ async def test_different_entities_are_handled_concurrently(world: World) -> None
     subscription = Subscription("meeting", Stream.LOG, ("execution.>",), meet)
     await asyncio.wait_for(world.handle(subscription), 5)
     assert world.pending == 0
+
+
+async def test_what_came_at_once_is_prepared_at_once_without_what_nobody_can_read_or_what_may_be_poison(
+    world: World,
+) -> None:
+    handler, prepared = Scripted(), list[list[int]]()
+
+    async def prepare(several: Sequence[Recorded[Message]]) -> None:
+        assert not handler.handled
+        prepared.append([recorded.sequence for recorded in several])
+
+    subscription = replace(handler.subscription, prepare=prepare)
+    await world.given(execution(1), execution(2))
+    world.log.receive(f"execution.{JOB}.3.admitted", b"{")
+    deliveries = await world.durable(subscription).take(256, wait=0)
+    await world.outcomes.apply(subscription, deliveries)
+    assert (prepared, handler.handled) == ([[1, 2]], [1, 2])
+    assert len(await world.stored(Refused)) == 1
+
+
+@pytest.mark.parametrize("error", [LogUnavailable(), SequenceConflict(), RuntimeError("a defect")])
+async def test_a_preparation_that_fails_keeps_nothing_from_being_handled(world: World, error: Exception) -> None:
+    handler = Scripted()
+
+    async def prepare(_: Sequence[Recorded[Message]]) -> None:
+        raise error
+
+    await world.given(execution(1))
+    await world.handle(replace(handler.subscription, prepare=prepare))
+    assert (handler.handled, world.pending) == ([1], 0)
 
 
 async def test_a_dead_letter_that_is_stored_already_is_not_stored_again(world: World) -> None:

@@ -30,12 +30,13 @@ from tocsin.domain.events import (
     Recorded,
     Refused,
     Report,
+    Requested,
     RetryScheduled,
     Started,
     Trigger,
 )
 from tocsin.outcomes import Outcomes
-from tocsin.ports import DurableSpec, LogUnavailable, SequenceConflict
+from tocsin.ports import DurableSpec, Loaded, LogUnavailable, SequenceConflict
 from tocsin.stage import Subscription
 from tocsin.stages.announcements import Announcements
 from tocsin.stages.dag_advancer import dag_advancer
@@ -61,9 +62,13 @@ class Lagging(InMemoryEventLog):
         self.__dict__.update(world.log.__dict__)
         self.upto = upto
 
-    async def load(self, scope: str) -> list[Recorded[Message]]:
-        newest = {recorded.subject: recorded for recorded in await self.read(scope, limit=10_000)}
+    async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
+        newest = {recorded.subject: recorded for recorded in await self.read(scope, after=after, limit=10_000)}
         return sorted(newest.values(), key=lambda recorded: recorded.sequence)
+
+    async def load_each(self, *scopes: str) -> Loaded:
+        facts = [await self.load(scope) for scope in scopes]
+        return Loaded(facts, self.upto if any(facts) else 0)
 
     async def last(self, subject: str) -> Recorded[Message] | None:
         found = await self.read(subject, limit=10_000)
@@ -324,6 +329,17 @@ async def test_a_lagging_replica_refuses_no_trigger_of_a_job_that_exists(world: 
     with pytest.raises(SequenceConflict):
         await planner(Lagging(world, upto=0), world.clock).subscriptions[1].handle(asked)
     assert await world.stored(Refused) == []
+
+
+async def test_a_lagging_replica_runs_no_trigger_by_the_definition_before(world: World) -> None:
+    await world.define({"name": JOB, "function": "f"})
+    upto = (await world.recorded(Defined))[0].sequence
+    await world.define({"name": JOB, "function": "g"})
+    await world.trigger(JOB)
+    [asked] = await world.log.read("trigger.>")
+    with pytest.raises(SequenceConflict):
+        await planner(Lagging(world, upto=upto), world.clock).subscriptions[1].handle(asked)
+    assert await world.stored(Requested) == []
 
 
 async def test_a_lagging_replica_swallows_no_announcement(world: World) -> None:

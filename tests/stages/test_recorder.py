@@ -16,6 +16,7 @@ from tocsin.adapters.sql.engine import connect
 from tocsin.adapters.sql.migration import migrate
 from tocsin.domain.events import Completed, Message, Recorded
 from tocsin.ports import Batch, EventLog, LogUnavailable, SequenceConflict
+from tocsin.stages import recorder
 from tocsin.stages.recorder import LONGEST_PAUSE, SHORTEST_PAUSE, Recorder
 from tocsin.subjects import Stream
 
@@ -131,10 +132,25 @@ async def test_it_records_what_matters_and_leaves_out_inputs(tmp_path: Path) -> 
         assert await history.offset(Stream.LOG) == 4
 
 
+@pytest.mark.parametrize(("most", "places"), [(100, [4]), (2, [2, 4])])
+async def test_it_records_together_what_can_be_had_at_once_up_to_a_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, places: list[int]
+) -> None:
+    monkeypatch.setattr(recorder, "TRANSACTION", most)
+    async with troubled(tmp_path) as history:
+        recording = Recorder(cast("EventLog", ScriptedLog()), history, Clock(1), Stream.LOG, past=None)
+
+        assert [(batch.upto, await history.offset(Stream.LOG)) async for batch in recording.recorded()] == [
+            (place, place) for place in places
+        ]
+        assert [row.status for row in (await history.executions()).rows] == ["completed"]
+
+
 async def test_it_catches_up_beside_another_recorder(tmp_path: Path) -> None:
     async with troubled(tmp_path, None, SequenceConflict()) as history:
         clock = Clock(sleeps=1)
-        await Recorder(cast("EventLog", ScriptedLog()), history, clock, Stream.LOG, past=None).catch_up()
+        log = cast("EventLog", ScriptedLog())
+        await Recorder(log, history, clock, Stream.LOG, gathering=0, past=None).catch_up()
         assert clock.slept == [SHORTEST_PAUSE]
         assert await history.offset(Stream.LOG) == 4
 

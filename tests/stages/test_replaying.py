@@ -255,6 +255,22 @@ async def test_a_lagging_replica_makes_no_replay_of_what_it_does_not_know(
         await world.planner.subscriptions[2].handle(asked)
 
 
+async def test_a_replay_goes_by_what_was_in_force_when_it_was_asked_for(world: World) -> None:
+    """Handled late, or again: it may have been refused then, and stays so."""
+    await world.define(etl(overlap_policy="allow"))
+    letter = await failed(world)
+    state, sequence = await Ledgers(world.log).load(ETL)
+    [deleted] = delete(state, ETL)
+    gone = await world.log.append(deleted, expect=sequence)
+    await world.given(Replayed(job=ETL, id=letter.id, number=1, ledger=gone))
+    await world.run(world.planner)
+    await world.define(etl(function="new", overlap_policy="allow"))
+    await world.redeliver(world.planner)
+    [refused] = await world.stored(Refused)
+    assert refused.reason == f"no job is called {ETL!r}"
+    assert [fact.trigger for fact in await world.stored(Requested)] == ["event"]
+
+
 # --- messages that could not be used ---------------------------------------------------------------------------------
 
 

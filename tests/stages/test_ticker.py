@@ -250,6 +250,27 @@ async def test_a_leader_that_cannot_renew_leads_to_the_end_of_its_lease(
     assert not one.is_leading
 
 
+async def test_an_edit_that_comes_while_an_instant_is_decided_on_is_not_forgotten(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.define({**EVERY_MINUTE, "schedule": "0 * * * *"})
+    append = world.log.append
+
+    async def append_slowly(fact: Message, *, expect: int) -> int:
+        stored = await append(fact, expect=expect)
+        if isinstance(fact, Due) and fact.definition == 1:
+            await world.define(EVERY_MINUTE)
+            await settle()
+        return stored
+
+    async with leading(world) as ticker:
+        monkeypatch.setattr(world.log, "append", append_slowly)
+        start = world.clock.now()
+        await tick(world, ticker, 3_600)
+        await tick(world, ticker, 60)
+        assert await fired(world) == [start + timedelta(hours=1), start + timedelta(hours=1, minutes=1)]
+
+
 def test_facts_that_are_no_news_are_not_learned(world: World) -> None:
     ticker = Ticker(world.log, candidate(world), world.clock)
     due = Due(job="tick", scheduled_time=world.clock.now(), definition=1)

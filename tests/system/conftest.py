@@ -1,7 +1,26 @@
-"""What the tests on whole processes need."""
+"""What the tests on whole processes, and on what they find on a server, need."""
+
+from collections.abc import AsyncIterator
 
 import pytest
+
+from tests.conformance.worlds import fresh_names
+from tocsin.adapters.nats.connection import Connection, connect
+from tocsin.adapters.nats.naming import Names
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes more than a few seconds; `-m 'not slow'` leaves it out")
+
+
+@pytest.fixture
+async def connection(nats_url: str) -> AsyncIterator[Connection]:
+    """To the server that the tests share."""
+    async with connect(nats_url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def names() -> Names:
+    """Of an installation that nobody has made yet."""
+    return fresh_names()

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from tocsin.adapters.nats.connection import Connection, Headers
+from tocsin.adapters.nats.connection import Connection
+from tocsin.adapters.nats.sending import Headers
 from tocsin.adapters.sql.history import SqlHistory
 from tocsin.cli import main
 from tocsin.domain.events import Message, Recorded

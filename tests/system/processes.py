@@ -46,6 +46,8 @@ GROUPS: Final[tuple[tuple[str, ...], ...]] = (
 )
 """All stages in three processes, for machines that cannot take one for each."""
 TOCSIN: Final = ("tocsin",)
+PATIENCE: Final = 100.0
+"""Seconds after which a test gives up waiting for processes, each of which may take long to start beside those of other tests."""
 LOOKS: Final = 20
 """How often in a row executions are found open while nobody has anything to do, before they are taken to be stuck."""
 _OVER: Final = frozenset({"completed", "failed", "cancelled", "skipped"})
@@ -109,6 +111,7 @@ class Site(Running):
 
     def __init__(self, installation: bootstrap.Installation, folder: Path) -> None:
         super().__init__(installation)
+        self.patience = PATIENCE
         self.programs: list[Program] = []
         self.runs = folder / "runs"
         self._folder = folder
@@ -117,13 +120,17 @@ class Site(Running):
             RUNS_FILE: str(self.runs),
         }
 
+    def address(self, url: str) -> None:
+        """Have what is started from here on look for NATS there."""
+        self._environment["TOCSIN_NATS__URL"] = url
+
     def start(self, *stages: str, module: Sequence[str] = TOCSIN) -> Program:
         """Start stages in one process; without names, all of them. `module` is run in place of Tocsin's own."""
         return self._start("+".join(stages) or "all", module, ["run", *(stages or ["--all"])], "stages-started")
 
-    def start_worker(self, *, module: Sequence[str] = TOCSIN) -> Program:
+    def start_worker(self, target: str = "tests.system.worker_process", *, module: Sequence[str] = TOCSIN) -> Program:
         """Start a worker."""
-        return self._start("worker", module, ["worker", "tests.system.worker_process"], "worker-started")
+        return self._start("worker", module, ["worker", target], "worker-started")
 
     def start_gateway(self, port: int) -> Program:
         """Start a copy of the HTTP API."""
@@ -178,7 +185,13 @@ class Site(Running):
             except LogUnavailable:
                 return None
 
-        found = await super().until(seen)
+        try:
+            found = await super().until(seen)
+        except TimeoutError:
+            last = [f"{program.name} ({program.ended}): {program.said()[-600:]}" for program in self.programs]
+            raise AssertionError(
+                "\n".join([f"it did not happen within {self.patience} s; what they said:", *last])
+            ) from None
         assert found is not None
         return found
 

@@ -16,13 +16,16 @@ from nats.js.errors import Error as JetStreamError
 
 from tests.system.clustered import clustered
 from tests.system.test_embedded_server import listens, session_is_empty, wait_until
+from tocsin import bootstrap
 from tocsin.adapters.nats.cluster import EmbeddedCluster, Node, RunningCluster
+from tocsin.adapters.nats.provision import ProvisionError
 from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer, PortTakenError, StoreInUseError
 from tocsin.domain.events import Completed, Trigger
 
 OWNER = """
 import json, sys, time
 from pathlib import Path
+from tocsin import bootstrap
 from tocsin.adapters.nats.cluster import EmbeddedCluster
 cluster = EmbeddedCluster(Path(sys.argv[1]), port=0).start()
 print(json.dumps([[node.server.port, node.server.pid] for node in cluster.nodes]), flush=True)
@@ -132,6 +135,19 @@ def test_a_port_that_is_taken_is_refused_and_nothing_is_left(tmp_path: Path) -> 
 def test_a_size_without_a_point_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="size: 3 or 5 nodes, not 4"):
         EmbeddedCluster(tmp_path, size=4).start()
+
+
+async def test_a_cluster_without_a_majority_is_told_from_one_without_jetstream(tmp_path: Path) -> None:
+    async with clustered(tmp_path) as (tocsin, cluster):
+        url = tocsin.installation.connection.client.connected_url
+        assert url is not None
+        for node in cluster.nodes:
+            if node.server.port != url.port:
+                kill(node)
+        with pytest.raises(
+            ProvisionError, match=r"^JetStream does not answer: its cluster elects, or has no majority; "
+        ):
+            await bootstrap.initialize(tocsin.installation)
 
 
 async def test_who_is_started_while_the_cluster_has_no_majority_waits_for_it(tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+import os
+import re
+import signal
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,16 +18,19 @@ from nats.aio.client import Client, ServerVersion
 from tests.conformance.given import dispatched, report
 from tests.conformance.worlds import fresh_names
 from tocsin import subjects
+from tocsin.adapters.nats import provision as provisioning
+from tocsin.adapters.nats.awaiting import find_key
 from tocsin.adapters.nats.connection import Connection, RefusedError, connect
 from tocsin.adapters.nats.durable import NatsDurable
 from tocsin.adapters.nats.event_log import NatsEventLog
 from tocsin.adapters.nats.naming import Names
 from tocsin.adapters.nats.projections import NatsProjections
 from tocsin.adapters.nats.provision import OLDEST_SERVER, Change, ProvisionError, provision
+from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer
 from tocsin.adapters.nats.server_process import installed_binary
 from tocsin.adapters.nats.streams import overlaps
 from tocsin.domain.events import Completion
-from tocsin.ports import DurableSpec
+from tocsin.ports import DurableSpec, LogUnavailable
 from tocsin.subjects import INSTALLATION_KEY, Bucket, Stream
 
 REPORTS = DurableSpec("reports", Stream.LOG, ("report.>",))
@@ -32,17 +38,6 @@ NO_JETSTREAM = (
     "JetStream is not enabled: start nats-server with --jetstream or a `jetstream` block in its configuration, "
     "and where it has accounts, enable it for this one"
 )
-
-
-@pytest.fixture
-async def connection(nats_url: str) -> AsyncIterator[Connection]:
-    async with connect(nats_url) as connection:
-        yield connection
-
-
-@pytest.fixture
-def names() -> Names:
-    return fresh_names()
 
 
 # --- what is there afterwards ----------------------------------------------------------------------------------------
@@ -281,8 +276,10 @@ async def test_a_server_without_jetstream(names: Names, tmp_path: Path) -> None:
         async with connect(url) as connection:
             with pytest.raises(ProvisionError) as caught:
                 await provision(connection, names)
+            with pytest.raises(LogUnavailable) as found:
+                await find_key(connection, names)
 
-    assert str(caught.value) == NO_JETSTREAM
+    assert str(caught.value) == str(found.value) == NO_JETSTREAM
 
 
 async def test_an_account_without_jetstream(names: Names, tmp_path: Path) -> None:
@@ -295,6 +292,35 @@ async def test_an_account_without_jetstream(names: Names, tmp_path: Path) -> Non
                 await provision(connection, names)
 
     assert str(caught.value) == NO_JETSTREAM
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["at once", "in between"])
+async def test_a_server_that_falls_silent(
+    *, is_first: bool, names: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedServer(tmp_path, port=ANY_PORT).start() as server:
+        async with connect(server.url) as connected:
+            connection = Connection(connected.client, timeout=0.3)
+            check = provisioning._check_jetstream
+
+            async def check_and_stop(connection: Connection) -> None:
+                await check(connection)
+                os.kill(server.pid, signal.SIGSTOP)
+
+            if is_first:
+                os.kill(server.pid, signal.SIGSTOP)
+            else:
+                monkeypatch.setattr(provisioning, "_check_jetstream", check_and_stop)
+            try:
+                with pytest.raises(ProvisionError) as caught:
+                    await provision(connection, names)
+            finally:
+                os.kill(server.pid, signal.SIGCONT)
+
+    told, asked = str(caught.value).split(" (")
+    assert told == "JetStream does not answer: look at the load and the log of its server, then try again"
+    # A signal takes a moment to stop all threads of a server, and one of them may still answer.
+    assert re.fullmatch(r"\$JS\.API\.[A-Z.]*INFO\S*: TimeoutError\(\)\)", asked)
 
 
 @pytest.mark.parametrize(

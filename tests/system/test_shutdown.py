@@ -3,17 +3,22 @@
 No acknowledgement wait and no lease is over within these tests: whatever was not handed over would stay where it was.
 """
 
+import asyncio
 import signal
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from faststream.nats import NatsBroker
 
+from tests.system.clustered import clustered
 from tests.system.processes import GROUPS, Program, Site, site
 from tests.system.stuck import STUCK
 from tests.system.test_kill import everything_is_as_it_should_be, progress, work
 from tests.system.worker_process import noted
+from tocsin import bootstrap
 from tocsin.domain.events import Completed, Dispatched, Due, Passed, Started
 
 FOR_EVER: Final = 600
@@ -53,22 +58,60 @@ async def says(tocsin: Site, program: Program, action: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_a_rolling_restart_under_load_loses_and_doubles_nothing(tocsin: Site) -> None:
-    """Two copies of everything; each is asked to end, and its successor started, one by one."""
+    await two_copies(tocsin)
+    async with work(tocsin):
+        await restarted_one_by_one(tocsin)
+    await everything_was_done_once(tocsin)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_so_it_is_on_a_cluster(tmp_path: Path) -> None:
+    async with clustered(tmp_path, **NOTHING_IS_OVER) as (tocsin, _):
+        await two_copies(tocsin)
+        async with work(tocsin):
+            await restarted_one_by_one(tocsin)
+        await everything_was_done_once(tocsin)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_a_rolling_restart_of_the_cluster_itself_loses_nothing(tmp_path: Path) -> None:
+    """What a server had handed out and was not told the end of may be done twice: its acknowledgement was lost with it."""
+    async with clustered(tmp_path) as (tocsin, cluster):
+        await two_copies(tocsin)
+        async with work(tocsin):
+            for node in cluster.nodes:
+                await progress(tocsin)
+                await asyncio.to_thread(node.restart)
+                await asyncio.to_thread(cluster.await_health)
+            await progress(tocsin)
+        await everything_is_as_it_should_be(tocsin)
+
+
+async def two_copies(tocsin: Site) -> None:
+    """Everything runs twice."""
     for stages in GROUPS:
         tocsin.start(*stages)
         tocsin.start(*stages)
     tocsin.start_worker()
     tocsin.start_worker()
     await tocsin.ready()
-    async with work(tocsin):
-        for program in list(tocsin.programs):
-            await progress(tocsin)
-            program.send(signal.SIGTERM)
-            assert await ended(tocsin, program) == IN_ORDER, program.said()
-            tocsin.programs.append(program)
-            program.start()
-            await tocsin.ready()
+
+
+async def restarted_one_by_one(tocsin: Site) -> None:
+    """Each process is asked to end, and its successor started, while the others work."""
+    for program in list(tocsin.programs):
         await progress(tocsin)
+        program.send(signal.SIGTERM)
+        assert await ended(tocsin, program) == IN_ORDER, program.said()
+        tocsin.programs.append(program)
+        program.start()
+        await tocsin.ready()
+    await progress(tocsin)
+
+
+async def everything_was_done_once(tocsin: Site) -> None:
     everything = await everything_is_as_it_should_be(tocsin)
     assert set(everything.runs().values()) == {1}
     assert noted(tocsin.runs) == everything.runs()
@@ -174,3 +217,23 @@ async def test_a_worker_that_is_asked_twice_leaves_at_once(tocsin: Site) -> None
     worker.send(signal.SIGTERM)
     assert await ended(tocsin, worker) == INTERRUPTED
     assert "handler-stopped" not in worker.said()
+
+
+async def test_stages_end_though_the_client_swallows_the_request_while_it_connects(
+    tocsin: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As nats-py does at some of its steps: who is asked to end in that moment would run for ever."""
+    connects = asyncio.Event()
+
+    async def start(_: NatsBroker) -> None:
+        connects.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(NatsBroker, "start", start)
+    running = asyncio.create_task(bootstrap.run_stages(tocsin.installation, ["ticker"]))
+    await connects.wait()
+    running.cancel()
+    async with asyncio.timeout(tocsin.patience):
+        with pytest.raises(asyncio.CancelledError):
+            await running

@@ -76,6 +76,25 @@ async def test_what_another_step_wrote_does_not_hinder_a_claim(bench: Bench, ran
     assert b.claimed_after == claims[0][0]  # folded, not the task's own sequence
 
 
+async def test_of_what_other_steps_wrote_no_more_is_read_than_is_new(
+    bench: Bench, ran: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [a, _] = await bench.given_tasks({"a": (), "b": ()})
+    await bench.given(started(a, 1))
+    load, asked = bench.log.load, list[int]()
+
+    async def loading(scope: str, *, after: int = 0) -> list[Recorded[Message]]:
+        asked.append(after)
+        return await load(scope, after=after)
+
+    monkeypatch.setattr(bench.log, "load", loading)
+    await bench.delivery()
+    b = await bench.delivery()
+    await bench.executor.run(Holding(b))
+    assert (asked, ran) == ([b.sequence], [1])
+    assert [fact.step for _, fact in await bench.claims()] == ["a", "b"]
+
+
 async def test_a_second_holder_takes_over_and_is_told_from_the_first(bench: Bench) -> None:
     first_began, go_on = asyncio.Event(), asyncio.Event()
 
@@ -176,8 +195,8 @@ class LeavesClaimsUnanswered(InMemoryEventLog):
 class Lags(RefusesClaims):
     """Reads come from a replica that has seen nothing but the execution's beginning."""
 
-    async def load(self, scope: str) -> list[Recorded[Message]]:
-        return (await super().load(scope))[:1]
+    async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
+        return (await super().load(scope, after=after))[:1]
 
 
 def bench_over(kind: type[InMemoryEventLog]) -> Bench:

@@ -5,7 +5,8 @@ What an executor claimed as delivery 1 then comes as delivery 1 once more: to it
 
 import pytest
 
-from tests.worker.given import FUNCTION, Bench, Watched
+from tests.worker.given import FUNCTION, WORKER, Bench, Watched
+from tocsin import subjects
 from tocsin.domain.events import Started
 from tocsin.worker.holdings import Holding
 
@@ -61,3 +62,21 @@ async def test_who_comes_too_late_does_not_acknowledge_what_another_holds(bench:
     await bench.given(Started.model_validate({**fields, "delivery": 2, "worker": "another"}))
     await bench.executor.run(Holding(late))
     assert late.settled is None
+
+
+@pytest.mark.parametrize("is_newest", [True, False])
+async def test_a_claim_of_long_ago_is_not_said_to_follow_what_it_does_not(
+    bench: Bench,
+    is_newest: bool,  # noqa: FBT001 - pytest's
+) -> None:
+    """Whoever believed it would decide on an execution without what lies between."""
+    main, other = await bench.given_tasks({"main": (), "other": ()})
+    first = await bench.delivery()
+    fields = {"job": main.job, "execution_id": main.execution_id, "attempt": 1, "delivery": 1}
+    await bench.given(Started.model_validate({**fields, "step": "main", "worker": WORKER}))
+    if not is_newest:
+        await bench.given(Started.model_validate({**fields, "step": "other", "worker": "another"}))
+    await bench.executor.run(Holding(CountedAnew(first)))
+    before = (await bench.log.read(subjects.subject_of(other)))[0].sequence
+    report = await bench.report()
+    assert report.claimed_after == (before if is_newest else None)

@@ -3,13 +3,14 @@
 It is imported when a command first needs it, so that `tocsin --help` and the shell's completion stay instant.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..registry import Registry
 from ..settings import Settings
+from .stopping import until_done
 
 if TYPE_CHECKING:
     import asyncio
@@ -41,6 +42,12 @@ class Backend:
         from .. import bootstrap  # noqa: PLC0415
 
         await bootstrap.await_log(installation)
+
+    async def is_set_up(self, installation: "Installation", *, within: float | None) -> bool:
+        """See `bootstrap.is_set_up`."""
+        from .. import bootstrap  # noqa: PLC0415
+
+        return await bootstrap.is_set_up(installation, within=within)
 
     def connect_api(
         self, settings: Settings, url: str, token: str | None
@@ -94,7 +101,7 @@ class Backend:
         return await bootstrap.rebuild_history(installation)
 
     def serving(
-        self, installation: "Installation", *, any_port: bool = False, allow_reset: bool = False
+        self, installation: "Installation", *, any_port: Collection[str] = (), allow_reset: bool = False
     ) -> "AbstractAsyncContextManager[str]":
         """See `serving.serving`."""
         from ..serving import serving  # noqa: PLC0415
@@ -102,11 +109,11 @@ class Backend:
         return serving(installation, any_port=any_port, allow_reset=allow_reset)
 
     async def run_worker(self, installation: "Installation", worker: "Worker") -> None:
-        """Work off tasks until the worker is stopped."""
+        """Work off tasks until the worker is stopped; cancelled, it stops in order once it works, and at once before."""
         from .. import bootstrap  # noqa: PLC0415
 
         async with bootstrap.worker_connection(installation, worker.options) as connection:
-            await worker.serve(connection)
+            await until_done(worker.serve(connection), stop=worker.stop)
 
     def nats_server(self, store: Path | None, port: int | None) -> "AbstractAsyncContextManager[RunningServer]":
         """A private NATS server that keeps its streams in `store`; None: nowhere."""

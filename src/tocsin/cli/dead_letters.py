@@ -95,7 +95,10 @@ def show(context: typer.Context, dead_letter: Id) -> None:
     async def read() -> dead_letters.Letter:
         async with session.installation() as installation:
             return await dead_letters.find(
-                installation.log, dead_letter, history=partial(session.history, installation)
+                installation.log,
+                dead_letter,
+                history=partial(session.history, installation),
+                stored=installation.stored,
             )
 
     letter = run(read())
@@ -131,6 +134,7 @@ def replay(
                 reason=reason,
                 again=again,
                 history=partial(session.history, installation),
+                stored=installation.stored,
             )
 
     made = run(ask())
@@ -150,7 +154,8 @@ def resolve(
 
     async def settle(installation: "Installation", given: str) -> Resolution:
         history = partial(session.history, installation)
-        return await dead_letters.resolve(installation.log, given, by=actor(), reason=reason, history=history)
+        log, stored = installation.log, installation.stored
+        return await dead_letters.resolve(log, given, by=actor(), reason=reason, history=history, stored=stored)
 
     on_each(session, dead_letter, settle, _resolved)
 

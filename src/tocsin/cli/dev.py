@@ -2,7 +2,6 @@
 
 import asyncio
 import shlex
-import tempfile
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -19,13 +18,12 @@ from ..registry import Registry
 from ..settings import DEFAULT, origins, shown
 from . import task_lines
 from .apply import apply_files, as_json, summary
-from .dev_nats import Wanted
+from .dev_nats import DevNats, Wanted
 from .failures import Refused
 from .live import LiveView
 from .loading import load_worker
 from .running import serve
 from .session import Session, session_of
-from .stopping import until_done
 
 if TYPE_CHECKING:
     from ..adapters.nats.cluster import Node
@@ -64,7 +62,9 @@ def dev(
             metavar="NODES", callback=_checked_size, help="A NATS cluster in place of one server: 3 or 5 nodes."
         ),
     ] = None,
-    ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Keep nothing when it ends.")] = False,
+    ephemeral: Annotated[
+        bool, typer.Option("--ephemeral", help="Keep nothing when it ends, but for what a server of --nats keeps.")
+    ] = False,
     allow_reset: Annotated[
         bool, typer.Option("--allow-reset", help="POST /dev/reset wipes everything: for conformance suites.")
     ] = False,
@@ -89,12 +89,14 @@ async def _dev(
         if session.log_level is None and not session.output.is_json:
             stack.enter_context(task_lines.shown(session.output))
         if ephemeral:
-            nats = replace(nats, data_dir=Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tocsin-"))))
+            from .ephemeral import ephemeral_folder  # noqa: PLC0415 - POSIX only
+
+            nats = replace(nats, data_dir=stack.enter_context(ephemeral_folder()))
         running = await stack.enter_async_context(nats.running(session))
         settings = running.settings
         installation = await stack.enter_async_context(session.backend.connect(settings))
         await session.backend.initialize(installation)
-        kept = "nothing is kept" if ephemeral else f"data in {settings.data_dir}"
+        kept = _kept(running, settings.data_dir, ephemeral=ephemeral)
         server = shown(settings)["nats.url"]
         _say(session, "tocsin", f"{__version__} on {server}, {kept}", nats_url=server)
         _say(session, "shell", f"export TOCSIN_NATS_URL={server} TOCSIN_DATA_DIR={shlex.quote(str(settings.data_dir))}")
@@ -109,6 +111,12 @@ async def _dev(
         keeping = running.keeping(partial(_tell, session))
         view = LiveView(session.output).run(installation.log, after=after)
         await _run(session, installation, worker, *keeping, view, reset=reset)
+
+
+def _kept(running: DevNats, data_dir: Path, *, ephemeral: bool) -> str:
+    if not ephemeral:
+        return f"data in {data_dir}"
+    return "nothing is kept" if running.is_own else "which keeps its streams; the history is not kept"
 
 
 async def _run(
@@ -131,8 +139,7 @@ async def _run(
         parts.append(asyncio.create_task(_serve(session, installation, served, reset=reset)))
         await _first(parts, served)
         if worker is not None:
-            work = session.backend.run_worker(installation, worker)
-            parts.append(asyncio.create_task(until_done(work, stop=worker.stop)))
+            parts.append(asyncio.create_task(session.backend.run_worker(installation, worker)))
         parts.append(asyncio.create_task(_watch_queues(session, installation)))
         parts.append(
             asyncio.create_task(session.backend.run_stages(installation, (CLOCK,)))
@@ -147,8 +154,9 @@ async def _run(
 
 
 async def _serve(session: Session, installation: "Installation", served: asyncio.Event, *, reset: bool) -> None:
-    """Serve the API where the settings say, or where there is room if they do not."""
-    any_port = origins(installation.settings)["server.port"] == DEFAULT
+    """Serve the API, and the figures, each where the settings say, or where there is room if they do not."""
+    said = origins(installation.settings)
+    any_port = [port for port in ("server.port", "metrics.port") if said[port] == DEFAULT]
     async with session.backend.serving(installation, any_port=any_port, allow_reset=reset) as url:
         _say(session, "api", url, url=url)
         served.set()

@@ -20,6 +20,8 @@ class DevNats:
 
     settings: Settings
     cluster: "RunningCluster | None" = None
+    is_own: bool = True
+    """It ends with us."""
 
     def nodes(self) -> list[dict[str, object]]:
         """The nodes of a cluster of our own."""
@@ -59,7 +61,7 @@ class Wanted:
                 raise Refused(f"--cluster starts servers of its own, and {named} names others: give one of the two")
             if self.port is not None:
                 raise Refused(f"--port is for a server of its own, and {named} names another: give one of the two")
-            yield DevNats(settings)
+            yield DevNats(settings, is_own=False)
         elif self.nodes is None:
             async with session.backend.nats_server(settings.data_dir / "nats", self.port) as server:
                 yield DevNats(session.settings(data_dir=self.data_dir, nats__url=server.url))

@@ -17,6 +17,7 @@ from ..operations.finding import Found, find
 from . import facts
 from .attempts import attempts_table
 from .execution_list import list_executions
+from .fact_page import FactPage
 from .output import local, seconds, state
 from .running import run
 from .session import Session, session_of
@@ -110,7 +111,7 @@ def page(shown: Shown) -> list[RenderableType]:
         lines += [Text(), table(("STEP", "STATUS", "ATTEMPT", "ERROR"), rows, empty="")]
     if shown.attempts:
         lines += [Text(), attempts_table(shown.attempts)]
-    return [*lines, Text(), *(facts.line(recorded, of_one=True) for recorded in shown.found.facts)]
+    return [*lines, Text(), FactPage(shown.found.facts)]
 
 
 def _step(name: str, step: StepRecord, folded: Step | None) -> tuple[object, ...]:

@@ -58,11 +58,11 @@ class Described:
     detail: str = ""
 
 
-def line(recorded: Recorded[Message], *, after: str = "", width: int | None = None, of_one: bool = False) -> Text:
+def line(recorded: Recorded[Message], *, after: str = "", width: int | None = None) -> Text:
     """A fact in one line: when, what, of which job, the particulars and `after`, and the execution.
 
     Where `width` columns do not hold it, the id is left out at last, and the particulars are cut short: an execution is found
-    by `executions list` too. `of_one`: all lines are of one execution, which is named elsewhere.
+    by `executions list` too.
     """
     fact, described = recorded.message, describe(recorded.message)
     text = Text()
@@ -70,7 +70,7 @@ def line(recorded: Recorded[Message], *, after: str = "", width: int | None = No
     text.append(f" {described.sign} {described.verb:<13}", style=described.style)
     text.append(f" {getattr(fact, 'job', ''):<24}", style="bold")
     detail = "  ".join(part for part in (described.detail, after) if part)
-    execution_id = "" if of_one else getattr(fact, "execution_id", None) or ""
+    execution_id = getattr(fact, "execution_id", None) or ""
     if width is None:
         text.append(f" {detail:<{_USUAL}}")
     else:

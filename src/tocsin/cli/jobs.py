@@ -40,7 +40,7 @@ def list_jobs(
 
     found, now = run(read()), datetime.now(UTC)
     session.output.answer(
-        [_summary(job, now) for job in found],
+        [job.summary(now) for job in found],
         lambda: [
             table(
                 ("JOB", "STATE", "SCHEDULE", "ZONE", "NEXT", "RUNS", "TAGS"),
@@ -147,22 +147,6 @@ def _tell(session: Session, job: str, done: str, *, changed: bool) -> None:
 # --- what is shown ---------------------------------------------------------------------------------------------------
 
 
-def _summary(job: Job, now: datetime) -> dict[str, object]:
-    definition = job.definition
-    return {
-        "name": job.name,
-        "state": job.status,
-        "schedule": definition.schedule,
-        "timezone": definition.timezone,
-        "next_fire_time": job.next_fire_time(now),
-        "last_fire_time": job.ledger.last_fired,
-        "function": definition.function,
-        "steps": [step.name for step in definition.dag],
-        "tags": definition.tags,
-        "owner": definition.owner,
-    }
-
-
 def _row(job: Job, now: datetime) -> tuple[object, ...]:
     definition = job.definition
     return (
@@ -179,7 +163,7 @@ def _row(job: Job, now: datetime) -> tuple[object, ...]:
 def details(job: Job, now: datetime) -> dict[str, object]:
     """A job as it is at `now` (UTC), for programs."""
     return {
-        **_summary(job, now),
+        **job.summary(now),
         "paused": job.ledger.is_paused,
         "sequence": job.sequence,
         "defined_at": job.defined_at,

@@ -60,7 +60,14 @@ async def _replay_all(
         replayed: list[Replay] = []
         passed_over: list[str] = []
         each: AsyncIterator[Replay | Refusal] = dead_letters.replay_all(
-            installation.log, history, query, installation.clock, rate=rate, by=actor(), reason=reason
+            installation.log,
+            history,
+            query,
+            installation.clock,
+            rate=rate,
+            by=actor(),
+            reason=reason,
+            stored=installation.stored,
         )
         async for one in each:
             if isinstance(one, Replay):

@@ -13,10 +13,10 @@ import typer
 from .. import telemetry
 from ..domain.events import Actor
 from ..domain.ledger import JobNotFound
-from ..ports import History, LogUnavailable, NotAllowed
+from ..ports import History, NotAllowed
 from ..registry import Registry
 from ..settings import FieldPath, Settings, load
-from ..subjects import INSTALLATION_KEY, Bucket, Stream
+from ..subjects import Stream
 from .backend import PATIENCE, Backend
 from .exits import Exit
 from .failures import Refused, no_such_job
@@ -81,7 +81,7 @@ class Session:
         async with self.backend.connect(settings, within=within) as installation:
             if within is None:
                 await self.backend.await_log(installation)
-            if checked and not await _is_set_up(installation):
+            if checked and not await self._is_set_up(installation, within):
                 raise Refused(
                     f"nothing is set up under {settings.root!r} on this NATS: run `tocsin init` first", Exit.UNREACHABLE
                 )
@@ -104,6 +104,12 @@ class Session:
                 raise Refused(f"nothing of this installation is recorded in {where}: {_POINT}", Exit.UNREACHABLE)
             yield history
 
+    async def _is_set_up(self, installation: "Installation", within: float | None) -> bool:
+        try:
+            return await self.backend.is_set_up(installation, within=within)
+        except NotAllowed:
+            return True  # whoever may not see the key is told by its first request
+
     @asynccontextmanager
     async def registry(self) -> AsyncIterator[Registry]:
         """The jobs of the installation; one that does not exist is refused with the name that was probably meant."""
@@ -123,15 +129,6 @@ def _kept_in(url: str) -> str:
     if not file.exists():
         raise Refused(f"no history is kept in {file}: {_POINT}", Exit.UNREACHABLE)
     return str(file)
-
-
-async def _is_set_up(installation: "Installation") -> bool:
-    try:
-        return await installation.projections.get(Bucket.INSTALLATION, INSTALLATION_KEY) is not None
-    except NotAllowed:
-        return True  # whoever may not see the key is told by its first request
-    except LogUnavailable:
-        return False  # a bucket that does not exist does not answer
 
 
 def session_of(context: typer.Context) -> Session:

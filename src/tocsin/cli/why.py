@@ -14,6 +14,7 @@ from ..domain.ledger import JobNotFound
 from ..inquiry import Answer, Asking, Gap, Outcome, Verdict
 from ..registry import Registry
 from . import facts
+from .fact_page import FactPage
 from .failures import Refused, no_such_job
 from .output import seconds
 from .running import run
@@ -121,7 +122,7 @@ def _page(answer: Answer, *, twice: bool, assumed: bool) -> list[RenderableType]
     page: list[RenderableType] = [head, Text(sentence(answer), style=STYLES.get(answer.verdict, "yellow"))]
     if near := _nearest(answer):
         page.append(Text(near, style="dim"))
-    return [*page, *(facts.line(recorded) for recorded in answer.facts), Text()]
+    return [*page, FactPage(answer.facts), Text()]
 
 
 # --- the words -------------------------------------------------------------------------------------------------------

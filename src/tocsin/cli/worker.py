@@ -8,7 +8,6 @@ import typer
 from .loading import load_worker
 from .running import serve
 from .session import Session, session_of
-from .stopping import until_done
 
 if TYPE_CHECKING:
     from ..worker import Worker
@@ -29,4 +28,4 @@ async def _work(session: Session, made: "Worker") -> None:
         concurrency = installation.settings.worker.concurrency
         if concurrency is not None:
             made.options = replace(made.options, concurrency=concurrency)
-        await until_done(session.backend.run_worker(installation, made), stop=made.stop)
+        await session.backend.run_worker(installation, made)

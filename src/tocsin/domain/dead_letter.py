@@ -109,12 +109,24 @@ def ask_to_replay(
     input: Input | None = None,  # noqa: A002 - the field is called so
     by: Actor | None = None,
     reason: str | None = None,
+    ledger: int | None = None,
 ) -> list[Replayed]:
-    """One more replay. Nothing where this very request was taken before."""
+    """One more replay, by what is in force at the sequence `ledger`. Nothing where this very request was taken before."""
     if replay_of(state, request) is not None:
         return []
     job, number = state.fact.job, len(state.replays) + 1
-    return [Replayed(job=job, id=state.fact.id, number=number, input=input, by=by, reason=reason, request=request)]
+    return [
+        Replayed(
+            job=job,
+            id=state.fact.id,
+            number=number,
+            input=input,
+            by=by,
+            reason=reason,
+            request=request,
+            ledger=ledger,
+        )
+    ]
 
 
 def replay_of(state: DeadLetter, request: str | None) -> Replay | None:

@@ -9,7 +9,7 @@ from typing import Final, TypeVar, cast
 from .. import subjects
 from ..domain.events import DefinitionFact, Due, Message, Passed, Recorded
 from ..ports import EventLog, StoredLog, StoredMessage
-from ..records import decoded
+from ..records import decoded, wherever
 from ..subjects import TICKER_LEASE, Stream
 from .answer import Answer
 from .judging import Evidence, judge, latest
@@ -81,17 +81,10 @@ class Asking:
         if answer.execution_id is None:
             return answer
         scope = subjects.execution(answer.job, answer.execution_id)
-        facts = await self._log.load(scope) or await self._archived(scope)
-        kept = await self._log.load(subjects.dead_letter(answer.job, answer.execution_id))
+        letter = subjects.dead_letter(answer.job, answer.execution_id)
+        facts, kept = [await wherever(self._log, self._stored, one) for one in (scope, letter)]
         outcome = outcome_of(answer.execution_id, [*facts, *kept])
         return replace(answer, outcome=outcome, facts=(*answer.facts, *facts, *kept))
-
-    async def _archived(self, scope: str) -> list[Recorded[Message]]:
-        """What has left the log."""
-        if not (upto := await self._stored.archived(Stream.LOG)):
-            return []
-        portions = self._stored.messages(Stream.LOG, scope, after=0, upto=upto)
-        return [decoded(message) async for portion in portions for message in portion]
 
     async def _all(self, subject: str) -> list[Recorded[Message]]:
         found: list[Recorded[Message]] = []

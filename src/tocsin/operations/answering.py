@@ -10,32 +10,33 @@ from ..domain import execution
 from ..domain.events import DeadLettered, Failed, Failure, Report, Started
 from ..domain.execution import Phase
 from ..ports import EventLog
-from .awaiting import Facts, until
+from .arrivals import Arrivals, Facts, awaited_of
+from .awaiting import until
 from .finding import Found
 from .leasing import Held
 
 
-async def complete(log: EventLog, held: Held, result: JsonValue = None) -> Found:
-    """The work is done; the execution as it is then."""
-    return await _answer(log, held, _report(held, result=result))
+async def complete(log: EventLog, held: Held, result: JsonValue = None, *, arrivals: Arrivals | None = None) -> Found:
+    """The work is done; the execution as it is then. `arrivals`: to hear what is decided, and not to ask for it."""
+    return await _answer(log, held, _report(held, result=result), arrivals)
 
 
-async def fail(log: EventLog, held: Held, error: Failure) -> Found:
+async def fail(log: EventLog, held: Held, error: Failure, *, arrivals: Arrivals | None = None) -> Found:
     """The attempt failed; the execution as it is then, and its dead letter stored if it has one."""
-    found = await _answer(log, held, _report(held, error=error))
+    found = await _answer(log, held, _report(held, error=error), arrivals)
     if any(isinstance(fact.message, Failed) and fact.message.dead_letter for fact in found.facts):
         letter = subjects.dead_letter(found.job, found.execution_id)
         await until(log, letter, lambda facts: any(isinstance(fact.message, DeadLettered) for fact in facts))
     return found
 
 
-async def _answer(log: EventLog, held: Held, report: Report) -> Found:
+async def _answer(log: EventLog, held: Held, report: Report, arrivals: Arrivals | None) -> Found:
     subject = subjects.subject_of(report)
-    # The claim's sequence makes the id of this answer: the same attempt may have been claimed under the same number before.
-    await log.publish(subject, report, message_id=f"{subject}.{held.claim.sequence}")
-    scope = subjects.scope_of(held.task.message)
-    facts = await until(log, scope, lambda facts: not _is_held(facts, held.claim.message))
-    return Found(held.found.job, held.found.execution_id, tuple(facts) or held.found.facts)
+    with awaited_of(log, arrivals, subjects.scope_of(held.task.message), held.found.facts) as awaited:
+        # The claim's sequence makes the id of this answer: the same attempt may have been claimed under the same number before.
+        await log.publish(subject, report, message_id=f"{subject}.{held.claim.sequence}")
+        facts = await awaited.until(lambda facts: not _is_held(facts, held.claim.message))
+    return Found(held.found.job, held.found.execution_id, tuple(facts))
 
 
 def _is_held(facts: Facts, claim: Started) -> bool:

@@ -16,10 +16,11 @@ from ..domain.dead_letter import DeadLetter
 from ..domain.definition import DefinitionError, check_input
 from ..domain.events import Actor, DeadLettered, Input, Message, Recorded, Refused, Trigger
 from ..domain.execution import Status
-from ..domain.ledger import JobNotFound
+from ..domain.ledger import JobNotFound, Ledger
 from ..ledgers import Ledgers
 from ..listing import DeadLetterQuery, every
-from ..ports import Clock, EventLog, History, SequenceConflict
+from ..ports import Clock, EventLog, History, SequenceConflict, StoredLog
+from ..records.reading import archived, wherever
 from ..refused_messages import NotAnInput, message_of
 from ..registry import read_back
 from ..replaying import registered_nowhere
@@ -35,13 +36,22 @@ UNHURRIED: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter as its scope tells it up to `sequence`; `replays`: what has become of each of its replays."""
+    """A dead letter as its facts tell it; `replays`: what has become of each of its replays.
+
+    `is_archived`: it was resolved, and the log holds it no more, so that nothing is appended to it.
+    """
 
     job: str
     id: str
     state: DeadLetter
-    sequence: int
+    facts: tuple[Recorded[Message], ...]
+    is_archived: bool = False
     replays: tuple[Status, ...] = ()
+
+    @property
+    def sequence(self) -> int:
+        """Of its newest fact."""
+        return self.facts[-1].sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +73,29 @@ class Resolution:
     changed: bool
 
 
-async def find(log: EventLog, given: str, *, job: str | None = None, history: OpenHistory | None = None) -> Letter:
+async def find(
+    log: EventLog,
+    given: str,
+    *,
+    job: str | None = None,
+    history: OpenHistory | None = None,
+    stored: StoredLog | None = None,
+) -> Letter:
     """The dead letter whose id is `given`, or begins with it where a history can be asked, and its replays.
+
+    What the log holds no more is found in what was ever stored (`stored`).
 
     Raises:
         NotAnId: no id looks like this.
         NotFound: there is none.
         Ambiguous: there are several.
     """
-    letter = await _find(log, given, job, history)
-    return replace(letter, replays=tuple([await _status(log, letter, n) for n in range(len(letter.state.replays))]))
+    letter = await _find(log, given, job, history, stored)
+    replays = [await _status(log, letter, n, stored) for n in range(len(letter.state.replays))]
+    return replace(letter, replays=tuple(replays))
 
 
-async def replay(
+async def replay(  # noqa: PLR0913 - each is said once, by its name
     log: EventLog,
     given: str,
     *,
@@ -85,6 +105,7 @@ async def replay(
     again: bool = False,
     request: str | None = None,
     history: OpenHistory | None = None,
+    stored: StoredLog | None = None,
 ) -> Replay:
     """Have done what failed, once more.
 
@@ -97,18 +118,25 @@ async def replay(
         again: even while a replay of it is open, and even though it is resolved.
         request: what the caller calls this very request: asked again, it is answered again and not done again.
         history: opens the history.
+        stored: what was ever stored.
 
     Raises:
         NotFound: there is no such dead letter.
         Refusal: it cannot be replayed, or needs `again`.
         DefinitionError: the job does not take that input.
     """
-    letter = await _find(log, given, None, history)
-    await _check(log, letter, input)
+    letter = await _find(log, given, None, history, stored)
+    if letter.is_archived:
+        raise Refusal(
+            f"dead letter {letter.id} is resolved ({_how(letter)}) and was archived: nothing replays it any more"
+        )
+    ledger = await _check(log, letter, input)
     for _ in range(TRIES):
         if not again and dead_letter.replay_of(letter.state, request) is None:
-            await _check_idle(log, letter)
-        facts = dead_letter.ask_to_replay(letter.state, request=request, input=input, by=by, reason=reason)
+            await _check_idle(log, letter, stored)
+        facts = dead_letter.ask_to_replay(
+            letter.state, request=request, input=input, by=by, reason=reason, ledger=ledger
+        )
         try:
             for fact in facts:
                 sequence = await log.append(fact, expect=letter.sequence)
@@ -131,6 +159,7 @@ async def replay_all(
     rate: float = UNHURRIED,
     by: Actor | None = None,
     reason: str | None = None,
+    stored: StoredLog | None = None,
 ) -> AsyncIterator[Replay | Refusal]:
     """Replay every unresolved dead letter that a query asks for, the oldest first, `rate` a second at most.
 
@@ -142,7 +171,7 @@ async def replay_all(
         if (early := begin + done / rate - clock.monotonic()) > 0:
             await clock.sleep(early)
         try:
-            yield await replay(log, row.id, by=by, reason=reason)
+            yield await replay(log, row.id, by=by, reason=reason, stored=stored)
             done += 1
         except Refusal as error:
             yield error
@@ -157,13 +186,14 @@ async def resolve(
     by: Actor | None = None,
     reason: str | None = None,
     history: OpenHistory | None = None,
+    stored: StoredLog | None = None,
 ) -> Resolution:
     """Acknowledge a dead letter: nothing is left to be done about it. Nothing happens where it is resolved already.
 
     Raises:
         NotFound: there is no such dead letter.
     """
-    letter = await _find(log, given, None, history)
+    letter = await _find(log, given, None, history, stored)
     for _ in range(TRIES):
         facts = dead_letter.resolve(letter.state, by=by, reason=reason)
         try:
@@ -179,23 +209,37 @@ async def resolve(
 # --- what holds a replay back ----------------------------------------------------------------------------------------
 
 
-async def _check(log: EventLog, letter: Letter, over: Input | None) -> None:
-    """Refuse what the planner would refuse: whoever asks is told at once."""
+async def _check(log: EventLog, letter: Letter, over: Input | None) -> int | None:
+    """Refuse what the planner would refuse: whoever asks is told at once.
+
+    Returns the sequence of the job's ledger that this was decided on, and the planner decides on; None: it needs no ledger.
+    """
     ledgers, job = Ledgers(log), letter.job
     asked = _asked(letter)
     if not isinstance(asked, DeadLettered | Trigger):
         if over:
             raise Refusal(f"dead letter {letter.id} is a {getattr(asked, 'type', 'message')}: it takes no other input")
-        return
+        return None
     if isinstance(asked, DeadLettered) and await registered_nowhere(log, asked) is not None:
-        return
-    state, _ = await ledgers.load(job)
+        return None
+    state, sequence = await _newest(log, ledgers, job)
     if state.definition is None:
         raise Refusal(f"dead letter {letter.id}: {JobNotFound(job)}; a replay needs its definition, so apply it first")
     before = asked.definition if isinstance(asked, DeadLettered) else 0
     replayed = dead_letter.ask_to_replay(letter.state, input=over)[0]
     given = planning.given_again(asked, replayed, await ledgers.definition(before) if before else None)
     check_input(state.definition, planning.input_of(given, state.definition), given.args)
+    return sequence
+
+
+async def _newest(log: EventLog, ledgers: Ledgers, job: str) -> tuple[Ledger, int]:
+    """A job's ledger, with all that was stored in it before this call."""
+    upto = await log.tail(subjects.ledger(job))
+    for _ in range(TRIES):
+        state, sequence = await ledgers.load(job)
+        if sequence >= upto:
+            return state, sequence
+    raise SequenceConflict(f"{job}: a replica that lags was read")
 
 
 def _asked(letter: Letter) -> Message:
@@ -209,26 +253,31 @@ def _asked(letter: Letter) -> Message:
         raise Refusal(f"dead letter {letter.id} cannot be replayed: {error}") from None
 
 
-async def _check_idle(log: EventLog, letter: Letter) -> None:
+async def _check_idle(log: EventLog, letter: Letter, stored: StoredLog | None) -> None:
     if letter.state.replays:
         newest = letter.state.replays[-1]
-        if await _status(log, letter, len(letter.state.replays) - 1) not in execution.OVER:
+        if await _status(log, letter, len(letter.state.replays) - 1, stored) not in execution.OVER:
             named = f"replay {newest.fact.number} of dead letter {letter.id}, execution {newest.execution_id}"
             raise Refusal(f"{named}, is still open: --again replays it all the same")
     if letter.state.resolved is not None:
-        how = letter.state.resolved.message
-        why = f"by execution {how.execution_id}" if how.execution_id else how.reason or "without a reason"
-        raise Refusal(f"dead letter {letter.id} is resolved ({why}): --again replays it all the same")
+        raise Refusal(f"dead letter {letter.id} is resolved ({_how(letter)}): --again replays it all the same")
 
 
-async def _status(log: EventLog, letter: Letter, index: int) -> Status:
+def _how(letter: Letter) -> str:
+    """What resolved it."""
+    resolved = letter.state.resolved
+    by, reason = (resolved.message.execution_id, resolved.message.reason) if resolved else (None, None)
+    return f"by execution {by}" if by else reason or "without a reason"
+
+
+async def _status(log: EventLog, letter: Letter, index: int, stored: StoredLog | None) -> Status:
     """Where a replay's execution is. One that was never to be, or was only handed in, is told as if it were one."""
     made = letter.state.replays[index]
-    facts = await log.load(subjects.execution(letter.job, made.execution_id))
-    if facts:
+    scope = subjects.execution(letter.job, made.execution_id)
+    if facts := await wherever(log, stored, scope):
         return execution.fold(facts).status
-    refused = subjects.dead_letter(letter.job, Refused.id_of(subjects.REPLAYS, made.sequence))
-    if await log.last(refused) is not None:
+    refused = Refused.id_of(subjects.REPLAYS, made.sequence)
+    if await _read(log, letter.job, refused, stored) is not None:
         return Status.FAILED
     resolved = letter.state.resolved
     return Status.COMPLETED if resolved and resolved.sequence > made.sequence else Status.UNKNOWN
@@ -237,24 +286,31 @@ async def _status(log: EventLog, letter: Letter, index: int) -> Status:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-async def _find(log: EventLog, given: str, job: str | None, history: OpenHistory | None) -> Letter:
+async def _find(
+    log: EventLog, given: str, job: str | None, history: OpenHistory | None, stored: StoredLog | None
+) -> Letter:
     if not given or not all(c.isalnum() or c in "-_" for c in given):
         raise NotAnId(f"{given!r} is no dead letter's id: letters, digits and hyphens")
-    if letter := await _read(log, job or subjects.ANY, given):
+    if letter := await _read(log, job or subjects.ANY, given, stored):
         return letter
     if history is not None and LEAST <= len(given) < COMPLETE:
         async with history() as rows:
             meant = (await rows.dead_letters(DeadLetterQuery(id_prefix=given, job=job, limit=SHOWN))).rows
         if len(meant) > 1:
             raise Ambiguous(given, "dead letters", tuple(row.id for row in meant))
-        if meant and (letter := await _read(log, meant[0].job_name, meant[0].id)):
+        if meant and (letter := await _read(log, meant[0].job_name, meant[0].id, stored)):
             return letter
     raise NotFound(
         f"no dead letter has the id {given!r}" + ("" if len(given) >= COMPLETE else ", or one that begins so")
     )
 
 
-async def _read(log: EventLog, job: str, id: str) -> Letter | None:  # noqa: A002 - the field is called so
+async def _read(
+    log: EventLog,
+    job: str,
+    id: str,  # noqa: A002 - the field is called so
+    stored: StoredLog | None = None,
+) -> Letter | None:
     scope = subjects.dead_letter(job, id)
     for _ in range(TRIES):
         facts = await log.load(scope)
@@ -262,9 +318,11 @@ async def _read(log: EventLog, job: str, id: str) -> Letter | None:  # noqa: A00
             break  # else a replica that lags answered
     else:
         raise SequenceConflict(f"dead letter {id}: a replica that lags was read")
+    if is_archived := not facts and stored is not None:
+        facts = await archived(stored, scope)
     state = dead_letter.fold(facts)
-    return Letter(state.fact.job, state.fact.id, state, facts[-1].sequence) if state.kept else None
+    return Letter(state.fact.job, state.fact.id, state, tuple(facts), is_archived) if state.kept else None
 
 
 def _with(letter: Letter, stored: Recorded[Message]) -> Letter:
-    return replace(letter, state=dead_letter.evolve(letter.state, stored), sequence=stored.sequence)
+    return replace(letter, state=dead_letter.evolve(letter.state, stored), facts=(*letter.facts, stored))

@@ -5,16 +5,19 @@ waits until that has begun.
 """
 
 import asyncio
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
 
 from .. import subjects
 from ..domain.events import Admitted, Dispatched, Enqueued
 from ..ports import EventLog
-from .awaiting import Facts, until
+from .arrivals import Arrivals, Facts, awaited_of
 from .refusals import Refusal
 
 AT_ONCE: Final = 64
 """Wishes that are asked for at the same time."""
+
+WasThere: TypeAlias = Callable[[str], Awaitable[bool]]
 
 
 class Duplicate(Refusal):
@@ -25,10 +28,18 @@ class Duplicate(Refusal):
         self.execution_id = execution_id
 
 
-async def enqueue(log: EventLog, *wishes: Enqueued) -> list[Facts]:
+async def enqueue(
+    log: EventLog, *wishes: Enqueued, arrivals: Arrivals | None = None, was_there: WasThere | None = None
+) -> list[Facts]:
     """Ask for executions: for all of them, or for none where one cannot be.
 
     The facts of each as far as it has come, or none where it has not begun within some seconds.
+
+    Args:
+        log: where the wishes go, and the facts are.
+        wishes: what is to be run.
+        arrivals: to hear that they have begun, and not to ask for it.
+        was_there: is asked whether an execution had an id that the log does not know.
 
     Raises:
         Duplicate: an execution of one of the ids exists, or two of them have the same.
@@ -38,13 +49,16 @@ async def enqueue(log: EventLog, *wishes: Enqueued) -> list[Facts]:
 
     async def is_taken(wish: Enqueued) -> bool:
         async with limit:
-            return bool(await log.load(subjects.execution(subjects.ANY, wish.execution_id)))
+            if await log.load(subjects.execution(subjects.ANY, wish.execution_id)):
+                return True
+            return was_there is not None and await was_there(wish.execution_id)
 
     async def ask(wish: Enqueued) -> Facts:
         subject = subjects.subject_of(wish)
         async with limit:
-            await log.publish(subject, wish, message_id=subject)
-            return await until(log, subjects.execution(wish.definition.name, wish.execution_id), has_begun)
+            with awaited_of(log, arrivals, subjects.execution(wish.definition.name, wish.execution_id)) as awaited:
+                await log.publish(subject, wish, message_id=subject)
+                return await awaited.until(has_begun)
 
     seen: set[str] = set()
     taken = await asyncio.gather(*map(is_taken, wishes))

@@ -13,8 +13,7 @@ from .. import subjects
 from ..domain.events import Message, Recorded
 from ..listing import ExecutionQuery
 from ..ports import EventLog, History, StoredLog
-from ..records.reading import decoded
-from ..subjects import Stream
+from ..records.reading import archived
 from .refusals import Ambiguous, NotAnId, NotFound
 
 LEAST: Final = 4
@@ -60,7 +59,7 @@ async def find(
     """
     if not given or not all(c.isalnum() or c == "-" for c in given):
         raise NotAnId(f"{given!r} is no execution's id: letters, digits and hyphens")
-    if facts := await _read(log, given, job) or await _archived(stored, given, job):
+    if facts := await _read(log, given, job, stored):
         return Found(subjects.job_of(facts[0].subject), given, facts)
     if history is not None and LEAST <= len(given) < COMPLETE:
         async with history() as rows:
@@ -75,22 +74,29 @@ async def find(
     raise NotFound(f"no {of} has the id {given!r}" + ("" if len(given) >= COMPLETE else ", or one that begins so"))
 
 
+async def was_archived(execution_id: str, history: History, stored: StoredLog) -> bool:
+    """Whether an execution, whose job nobody knows, has left the log.
+
+    That it has not is mostly said by the archive's manifests alone, and that it has by the history, as long as that goes back.
+    """
+    scope = subjects.execution(subjects.ANY, execution_id)
+    if not await stored.may_be_archived(scope):
+        return False
+    return await history.execution(execution_id) is not None or bool(await archived(stored, scope))
+
+
 async def is_newest(log: EventLog, found: Found) -> bool:
     """Whether nothing was stored behind what was found; who is to be refused by it is not to be refused by what is old."""
     return await log.tail(subjects.execution(found.job, found.execution_id)) == found.facts[-1].sequence
 
 
-async def _read(log: EventLog, execution_id: str, job: str | None) -> tuple[Recorded[Message], ...]:
+async def _read(
+    log: EventLog, execution_id: str, job: str | None, stored: StoredLog | None
+) -> tuple[Recorded[Message], ...]:
     scope = subjects.execution(job or subjects.ANY, execution_id)
     facts = await log.load(scope)
     if not facts and await log.tail(scope):
         facts = await log.load(scope)  # a replica that lags answered first
+    if not facts and stored is not None:
+        facts = await archived(stored, scope)
     return tuple(facts)
-
-
-async def _archived(stored: StoredLog | None, execution_id: str, job: str | None) -> tuple[Recorded[Message], ...]:
-    if stored is None or not (upto := await stored.archived(Stream.LOG)):
-        return ()
-    scope = subjects.execution(job or subjects.ANY, execution_id)
-    portions = stored.messages(Stream.LOG, scope, after=0, upto=upto)
-    return tuple([decoded(message) async for portion in portions for message in portion])

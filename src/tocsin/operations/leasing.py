@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 import structlog
@@ -73,13 +72,28 @@ async def take(
     until = clock.monotonic() + wait
     while True:
         left = until - clock.monotonic()
+        patience = max(0.0, min(left, LOOK if len(names) > 1 else left))
         for name in names:
             queue = await queues.open(name)
-            patience = 0.0 if taken else max(0.0, min(left, LOOK if len(names) > 1 else left))
-            while len(taken) < limit and (deliveries := await queue.take(limit - len(taken), wait=patience)):
+            while (room := limit - len(taken)) > 0:
+                deliveries = await queue.take(room, wait=0.0 if taken else patience)
                 taken += await _claimed(log, clock, deliveries, worker, lease)
+                if len(deliveries) < room:
+                    break  # that was all
         if taken or clock.monotonic() >= until:
             return taken
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """A claim that is stored, and under which sequence."""
+
+    task: Dispatched
+    scope: str
+    sequence: int
+
+    def is_in(self, facts: Sequence[Recorded[Message]]) -> bool:
+        return bool(facts) and facts[-1].sequence >= self.sequence
 
 
 async def _claimed(
@@ -93,13 +107,36 @@ async def _claimed(
     told = await asyncio.gather(
         *(_claim(log, clock, delivery, worker, lease) for delivery in deliveries), return_exceptions=True
     )
-    held = [one for one in told if isinstance(one, Held)]
-    failures = [one for one in told if isinstance(one, BaseException)]
+    claims = [one for one in told if isinstance(one, _Claim)]
+    known = await _known(log, claims)
+    shown = await asyncio.gather(
+        *(_held(log, claim, known.get(claim.scope, ())) for claim in claims), return_exceptions=True
+    )
+    held = [one for one in shown if isinstance(one, Held)]
+    failures = [one for one in (*told, *shown) if isinstance(one, BaseException)]
     if failures and not held:
         raise failures[0]
     for failure in failures:  # whoever asked gets what there is; the rest comes back by its queue, or by its lease
         _log.warning("a task may be claimed by nobody", action="claim-unknown", error=repr(failure))
     return held
+
+
+async def _known(log: EventLog, claims: Sequence[_Claim]) -> dict[str, Sequence[Recorded[Message]]]:
+    """The facts of all that was claimed, by their scopes, read at once; nothing if that cannot be."""
+    scopes = tuple(dict.fromkeys(claim.scope for claim in claims))  # several may be steps of one execution
+    if not scopes:
+        return {}
+    try:
+        return dict(zip(scopes, (await log.load_each(*scopes)).facts, strict=True))
+    except subjects.Unreadable:  # one of them, perhaps of a newer version: each is read by itself
+        return {}
+
+
+async def _held(log: EventLog, claim: _Claim, facts: Sequence[Recorded[Message]]) -> Held | None:
+    """What was claimed, as the facts of its execution tell it."""
+    if not claim.is_in(facts):  # a replica that lags, or nothing could be read yet
+        facts = await awaiting.until(log, claim.scope, claim.is_in)
+    return held_of(Found(claim.task.job, claim.task.execution_id, tuple(facts)), step=claim.task.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +162,7 @@ def _about(task: Dispatched, name: str) -> JsonValue:
     return about.get(name) if isinstance(about, dict) else None
 
 
-async def _claim(log: EventLog, clock: Clock, delivery: Delivery, worker: str, lease: Lease) -> Held | None:
+async def _claim(log: EventLog, clock: Clock, delivery: Delivery, worker: str, lease: Lease) -> _Claim | None:
     """Claim a delivery under a lease; None: it is not to be had, and the queue was told so."""
     task = _read(delivery)
     if task is None:
@@ -154,17 +191,9 @@ async def _claim(log: EventLog, clock: Clock, delivery: Delivery, worker: str, l
                 continue
             claimed = granted.sequence
         await _acknowledge(delivery)
-        reaches = partial(_reaches, sequence=claimed)
-        facts: Sequence[Recorded[Message]] = await log.load(scope)
-        if not reaches(facts):  # a replica that lags
-            facts = await awaiting.until(log, scope, reaches)
-        return held_of(Found(task.job, task.execution_id, tuple(facts)), step=task.step)
+        return _Claim(task, scope, claimed)
     await delivery.nak(BUSY)
     return None
-
-
-def _reaches(facts: Sequence[Recorded[Message]], *, sequence: int) -> bool:
-    return bool(facts) and facts[-1].sequence >= sequence
 
 
 async def _has_expired(log: EventLog, clock: Clock, scope: str) -> bool:

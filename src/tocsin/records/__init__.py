@@ -4,7 +4,7 @@ Whatever looks at a whole log (an audit, a replay) takes such a sequence, and do
 """
 
 from .export import CutOffError, Export, ExportError, Manifest, open_export, write
-from .reading import STREAMS, Extents, Selection, decoded, extents, read
+from .reading import STREAMS, Extents, Selection, decoded, extents, read, wherever
 
 __all__ = [
     "STREAMS",
@@ -18,5 +18,6 @@ __all__ = [
     "extents",
     "open_export",
     "read",
+    "wherever",
     "write",
 ]

@@ -59,15 +59,18 @@ class Segment(_Model):
     executions: int
     ids: tuple[str, str] | None
     """The least and the greatest id of an execution in it."""
+    letters: tuple[str, str] | None = ("", "~")
+    """Those of a dead letter in it. A manifest that does not say so may have any."""
 
     @property
     def name(self) -> str:
         """What its objects are called, but for the ending."""
         return f"{self.number:08}-{self.sha256[:16]}"
 
-    def may_hold(self, execution_id: str) -> bool:
-        """Whether an execution may be in it."""
-        return self.ids is not None and self.ids[0] <= execution_id <= self.ids[1]
+    def may_hold(self, kind: str, entity: str) -> bool:
+        """Whether an `execution` or a `dead-letter` of some id may be in it."""
+        ids = self.letters if kind == "dead-letter" else self.ids
+        return ids is not None and ids[0] <= entity <= ids[1]
 
 
 class State(_Model):
@@ -176,9 +179,8 @@ class Archive:
         extents = dict(_extents(messages))
         manifest = Manifest(origin.installation, origin.root, origin.version, Selection(STREAMS), extents)
         body = gzip.compress(b"".join(encode_all(manifest, messages)), mtime=0)
-        ids = sorted(
-            {message.subject.split(".")[2] for message in messages if message.subject.startswith("execution.")}
-        )
+        ids = _ids(messages, "execution")
+        letters = _ids(messages, "dead-letter")
         segment = Segment(
             number=state.number + 1,
             previous=state.head,
@@ -193,6 +195,7 @@ class Archive:
             until=max(message.time for message in messages),
             executions=len(ids),
             ids=(ids[0], ids[-1]) if ids else None,
+            letters=(letters[0], letters[-1]) if letters else None,
         )
         await self._store.put(f"{segment.name}.jsonl.gz", body)
         await self._store.put(f"{segment.name}.json", segment.model_dump_json(indent=2).encode())
@@ -211,3 +214,7 @@ def _extents(messages: Sequence[StoredMessage]) -> Iterator[tuple[Stream, Extent
     for stream in STREAMS:
         sequences = [message.sequence for message in messages if message.stream is stream]
         yield stream, Extent(sequences[0], sequences[-1], len(sequences)) if sequences else Extent(0, 0, 0)
+
+
+def _ids(messages: Sequence[StoredMessage], kind: str) -> list[str]:
+    return sorted({message.subject.split(".")[2] for message in messages if message.subject.startswith(f"{kind}.")})

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from .. import subjects
 from ..domain.events import Message, Recorded
-from ..ports import Extent, StoredLog, StoredMessage
+from ..ports import EventLog, Extent, StoredLog, StoredMessage
 from ..subjects import Stream
 
 STREAMS: Final = (Stream.LEDGER, Stream.LOG)
@@ -80,6 +80,19 @@ def decoded(stored: StoredMessage) -> Recorded[Message]:
         error.sequence = stored.sequence
         raise
     return Recorded(message, stored.subject, stored.sequence, stored.time, stored.headers.get(MESSAGE_ID))
+
+
+async def archived(stored: StoredLog, scope: str) -> list[Recorded[Message]]:
+    """What was archived of a scope of the log, oldest first; an older fact of a subject may be among it."""
+    if not await stored.may_be_archived(scope):
+        return []
+    portions = stored.messages(Stream.LOG, scope, after=0, upto=await stored.archived(Stream.LOG))
+    return [decoded(message) async for portion in portions for message in portion]
+
+
+async def wherever(log: EventLog, stored: StoredLog | None, scope: str) -> list[Recorded[Message]]:
+    """The facts of a scope of the log, or what was archived of it (`stored`) where the log holds nothing any more."""
+    return await log.load(scope) or ([] if stored is None else await archived(stored, scope))
 
 
 def is_definition(subject: str) -> bool:

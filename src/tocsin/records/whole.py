@@ -28,6 +28,11 @@ class WholeLog:
         state, _ = await self._archive.state()
         return state.upto.get(stream, 0)
 
+    async def may_be_archived(self, scope: str) -> bool:
+        """Whether a segment may hold something of an execution or a dead letter, as the manifests say."""
+        kind, _, entity, *_ = scope.split(".")
+        return any(segment.may_hold(kind, entity) for segment in await self._archive.segments())
+
     async def extent(self, stream: Stream) -> Extent:
         """What a stream held ever."""
         segments = await self._archive.segments()
@@ -77,8 +82,8 @@ class _Archived:
         self._filters = filters
         self._since = after if isinstance(after, datetime) else None
         self._upto = upto
-        is_narrow = bool(filters) and all(map(_names_an_execution, filters))
-        self._ids = {one.split(".")[2] for one in filters} if is_narrow else set()
+        is_narrow = bool(filters) and all(map(_names_one, filters))
+        self._meant = {(one.split(".")[0], one.split(".")[2]) for one in filters} if is_narrow else set()
         self._head: str | None = None
         self._waiting: list[tuple[int, str, Segment]] = []
         self._ready: list[int] = []
@@ -122,7 +127,7 @@ class _Archived:
     def _may_match(self, segment: Segment) -> bool:
         if self._since is not None and segment.until < self._since:
             return False
-        return not self._ids or any(segment.may_hold(one) for one in self._ids)
+        return not self._meant or any(segment.may_hold(kind, entity) for kind, entity in self._meant)
 
     def _is_wanted(self, message: StoredMessage) -> bool:
         if message.stream is not self._stream or not self.position < message.sequence <= self._upto:
@@ -132,7 +137,7 @@ class _Archived:
         return not self._filters or any(subjects.matches(one, message.subject) for one in self._filters)
 
 
-def _names_an_execution(subject_filter: str) -> bool:
-    """Whether a filter covers one execution alone, and its dead letter."""
+def _names_one(subject_filter: str) -> bool:
+    """Whether a filter covers one execution alone, or one dead letter."""
     kind, *rest = subject_filter.split(".")
     return kind in {"execution", "dead-letter"} and len(rest) > 1 and rest[1] not in {"*", ">"}

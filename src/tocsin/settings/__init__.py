@@ -3,7 +3,8 @@
 Four places are asked, the first that names a field wins: an option of the command line, a variable of the environment, the
 configuration file, the default. The file is YAML in hip-62's shape; in its strings `${NAME}` stands for a variable of the
 environment and `$${` for a literal `${`. A variable is `TOCSIN_` and the path to the field, joined by two underscores
-(`TOCSIN_LEADER__TTL=3s`); hip-62's own `DATABASE_URL` and `NATS_URL` are read as well.
+(`TOCSIN_LEADER__TTL=3s`); hip-62's own `DATABASE_URL` and `NATS_URL` are read as well. Where a setting may be null, `null` says so, in a variable
+(`TOCSIN_SERVER__RATE=null`) as in the file.
 
 `load` looks at the world. A plain `Settings(...)` does not: it is what its arguments and the defaults say.
 """

@@ -55,6 +55,7 @@ class Server(_Section):
     shutdown_timeout: Duration = 10.0
     """How long requests may finish that have begun when it is asked to stop."""
     max_connections: int | None = Field(default=1_000, ge=1)
+    """Connections at once; null: any number."""
     rate: float | None = Field(default=100.0, gt=0)
     """Requests that an identity may make each second; null: any number."""
     burst: int = Field(default=200, ge=1)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import yaml
 from pydantic import ValidationError
@@ -27,6 +27,8 @@ _SHORT_VARIABLES: Final = {
     "TOCSIN_REDIS_URL": ("redis", "url"),
     "REDIS_URL": ("redis", "url"),
 }
+_NULL: Final = "null"
+"""How a variable says that a setting that may be null is."""
 _REFERENCE: Final = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -50,9 +52,11 @@ def load(config: Path | None = None, *, options: Mapping[FieldPath, object] | No
                 continue
             origins[path] = layer.origin(path)
             try:
-                chosen[path] = _resolved(path, value, layer.source) if layer.source else value
+                said = _resolved(path, value, layer.source) if layer.source else value
             except SettingsError as error:
                 problems += error.problems
+            else:
+                chosen[path] = None if said == _NULL and _may_be_null(path) else said
     if problems:
         raise SettingsError(*problems)
     try:
@@ -147,7 +151,7 @@ def _leaves(values: Mapping[str, Any], path: FieldPath = ()) -> Iterator[tuple[F
         here = (*path, str(name))
         if isinstance(value, Mapping):
             yield from _leaves(value, here)
-        elif value is not None:  # a section or a field that is only named says nothing
+        elif value is not None or _may_be_null(here):  # else a section or a field that is only named: it says nothing
             yield here, value
 
 
@@ -180,13 +184,20 @@ def _worded(error: ValidationError, origins: Mapping[FieldPath, str]) -> Iterato
         yield Problem(reason, field=field, value=shown, source=source)
 
 
-def _fields_of(path: FieldPath) -> set[str]:
-    """The names of the fields of a section."""
-    if not path:
-        return set(Settings.model_fields)
-    if path[0] == "queues":
-        return set(Queue.model_fields)
+def _fields_of(path: FieldPath) -> Mapping[str, Any]:
+    """The fields of a section by name; none where there is no such section."""
+    if path[:1] == ("queues",):
+        return Queue.model_fields
     model: Any = Settings
     for name in path:
-        model = model.model_fields[name].annotation
-    return set(model.model_fields)
+        field = model.model_fields.get(name)
+        model = None if field is None else field.annotation
+        if not hasattr(model, "model_fields"):
+            return {}
+    fields: Mapping[str, Any] = model.model_fields
+    return fields
+
+
+def _may_be_null(path: FieldPath) -> bool:
+    field = _fields_of(path[:-1]).get(path[-1])
+    return field is not None and type(None) in get_args(field.annotation)

@@ -43,8 +43,9 @@ class Announcements:
         self._last: OrderedDict[str, tuple[int, int]] = OrderedDict()  # subject -> (sequence, run count)
 
     def loaded(self, subject: str, facts: Sequence[Recorded[Message]]) -> None:
-        """Take in the newest event on a subject, as it was read from the log just now."""
-        self._take(subject, facts[-1] if facts else None)
+        """Take in the newest event on a subject, as it was read from the log just now, unless one is remembered."""
+        if subject not in self._last:
+            self._take(subject, facts[-1] if facts else None)
 
     async def decided(self, fact: Message, *, after: int) -> None:
         """Whatever the public is to hear of a decision."""

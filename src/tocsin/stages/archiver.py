@@ -3,8 +3,8 @@
 reads     both streams, up to where every durable and the history have dealt with everything, and it is old enough
 writes    segments of the archive, the cursors behind which durables begin, and then purges
 
-In this order, and each step can be repeated: objects, the archive's own state (with it they count), cursors, purges, and that
-they are done. Whoever leads next finishes what the one before it left undone, before it begins anything of its own.
+In this order, and each step can be repeated: objects, the archive's own state (with it they count), cursors, and a moment later,
+when everybody has heard of these, purges, and that they are done. Whoever leads next finishes what the one before it left undone, before it begins anything of its own.
 """
 
 import asyncio
@@ -103,6 +103,8 @@ class Archiver:
         await self._archive.tell(state)
         if state.head is None or state.head == state.purged:
             return state, revision
+        if self._keeping.settling:
+            await self._clock.sleep(self._keeping.settling)
         segment = await self._archive.segment(state.head)
         wanted = list(purges(await self._archive.messages(segment)))
         for i in range(0, len(wanted), PURGES_AT_ONCE):

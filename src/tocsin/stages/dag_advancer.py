@@ -6,6 +6,7 @@ appends   dispatched (which executors take from the log itself), advanced, compl
           requests to cancel what does not exist; resolved, for the dead letter that a completed execution was a replay of
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -60,7 +61,12 @@ def dag_advancer(log: EventLog, executions: Entities[Execution], clock: Clock, k
         (
             Subscription(subjects.DAG_ADVANCER, Stream.LOG, admissions, it.on_admitted),
             Subscription(
-                subjects.DAG_ADVANCER_REPORTS, Stream.LOG, (subjects.every("report.completed"),), it.on_success
+                subjects.DAG_ADVANCER_REPORTS,
+                Stream.LOG,
+                (subjects.every("report.completed"),),
+                it.on_success,
+                can_wait=True,
+                prepare=it.before_success,
             ),
             Subscription(subjects.DAG_ADVANCER_TIMERS, Stream.LOG, (subjects.every("timer.retry"),), it.on_timer),
             Subscription(RETRIES, Stream.LOG, (subjects.every("execution.retry-scheduled"),), it.on_retry),
@@ -93,6 +99,18 @@ class DagAdvancer:
                 scope = subjects.scope_of(lost)
                 self._executions.forget(scope)
                 await self._executions.decide(scope, partial(execution.resume, at=recorded.time, key=self._key))
+
+    async def before_success(self, several: Sequence[Recorded[Message]]) -> None:
+        """Read at once what another copy began, and learn of all claims in their order.
+
+        The steps of a graph that run together claim one behind the other.
+        """
+        reports = [
+            one.message for one in several if isinstance(one.message, Report) and is_believed(one.message, self._key)
+        ]
+        for report in sorted(reports, key=lambda report: report.claim or 0):
+            learn_claim(self._executions, report)
+        await self._executions.recall({subjects.execution(report.job, report.execution_id) for report in reports})
 
     async def on_success(self, recorded: Recorded[Message]) -> None:
         """A step completed."""

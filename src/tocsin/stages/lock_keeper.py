@@ -6,7 +6,8 @@ appends   acquired, then admitted; queued (`enqueue`); skipped (`skip`); cancell
 projects  KV `locks` (`lock_display`); the lock itself is in the log
 """
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeGuard
 
 from .. import subjects
 from ..domain import execution
@@ -46,8 +47,15 @@ def lock_keeper(log: EventLog, executions: Entities[Execution], projections: Pro
     return Stage(
         "lock_keeper",
         (
-            Subscription(subjects.LOCK_KEEPER, Stream.LOG, wanted, it.on_wanted, in_order_by=subjects.job_of),
-            Subscription(subjects.LOCK_KEEPER_ENDS, Stream.LOG, ends, it.on_end),
+            Subscription(
+                subjects.LOCK_KEEPER,
+                Stream.LOG,
+                wanted,
+                it.on_wanted,
+                in_order_by=subjects.job_of,
+                prepare=it.before_wanted,
+            ),
+            Subscription(subjects.LOCK_KEEPER_ENDS, Stream.LOG, ends, it.on_end, prepare=it.before_ends, can_wait=True),
         ),
         access=ACCESS,
         loops=(it.display.run,),
@@ -64,12 +72,15 @@ class LockKeeper:
         self._locks = Locks(log, executions, projections, clock, self._announcements)
         self.display = self._locks.display
 
+    async def before_wanted(self, several: Sequence[Recorded[Message]]) -> None:
+        """Read the locks that are not remembered, for all that want one."""
+        await self._locks.recall([one.message for one in several if isinstance(one.message, Planned)])
+
     async def on_wanted(self, recorded: Recorded[Message]) -> None:
         """An execution wants to run, or was found lost on its way to a decision on that."""
         match recorded.message:
             case Planned() as wanted:
                 scope = subjects.scope_of(wanted)
-                await self._locks.recall(wanted)
                 # Read, unless it is remembered: were it decided long ago, taking its lock would be found out too late.
                 await self._executions.load(scope)
                 self._executions.learn(scope, recorded, after=0)  # a replica that lags may not even know of it
@@ -98,19 +109,29 @@ class LockKeeper:
                 _, stored = await self._executions.append(scope, fact, behind=(state, sequence))
                 await self._announcements.decided(fact, after=stored)
 
+    async def before_ends(self, several: Sequence[Recorded[Message]]) -> None:
+        """Read the locks that may be handed on: who queued before an end is for whoever sees that end."""
+        if jobs := {end.job for end in (one.message for one in several) if _may_hold(end)}:
+            await self._locks.look(jobs)
+
     async def on_end(self, recorded: Recorded[Message]) -> None:
         """An execution is over: its lock needs no fact, but is shown no more, and the next one may have it."""
         end = recorded.message
-        if not isinstance(end, Terminal) or (end.fence is None and not _may_hold(end)):
+        if not _may_hold(end):
             return
         self.display.released(end.job, end.execution_id)
-        await self._locks.read(end.job)
+        # Whoever queues behind this end sees it, and hands the lock on.
+        await self._locks.know(end.job, at=recorded.sequence)
         held = await self._locks.hand_on(end.job)
         if held.holder != end.execution_id:
             await self._locks.see_through(end, held)
             await self._locks.admit(end.job, held)
 
 
-def _may_hold(end: Terminal) -> bool:
+def _may_hold(end: Message) -> TypeGuard[Terminal]:
     """Without a fence it had no lock; but what ended before it was admitted may have been given one that nobody used."""
-    return isinstance(end, Cancelled) or (isinstance(end, Failed) and end.reason == "abandoned")
+    if not isinstance(end, Terminal):
+        return False
+    return (
+        end.fence is not None or isinstance(end, Cancelled) or (isinstance(end, Failed) and end.reason == "abandoned")
+    )

@@ -9,6 +9,7 @@ execution's own guard refuses to admit it, one that is over holds nothing, so wh
 it is never shown. (An atomic batch over both scopes would refuse it, at the price of every lock's rate: a hundredth.)
 """
 
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -16,7 +17,7 @@ import structlog
 
 from .. import subjects
 from ..domain import execution, lock
-from ..domain.events import Acquired, Admitted, Planned, Terminal, Waiting
+from ..domain.events import Acquired, Admitted, Message, Planned, Recorded, Terminal, Waiting
 from ..domain.execution import Execution, Status
 from ..domain.lock import Lock
 from ..ports import Clock, EventLog, Projections, SequenceConflict
@@ -47,21 +48,37 @@ class Locks:
     ) -> None:
         self._log = log
         self._executions = executions
-        self._locks = Entities(log, lock.initial, lock.evolve)
+        self._locks = Entities(log, lock.initial, lock.evolve, catches_up=False)
         self._announcements = announcements
         self.display = LockDisplay(projections, clock, self.is_over)
 
-    async def recall(self, wanted: Planned) -> None:
+    async def recall(self, wanted: Sequence[Planned]) -> None:
         """Read at once what is not remembered, and is about to be decided upon: most jobs run once in a long while."""
-        lock_scope, scope = subjects.lock(wanted.job), subjects.scope_of(wanted)
-        if self._locks.knows(lock_scope):
-            return
-        said = subjects.announcement("triggered", wanted.job)
-        locked, facts, announced = await self._log.load_each(lock_scope, scope, said)
-        self._locks.loaded(lock_scope, locked)
-        if not self._executions.knows(scope):
-            self._executions.loaded(scope, facts)
-        self._announcements.loaded(said, announced)
+        takers: dict[str, Callable[[Sequence[Recorded[Message]]], None]] = {}
+        for one in wanted:
+            lock_scope, scope = subjects.lock(one.job), subjects.scope_of(one)
+            if not self._locks.knows(lock_scope):
+                takers[lock_scope] = partial(self._locks.loaded, lock_scope)
+                said = subjects.announcement("triggered", one.job)
+                takers[said] = partial(self._announcements.loaded, said)
+            if not self._executions.knows(scope):
+                takers[scope] = partial(self._executions.loaded, scope)
+        if takers:
+            loaded = await self._log.load_each(*takers)
+            for take, facts in zip(takers.values(), loaded.facts, strict=True):
+                take(facts)
+
+    async def look(self, jobs: Collection[str]) -> None:
+        """Read several locks at once, whatever is remembered of them: somebody else may have queued."""
+        scopes = [subjects.lock(job) for job in jobs]
+        loaded = await self._log.load_each(*scopes)
+        for scope, facts in zip(scopes, loaded.facts, strict=True):
+            self._locks.loaded(scope, facts, upto=loaded.upto)
+
+    async def know(self, job: str, *, at: int) -> None:
+        """Know the state of a job's lock with all that was stored up to a sequence of the log, or more."""
+        if not self._locks.accounts_for(subjects.lock(job), at):
+            await self.read(job)
 
     async def read(self, job: str) -> None:
         """Know the newest state of a job's lock: somebody else may have queued since it was remembered."""
@@ -159,10 +176,10 @@ class Locks:
         if not await self.is_over(job, execution_id):
             return True
         state, _ = await self._executions.load(subjects.execution(job, execution_id))
-        if not isinstance(state.requested, Admitted):
-            return False
-        await self.announce_again(job, execution_id)
-        return True
+        is_admitted = isinstance(state.requested, Admitted)
+        if is_admitted or state.status is Status.SKIPPED:
+            await self.announce_again(job, execution_id)
+        return is_admitted
 
     async def _planned_at(self, end: Terminal) -> int:
         state, sequence = await self._planned(end.job, end.execution_id)

@@ -6,6 +6,7 @@ appends   planned, or admitted where no lock is asked; skipped for instants that
           and replays of jobs that do not exist, or with input that the job refuses
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from .. import subjects
@@ -38,7 +39,7 @@ def planner(log: EventLog, clock: Clock, executions: Entities[Execution] | None 
     return Stage(
         "planner",
         (
-            Subscription("planner", Stream.LEDGER, time, it.on_time),
+            Subscription("planner", Stream.LEDGER, time, it.on_time, prepare=it.before_time),
             Subscription(TRIGGERS, Stream.LEDGER, (subjects.every("trigger"),), it.on_trigger, in_order_by=None),
             Subscription(REPLAYS, Stream.LOG, replayed, it.replays.on_replayed),
             Subscription(ENQUEUED, Stream.LEDGER, (subjects.every("enqueue"),), it.on_enqueued, in_order_by=None),
@@ -56,6 +57,12 @@ class Planner:
         self._announcements = Announcements(log, clock)
         self._beginnings = Beginnings(log, self._announcements, executions)
         self.replays = Replays(log, self._ledgers, self._beginnings)
+
+    async def before_time(self, several: Sequence[Recorded[Message]]) -> None:
+        """Read the definitions that are not remembered, for all instants that came at once."""
+        await self._ledgers.recall(
+            {t.definition: t.job for t in (one.message for one in several) if isinstance(t, Due | Passed)}
+        )
 
     async def on_time(self, recorded: Recorded[Message]) -> None:
         """An instant came."""

@@ -15,6 +15,7 @@ from typing import Final, cast
 import structlog
 
 from .. import subjects
+from ..domain.events import Message, Recorded
 from ..ports import Batch, Clock, EventLog, History, SequenceConflict, StoredLog
 from ..records.reading import decoded
 from ..stage import Access, Stage
@@ -34,6 +35,9 @@ LONGEST_PAUSE: Final = 5.0
 
 GATHERING: Final = 0.25
 """Seconds between two transactions; the history is that much behind, and the log is not."""
+
+TRANSACTION: Final = 4_000
+"""Facts from which on a transaction begins at once, though there are more to be had."""
 
 _log = structlog.get_logger("tocsin.recorder")
 
@@ -101,7 +105,7 @@ class Recorder:
             LogUnavailable: the log did not answer; or whatever the history raises when its database does not.
         """
         place = await self._history.offset(self._stream)
-        async with aclosing(self._batches(after=place)) as batches:
+        async with aclosing(self._gathered(after=place)) as batches:
             async for batch in batches:
                 await self._history.record(self._stream, batch.messages, after=place, upto=batch.upto)
                 place = batch.upto
@@ -109,6 +113,19 @@ class Recorder:
                 # What comes meanwhile is recorded at once: a transaction for each handful of facts would cost far more.
                 if self._gathering and batch.caught_up:
                     await self._clock.sleep(self._gathering)
+
+    async def _gathered(self, *, after: int) -> AsyncGenerator[Batch, None]:
+        """Everything behind a place; what can be had at once as one batch, since each writes the rows that it changes anew."""
+        messages: list[Recorded[Message]] = []
+        due = self._clock.monotonic() + self._gathering
+        async with aclosing(self._batches(after=after)) as batches:
+            async for batch in batches:
+                messages += batch.messages
+                now = self._clock.monotonic()
+                if batch.caught_up or now >= due or len(messages) >= TRANSACTION:
+                    due = now + self._gathering
+                    yield Batch(messages, batch.caught_up, batch.upto)
+                    messages = []
 
     async def _batches(self, *, after: int) -> AsyncGenerator[Batch, None]:
         """Everything behind a place: from the archive what is there alone, and then what comes."""

@@ -75,7 +75,7 @@ class Replays:
         if isinstance(asked, DeadLettered) and (before_it := await registered_nowhere(self._log, asked)) is not None:
             await self._beginnings.plan(planning.from_replay_of(told, before_it))
             return
-        found = await self._ledgers.in_force(job)
+        found = await self._ledgers.in_force(job, at=fact.ledger)
         before = asked.definition if isinstance(asked, DeadLettered) else 0
         old = await self._ledgers.definition(before) if before else None
         given = planning.given_again(asked, fact, old)

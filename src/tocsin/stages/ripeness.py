@@ -33,6 +33,9 @@ class Keeping:
     least: timedelta = timedelta(minutes=2)
     interval: float = 300.0
     """Seconds between two looks."""
+    settling: float = 2.0
+    """Seconds between telling what was dealt with and taking it out of the streams: whoever remembers that it was less
+    (`records.cursors.KEPT`) has asked anew by then, and whoever handles something of it has done so."""
 
 
 class Ripeness:

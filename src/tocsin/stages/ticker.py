@@ -27,7 +27,7 @@ from .entities import UNTOLD
 from .leadership import Leadership
 from .leadership_facts import RECORDED
 
-AT_ONCE: Final = 256
+AT_ONCE: Final = 128
 TRIES: Final = 5
 STANDBY: Final = 0.2
 """Seconds between two looks of a candidate at whether it leads."""
@@ -110,7 +110,7 @@ class Ticker:
             try:
                 if is_stale:
                     self._know(job, *await self._reader.load(job))
-                await self._append(job, now)
+                upcoming = await self._append(job, now)
             except SequenceConflict:
                 is_stale = True
             except LogUnavailable as error:
@@ -121,17 +121,19 @@ class Ticker:
                 self._agenda.put(job, now + UNDECIDABLE)
                 return
             else:
-                self._agenda.put(job, ledger.next_instant(self._ledgers[job][0], now))
+                self._agenda.put(job, upcoming)
                 return
         self._agenda.put(job, now + timedelta(seconds=1))
 
-    async def _append(self, job: str, now: datetime) -> None:
+    async def _append(self, job: str, now: datetime) -> datetime | None:
+        """Store what became of the instants up to `now`; when there will be something to decide next."""
         state, sequence = self._ledgers[job]
         if ledger.missing(state) is not None:
             state, sequence = self._know(job, *await self._reader.load(job))
             if ledger.missing(state) is not None:
                 raise LogUnavailable("the log's replica that answered lacks a fact on the definition")
-        while facts := ledger.elapse(state, now, allowance=self._breaker.left(job)):
+        while True:
+            facts = ledger.elapse(state, now, allowance=self._breaker.left(job))
             for fact in facts:
                 sequence = await self._log.append(fact, expect=sequence)
                 state = ledger.evolve(state, Recorded(fact, subject_of(fact), sequence, UNTOLD))
@@ -140,6 +142,10 @@ class Ticker:
                     self._breaker.count(job)
                 else:
                     missed.tell(fact)
+            upcoming = ledger.next_instant(state, state.watermark or now)
+            if not facts or upcoming is None or upcoming > now:
+                newest, learned = self._ledgers[job]
+                return upcoming if learned == sequence else ledger.next_instant(newest, now)
 
     def _know(self, job: str, state: Ledger, sequence: int) -> tuple[Ledger, int]:
         """Remember a ledger, unless a newer one was learned since it was asked for; what is known now."""

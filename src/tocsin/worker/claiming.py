@@ -1,6 +1,6 @@
 """A claim before work (DESIGN §2.3): nobody runs what is over, done, or already in a later holder's hands."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,17 +15,18 @@ TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The `started` fact's sequence, and that of the fact before it."""
+    """The `started` fact's sequence, and that of the fact before it; None: that is not known."""
 
     sequence: int
-    after: int
+    after: int | None
 
 
 async def claim(log: EventLog, task: Dispatched, delivery: Delivery, worker: str) -> Claimed | Refusal | None:
     """Claim one delivery of a task; None: others wrote to the execution at every try, or it could not be read.
 
-    The first try reads nothing: where the task is the newest fact of its execution, its own sequence is the guard. A
-    refusal needs a read that has seen the task itself, since a replica of the log may lag.
+    The first try reads nothing: where the task is the newest fact of its execution, its own sequence is the guard. Where
+    it is not, it mostly is because other steps run side by side with this one, and no more is read than what came behind the
+    task. A refusal needs a read that has seen the task itself, since a replica of the log may lag.
 
     Raises:
         LogUnavailable: no answer.
@@ -36,10 +37,16 @@ async def claim(log: EventLog, task: Dispatched, delivery: Delivery, worker: str
         try:
             return Claimed(await log.append(started, expect=expect), expect)
         except SequenceConflict:
-            facts = await log.load(subjects.scope_of(task))
+            newer = await log.load(subjects.scope_of(task), after=expect)
+        if not newer:
+            continue
+        if not any(execution.concerns(recorded.message, task.step) for recorded in newer):
+            expect = newer[-1].sequence
+            continue
+        facts = await log.load(subjects.scope_of(task))
         if (own := _find(facts, started)) is not None:
             # Stored by a try whose answer was lost; or long ago, if a server that crashed counts deliveries anew.
-            return Refusal("done") if await answered(log, task) else Claimed(own, expect)
+            return Refusal("done") if await answered(log, task) else own
         if not facts or facts[-1].sequence < delivery.sequence:
             continue
         state = execution.fold(facts)
@@ -86,5 +93,9 @@ def _started(task: Dispatched, delivery: Delivery, worker: str) -> Started:
     )
 
 
-def _find(facts: Iterable[Recorded[Message]], started: Started) -> int | None:
-    return next((recorded.sequence for recorded in facts if recorded.message == started), None)
+def _find(facts: Sequence[Recorded[Message]], started: Started) -> Claimed | None:
+    """A claim among facts. What it was stored behind, perhaps long ago, is seen only where it is the newest of them."""
+    index = next((i for i, recorded in enumerate(facts) if recorded.message == started), None)
+    if index is None:
+        return None
+    return Claimed(facts[index].sequence, facts[-2].sequence if 0 < index == len(facts) - 1 else None)

@@ -31,6 +31,7 @@ from . import (
     schedule,
 )
 from .body_limit import BodyLimit
+from .direct import Direct
 from .headers import SafeHeaders
 from .idempotency import HEADER as IDEMPOTENCY_KEY
 from .idempotency import MAX_KEY, Answers, IdempotentRoute
@@ -79,11 +80,13 @@ def api(parts: Parts, authenticator: Authenticator, rate: RateLimit) -> FastAPI:
     if parts.reset is not None:
         app.include_router(reset.router)
     app.state.parts = parts
+    app.state.paths = tuple(dict.fromkeys(route.path for route in routes()))
     app.state.authenticator = authenticator
     app.state.rate = rate
     app.state.answers = Answers(parts.projections, parts.clock, patience=server.request_timeout)
     app.state.closing = asyncio.Event()
-    app.add_middleware(Refusals)  # the first one is the innermost
+    app.add_middleware(Direct)  # the first one is the innermost
+    app.add_middleware(Refusals)
     app.add_middleware(BodyLimit, size=server.max_body)
     app.add_middleware(Timeouts, seconds=server.request_timeout)
     app.add_middleware(ojs_answers.OjsHeaders)

@@ -41,6 +41,7 @@ from ...ports import (
     Batch,
     DeadLetterRow,
     ExecutionRow,
+    Loaded,
     LogUnavailable,
     Projections,
     SequenceConflict,
@@ -170,8 +171,11 @@ class RemoteLog:
                 raise NotServed
         return expect + 1
 
-    async def load(self, scope: str) -> list[Recorded[Message]]:
+    async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
         """The facts of a job, an execution or a dead letter."""
+        return [recorded for recorded in await self._load(scope) if recorded.sequence > after]
+
+    async def _load(self, scope: str) -> list[Recorded[Message]]:
         kind, job, *rest = scope.split(".")
         match kind:
             case "ledger":
@@ -187,6 +191,11 @@ class RemoteLog:
                 return [_recorded(fact) for fact in told["facts"]]
             case _:
                 raise NotServed
+
+    async def load_each(self, *scopes: str) -> Loaded:
+        """The facts of several."""
+        facts = [await self.load(scope) for scope in scopes]
+        return Loaded(facts, max((one.sequence for some in facts for one in some), default=0))
 
     async def tail(self, scope: str) -> int:
         """The last sequence in a scope, as `load` tells it: the server has asked whoever knows."""

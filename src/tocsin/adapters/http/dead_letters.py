@@ -6,7 +6,6 @@ from typing import Annotated, Any, Final, TypeAlias
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from ... import subjects
 from ...domain.access import Permission, Principal
 from ...domain.definition import Text
 from ...domain.events import Actor
@@ -195,7 +194,8 @@ async def replay_all(
             answer.complete = False
             break
         try:
-            made = await dead_letters.replay(here.log, row.id, by=actor(caller), reason=asked.reason or reason)
+            why = asked.reason or reason
+            made = await dead_letters.replay(here.log, row.id, by=actor(caller), reason=why, stored=here.stored)
         except NotPossible as error:
             answer.refused.append(NotReplayed(id=row.id, reason=str(error)))
         else:
@@ -215,8 +215,7 @@ async def get_dead_letter(here: Here, caller: Reader, id: LetterId) -> DeadLette
 async def get_dead_letter_events(here: Here, caller: Reader, id: LetterId) -> DeadLetterFacts:  # noqa: A002 - as the path has it
     """The facts of one dead letter."""
     letter = await _found(here, caller, id)
-    facts = await here.log.load(subjects.dead_letter(letter.job, letter.id))
-    return DeadLetterFacts(id=letter.id, job=letter.job, facts=[StoredFact.of(recorded) for recorded in facts])
+    return DeadLetterFacts(id=letter.id, job=letter.job, facts=[StoredFact.of(recorded) for recorded in letter.facts])
 
 
 @router.post("/{id}/replay", status_code=202, operation_id="replayDeadLetter", responses=documented(404, 409))
@@ -240,6 +239,7 @@ async def replay_dead_letter(
         reason=asked.reason or reason,
         again=asked.again,
         request=called.name if called else None,
+        stored=here.stored,
     )
     return Replayed(job=made.job, id=made.id, number=made.number, execution_id=made.execution_id)
 
@@ -257,12 +257,13 @@ async def resolve_dead_letter(
     if not asked.resolved:
         raise NotPossible(f"dead letter {id!r}: what is resolved stays so, and what is not needs no request")
     await _check(here, caller, await _found(here, caller, id))
-    done = await dead_letters.resolve(here.log, id, by=actor(caller), reason=asked.reason or reason)
+    why = asked.reason or reason
+    done = await dead_letters.resolve(here.log, id, by=actor(caller), reason=why, stored=here.stored)
     return Settled(job=done.job, id=done.id, changed=done.changed)
 
 
 async def _found(here: Parts, caller: Principal, given: str) -> Letter:
-    letter = await dead_letters.find(here.log, given)
+    letter = await dead_letters.find(here.log, given, stored=here.stored)
     if not await here.sight.reaches(caller, letter.job):
         raise NotFound(f"no dead letter has the id {given!r}")
     return letter

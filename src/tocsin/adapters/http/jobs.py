@@ -51,23 +51,6 @@ class JobSummary(BaseModel):
     tags: list[str]
     owner: str | None
 
-    @classmethod
-    def fields_of(cls, job: Job, now: datetime) -> dict[str, Any]:
-        """What is shown of a job."""
-        definition = job.definition
-        return {
-            "name": job.name,
-            "state": job.status,
-            "schedule": definition.schedule,
-            "timezone": definition.timezone,
-            "next_fire_time": job.next_fire_time(now),
-            "last_fire_time": job.ledger.last_fired,
-            "function": definition.function,
-            "steps": [step.name for step in definition.dag],
-            "tags": list(definition.tags),
-            "owner": definition.owner,
-        }
-
 
 class JobDetails(JobSummary):
     """A job with everything that is known of it, and what its schedule was understood as."""
@@ -97,7 +80,7 @@ class JobDetails(JobSummary):
             else None
         )
         return cls(
-            **cls.fields_of(job, now),
+            **job.summary(now),
             paused=job.ledger.is_paused,
             sequence=job.sequence,
             defined_at=job.defined_at,
@@ -205,10 +188,7 @@ async def list_jobs(
         and (after is None or job.name > after)
     ]
     return JobList(
-        jobs=[
-            JobDetails.of(job, now) if details else JobSummary(**JobSummary.fields_of(job, now))
-            for job in found[:limit]
-        ],
+        jobs=[JobDetails.of(job, now) if details else JobSummary(**job.summary(now)) for job in found[:limit]],
         next=found[limit - 1].name if len(found) > limit else None,
     )
 

@@ -12,8 +12,8 @@ class PortInUseError(Exception):
     """Something else listens there, or nobody may; the text says what to do."""
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens; port 0: any that is free.
+def listen(host: str, port: int, *, setting: str = "server.port") -> socket.socket:
+    """A socket that listens; port 0: any that is free. `setting`: what says which port.
 
     Raises:
         PortInUseError: it cannot.
@@ -32,7 +32,10 @@ def listen(host: str, port: int) -> socket.socket:
             raise
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            reason = f"port {port} on {host} is in use: stop what listens there, or choose another with --port"
+            variable = f"TOCSIN_{setting.replace('.', '__').upper()}"
+            reason = (
+                f"port {port} on {host} is in use: stop what listens there, or set another `{setting}` ({variable})"
+            )
         else:
             reason = f"cannot listen on {host}:{port}: {error.strerror or error}"
         raise PortInUseError(reason) from error

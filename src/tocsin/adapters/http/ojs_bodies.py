@@ -8,8 +8,8 @@ from fastapi import Depends, Request
 from .problems import Refusal, Wrong
 
 
-async def _object(request: Request) -> dict[str, Any]:
-    """The body.
+async def read_object(request: Request) -> dict[str, Any]:
+    """The body of a request.
 
     Raises:
         Refusal: it is no JSON object; or it holds a number that JSON does not have.
@@ -25,7 +25,7 @@ async def _object(request: Request) -> dict[str, Any]:
 
 
 async def _object_or_nothing(request: Request) -> dict[str, Any]:
-    return await _object(request) if await request.body() else {}
+    return await read_object(request) if await request.body() else {}
 
 
 def _refuse(constant: str) -> object:
@@ -36,7 +36,7 @@ def _malformed(right: str) -> Refusal:
     return Refusal(400, "malformed", f"the body {right}", (Wrong(field="body", right=right),))
 
 
-Body: TypeAlias = Annotated[dict[str, Any], Depends(_object)]
+Body: TypeAlias = Annotated[dict[str, Any], Depends(read_object)]
 OptionalBody: TypeAlias = Annotated[dict[str, Any], Depends(_object_or_nothing)]
 
 

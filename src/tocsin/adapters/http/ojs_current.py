@@ -9,23 +9,24 @@ from ...domain import dead_letter, execution
 from ...domain.execution import Status
 from ...operations import finding
 from ...operations.finding import Found
-from ...ports import EventLog
+from ...ports import EventLog, StoredLog
+from ...records.reading import wherever
 
 
-async def find(log: EventLog, id: str) -> Found:  # noqa: A002 - the field is called so
-    """The newest execution of a job.
+async def find(log: EventLog, id: str, stored: StoredLog | None = None) -> Found:  # noqa: A002 - the field is called so
+    """The newest execution of a job; what the log holds no more is found in what was ever stored (`stored`).
 
     Raises:
         NotFound: there is none.
         NotAnId: no id looks like this.
     """
-    found = await finding.find(log, id.partition(":")[0])
+    found = await finding.find(log, id.partition(":")[0], stored=stored)
     while execution.fold(found.facts).status is Status.FAILED:
-        state = dead_letter.fold(await log.load(subjects.dead_letter(found.job, found.execution_id)))
+        state = dead_letter.fold(await wherever(log, stored, subjects.dead_letter(found.job, found.execution_id)))
         if not state.replays:
             break
         newest = state.replays[-1].execution_id
-        facts = await log.load(subjects.execution(found.job, newest))
+        facts = await wherever(log, stored, subjects.execution(found.job, newest))
         if not facts:
             break
         found = Found(found.job, newest, tuple(facts))

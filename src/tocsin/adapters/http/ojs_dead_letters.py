@@ -11,6 +11,7 @@ from ...listing import DeadLetterQuery
 from ...operations import awaiting, dead_letters, enqueueing
 from ...operations.finding import Found
 from ...operations.refusals import NotFound
+from ...records.reading import wherever
 from ...subjects import Stream
 from . import ojs_bodies, ojs_current, ojs_view
 from .ojs_answers import OjsResponse, documented
@@ -54,7 +55,8 @@ async def list_dead(
 async def retry(here: Here, caller: Replayer, _: OptionalBody, id: str) -> dict[str, Any]:  # noqa: A002 - the field is called so
     """Run a job again that failed for good: its attempts are counted anew."""
     found = await _letter(here, caller, id)
-    replay = await dead_letters.replay(here.log, found.execution_id, by=actor(caller), reason="retried by OJS client")
+    why = "retried by OJS client"
+    replay = await dead_letters.replay(here.log, found.execution_id, by=actor(caller), reason=why, stored=here.stored)
     scope = subjects.execution(found.job, replay.execution_id or found.execution_id)
     facts = await awaiting.until(here.log, scope, enqueueing.has_begun)
     if not facts:
@@ -71,7 +73,7 @@ async def discard(here: Here, caller: Replayer, id: str) -> dict[str, Any]:  # n
 
 
 async def _letter(here: Parts, caller: Principal, id: str) -> Found:  # noqa: A002 - the field is called so
-    found = await ojs_current.find(here.log, id)
+    found = await ojs_current.find(here.log, id, here.stored)
     if not await here.sight.reaches(caller, found.job):
         raise NotFound(f"no job has the id {id!r}")
     if not await here.sight.permits(caller, Permission.REPLAY, found.job):
@@ -84,7 +86,7 @@ async def _letter(here: Parts, caller: Principal, id: str) -> Found:  # noqa: A0
 async def _shown(here: Parts, caller: Principal, job: str, execution_id: str | None) -> dict[str, Any] | None:
     if execution_id is None or not await here.sight.reaches(caller, job):
         return None
-    facts = await here.log.load(subjects.execution(job, execution_id))
+    facts = await wherever(here.log, here.stored, subjects.execution(job, execution_id))
     return ojs_view.job(facts) if facts else None
 
 

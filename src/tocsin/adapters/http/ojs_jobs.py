@@ -3,6 +3,7 @@
 A job is an execution: it is seen by `tocsin executions show`, cancelled here as there, and audited with all others.
 """
 
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from fastapi import APIRouter, Response
@@ -12,7 +13,7 @@ from ...domain.access import Permission, Principal
 from ...domain.events import Enqueued
 from ...domain.execution import Status
 from ...operations import cancellation, enqueueing
-from ...operations.finding import Found
+from ...operations.finding import Found, was_archived
 from . import ojs_bodies, ojs_current, ojs_envelope, ojs_view
 from .ids import uuid7
 from .ojs_answers import OjsResponse, documented
@@ -45,8 +46,9 @@ _ENVELOPE: Final[dict[str, Any]] = {
 )
 async def push(here: Here, caller: Triggerer, body: Body, response: Response) -> dict[str, Any]:
     """Enqueue a job."""
-    wish = ojs_envelope.read(body, uuid7(here.clock.now()), _defaults(here), actor(caller))
-    [shown] = await _pushed(here, wish)
+    made = uuid7(here.clock.now())
+    wish = ojs_envelope.read(body, made, _defaults(here), actor(caller))
+    [shown] = await _pushed(here, [wish], {made})
     response.headers["Location"] = f"/ojs/v1/jobs/{shown['id']}"
     return {"job": shown}
 
@@ -64,15 +66,16 @@ async def push_batch(here: Here, caller: Triggerer, body: Body) -> dict[str, Any
         right = f"must be an array of 1 to {MOST} jobs"
         raise Refusal(400, "invalid-request", f"`jobs` {right}", (Wrong(field="jobs", right=right),))
     defaults, wishes = _defaults(here), []
+    made = [uuid7(here.clock.now()) for _ in given]
     for index, one in enumerate(given):
         try:
-            wishes.append(ojs_envelope.read(one, uuid7(here.clock.now()), defaults, actor(caller)))
+            wishes.append(ojs_envelope.read(one, made[index], defaults, actor(caller)))
         except Refusal as refusal:
             errors = tuple(
                 wrong.model_copy(update={"field": f"jobs[{index}].{wrong.field}"}) for wrong in refusal.errors
             )
             raise Refusal(refusal.status, refusal.kind, f"job {index} of the batch: {refusal.detail}", errors) from None
-    jobs = await _pushed(here, *wishes)
+    jobs = await _pushed(here, wishes, set(made))
     return {"jobs": jobs, "count": len(jobs)}
 
 
@@ -92,7 +95,7 @@ async def cancel(here: Here, caller: Triggerer, id: str) -> dict[str, Any]:  # n
     before = ojs_view.job(found.facts, id=id)
     if not execution.fold(found.facts).is_over:
         await cancellation.cancel(here.log, found.execution_id, job=found.job, by=actor(caller), reason="by OJS client")
-    found = await ojs_current.find(here.log, id)
+    found = await ojs_current.find(here.log, id, here.stored)
     shown = ojs_view.job(found.facts, id=id)
     if execution.fold(found.facts).status is not Status.CANCELLED or before["state"] == "cancelled":
         raise Refusal(409, "conflict", f"job {id} cannot be cancelled: it is {before['state']}")
@@ -105,15 +108,20 @@ async def seen(here: Parts, caller: Principal, id: str) -> Found:  # noqa: A002 
     Raises:
         Refusal: there is none, or none that they may see.
     """
-    found = await ojs_current.find(here.log, id)
+    found = await ojs_current.find(here.log, id, here.stored)
     if not await here.sight.reaches(caller, found.job):
         raise Refusal(404, "not-found", f"no job has the id {id!r}")
     return found
 
 
-async def _pushed(here: Parts, *wishes: Enqueued) -> list[dict[str, Any]]:
+async def _pushed(here: Parts, wishes: Sequence[Enqueued], made: Collection[str]) -> list[dict[str, Any]]:
+    """Have them enqueued; `made`: the ids that are new because they were made here."""
+
+    async def was_there(execution_id: str) -> bool:
+        return execution_id not in made and await was_archived(execution_id, here.history, here.stored)
+
     try:
-        pushed = await enqueueing.enqueue(here.log, *wishes)
+        pushed = await enqueueing.enqueue(here.log, *wishes, arrivals=here.arrivals, was_there=was_there)
     except enqueueing.Duplicate as error:
         raise Refusal(409, "duplicate", str(error)) from None
     return [ojs_view.job(facts) if facts else _to_come(here, wish) for wish, facts in zip(wishes, pushed, strict=True)]

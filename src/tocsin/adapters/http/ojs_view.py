@@ -69,6 +69,17 @@ def job(facts: Facts, *, id: str | None = None, step: str | None = None) -> Json
     return shown
 
 
+def standing(facts: Facts, state: Execution, step: str) -> Json:
+    """What `job` says of where a step is, and no more: `state`, `attempt`, and `completed_at` or None."""
+    current = _current(state, step)
+    times = _times([fact for fact in facts if isinstance(fact.message, Completed | Failed)], state, step)
+    return {
+        "state": state_of(state, current),
+        "attempt": attempts_of(current),
+        "completed_at": times.get("completed_at"),
+    }
+
+
 def about_of(meta: Json) -> Json:
     """What only this protocol knows of a job."""
     about = meta.get(KEY)

@@ -21,6 +21,7 @@ from .parts import Here, Parts
 from .problems import Refusal, Wrong
 from .security import Triggerer
 
+PREFIX: Final = "/ojs/v1/workers"
 MOST: Final = 100
 """Jobs of one fetch."""
 LONGEST_WAIT: Final = 20.0
@@ -29,7 +30,7 @@ TRIES: Final = 5
 TEXT: Final = 255
 
 router = APIRouter(
-    prefix="/ojs/v1/workers",
+    prefix=PREFIX,
     tags=["Open Job Spec"],
     default_response_class=OjsResponse,
     responses=documented(400, 401, 403, 404, 409, 413, 415, 422, 429, 500, 503),
@@ -77,17 +78,12 @@ async def ack(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
     """A job is done."""
     id = _id(body)  # noqa: A001 - the field is called so
     held = await _held(here, id, _worker(body))
-    found = await answering.complete(here.log, held, _result(body))
-    shown = ojs_view.job(found.facts, id=id, step=held.claim.message.step)
-    state = "completed" if _is_done(found, held) else shown["state"]
-    return {
-        "acknowledged": True,
-        "id": id,
-        "job_id": id,
-        "state": state,
-        "attempt": shown["attempt"],
-        "completed_at": shown.get("completed_at"),
-    }
+    found = await answering.complete(here.log, held, _result(body), arrivals=here.arrivals)
+    state, step = execution.fold(found.facts), held.claim.message.step
+    shown = ojs_view.standing(found.facts, state, step)
+    if state.steps[step].phase is Phase.COMPLETED:
+        shown["state"] = "completed"  # also where other steps go on
+    return {"acknowledged": True, "id": id, "job_id": id, **shown}
 
 
 @router.post(
@@ -104,7 +100,7 @@ async def nack(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
     if body.get("requeue") is True:
         found = await _handed_back(here, id, held)
     else:
-        found = await answering.fail(here.log, held, _error(body))
+        found = await answering.fail(here.log, held, _error(body), arrivals=here.arrivals)
     shown = ojs_view.job(found.facts, id=id, step=held.claim.message.step)
     answer = {"acknowledged": True, "id": id, "job_id": id}
     told = ("state", "attempt", "max_attempts", "next_attempt_at", "retry_delay_ms", "completed_at", "discarded_at")
@@ -188,11 +184,6 @@ async def _handed_back(here: Parts, id: str, held: Held) -> Found:  # noqa: A002
         except SequenceConflict:
             held = await _held(here, id, "")
     return await ojs_current.find(here.log, id)
-
-
-def _is_done(found: Found, held: Held) -> bool:
-    step = execution.fold(found.facts).steps[held.claim.message.step]
-    return step.phase is Phase.COMPLETED
 
 
 def _directive(here: Parts, held: Held) -> str | None:

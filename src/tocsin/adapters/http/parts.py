@@ -6,6 +6,7 @@ from typing import Annotated, Any, TypeAlias, cast
 
 from fastapi import Depends, Request
 
+from ...operations.arrivals import Arrivals
 from ...ports import Clock, EventLog, History, Projections, StoredLog, TaskQueues
 from ...registry import Registry
 from ...settings import Settings
@@ -28,12 +29,19 @@ class Parts:
     status: Callable[[], Awaitable[dict[str, Any]]]
     """What the installation consists of at this moment."""
     queues: TaskQueues
+    arrivals: Arrivals
+    """Tells who enqueues that it has begun, and who answers what was decided on it."""
     reset: Callable[[], Awaitable[None]] | None = None
     """Wipes everything, where that is allowed."""
 
 
-def _parts(request: Request) -> Parts:
+def parts_of(request: Request) -> Parts:
+    """What the application was made of."""
     return cast("Parts", request.app.state.parts)
+
+
+async def _parts(request: Request) -> Parts:  # a coroutine, since FastAPI has a thread run what is none
+    return parts_of(request)
 
 
 Here: TypeAlias = Annotated[Parts, Depends(_parts)]

@@ -1,10 +1,14 @@
 """Every exception of a handler becomes an answer here, inside of what else is done to all answers."""
 
+from http import HTTPStatus
+
 from fastapi import Request
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from . import ojs_answers, problems
+from .paths import unserved
 
 
 class Refusals:
@@ -34,6 +38,8 @@ class Refusals:
 
 async def refuse(request: Request, error: Exception) -> Response:
     """The answer to an exception, in the shape that belongs to the path."""
+    if isinstance(error, HTTPException) and error.status_code == HTTPStatus.NOT_FOUND:  # of no handler: there is none
+        error = problems.Refusal(HTTPStatus.NOT_FOUND, "not-found", unserved(request))
     refusal = problems.told(request, error)
     if request.url.path.startswith(ojs_answers.PREFIX):
         return ojs_answers.as_response(refusal, request)

@@ -122,19 +122,30 @@ def _host_of(origin: str) -> str:
     return rest[1:].partition("]")[0] if rest.startswith("[") else rest.partition(":")[0]
 
 
+async def permitted_to(request: Request, *permissions: Permission) -> Principal:
+    """Who asks, if they may do one of some things.
+
+    Raises:
+        Refusal: nobody knows them, or they may not, or they ask too often.
+    """
+    caller = await principal(request)
+    if not any(caller.may(permission) for permission in permissions):
+        raise forbidden(caller, permissions[0])
+    return caller
+
+
 def _may(*permissions: Permission) -> Callable[..., Awaitable[Principal]]:
-    async def permitted(
-        caller: Annotated[Principal, Depends(principal)], _: Annotated[object, Security(_bearer)]
-    ) -> Principal:
-        if not any(caller.may(permission) for permission in permissions):
-            raise forbidden(caller, permissions[0])
-        return caller
+    async def permitted(request: Request, _: Annotated[object, Security(_bearer)]) -> Principal:
+        return await permitted_to(request, *permissions)
 
     return permitted
 
 
+TRIGGERS: Final = (Permission.TRIGGER, Permission.REGISTER)
+"""Either lets somebody ask for runs, and carry them out."""
+
 Reader: TypeAlias = Annotated[Principal, Depends(_may(Permission.READ))]
-Triggerer: TypeAlias = Annotated[Principal, Depends(_may(Permission.TRIGGER, Permission.REGISTER))]
+Triggerer: TypeAlias = Annotated[Principal, Depends(_may(*TRIGGERS))]
 Canceller: TypeAlias = Annotated[Principal, Depends(_may(Permission.CANCEL, Permission.REGISTER))]
 Replayer: TypeAlias = Annotated[Principal, Depends(_may(Permission.REPLAY, Permission.REGISTER))]
 Author: TypeAlias = Annotated[Principal, Depends(_may(Permission.REGISTER))]

@@ -10,6 +10,7 @@ from starlette.applications import Starlette
 from typing_extensions import override
 
 from ...settings import Server
+from .head_limit import HeadLimit
 
 
 @asynccontextmanager
@@ -17,6 +18,7 @@ async def answering(app: Starlette, listener: socket.socket, server: Server) -> 
     """Answer requests within the block; behind it those that have begun are finished."""
     config = uvicorn.Config(
         app,
+        http=HeadLimit,
         log_config=None,
         access_log=False,
         server_header=False,

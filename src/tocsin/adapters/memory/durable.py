@@ -92,7 +92,11 @@ class InMemoryDurable:
         deliveries: list[InMemoryDelivery] = []
         while self._again and len(deliveries) < limit:
             out = self._out.get(self._again.popleft())
-            if out is not None:
+            if out is None:
+                continue
+            if self._stream.get(out.entry.sequence) is None:  # purged meanwhile: a server has forgotten it
+                del self._out[out.entry.sequence]
+            else:
                 deliveries.append(self._deliver(out))
         for entry in self._stream.behind(self._upto):
             if len(deliveries) >= limit or len(self._out) >= self.spec.max_ack_pending:

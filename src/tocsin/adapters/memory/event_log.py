@@ -6,7 +6,7 @@ from functools import partial
 
 from ... import subjects
 from ...domain.events import Message, Recorded, Timer
-from ...ports import Batch, DurableSpec, Heading, Headings, LogUnavailable, Progress
+from ...ports import Batch, DurableSpec, Heading, Headings, Loaded, LogUnavailable, Progress
 from ...subjects import CAPTURED, Stream, Unreadable
 from .clock import Alarm, ManualClock
 from .durable import InMemoryDurable
@@ -56,14 +56,18 @@ class InMemoryEventLog:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    async def load(self, scope: str) -> list[Recorded[Message]]:
+    async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
         """The last message of each subject in a scope, oldest first."""
-        stream = self._streams[subjects.stream_of(scope)]
-        return [entry.recorded() for entry in stream.last_of_each((scope,))]
+        return self._load(scope, after)
 
-    async def load_each(self, *scopes: str) -> list[list[Recorded[Message]]]:
+    async def load_each(self, *scopes: str) -> Loaded:
         """What `load` says of each scope."""
-        return [await self.load(scope) for scope in scopes]
+        facts = [self._load(scope) for scope in scopes]
+        return Loaded(facts, self._streams[subjects.stream_of(scopes[0])].last_sequence if any(facts) else 0)
+
+    def _load(self, scope: str, after: int = 0) -> list[Recorded[Message]]:
+        stream = self._streams[subjects.stream_of(scope)]
+        return [entry.recorded() for entry in stream.last_of_each((scope,)) if entry.sequence > after]
 
     async def tail(self, scope: str) -> int:
         """The last sequence in a scope."""

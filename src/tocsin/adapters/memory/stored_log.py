@@ -25,6 +25,10 @@ class InMemoryStoredLog:
         """Nothing: these are the streams alone."""
         return 0
 
+    async def may_be_archived(self, scope: str) -> bool:  # noqa: ARG002 - the port's
+        """Never: these are the streams alone."""
+        return False
+
     async def extent(self, stream: Stream) -> Extent:
         """What a stream holds now."""
         stored = self._log.stream(stream)

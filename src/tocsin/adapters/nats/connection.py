@@ -21,8 +21,9 @@ from pydantic_core import from_json
 
 from ...ports import LogUnavailable, NotAllowed, SequenceConflict
 from . import wire
-from .fast_headers import read_headers_fast
 from .opening import Opening
+from .sending import Headers, send
+from .straight import listen
 
 TIMEOUT: Final = 5.0
 """Seconds that one request waits for its answer."""
@@ -46,7 +47,6 @@ AWAY: Final = (OSError, RuntimeError, *TROUBLE)
 """What closing may raise while the server is away: the client flushes into a transport that is gone."""
 
 Json: TypeAlias = dict[str, Any]
-Headers: TypeAlias = dict[str, str]
 
 FOR_EVER: Final[Json] = {"max_reconnect_attempts": -1, "reconnect_time_wait": 0.2}
 """Options of any NATS client of ours: however long the servers are away, what runs goes on when they are back."""
@@ -169,6 +169,20 @@ class Connection:
             _refuse(verb, error)
         return answer
 
+    async def look_up(self, verb: str, request: bytes = b"", *, absent: int) -> Json | None:
+        """The same of what may not be there: None where the server refuses with the code `absent`.
+
+        Raises:
+            RefusedError: the server says no for another reason.
+            LogUnavailable: it says nothing, or that it cannot now.
+        """
+        try:
+            return await self.manage(verb, request)
+        except RefusedError as error:
+            if error.code == absent:
+                return None
+            raise
+
     async def ask(self, subject: str, body: bytes = b"", headers: Headers | None = None) -> Msg:
         """One question, one answer (which may be a status message).
 
@@ -216,7 +230,7 @@ class Connection:
         try:
             if not self._is_listening:
                 await self._listen()
-            await self.client.publish(subject, body, reply=self._inbox + token, headers=headers)
+            await send(self.client, subject, body, reply=self._inbox + token, headers=headers)
             message = await answer
         except TROUBLE as error:
             raise LogUnavailable(f"{subject}: {error!r}") from error
@@ -240,12 +254,12 @@ class Connection:
         self._is_listening = True
         self._inbox = self._inbox or f"{self.client.new_inbox()}."
         try:
-            await self.client.subscribe(f"{self._inbox}*", cb=self._receive)
+            await listen(self.client, f"{self._inbox}*", self._receive)
         except BaseException:
             self._is_listening = False
             raise
 
-    async def _receive(self, message: Msg) -> None:
+    def _receive(self, message: Msg) -> None:
         request = self._requests.get(message.subject[len(self._inbox) :])
         if request is not None:
             request.receive(message)
@@ -271,7 +285,6 @@ async def connect(
         LogUnavailable: none did, or one says no; the text says where and why.
     """
     client = Client()
-    read_headers_fast(client)
     connection = Connection(client)
     opening = Opening(servers)
 

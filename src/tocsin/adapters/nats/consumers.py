@@ -8,7 +8,7 @@ from . import wire
 from .connection import Connection, Json, RefusedError
 from .desired import MAX_WAITING
 from .projections import NatsProjections
-from .provisioned import Change, ProvisionError, differences
+from .provisioned import Change, ProvisionError, differences, with_filters
 
 
 async def ensure_consumer(
@@ -51,9 +51,7 @@ async def _stored(connection: Connection, stream: str, name: str) -> Json | None
         if error.code == wire.STREAM_NOT_FOUND:
             raise ProvisionError(f"there is no stream {stream} on this NATS: run `tocsin init` first") from error
         raise ProvisionError(f"durable {name} of stream {stream} cannot be read: {error.description}") from error
-    if "filter_subject" in config:
-        config["filter_subjects"] = [config["filter_subject"]]
-    return config
+    return with_filters(config)
 
 
 async def _send(connection: Connection, stream: str, action: str, config: Json) -> None:

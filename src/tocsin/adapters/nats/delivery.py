@@ -10,6 +10,7 @@ from ...ports import LogUnavailable
 from .connection import TROUBLE
 from .naming import Names
 from .received import Received
+from .sending import send
 
 
 class NatsDelivery:
@@ -54,7 +55,7 @@ class NatsDelivery:
 
     async def ack(self) -> None:
         """Dealt with. Should the word get lost, the message comes again."""
-        await self._answer(self._message.ack())
+        await self._answer(self._ack())
 
     async def nak(self, delay: float) -> None:
         """Hand it back, to come again after `delay` seconds."""
@@ -67,6 +68,13 @@ class NatsDelivery:
     async def in_progress(self) -> None:
         """Start the acknowledgement wait anew."""
         await self._answer(self._message.in_progress())
+
+    async def _ack(self) -> None:
+        message = self._message
+        if message.is_acked:
+            raise MsgAlreadyAckdError(message)
+        await send(message._client, message.reply, b"")  # noqa: SLF001 - as its own `ack` does
+        message._ackd = True  # noqa: SLF001
 
     async def _answer(self, said: Awaitable[None]) -> None:
         try:

@@ -3,16 +3,19 @@
 A follower that lags may answer, so that what is read here is decided upon only under the guard of an append.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Final
 
 from nats.aio.msg import Msg
 from pydantic_core import to_json
 
 from . import wire
-from .connection import Connection, Headers, Json, RefusedError, status_of
+from .connection import Connection, Json, RefusedError, status_of
+from .sending import Headers
 
 _BATCH: Final = 1_000
 
@@ -48,14 +51,31 @@ class DirectGet:
 
     async def last_of_each(self, filters: Sequence[str]) -> list[Stored]:
         """The newest message of every subject that matches, the oldest first."""
+        return (await self.look(filters))[0]
+
+    async def look(self, filters: Sequence[str]) -> tuple[list[Stored], int]:
+        """The same, and the last sequence of the stream that the answer accounts for; 0 where that is not told."""
         messages, end = await self._connection.collect(self._api, _json({"multi_last": filters}))
         if status_of(end) == wire.TOO_MANY_SUBJECTS:
-            # The server gives up past 1,024 subjects: read them all, the newer replacing the older.
-            found = {stored.subject: stored for name in filters for stored in await self.scan(name)}
-        else:
-            _check(end)
-            found = {stored.subject: stored for stored in map(_stored, messages)}
-        return sorted(found.values(), key=_by_sequence)
+            return await self._in_parts(filters)
+        _check(end)
+        return _newest_of_each(map(_stored, messages)), int((end.headers or {}).get(wire.UP_TO, 0))
+
+    async def newer(self, filter_subject: str, *, after: int) -> list[Stored]:
+        """The newest message of every subject that matches and was stored behind `after`, the oldest first.
+
+        The server looks through all that came behind it: cheaper than `last_of_each` near the end of the stream only.
+        """
+        return _newest_of_each(await self.scan(filter_subject, after=after))
+
+    async def _in_parts(self, filters: Sequence[str]) -> tuple[list[Stored], int]:
+        """What the server does not answer at once: it gives up past 1,024 subjects."""
+        if len(filters) == 1:  # read all of it, the newer replacing the older
+            return await self.newer(filters[0], after=0), 0
+        half = len(filters) // 2
+        parts = await asyncio.gather(self.look(filters[:half]), self.look(filters[half:]))
+        together = _newest_of_each(stored for some, _ in parts for stored in some)
+        return together, min(upto for _, upto in parts)
 
     async def scan(self, filter_subject: str, *, after: int = 0, limit: int | None = None) -> list[Stored]:
         """Every message that matches, behind the sequence `after`, the oldest first, `limit` at most."""
@@ -76,8 +96,8 @@ def _json(request: Json) -> bytes:
     return to_json(request)
 
 
-def _by_sequence(stored: Stored) -> int:
-    return stored.sequence
+def _newest_of_each(several: Iterable[Stored]) -> list[Stored]:
+    return sorted({stored.subject: stored for stored in several}.values(), key=attrgetter("sequence"))
 
 
 def _one(message: Msg) -> Stored | None:

@@ -5,16 +5,22 @@ import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from operator import attrgetter
+from typing import Final
 
 from ... import subjects
 from ...domain.events import Message, Recorded, Timer
-from ...ports import Batch, Headings, Progress
+from ...ports import Batch, Headings, Loaded, Progress
 from ...subjects import Stream, Unreadable
 from . import wire
-from .connection import Connection, RefusedError
+from .connection import Connection
 from .direct_get import DirectGet, Stored
 from .follow import follow, watch
 from .naming import Names
+
+AT_ONCE: Final = 192
+"""Filters of one request: the server answers up to 1,024 subjects, and few scopes hold more than five."""
+NEAR: Final = 2_000
+"""Messages that the server looks through, one after the other, sooner than it collects the last one of each subject."""
 
 
 class NatsEventLog:
@@ -32,20 +38,25 @@ class NatsEventLog:
         self._connection = connection
         self._names = names
         self._streams = {stream: DirectGet(connection, names.stream(stream)) for stream in Stream}
+        self._newest = dict.fromkeys(Stream, 0)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
     async def append(self, fact: Message, *, expect: int) -> int:
         """Store a fact if the last sequence in its scope is `expect`; its sequence."""
         to_wire = self._names.to_wire
-        return await self._connection.store(
+        scope = subjects.scope_of(fact)
+        sequence = await self._connection.store(
             to_wire(subjects.subject_of(fact)),
             fact.encode(),
             {
                 wire.EXPECTED_SEQUENCE: str(expect),
-                wire.EXPECTED_SUBJECT: to_wire(subjects.scope_of(fact)),
+                wire.EXPECTED_SUBJECT: to_wire(scope),
             },
         )
+        stream = subjects.stream_of(scope)
+        self._newest[stream] = max(self._newest[stream], sequence)
+        return sequence
 
     async def publish(self, subject: str, message: Message, *, message_id: str) -> int:
         """Store an input once within the duplicate window; the sequence of the first."""
@@ -69,29 +80,37 @@ class NatsEventLog:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    async def load(self, scope: str) -> list[Recorded[Message]]:
-        """The last message of each subject in a scope, oldest first."""
-        stream = self._streams[subjects.stream_of(scope)]
-        return [self._recorded(stored) for stored in await stream.last_of_each(self._names.filters(scope))]
+    async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
+        """The last message of each subject in a scope, oldest first; what is not asked for is not decoded.
 
-    async def load_each(self, *scopes: str) -> list[list[Recorded[Message]]]:
-        """What `load` says of each scope: one request for all."""
+        What came behind a sequence that is not far from the end of the log is all that travels. Further back, looking for it
+        would cost the server more than to tell the whole scope does.
+        """
+        kind = subjects.stream_of(scope)
+        stream, filters = self._streams[kind], self._names.filters(scope)
+        if after and len(filters) == 1 and self._newest[kind] - after < NEAR:
+            return [self._recorded(stored) for stored in await stream.newer(filters[0], after=after)]
+        return [self._recorded(stored) for stored in await stream.last_of_each(filters) if stored.sequence > after]
+
+    async def load_each(self, *scopes: str) -> Loaded:
+        """What `load` says of each scope: one request for `AT_ONCE` of them."""
         stream = self._streams[subjects.stream_of(scopes[0])]
         filters = [name for scope in scopes for name in self._names.filters(scope)]
-        found = [self._recorded(stored) for stored in await stream.last_of_each(filters)]
-        return [[one for one in found if subjects.covers(scope, one.subject)] for scope in scopes]
+        portions = (filters[first : first + AT_ONCE] for first in range(0, len(filters), AT_ONCE))
+        answers = await asyncio.gather(*map(stream.look, portions))
+        facts: dict[str, list[Recorded[Message]]] = {scope: [] for scope in scopes}
+        for found, _ in answers:
+            for recorded in map(self._recorded, found):
+                scope = recorded.subject if recorded.subject in facts else subjects.scope_of(recorded.message)
+                facts[scope].append(recorded)
+        return Loaded([facts[scope] for scope in scopes], min(upto for _, upto in answers))
 
     async def tail(self, scope: str) -> int:
         """The last sequence in a scope. Only the stream's leader answers this request."""
         verb = f"STREAM.MSG.GET.{self._names.stream(subjects.stream_of(scope))}"
         request = json.dumps({"last_by_subj": self._names.to_wire(scope)}).encode()
-        try:
-            sequence: int = (await self._connection.manage(verb, request))["message"]["seq"]
-        except RefusedError as error:
-            if error.code == wire.NO_MESSAGE_FOUND:
-                return 0
-            raise
-        return sequence
+        told = await self._connection.look_up(verb, request, absent=wire.NO_MESSAGE_FOUND)
+        return told["message"]["seq"] if told else 0
 
     async def now(self) -> datetime:
         """The time at which the leader of the ledger's stream answers."""
@@ -140,12 +159,10 @@ class NatsEventLog:
 
     async def progress(self, stream: Stream, durable: str) -> Progress | None:
         """How far a durable has got, by the word of the consumer's leader."""
-        try:
-            told = await self._connection.manage(f"CONSUMER.INFO.{self._names.stream(stream)}.{durable}")
-        except RefusedError as error:
-            if error.code == wire.CONSUMER_NOT_FOUND:
-                return None
-            raise
+        verb = f"CONSUMER.INFO.{self._names.stream(stream)}.{durable}"
+        told = await self._connection.look_up(verb, absent=wire.CONSUMER_NOT_FOUND)
+        if told is None:
+            return None
         return Progress(told["ack_floor"]["stream_seq"], not told["num_pending"] and not told["num_ack_pending"])
 
     def _recorded(self, stored: Stored) -> Recorded[Message]:

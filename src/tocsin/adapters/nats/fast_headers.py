@@ -5,9 +5,11 @@ reads them, on one client, by one with the same answers; `tests/conformance/test
 and fails when it moves.
 """
 
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Final
 
 from nats.aio.client import Client
+from typing_extensions import override
 
 REACHED_FOR: Final = "_parse_header_lines"
 _WHITESPACE: Final = " \t\n\r\x0b\x0c"
@@ -28,3 +30,49 @@ def parse(raw: bytes) -> dict[str, str]:
         if colon and name.isascii() and (not name or name.split() == [name]):
             headers[name] = value.strip(_WHITESPACE)
     return headers
+
+
+class HeaderBlock(Mapping[str, str]):
+    """The headers of a message as they came, each read when it is asked for: mostly one is, or none."""
+
+    BEGIN: ClassVar = b"NATS/1.0\r\n"
+    """How a block begins that holds no status."""
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, raw: bytes) -> None:
+        """`raw` begins with `BEGIN`."""
+        self._raw = raw
+
+    @override
+    def __getitem__(self, name: str) -> str:
+        value = self._find(name)
+        return self._read()[name] if value is None else value
+
+    @override
+    def get(self, name: str, default: Any = None) -> Any:
+        """As it is written where nothing is odd: without blanks around its name."""
+        value = self._find(name)
+        return default if value is None else value
+
+    def _find(self, name: str) -> str | None:
+        label = b"\r\n%b:" % name.encode()
+        begin = self._raw.rfind(label)
+        if begin < 0:
+            return None
+        begin += len(label)
+        return self._raw[begin : self._raw.index(b"\r\n", begin)].decode("utf-8", "replace").strip(_WHITESPACE)
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    @override
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __bool__(self) -> bool:
+        return len(self._raw) > len(self.BEGIN) + 2
+
+    def _read(self) -> dict[str, str]:
+        return parse(self._raw[len(self.BEGIN) :])

@@ -20,7 +20,7 @@ from .naming import Names
 from .pull import PullInbox
 from .received import Received
 
-PORTION: Final = 1_000
+PORTION: Final = 2_000
 """Messages asked for ahead; the next portion is asked for when half of one is left."""
 HEARTBEAT: Final = 2.0
 """Seconds between signs of life of an idle consumer; after twice that without one it is made anew."""

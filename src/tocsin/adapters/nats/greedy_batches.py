@@ -22,6 +22,7 @@ from nats.aio.msg import Msg
 from ...ports import LogUnavailable, NotAllowed
 from . import wire
 from .connection import TROUBLE, Connection, RefusedError
+from .precedence import Turns
 from .pull import PullInbox
 
 if TYPE_CHECKING:
@@ -39,11 +40,11 @@ HANDING_BACK: Final = 1.0
 _log = structlog.get_logger("tocsin.nats")
 
 
-def make_greedy(subscriber: "BatchPullStreamSubscriber", *, finish_within: float) -> None:
-    """Have a subscriber consume what is there, at once, and when it is stopped finish that within so many seconds."""
+def make_greedy(subscriber: "BatchPullStreamSubscriber", *, finish_within: float, turns: Turns) -> None:
+    """Have a subscriber consume what is there, in its turn, and when it is stopped finish that within so many seconds."""
     if not hasattr(type(subscriber), REACHED_FOR):
         raise TypeError(f"this version of FastStream has no {type(subscriber).__name__}.{REACHED_FOR}")
-    greedy = _Greedy(subscriber, finish_within)
+    greedy = _Greedy(subscriber, finish_within, turns)
     setattr(subscriber, REACHED_FOR, greedy.begin)
     subscriber.stop = greedy.stop  # type: ignore[method-assign]
 
@@ -51,8 +52,9 @@ def make_greedy(subscriber: "BatchPullStreamSubscriber", *, finish_within: float
 class _Greedy:
     """What one subscriber does in place of FastStream's fetching."""
 
-    def __init__(self, subscriber: "BatchPullStreamSubscriber", finish_within: float) -> None:
+    def __init__(self, subscriber: "BatchPullStreamSubscriber", finish_within: float, turns: Turns) -> None:
         self._subscriber = subscriber
+        self._turns = turns
         self._finish_within = finish_within
         self._handled: list[Msg] = []
         self._over = asyncio.Event()
@@ -108,7 +110,7 @@ class _Greedy:
         subscriber = self._subscriber
         wait = subscriber.pull_sub.timeout or PAUSE
         is_open = False
-        while subscriber.running:
+        while await self._goes_on():
             try:
                 if not is_open:
                     await inbox.open()
@@ -119,8 +121,14 @@ class _Greedy:
                 continue
             self._handled = messages
             if subscriber.running:
-                await subscriber.consume(messages)
+                with self._turns.handling(len(messages)):
+                    await subscriber.consume(messages)
                 self._handled = []
+
+    async def _goes_on(self) -> bool:
+        """Whether it runs when its turn comes."""
+        await self._turns.come()
+        return self._subscriber.running
 
     async def _is_over(self, *, within: float) -> None:
         with suppress(TimeoutError):

@@ -10,9 +10,10 @@ from typing import Final
 from ...ports import LogUnavailable
 from ...subjects import Bucket, Stream
 from . import wire
-from .connection import Connection, Json, RefusedError
+from .connection import Connection, Json
 from .direct_get import DirectGet, Stored
 from .naming import Names
+from .provisioned import with_filters
 
 PAGES: Final = 5
 """Portions of a list of subjects (100,000 each) that are read before that is given up."""
@@ -109,12 +110,9 @@ class Inspection:
         Raises:
             RefusedError: the server cannot tell.
         """
-        try:
-            told = await self._connection.manage(f"STREAM.INFO.{name}")
-        except RefusedError as error:
-            if error.code == wire.STREAM_NOT_FOUND:
-                return None
-            raise
+        told = await self._connection.look_up(f"STREAM.INFO.{name}", absent=wire.STREAM_NOT_FOUND)
+        if told is None:
+            return None
         state, cluster = told["state"], told.get("cluster") or {}
         return StreamState(
             name=name,
@@ -150,7 +148,7 @@ class Inspection:
 
     async def oldest_behind(self, durable: DurableState) -> datetime | None:
         """When the oldest message was stored that a durable has not dealt with; None: there is none."""
-        filters = durable.config.get("filter_subjects") or [durable.config.get("filter_subject") or ">"]
+        filters = durable.config.get("filter_subjects") or [">"]
         direct = DirectGet(self._connection, durable.stream)
         found = [await direct.scan(one, after=durable.floor, limit=1) for one in filters]
         return min((stored[0].time for stored in found if stored), default=None)
@@ -196,7 +194,7 @@ def lifetime(stored: Stored) -> float | None:
 
 
 def _durable(stream: str, told: Json) -> DurableState:
-    config = told["config"]
+    config = with_filters(told["config"])
     return DurableState(
         stream=stream,
         name=config["durable_name"],
@@ -211,9 +209,9 @@ def _durable(stream: str, told: Json) -> DurableState:
 
 
 def names_of_streams(names: Names, *, bridge: bool) -> Sequence[str]:
-    """Every stream that an installation has, the buckets' too."""
+    """Every stream that an installation has, those behind its buckets and its archive too."""
     streams = [names.stream(stream) for stream in Stream if bridge or stream is not Stream.MQ]
-    return [*streams, *(names.bucket_stream(bucket) for bucket in Bucket)]
+    return [*streams, *(names.bucket_stream(bucket) for bucket in Bucket), names.archive_stream]
 
 
 __all__ = [

@@ -10,9 +10,10 @@ from typing import Final
 from ...ports import SequenceConflict
 from ...subjects import Bucket
 from . import wire
-from .connection import Connection, Headers
+from .connection import Connection
 from .direct_get import DirectGet, Stored
 from .naming import Names
+from .sending import Headers
 
 MARKER_TTL: Final = 3_600
 """Seconds that the mark of a removed key is kept, for those who watch the bucket."""
@@ -30,8 +31,12 @@ class NatsProjections:
 
     async def get(self, bucket: Bucket, key: str) -> tuple[bytes, int] | None:
         """The value and its revision."""
-        stored = await self._streams[bucket].last(self._names.key(bucket, key))
-        return None if stored is None or _is_marker(stored) else (stored.body, stored.sequence)
+        stored = await self.stored(bucket, key)
+        return None if stored is None or is_marker(stored) else (stored.body, stored.sequence)
+
+    async def stored(self, bucket: Bucket, key: str) -> Stored | None:
+        """What is stored under a key, be it the mark of one that was removed."""
+        return await self._streams[bucket].last(self._names.key(bucket, key))
 
     async def put(
         self, bucket: Bucket, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None
@@ -49,7 +54,7 @@ class NatsProjections:
                 return await self._connection.store(subject, value, headers | _guard(expect))
             except SequenceConflict:
                 stored = await self._streams[bucket].last(subject)
-                if stored is not None and not _is_marker(stored):
+                if stored is not None and not is_marker(stored):
                     raise
                 expect = stored.sequence if stored else 0
         raise SequenceConflict(f"{subject}: its marks come and go")
@@ -67,12 +72,13 @@ class NatsProjections:
         """Every key and its value."""
         prefix = self._names.key(bucket, "")
         found = await self._streams[bucket].last_of_each([f"{prefix}>"])
-        return {stored.subject[len(prefix) :]: stored.body for stored in found if not _is_marker(stored)}
+        return {stored.subject[len(prefix) :]: stored.body for stored in found if not is_marker(stored)}
 
 
 def _guard(expect: int | None) -> Headers:
     return {} if expect is None else {wire.EXPECTED_SEQUENCE: str(expect)}
 
 
-def _is_marker(stored: Stored) -> bool:
+def is_marker(stored: Stored) -> bool:
+    """Whether it stands for a key that was removed, or expired."""
     return wire.KV_OPERATION in stored.headers or wire.MARKER_REASON in stored.headers

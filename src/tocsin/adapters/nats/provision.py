@@ -13,6 +13,7 @@ from nats.aio.client import Client
 from ...ports import DurableSpec, LogUnavailable, NotAllowed, SequenceConflict
 from ...stage import ACK_WAIT
 from ...subjects import DEFAULT_QUEUE, INSTALLATION_KEY, Bucket, Stream
+from .awaiting import why_silent
 from .connection import Connection, RefusedError
 from .consumers import ensure_consumer
 from .desired import archive_config, bucket_config, consumer_config, durable_specs, stream_config
@@ -54,19 +55,26 @@ async def provision(
 
     Raises:
         ProvisionError: the server cannot be brought into that state; the text says what is needed.
-        LogUnavailable: the server does not answer.
+        LogUnavailable: there is no connection to the server.
     """
     _check_version(connection.client)
-    await _check_jetstream(connection)
-    streams = [stream for stream in Stream if bridge or stream is not Stream.MQ]
-    changes = [await ensure_stream(connection, stream_config(stream, names), replicas) for stream in streams]
-    changes += [await ensure_stream(connection, bucket_config(bucket, names), replicas) for bucket in Bucket]
-    changes.append(await ensure_stream(connection, archive_config(names), replicas))
-    projections = NatsProjections(connection, names)
-    for spec in durable_specs(queues, durables, bridge=bridge, task_ack_wait=task_ack_wait):
-        config = consumer_config(spec, names)
-        changes.append(await ensure_consumer(connection, projections, spec, names.stream(spec.stream), config))
-    changes.append(await _ensure_key(projections, names))
+    try:
+        await _check_jetstream(connection)
+        streams = [stream for stream in Stream if bridge or stream is not Stream.MQ]
+        changes = [await ensure_stream(connection, stream_config(stream, names), replicas) for stream in streams]
+        changes += [await ensure_stream(connection, bucket_config(bucket, names), replicas) for bucket in Bucket]
+        changes.append(await ensure_stream(connection, archive_config(names), replicas))
+        projections = NatsProjections(connection, names)
+        for spec in durable_specs(queues, durables, bridge=bridge, task_ack_wait=task_ack_wait):
+            config = consumer_config(spec, names)
+            changes.append(await ensure_consumer(connection, projections, spec, names.stream(spec.stream), config))
+        changes.append(await _ensure_key(projections, names))
+    except NotAllowed:
+        raise
+    except LogUnavailable as error:
+        if not connection.client.is_connected:
+            raise
+        raise ProvisionError(why_silent(connection, error)) from error
     return changes
 
 
@@ -85,15 +93,6 @@ async def _check_jetstream(connection: Connection) -> None:
         await connection.manage("INFO")
     except RefusedError as error:
         raise ProvisionError(f"JetStream cannot be used: {error.description}") from error
-    except NotAllowed:
-        raise
-    except LogUnavailable as error:
-        if connection.client.is_connected:
-            raise ProvisionError(
-                "JetStream is not enabled: start nats-server with --jetstream or a `jetstream` block in its "
-                "configuration, and where it has accounts, enable it for this one"
-            ) from error
-        raise
 
 
 async def _ensure_key(projections: NatsProjections, names: Names) -> Change:

@@ -33,6 +33,12 @@ def differences(stored: Json, wanted: Json) -> dict[str, tuple[object, object]]:
     }
 
 
+def with_filters(config: Json) -> Json:
+    """A durable's configuration with its filters in one place: the server tells a single one in another field."""
+    one = config.get("filter_subject")
+    return {**config, "filter_subjects": [one]} if one else config
+
+
 def _plain(value: object) -> object:
     # The server leaves out what is false, zero or empty.
     if isinstance(value, list):

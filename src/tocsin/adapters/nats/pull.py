@@ -12,6 +12,8 @@ from nats.aio.subscription import Subscription
 from ...ports import LogUnavailable
 from . import wire
 from .connection import TROUBLE, Connection, Json
+from .sending import send
+from .straight import listen
 
 _NANOSECONDS: Final = 1_000_000_000
 
@@ -34,7 +36,7 @@ class PullInbox:
     async def open(self) -> None:
         """Subscribe."""
         try:
-            self._subscription = await self._connection.client.subscribe(self._inbox, cb=self._receive)
+            self._subscription = await listen(self._connection.client, self._inbox, self._receive)
         except TROUBLE as error:
             raise LogUnavailable(f"{self._next}: {error!r}") from error
         self._forget = self._connection.on_interrupt(self._interrupted)
@@ -64,7 +66,7 @@ class PullInbox:
         if heartbeat:
             request["idle_heartbeat"] = int(heartbeat * _NANOSECONDS)
         try:
-            await self._connection.client.publish(self._next, json.dumps(request).encode(), reply=self._inbox)
+            await send(self._connection.client, self._next, json.dumps(request).encode(), reply=self._inbox)
         except TROUBLE as error:
             raise LogUnavailable(f"{self._next}: {error!r}") from error
 
@@ -79,7 +81,7 @@ class PullInbox:
             return False
         return True
 
-    async def _receive(self, message: Msg) -> None:
+    def _receive(self, message: Msg) -> None:
         # What a consumer delivers has a reply subject, to acknowledge on; a status message has none.
         if message.reply:
             self.messages.append(message)

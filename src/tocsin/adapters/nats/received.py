@@ -1,6 +1,6 @@
 """A message as a consumer delivers it; what is known about it stands in its reply subject."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from nats.aio.msg import Msg
@@ -11,7 +11,7 @@ from .naming import Names
 # $JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer's sequence>.<nanoseconds>.<pending>, or the same behind
 # a domain and an account: $JS.ACK.<domain>.<account>.<stream>.…, with a random token at the end.
 _SHORT: Final = 9
-_NANOSECONDS: Final = 1_000_000_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Received:
@@ -36,8 +36,7 @@ class Received:
         self.delivered = int(delivered)
         self.sequence = int(sequence)
         # Cut off, not rounded, as the time stamps of direct gets are: a message has one time, however it was read.
-        seconds, rest = divmod(int(nanoseconds), _NANOSECONDS)
-        self.time = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1_000)
+        self.time = _EPOCH + timedelta(microseconds=int(nanoseconds) // 1_000)
         self.order = int(order)
         """Which of the consumer's deliveries this is, from 1: a gap shows that one was lost on the way."""
         self.pending = int(pending)

@@ -12,13 +12,15 @@ from ...outcomes import Outcomes
 from ...stage import Stage, Subscription
 from .greedy_batches import make_greedy
 from .naming import Names
+from .precedence import Precedence, Turns
 from .task_queue import NatsDelivery
 
 if TYPE_CHECKING:
     from faststream.message import StreamMessage
     from faststream.nats.subscriber.usecases import BatchPullStreamSubscriber
 
-BATCH: Final = 256
+BATCH: Final = 128
+"""Messages at once: more of them save nothing, and the next stage waits for the first until all are handled."""
 WAIT: Final = 2.0
 """Seconds that one request for messages stays with the server; a stage that is asked to stop waits for at most this long."""
 FINISH_WITHIN: Final = 30.0
@@ -32,15 +34,18 @@ def stage_router(
     *,
     finish_within: float = FINISH_WITHIN,
     inbox_prefix: str = "_INBOX",
+    precedence: Precedence | None = None,
 ) -> NatsRouter:
     """A router with one subscriber for each durable of a stage. The durables exist: `provision` made them.
 
-    `inbox_prefix`: of the client that they will share.
+    `inbox_prefix`: of the client that they will share. `precedence`: that of the process.
     """
     router, inbox = NatsRouter(), f"{inbox_prefix}.".encode()
+    precedence = precedence or Precedence()
     for subscription in stage.subscriptions:
         subscriber = _subscriber(router, stage, subscription, outcomes, names, inbox=inbox)
-        make_greedy(subscriber, finish_within=finish_within)
+        turns = Turns(precedence, can_wait=subscription.can_wait)
+        make_greedy(subscriber, finish_within=finish_within, turns=turns)
     return router
 
 

@@ -27,6 +27,10 @@ class NatsStoredLog:
         """Nothing: these are the streams alone."""
         return 0
 
+    async def may_be_archived(self, scope: str) -> bool:  # noqa: ARG002 - the port's
+        """Never: these are the streams alone."""
+        return False
+
     async def extent(self, stream: Stream) -> Extent:
         """What a stream holds now, as its leader says."""
         state = (await self._connection.manage(f"STREAM.INFO.{self._names.stream(stream)}"))["state"]

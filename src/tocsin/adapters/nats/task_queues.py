@@ -10,7 +10,7 @@ from ... import subjects
 from ...ports import Delivery, QueueStanding
 from ...subjects import Stream
 from . import wire
-from .connection import Connection, Json, RefusedError
+from .connection import Connection, Json
 from .executors import ensure_executors
 from .naming import Names
 from .task_queue import NatsTaskQueue
@@ -53,12 +53,10 @@ class NatsTaskQueues:
 
     async def standing(self, queue: str) -> QueueStanding | None:
         """By the word of the consumer's leader."""
-        try:
-            told = await self._connection.manage(f"CONSUMER.INFO.{self._stream}.{subjects.executors(queue)}")
-        except RefusedError as error:
-            if error.code == wire.CONSUMER_NOT_FOUND:
-                return None
-            raise
+        verb = f"CONSUMER.INFO.{self._stream}.{subjects.executors(queue)}"
+        told = await self._connection.look_up(verb, absent=wire.CONSUMER_NOT_FOUND)
+        if told is None:
+            return None
         return QueueStanding(queue, bool(told.get("paused")), told["num_pending"], told["num_ack_pending"])
 
     async def names(self) -> Sequence[str]:

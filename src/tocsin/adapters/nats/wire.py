@@ -15,6 +15,7 @@ SUBJECT: Final = "Nats-Subject"
 SEQUENCE: Final = "Nats-Sequence"
 TIME_STAMP: Final = "Nats-Time-Stamp"
 PENDING: Final = "Nats-Num-Pending"
+UP_TO: Final = "Nats-UpTo-Sequence"
 STATUS: Final = "Status"
 DESCRIPTION: Final = "Description"
 

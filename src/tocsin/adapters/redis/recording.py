@@ -4,7 +4,6 @@ Redis carries out a transaction whole, and writes it to its file whole: rows and
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ from redis.asyncio.client import Pipeline
 from redis.exceptions import WatchError
 
 from ...domain import history, job_record
-from ...domain.events import ExecutionFact, LedgerFact, Message, Recorded
+from ...domain.events import Message, Recorded
 from ...domain.history import ExecutionRecord
 from ...listing import microseconds
 from ...ports import SequenceConflict
@@ -68,8 +67,7 @@ class Recording:
         (self._jobs if stream is Stream.LEDGER else self._executions).records.clear()
 
     async def _record_executions(self, transaction: Pipeline, messages: Sequence[Recorded[Message]]) -> None:
-        names = {one.message.execution_id for one in messages if isinstance(one.message, ExecutionFact)}
-        known, missing = self._executions.recall(names)
+        known, missing = self._executions.recall(history.executions_of(messages))
         for stored in await self._stored(map(keys.execution, missing)):
             known[stored["execution_id"]] = rows.execution_record(stored)
         changed = history.fold(known, messages)
@@ -84,7 +82,7 @@ class Recording:
         self._executions.keep(changed)
 
     async def _record_jobs(self, transaction: Pipeline, messages: Sequence[Recorded[Message]]) -> None:
-        names = list({one.message.job: None for one in messages if isinstance(one.message, LedgerFact)})
+        names = list(job_record.jobs_of(messages))
         known, _ = self._jobs.recall(names)
         stored = await self._stored_jobs(names)
         known |= {name: rows.job_record(one) for name, one in stored.items() if name not in known}
@@ -98,7 +96,7 @@ class Recording:
             elif record.definition is not None:
                 transaction.hdel(keys.RETENTIONS, name)
             transaction.hset(keys.JOBS, name, rows.job_text(record, own or before))
-        self._jobs.keep({name: replace(one, definition=None) for name, one in changed.items()})
+        self._jobs.keep({name: one.without_definition() for name, one in changed.items()})
 
     async def _stored(self, wanted: Iterable[str]) -> list[rows.Hash]:
         found: list[rows.Hash] = []
@@ -121,24 +119,28 @@ def remove_execution(transaction: Pipeline, record: ExecutionRecord) -> None:
     """Take an execution out of everything."""
     name = record.execution_id
     transaction.delete(keys.execution(name))
-    for one in (*_sets(record), keys.STARTED, keys.DURATION, keys.EXECUTION_IDS):
+    for one in _places(record):
         transaction.zrem(one, name)
 
 
 def _write_execution(transaction: Pipeline, record: ExecutionRecord, before: ExecutionRecord | None) -> None:
     name, key = record.execution_id, keys.execution(record.execution_id)
-    if before is not None:
-        for gone in set(_sets(before)) - set(_sets(record)):
-            transaction.zrem(gone, name)
-    else:
-        transaction.zadd(keys.EXECUTION_IDS, {name: 0})
+    now, until_now = _places(record), {} if before is None else _places(before)
     transaction.hset(key, mapping=rows.execution_hash(record))
-    scheduled = microseconds(rows.aware(record.scheduled_time))
-    for one in _sets(record):
-        transaction.zadd(one, {name: scheduled})
-    transaction.zadd(keys.STARTED, {name: microseconds(rows.aware(record.started_at))})
+    for gone in until_now.keys() - now.keys():
+        transaction.zrem(gone, name)
+    for one, score in now.items():
+        if until_now.get(one) != score:
+            transaction.zadd(one, {name: score})
+
+
+def _places(record: ExecutionRecord) -> dict[str, int]:
+    """The sorted sets in which an execution lies, and its score in each."""
+    places = dict.fromkeys(_sets(record), microseconds(rows.aware(record.scheduled_time)))
+    places |= {keys.EXECUTION_IDS: 0, keys.STARTED: microseconds(rows.aware(record.started_at))}
     if record.duration_ms is not None:
-        transaction.zadd(keys.DURATION, {name: record.duration_ms})
+        places[keys.DURATION] = record.duration_ms
+    return places
 
 
 def _sets(record: ExecutionRecord) -> Iterator[str]:

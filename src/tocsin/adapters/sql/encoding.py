@@ -43,6 +43,14 @@ class Encoding:
         changes = ", ".join(f'"{name}" = excluded."{name}"' for name in columns if name not in {"id", key})
         return f'INSERT INTO {table.name} ({names}) VALUES ({values}) ON CONFLICT ("{key}") DO UPDATE SET {changes}'  # noqa: S608 - our own names
 
+    def update(self, table: Table, columns: Sequence[str], key: str) -> str:
+        """A statement that sets these columns of the row of a key, which is its last value.
+
+        It leaves alone the indexes of all other columns: an upsert, too, writes every index of the row anew.
+        """
+        changes = ", ".join(f'"{name}" = {self._placeholder(table, name)}' for name in columns)
+        return f'UPDATE {table.name} SET {changes} WHERE "{key}" = {self._placeholder(table, key)}'  # noqa: S608 - our own names
+
     def insert(self, table: Table, columns: Sequence[str]) -> str:
         """A statement that inserts a row unless it is there."""
         names = ", ".join(f'"{name}"' for name in columns)

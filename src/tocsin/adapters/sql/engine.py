@@ -24,6 +24,10 @@ BUSY_TIMEOUT: Final = 5.0
 CONNECT_TIMEOUT: Final = 10
 """Seconds that PostgreSQL is given to let us in."""
 
+CHECKPOINT: Final = 8_000
+"""Pages (32 MB) that SQLite gathers in its write-ahead log before it puts them in their places: a page is written again and
+again while what it speaks of goes on."""
+
 MAX_FILE_CONNECTIONS: Final = 4
 """Connections to an SQLite file: one writes, and some read beside it."""
 
@@ -88,6 +92,7 @@ def _prepare_file(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT * 1_000:.0f}")
     cursor.execute("PRAGMA journal_mode = WAL")
     cursor.execute("PRAGMA synchronous = NORMAL")
+    cursor.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}")
     cursor.close()
 
 

@@ -3,18 +3,20 @@
 The place is moved by compare-and-set, so whoever moves it owns the batch; a second recorder waits there for the first one
 and then finds the place moved. Whoever moved it the last time, too, knows the rows of what is still going on without
 reading them: nobody else has written any since. What it remembers is dropped with the first transaction that fails.
+
+A row is written whole once, and then only what has become of it: most of its indexes do not speak of that.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Final
 
 from sqlalchemy import Column, Connection, Table, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ...domain import history, job_record
-from ...domain.events import ExecutionFact, LedgerFact, Message, Recorded
+from ...domain.events import Message, Recorded
 from ...domain.history import ExecutionRecord
 from ...ports import SequenceConflict
 from ...subjects import Stream
@@ -37,11 +39,13 @@ class Recording:
         self._executions = recorded_rows.executions()
         self._jobs = recorded_rows.jobs()
         encoding = self._encoding
-        self._execution = encoding.upsert(executions, rows.EXECUTION, "execution_id")
+        self._execution = encoding.upsert(executions, (*rows.PROGRESS, *rows.TOLD), "execution_id")
+        self._progress = encoding.update(executions, rows.PROGRESS, "execution_id")
         self._tag = encoding.insert(execution_tags, rows.TAG)
         self._letter = encoding.upsert(dead_letters, rows.DEAD_LETTER, "letter_id")
         self._job = encoding.upsert(jobs, rows.JOB, "job_name")
         self._job_in_time = encoding.upsert(jobs, rows.JOB_IN_TIME, "job_name")
+        self._job_time = encoding.update(jobs, rows.JOB_TIME, "job_name")
 
     def record(
         self, connection: Connection, *, stream: Stream, messages: Sequence[Recorded[Message]], after: int, upto: int
@@ -69,13 +73,21 @@ class Recording:
         (self._jobs if stream is Stream.LEDGER else self._executions).records.clear()
 
     def _record_executions(self, connection: Connection, messages: Sequence[Recorded[Message]]) -> None:
-        names = {one.message.execution_id for one in messages if isinstance(one.message, ExecutionFact)}
-        known, missing = self._executions.recall(names)
+        known, missing = self._executions.recall(history.executions_of(messages))
         for row in _stored(connection, executions, executions.c.execution_id, missing):
             known[row.execution_id] = rows.execution_record(row)
         changed = history.fold(known, messages)
         encoding = self._encoding
-        self._write(connection, self._execution, [rows.execution_values(one, encoding) for one in changed.values()])
+        whole, progress = list[rows.Values](), list[rows.Values]()
+        for name, record in changed.items():
+            before = known.get(name)
+            if before is not None and before.told == record.told:
+                progress.append(rows.progress_values(record, encoding))
+            else:
+                whole.append(rows.execution_values(record, encoding))
+        for statement, values in ((self._execution, whole), (self._progress, progress)):
+            values.sort(key=itemgetter(-1))  # by id: what lies side by side in the database, one behind the other
+            self._write(connection, statement, values)
         self._write(connection, self._tag, list(self._tags(known, changed)))
         letters = history.dead_letters(messages).values()
         self._write(connection, self._letter, [rows.dead_letter_values(one, encoding) for one in letters])
@@ -92,17 +104,24 @@ class Recording:
                 yield from rows.tag_values(record, self._encoding)
 
     def _record_jobs(self, connection: Connection, messages: Sequence[Recorded[Message]]) -> None:
-        names = {one.message.job for one in messages if isinstance(one.message, LedgerFact)}
-        known, missing = self._jobs.recall(names)
+        known, missing = self._jobs.recall(job_record.jobs_of(messages))
         for row in _stored(connection, jobs, jobs.c.job_name, missing):
             known[row.job_name] = rows.job_record(row)
         changed = job_record.fold(known, messages)
         encoding = self._encoding
-        whole = [rows.job_values(one, one.definition, encoding) for one in changed.values() if one.definition]
-        in_time = [rows.job_in_time_values(one, encoding) for one in changed.values() if not one.definition]
+        whole, in_time, time = list[rows.Values](), list[rows.Values](), list[rows.Values]()
+        for name, record in changed.items():
+            before = known.get(name)
+            if record.definition is not None:
+                whole.append(rows.job_values(record, record.definition, encoding))
+            elif before is None or before.regime != record.regime:
+                in_time.append(rows.job_in_time_values(record, encoding))
+            else:
+                time.append(rows.job_time_values(record, encoding))
         self._write(connection, self._job, whole)
         self._write(connection, self._job_in_time, in_time)
-        self._jobs.keep({name: replace(one, definition=None) for name, one in changed.items()})
+        self._write(connection, self._job_time, time)
+        self._jobs.keep({name: one.without_definition() for name, one in changed.items()})
 
     def _move(self, connection: Connection, stream: Stream, after: int, upto: int) -> None:
         # What is returned tells, not the count of rows, which not every driver gives for an insert.

@@ -26,22 +26,35 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 # --- executions ------------------------------------------------------------------------------------------------------
 
-EXECUTION: Final = (
-    *("id", "job_name", "execution_id", "trigger", "started_at", "completed_at", "status", "duration_ms", "attempt"),
-    *("error", "dag_state", "scheduled_time", "worker", "error_type", "traceback", "reason", "result", "tags"),
-    *("created_by", "replay_of"),
+TOLD: Final = ("id", "job_name", "trigger", "scheduled_time", "tags", "created_by", "replay_of", "execution_id")
+"""The columns of what was asked for, which its further life leaves as they are."""
+
+PROGRESS: Final = (
+    *("started_at", "completed_at", "status", "duration_ms", "attempt", "error", "dag_state", "worker", "error_type"),
+    *("traceback", "reason", "result"),
 )
-"""The columns of `execution_values`."""
+"""The columns of what has become of it."""
 
 
 def execution_values(record: ExecutionRecord, encoding: Encoding) -> Values:
-    """The columns of an execution. What the log tells the same gives the same row, its `id` included."""
-    duration = record.duration_ms
+    """The columns `PROGRESS` and `TOLD`. What the log tells the same gives the same row, its `id` included."""
     return (
+        *progress_values(record, encoding)[:-1],
         uuid_of(record.execution_id),
         record.job,
-        record.execution_id,
         record.trigger,
+        encoding.time(record.scheduled_time),
+        json_text(record.tags) if record.tags else None,
+        plain(record.created_by),
+        record.replay_of,
+        record.execution_id,
+    )
+
+
+def progress_values(record: ExecutionRecord, encoding: Encoding) -> Values:
+    """The columns `PROGRESS`, and the execution's id behind them."""
+    duration = record.duration_ms
+    return (
         encoding.time(record.started_at),
         encoding.maybe_time(record.completed_at),
         record.status,
@@ -49,15 +62,12 @@ def execution_values(record: ExecutionRecord, encoding: Encoding) -> Values:
         record.attempt,
         plain(record.error),
         json_text(record.steps),
-        encoding.time(record.scheduled_time),
         plain(record.worker),
         plain(record.error_type),
         plain(record.traceback),
         plain(record.reason),
         None if record.result is None else json_text(record.result),
-        json_text(record.tags) if record.tags else None,
-        plain(record.created_by),
-        record.replay_of,
+        record.execution_id,
     )
 
 
@@ -178,25 +188,29 @@ def dead_letter_row(row: Row) -> DeadLetterRow:
 
 # --- jobs ------------------------------------------------------------------------------------------------------------
 
-JOB_IN_TIME: Final = (
-    *("job_uuid", "job_name", "state", "next_run_time", "last_scheduled_time", "decided_until"),
-    *("created_at", "created_by", "changed_at", "paused"),
-)
-"""The columns that a time fact may change, and those that no row can be without."""
+JOB_TIME: Final = ("next_run_time", "last_scheduled_time", "decided_until")
+"""The columns that a time fact may change."""
+
+JOB_IN_TIME: Final = (*JOB_TIME, "job_uuid", "job_name", "state", "created_at", "created_by", "changed_at", "paused")
+"""These, and those that no row can be without."""
 
 JOB: Final = (*JOB_IN_TIME, "schedule_type", "cron_expression", "timezone", "description", "retention", "definition")
 """All of them."""
 
 
+def job_time_values(record: JobRecord, encoding: Encoding) -> Values:
+    """The columns `JOB_TIME`, and the job's name behind them."""
+    times = (record.next_run_time, record.last_scheduled, record.decided_until)
+    return (*map(encoding.maybe_time, times), record.job)
+
+
 def job_in_time_values(record: JobRecord, encoding: Encoding) -> Values:
     """The columns `JOB_IN_TIME`."""
     return (
+        *job_time_values(record, encoding)[:-1],
         record.id,
         record.job,
         record.state,
-        encoding.maybe_time(record.next_run_time),
-        encoding.maybe_time(record.last_scheduled),
-        encoding.maybe_time(record.decided_until),
         encoding.time(record.created_at),
         plain(record.created_by),
         encoding.time(record.changed_at),

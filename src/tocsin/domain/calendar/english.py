@@ -15,6 +15,7 @@ from .fields import HOUR, MINUTE, SECOND, Field
 from .names import MONTHS, WEEKDAYS, listed, ordinal
 from .pattern import Pattern
 from .rules import IntervalRule, OnceRule
+from .runs import runs
 from .schedule import Schedule
 
 _FEW: Final = 6
@@ -57,7 +58,7 @@ def _times(pattern: Pattern) -> str:
     if not (exact and minutes == list(range(60))):
         parts.append(_unit(MINUTE, minutes))
     if hours != list(range(24)):
-        parts.append(f"in the hour{'s' if len(hours) > 1 else ''} {listed(_runs(hours, '{:02}'.format))}")
+        parts.append(f"in the hour{'s' if len(hours) > 1 else ''} {listed(_in_runs(hours, '{:02}'.format))}")
     return ", ".join(parts)
 
 
@@ -71,7 +72,7 @@ def _unit(kind: Field, values: list[int]) -> str:
         return f"every {step} {kind.name}s"
     if step and len(values) >= _SHORTEST_WALK:
         return f"every {f'{step} {kind.name}s' if step > 1 else kind.name} from {values[0]} to {values[-1]}"
-    return f"at {kind.name}{'s' if len(values) > 1 else ''} {listed(_runs(values, str))}"
+    return f"at {kind.name}{'s' if len(values) > 1 else ''} {listed(_in_runs(values, str))}"
 
 
 def _step(values: list[int]) -> int:
@@ -93,7 +94,7 @@ def _days(pattern: Pattern) -> str:
     days = " or ".join(filter(None, (in_month, in_week)))
     if len(months) == _YEAR:
         return f"{days} of every month" if in_month and not in_week else days or _daily(pattern)
-    return f"{days or _daily(pattern)} in {listed(_runs(months, MONTHS.__getitem__))}".strip()
+    return f"{days or _daily(pattern)} in {listed(_in_runs(months, MONTHS.__getitem__))}".strip()
 
 
 def _daily(pattern: Pattern) -> str:
@@ -109,7 +110,7 @@ def _monthly(days: DayRule) -> str:
     rule = days.month
     if rule.values.starred:
         return ""
-    parts = [f"the {text}" for text in _runs(_values(rule.values.mask), ordinal)]
+    parts = [f"the {text}" for text in _in_runs(_values(rule.values.mask), ordinal)]
     parts += ["the last day"] * rule.last
     parts += ["the last weekday (Monday to Friday)"] * rule.last_weekday
     parts += [f"the weekday (Monday to Friday) nearest the {ordinal(day)}" for day in rule.nearest]
@@ -133,22 +134,16 @@ def _weekdays(days: list[int]) -> list[str]:
     monday_first = [(day + 1) % _WEEK for day in range(_WEEK)]
     start = next((day for day in monday_first if day in days and (day - 1) % _WEEK not in days), 1)
     places = sorted((day - start) % _WEEK for day in days)
-    return _runs(places, lambda place: WEEKDAYS[(place + start) % _WEEK])
+    return _in_runs(places, lambda place: WEEKDAYS[(place + start) % _WEEK])
 
 
 # --- lists -----------------------------------------------------------------------------------------------------------
 
 
-def _runs(values: Sequence[int], name: Callable[[int], str]) -> list[str]:
+def _in_runs(values: Sequence[int], name: Callable[[int], str]) -> list[str]:
     """The values by name, three or more neighbours as a run: `Monday to Friday`."""
-    runs: list[list[int]] = []
-    for value in values:
-        if runs and value == runs[-1][-1] + 1:
-            runs[-1].append(value)
-        else:
-            runs.append([value])
     texts: list[str] = []
-    for run in runs:
+    for run in runs(values):
         texts += [f"{name(run[0])} to {name(run[-1])}"] if len(run) >= _SHORTEST_RUN else [name(value) for value in run]
     return texts
 

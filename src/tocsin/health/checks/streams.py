@@ -4,14 +4,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from ...adapters.nats.connection import Json
-from ...adapters.nats.desired import bucket_config, consumer_config, stream_config
+from ...adapters.nats.desired import archive_config, bucket_config, consumer_config, stream_config
 from ...adapters.nats.inspection import StreamState
 from ...adapters.nats.provisioned import differences
-from ...bootstrap import STAGES, bridged_queues, compose, durables_of
-from ...subjects import INSTALLATION_KEY, Bucket, Stream
+from ...bootstrap import STAGES, bridged_queues, compose, durables_of, is_set_up
+from ...subjects import Bucket, Stream
 from ..finding import Finding, bad, ok, warn
 from ..look import Look
 
+ANSWER: Final = 3.0
+"""Seconds that the cluster may take to say whether the key is there."""
 INIT: Final = "run `tocsin init`: it puts this right and changes nothing else"
 
 
@@ -39,11 +41,10 @@ async def streams(look: Look) -> list[Finding]:
         if found is None:
             findings.append(bad("stream-missing", f"there is no stream {name}", means="nothing works", do=INIT))
         elif changed := differences(found.config, wanted):
-            fields = ", ".join(f"{field} is {old} instead of {new}" for field, (old, new) in changed.items())
             findings.append(
                 bad(
                     "stream-drift",
-                    f"stream {name} is configured otherwise: {fields}",
+                    f"stream {name} is configured otherwise: {_told(changed)}",
                     means="limits delete timers and work that waits; the rest is relied on too",
                     do=INIT,
                     stream=name,
@@ -103,12 +104,11 @@ async def durables(look: Look) -> list[Finding]:
                         durable=spec.name,
                     )
                 )
-        elif changed := differences(_with_filters(state.config), consumer_config(spec, names)):
-            fields = ", ".join(f"{field} is {old} instead of {new}" for field, (old, new) in changed.items())
+        elif changed := differences(state.config, consumer_config(spec, names)):
             findings.append(
                 warn(
                     "durable-drift",
-                    f"durable {spec.name} on {stream} is configured otherwise: {fields}",
+                    f"durable {spec.name} on {stream} is configured otherwise: {_told(changed)}",
                     means="its stage may see too little, or again too early",
                     do=INIT,
                     durable=spec.name,
@@ -122,7 +122,7 @@ async def key(look: Look) -> list[Finding]:
     bucket = look.installation.names.bucket_stream(Bucket.INSTALLATION)
     if look.status.streams.get(bucket) is None:
         return []  # told already
-    if await look.installation.projections.get(Bucket.INSTALLATION, INSTALLATION_KEY) is not None:
+    if await is_set_up(look.installation, within=ANSWER):
         return [ok("key-missing", "the key that reports are checked with is there")]
     return [
         bad(
@@ -137,7 +137,8 @@ async def key(look: Look) -> list[Finding]:
 def _wanted(look: Look) -> Mapping[str, Json]:
     names, bridge = look.installation.names, bool(bridged_queues(look.installation.settings))
     streams = [stream_config(stream, names) for stream in Stream if bridge or stream is not Stream.MQ]
-    return {config["name"]: config for config in (*streams, *(bucket_config(bucket, names) for bucket in Bucket))}
+    buckets = [bucket_config(bucket, names) for bucket in Bucket]
+    return {config["name"]: config for config in (*streams, *buckets, archive_config(names))}
 
 
 def _cluster(stream: StreamState) -> list[Finding]:
@@ -165,7 +166,5 @@ def _cluster(stream: StreamState) -> list[Finding]:
     ]
 
 
-def _with_filters(config: Json) -> Json:
-    if "filter_subject" in config:
-        return {**config, "filter_subjects": [config["filter_subject"]]}
-    return config
+def _told(changed: Mapping[str, tuple[object, object]]) -> str:
+    return ", ".join(f"{field} is {old} instead of {new}" for field, (old, new) in changed.items())

@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
 
+from ..runs import runs
+
 _LONGEST_PLAIN = 2
 _SHORTEST_STEP = 4
 
@@ -11,7 +13,7 @@ _SHORTEST_STEP = 4
 def listed(values: Iterable[int], low: int, high: int) -> str:
     """A set of values of a field that goes from `low` to `high`, without steps: `*`, `1-5`, `1,4,7,10`."""
     ordered = sorted(set(values))
-    return "*" if len(ordered) == high - low + 1 else ",".join(_runs(ordered))
+    return "*" if len(ordered) == high - low + 1 else ",".join(_in_runs(ordered))
 
 
 def stepped(values: Iterable[int], low: int, high: int) -> str:
@@ -46,14 +48,8 @@ def times(seconds: Iterable[int]) -> list[str]:
     ]
 
 
-def _runs(ordered: list[int]) -> list[str]:
-    runs: list[list[int]] = []
-    for value in ordered:
-        if runs and value == runs[-1][-1] + 1:
-            runs[-1].append(value)
-        else:
-            runs.append([value])
+def _in_runs(ordered: list[int]) -> list[str]:
     parts = []
-    for run in runs:
+    for run in runs(ordered):
         parts += [str(value) for value in run] if len(run) <= _LONGEST_PLAIN else [f"{run[0]}-{run[-1]}"]
     return parts

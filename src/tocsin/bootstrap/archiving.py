@@ -1,28 +1,26 @@
-"""What the archiver is made of, by the settings."""
+"""The archive and its archiver, by the settings."""
 
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from .adapters.files.archive_store import FileArchiveStore
-from .adapters.nats.archive_store import NatsArchiveStore
-from .adapters.nats.connection import Connection
-from .adapters.nats.housekeeping import NatsHousekeeping
-from .adapters.nats.naming import Names
-from .adapters.nats.stored_log import NatsStoredLog
-from .ports import Clock, History, Projections
-from .records.archive import Archive, Origin
-from .settings import Settings
-from .stage import Stage
-from .stages.archiver import Archiver, archiver
-from .stages.leadership import Leadership
-from .stages.recorder import RECORDED
-from .stages.ripeness import Keeping, Ripeness
+from ..adapters.files.archive_store import FileArchiveStore
+from ..adapters.nats.archive_store import NatsArchiveStore
+from ..adapters.nats.connection import Connection
+from ..adapters.nats.housekeeping import NatsHousekeeping
+from ..adapters.nats.naming import Names
+from ..adapters.nats.stored_log import NatsStoredLog
+from ..ports import Clock, History, Projections
+from ..records.archive import Archive, Origin
+from ..settings import Settings
+from ..stage import Stage
+from ..stages.archiver import Archiver, archiver
+from ..stages.leadership import Leadership
+from ..stages.recorder import RECORDED
+from ..stages.ripeness import Keeping, Ripeness
 
 FILES: Final = "file://"
 """What the target of an archive begins with that is a folder."""
-
-
 LEAST: Final = timedelta(minutes=2)
 """What is younger than this, or than the hot window, never leaves the streams, however many messages they hold."""
 

@@ -1,154 +1,32 @@
-"""Who asks: registers, updates, pauses, resumes, deletes and triggers jobs, for the command line and the HTTP API alike.
-
-Every change is a fact that the domain decides on and the ledger's guard accepts; what is read here is the ledger itself and
-not its projection, so that an answer is right the moment after a change, whether or not a stage is running.
-
-Implements hip-62 (API Endpoints: `/v1/jobs`; Audit Trail) and ojs-cron §8 (CRON-26 to CRON-28).
-"""
+"""The jobs of an installation: each verb that somebody can say about them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import Final, Literal, TypeAlias, TypeVar, cast
+from typing import Final, TypeVar, cast
 from uuid import uuid4
 
 from pydantic import JsonValue
 
-from . import subjects
-from .domain import ledger, planning
-from .domain.definition import STORED, JobDefinition, check_input
-from .domain.difference import Difference, differing
-from .domain.effects import Effects, effects
-from .domain.events import Actor, DefinitionFact, Input, Message, Recorded, Trigger, TriggerSource
-from .domain.ledger import JobNotFound, Ledger
-from .domain.registration import Registration
-from .ledgers import Ledgers
-from .ports import EventLog, LogUnavailable, Projections, SequenceConflict
-from .subjects import Bucket, Stream, Unreadable
+from .. import subjects
+from ..domain import ledger, planning
+from ..domain.definition import STORED, JobDefinition, check_input
+from ..domain.events import Actor, DefinitionFact, Input, Recorded, Trigger, TriggerSource
+from ..domain.ledger import JobNotFound, Ledger
+from ..domain.registration import Registration
+from ..ledgers import Ledgers
+from ..ports import EventLog, LogUnavailable, Projections, SequenceConflict
+from ..subjects import Bucket, Stream, Unreadable
+from .asking import ANSWER_PAUSES, Asking, read_back
+from .job import Check, Job, anything
+from .plan import Change, Plan, Verb, change_to
 
 TRIES: Final = 5
 """How often a change is decided anew when somebody else changed the job in between."""
-
 AT_ONCE: Final = 64
 """Ledgers that are read or changed at the same time."""
-
-ANSWER_PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
-"""Seconds before each look for a message just stored: a replica that lags behind may be asked."""
-
-Verb: TypeAlias = Literal["create", "update", "unchanged", "delete"]
-Check: TypeAlias = Callable[["Job | None"], None]
-"""Raises what it likes if a change must not be made to this job (None: there is none); asked on the very state decided on."""
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """What a caller calls a request, so that asking again asks for nothing new.
-
-    The log knows the name again for as long as its window is; `is_retried` says that it may have been asked before that,
-    which costs a look at everything that was asked of the job.
-    """
-
-    name: str
-    is_retried: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What a plan does with one job. `definition` is what it will have, or for `delete` what it had."""
-
-    verb: Verb
-    definition: JobDefinition
-    differences: tuple[Difference, ...] = ()
-    before: Ledger = ledger.initial
-    """The job's ledger that this was planned on."""
-
-    def effects(self, now: datetime, ahead: timedelta) -> Effects:
-        """What it does to the job's time in the days to come."""
-        after = None if self.verb == "delete" else self.definition
-        return effects(self.before, after, now, now + ahead)
-
-    @property
-    def job(self) -> str:
-        """The job's name."""
-        return self.definition.name
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What it takes to make the registered jobs those of some definitions."""
-
-    changes: tuple[Change, ...]
-
-    def of(self, *verbs: Verb) -> tuple[Change, ...]:
-        """The changes of some kinds."""
-        return tuple(change for change in self.changes if change.verb in verbs)
-
-    @property
-    def has_differences(self) -> bool:
-        """Something is to be done."""
-        return any(change.verb != "unchanged" for change in self.changes)
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A registered job: the definition in force, and the ledger that says the rest."""
-
-    definition: JobDefinition
-    defined_at: datetime
-    sequence: int
-    """The last fact on its definition."""
-    ledger: Ledger
-
-    @classmethod
-    def of(cls, state: Ledger) -> "Job | None":
-        """What a ledger says; None: there is no such job."""
-        registration = Registration.of(state)
-        if registration is None:
-            return None
-        return cls(registration.definition, registration.defined_at, registration.sequence, state)
-
-    @property
-    def name(self) -> str:
-        """The job's name."""
-        return self.definition.name
-
-    @property
-    def created_at(self) -> datetime:
-        """When it was registered first (UTC)."""
-        return self.ledger.created_at or self.defined_at
-
-    @property
-    def created_by(self) -> str | None:
-        """The identity of who did, if that was said."""
-        return self.ledger.created_by
-
-    @property
-    def status(self) -> Literal["active", "paused", "disabled", "on demand"]:
-        """Whether its schedule fires, and if not why."""
-        if self.ledger.is_paused:
-            return "paused"
-        if not self.definition.enabled:
-            return "disabled"
-        return "active" if self.definition.schedule else "on demand"
-
-    def fire_times(self, after: datetime) -> Iterator[datetime]:
-        """The instants later than `after` (UTC) at which it fires if nothing changes, without end where it has none."""
-        at = ledger.next_fire_time(self.ledger, after)
-        while at is not None:
-            yield at
-            at = ledger.next_fire_time(self.ledger, at)
-
-    def next_fire_time(self, after: datetime) -> datetime | None:
-        """The first of them (CRON-28)."""
-        return next(self.fire_times(after), None)
-
-
-def _anything(_: Job | None) -> None:
-    """No condition."""
 
 
 class Registry:
@@ -214,7 +92,7 @@ class Registry:
         """What applying `definitions` would do. `prune`: owners whose other jobs are to be deleted."""
         given = {definition.name: definition for definition in definitions}
         states = await _each(given, self._ledgers.load)
-        changes = [_change(definition, state) for definition, (state, _) in zip(given.values(), states, strict=True)]
+        changes = [change_to(definition, state) for definition, (state, _) in zip(given.values(), states, strict=True)]
         if prune:
             changes += [
                 Change("delete", job.definition, before=job.ledger)
@@ -224,14 +102,14 @@ class Registry:
         return Plan(tuple(changes))
 
     async def carry_out(
-        self, plan: Plan, *, by: Actor | None = None, reason: str | None = None, check: Check = _anything
+        self, plan: Plan, *, by: Actor | None = None, reason: str | None = None, check: Check = anything
     ) -> None:
         """Do what a plan says. Idempotent; a job that went to another owner meanwhile is not deleted."""
         changes = plan.of("create", "update", "delete")
         await _each(changes, partial(self._carry_out, by=by, reason=reason, check=check))
 
     async def define(
-        self, definition: JobDefinition, *, by: Actor | None = None, reason: str | None = None, check: Check = _anything
+        self, definition: JobDefinition, *, by: Actor | None = None, reason: str | None = None, check: Check = anything
     ) -> Verb:
         """Register a job, or update it; which of the two it was, if it was any (ojs-cron §8.1, CRON-26)."""
         verb: Verb = "unchanged"
@@ -260,7 +138,7 @@ class Registry:
         return plan
 
     async def pause(
-        self, job: str, *, by: Actor | None = None, reason: str | None = None, check: Check = _anything
+        self, job: str, *, by: Actor | None = None, reason: str | None = None, check: Check = anything
     ) -> bool:
         """Let a job's instants pass without firing; whether that is a change.
 
@@ -270,7 +148,7 @@ class Registry:
         return await self._decide(job, lambda state: ledger.pause(state, job, by=by, reason=reason), check)
 
     async def resume(
-        self, job: str, *, by: Actor | None = None, reason: str | None = None, check: Check = _anything
+        self, job: str, *, by: Actor | None = None, reason: str | None = None, check: Check = anything
     ) -> bool:
         """Let a job's instants fire again; whether that is a change.
 
@@ -280,7 +158,7 @@ class Registry:
         return await self._decide(job, lambda state: ledger.resume(state, job, by=by, reason=reason), check)
 
     async def delete(
-        self, job: str, *, by: Actor | None = None, reason: str | None = None, check: Check = _anything
+        self, job: str, *, by: Actor | None = None, reason: str | None = None, check: Check = anything
     ) -> None:
         """Remove a job; what already runs, runs on.
 
@@ -299,7 +177,7 @@ class Registry:
         kind: TriggerSource = "manual",
         reason: str | None = None,
         asking: Asking | None = None,
-        check: Check = _anything,
+        check: Check = anything,
     ) -> str:
         """Ask for a run now; the id that its execution will have. The keys of `input` go over the definition's.
 
@@ -346,7 +224,7 @@ class Registry:
         await self._decide(definition.name, decide, check)
 
     async def _decide(
-        self, job: str, decide: Callable[[Ledger], Sequence[DefinitionFact]], check: Check = _anything
+        self, job: str, decide: Callable[[Ledger], Sequence[DefinitionFact]], check: Check = anything
     ) -> bool:
         """Append what `decide` says about a job's ledger; whether it said anything.
 
@@ -364,30 +242,6 @@ class Registry:
                 continue
             return bool(facts)
         raise SequenceConflict(f"{job!r} was changed by others {TRIES} times meanwhile: try again")
-
-
-async def read_back(log: EventLog, stream: Stream, sequence: int) -> Recorded[Message]:
-    """A message just stored, with the time that the log gave it.
-
-    Raises:
-        LogUnavailable: it is stored, but cannot be read back.
-    """
-    for pause in ANSWER_PAUSES:
-        await asyncio.sleep(pause)
-        stored = await log.get(stream, sequence)
-        if stored is not None:
-            return stored
-    raise LogUnavailable(f"message {sequence} of {stream.value} is stored, but cannot be read back")
-
-
-# --- what differs ----------------------------------------------------------------------------------------------------
-
-
-def _change(definition: JobDefinition, state: Ledger) -> Change:
-    if state.definition is None:
-        return Change("create", definition, before=state)
-    differences = tuple(differing(state.definition, definition))
-    return Change("update" if differences else "unchanged", definition, differences, state)
 
 
 async def _each(items: Iterable[T], do: Callable[[T], Awaitable[R]]) -> Sequence[R]:

@@ -1,0 +1,35 @@
+"""The composition root: the only place that knows every part, and which fits where.
+
+installation                           one Tocsin on one NATS, connected
+queues, electing                       what is made of its settings
+composing, archiving                   the stages, and what each is given
+provisioning, running, rebuilding      what is done with them
+working                                what a worker is given
+"""
+
+from .composing import STAGES, compose
+from .installation import Installation, Unreachable, await_log, connect, is_set_up, names_of
+from .provisioning import durables_of, initialize
+from .queues import bridged_queues, own_queues
+from .rebuilding import rebuild_history
+from .running import run_stages
+from .working import connect_worker, worker_connection
+
+__all__ = [
+    "STAGES",
+    "Installation",
+    "Unreachable",
+    "await_log",
+    "bridged_queues",
+    "compose",
+    "connect",
+    "connect_worker",
+    "durables_of",
+    "initialize",
+    "is_set_up",
+    "names_of",
+    "own_queues",
+    "rebuild_history",
+    "run_stages",
+    "worker_connection",
+]

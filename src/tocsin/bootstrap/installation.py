@@ -1,0 +1,138 @@
+"""The installation that the settings mean, connected."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from ..adapters.clock import SystemClock
+from ..adapters.histories import open_history
+from ..adapters.nats.awaiting import PATIENCE, find_key, insistently
+from ..adapters.nats.awaiting import await_log as await_nats_log
+from ..adapters.nats.connection import Connection
+from ..adapters.nats.connection import connect as connect_nats
+from ..adapters.nats.event_log import NatsEventLog
+from ..adapters.nats.naming import Names
+from ..adapters.nats.projections import NatsProjections
+from ..adapters.nats.security import security_of
+from ..adapters.nats.stored_log import NatsStoredLog
+from ..domain.ids import fingerprint
+from ..ports import Clock, EventLog, History, LogUnavailable, Projections, StoredLog
+from ..records.archive import Archive
+from ..records.whole import WholeLog
+from ..settings import Settings
+from . import archiving
+
+
+class Unreachable(Exception):
+    """NATS, or what an installation needs in it, is not there; the text says what to do."""
+
+
+@dataclass(frozen=True)
+class Installation:
+    """One Tocsin on one NATS: what the command line, the stages and the workers are given."""
+
+    settings: Settings
+    names: Names
+    connection: Connection
+    log: EventLog
+    projections: Projections
+    clock: Clock
+    stored: StoredLog
+    """What was ever stored, wherever it is now: in the streams or in the archive."""
+    archive: Archive
+
+    @asynccontextmanager
+    async def history(self) -> AsyncIterator[History]:
+        """Open the history of the settings' database.
+
+        Raises:
+            Unreachable: the installation was never initialized.
+            HistoryUnavailable: the database cannot be used.
+        """
+        database = self.settings.database
+        async with open_history(
+            database.url, installation=await self.identity(), max_connections=database.max_connections
+        ) as history:
+            yield history
+
+    async def identity(self) -> str:
+        """What the installation is known by to those who must not know its key.
+
+        Raises:
+            Unreachable: the installation was never initialized.
+        """
+        return fingerprint(await report_key(self))
+
+
+@asynccontextmanager
+async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIterator[Installation]:
+    """Connect to the NATS of the settings, `within` so many seconds; None: however long that takes.
+
+    Raises:
+        Unreachable: nothing answers there, or what answers says no.
+        SettingsError: the credentials that the settings name cannot be used.
+    """
+    security = security_of(settings.nats)
+    names = names_of(settings)
+    async with AsyncExitStack() as stack:
+        try:
+            connection = await stack.enter_async_context(
+                connect_nats(servers(settings), within=within, is_encrypted=security.is_encrypted, **security.client)
+            )
+        except LogUnavailable as error:
+            raise Unreachable(str(error)) from error
+        projections = NatsProjections(connection, names)
+        archive = archiving.archive(settings, connection, names, projections)
+        yield Installation(
+            settings=settings,
+            names=names,
+            connection=connection,
+            log=NatsEventLog(connection, names),
+            stored=WholeLog(NatsStoredLog(connection, names), archive),
+            projections=projections,
+            archive=archive,
+            clock=SystemClock(),
+        )
+
+
+async def await_log(installation: Installation) -> None:
+    """Wait until the log answers, however long that takes: for those who run on. They may be started while it elects."""
+    await await_nats_log(installation.connection, installation.names)
+
+
+def names_of(settings: Settings) -> Names:
+    """The names on the wire of the installation that the settings mean."""
+    return Names(settings.root, settings.trigger_prefix, settings.public_prefix, settings.mq_prefix)
+
+
+async def is_set_up(installation: Installation, *, within: float | None) -> bool:
+    """Whether the installation was ever initialized; that is asked for so many seconds (None: however long that takes).
+
+    Raises:
+        LogUnavailable: nobody could tell in that time.
+        NotAllowed: whoever asks may not know.
+    """
+    return await _key(installation, within) is not None
+
+
+async def report_key(installation: Installation) -> bytes:
+    """The installation's key, which says of a report that it is of whoever was given the task.
+
+    Raises:
+        Unreachable: the installation was never initialized.
+        LogUnavailable: nobody could tell.
+    """
+    found = await _key(installation, PATIENCE)
+    if found is None:
+        raise Unreachable(f"nothing is set up under {installation.names.root!r} on this NATS: run `tocsin init` first")
+    return found
+
+
+async def _key(installation: Installation, within: float | None) -> bytes | None:
+    return await insistently(partial(find_key, installation.connection, installation.names), within=within)
+
+
+def servers(settings: Settings) -> list[str]:
+    """Where NATS is: one server, or some of a cluster."""
+    return [url.strip() for url in settings.nats.url.split(",")]

@@ -1,0 +1,74 @@
+"""What can be wrong with a definition, and how that is told."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from typing_extensions import override
+
+MAX_INTEGER_BITS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a definition, addressed so that a person finds it and a program can mark it."""
+
+    reason: str
+    """What would be right."""
+    field: str = ""
+    """The field as it was spelled, dotted where it is nested; empty where the definition as a whole is meant."""
+    value: str | None = None
+    """What was written there, shortened."""
+    step: str | None = None
+    job: str | None = None
+    """The name of the job, or its place in the document where it has no usable one."""
+    source: str | None = None
+    """The file."""
+    unknown: bool = False
+    """The field itself is what is wrong."""
+
+    @override
+    def __str__(self) -> str:
+        """The line that people read."""
+        where = [part for part in (self.source, self.job) if part]
+        subject = " in ".join(
+            part for part in (self.field and f"`{self.field}`", self.step and f"step `{self.step}`") if part
+        )
+        if self.unknown:
+            text = f"unknown field {subject}{self.reason}"
+        elif self.value is not None:
+            text = f"{subject} is {self.value}: {self.reason}"
+        else:
+            text = f"{subject}: {self.reason}" if subject else self.reason
+        return ": ".join([*where, text])
+
+
+class DefinitionError(ValueError):
+    """A definition is refused, or an input; `problems` holds everything that is wrong and not only the first thing."""
+
+    def __init__(self, *problems: Problem) -> None:
+        """Refuse for these reasons."""
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+def shorten(text: str, limit: int = 60) -> str:
+    """A text of at most so many characters, for a line about it."""
+    return text if len(text) <= limit else f"{text[: limit - 3]}…"
+
+
+def show(value: object) -> str:
+    """A value as an error message shows it: short, whatever it is."""
+    match value:
+        case None | bool() | float() | str():
+            text = json.dumps(value, ensure_ascii=False, default=str)
+            return shorten(text)
+        case int():
+            return str(value) if value.bit_length() <= MAX_INTEGER_BITS else "a very large number"
+        case Mapping():
+            return "a mapping" if value else "an empty mapping"
+        case list() | tuple():
+            return "a list" if value else "an empty list"
+        case _:
+            return f"{value} ({type(value).__name__})"

@@ -1,0 +1,105 @@
+"""How each fact changes the state."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ..events import (
+    Admitted,
+    Advanced,
+    Cancelled,
+    Completed,
+    Dispatched,
+    Exhausted,
+    Failed,
+    Message,
+    Plan,
+    Planned,
+    Recorded,
+    Recovered,
+    Released,
+    RetryScheduled,
+    Skipped,
+    Started,
+)
+from .state import Execution, Phase, Status, Step, initial, with_step
+
+
+def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa: C901, PLR0911, PLR0912 - one case a fact
+    """The state after one more fact. Total: a fact that does not belong changes nothing."""
+    fact = recorded.message
+    match fact:
+        case Admitted():
+            steps = _steps_of(fact.plan)
+            return Execution(
+                Status.ADMITTED, fact, fact.fence, steps, state.recoveries, fact.recovered_at, state.lapsed
+            )
+        case Planned():
+            return Execution(Status.PLANNED, fact, None, _steps_of(fact.plan))
+        case Dispatched():
+            return with_step(state, fact.step, Step(Phase.DISPATCHED, fact.attempt, task=recorded.sequence))
+        case Started():
+            return with_step(state, fact.step, _started(state.steps.get(fact.step, Step()), fact, recorded.sequence))
+        case Recovered():
+            return _recovered(state, fact)
+        case Released():
+            return _released(state, fact)
+        case RetryScheduled():
+            return with_step(state, fact.step, Step(Phase.RETRYING, fact.attempt, next_attempt_at=fact.next_attempt_at))
+        case Advanced():
+            return with_step(state, fact.step, Step(Phase.COMPLETED, fact.attempt, result=fact.result))
+        case Exhausted():
+            return with_step(
+                state, fact.step, Step(Phase.EXHAUSTED, fact.attempt, error=fact.error, reason=fact.reason)
+            )
+        case Completed():
+            return replace(state, status=Status.COMPLETED)
+        case Failed():
+            return replace(state, status=Status.FAILED)
+        case Cancelled():
+            return replace(state, status=Status.CANCELLED)
+        case Skipped():
+            return replace(state, status=Status.SKIPPED)
+        case _:
+            return state
+
+
+def fold(facts: Iterable[Recorded[Message]], state: Execution = initial) -> Execution:
+    """The state after facts, oldest first."""
+    for recorded in facts:
+        state = evolve(state, recorded)
+    return state
+
+
+def _steps_of(plan: Plan) -> dict[str, Step]:
+    if plan.start_at is None:
+        return {step.name: Step() for step in plan.steps}
+    later = Step(Phase.RETRYING, next_attempt_at=plan.start_at)  # the first attempt is waited for as any other
+    return {step.name: Step() if step.depends_on else later for step in plan.steps}
+
+
+def _started(step: Step, fact: Started, sequence: int) -> Step:
+    claims = step.claims + 1 if step.attempt == fact.attempt else 1
+    leased = fact.lease is not None
+    return Step(
+        Phase.STARTED, fact.attempt, fact.delivery, task=step.task, claims=claims, leased=leased, claim=sequence
+    )
+
+
+def _recovered(state: Execution, fact: Recovered) -> Execution:
+    """Tasks that were lost, and that nobody has claimed since, are to be dispatched anew."""
+    state = replace(state, recoveries=max(state.recoveries, fact.recovery), recovered_at=fact.recovered_at)
+    for lost in fact.lost:
+        step = state.steps.get(lost.step or "")
+        if lost.step and step and step.phase is Phase.DISPATCHED and step.attempt == lost.attempt:
+            state = with_step(state, lost.step, replace(step, phase=Phase.LOST))
+    return state
+
+
+def _released(state: Execution, fact: Released) -> Execution:
+    """Its task is to be dispatched anew."""
+    if fact.reason == "lease_over":  # counted even where the fact that it was claimed is not there any more
+        state = replace(state, lapsed=state.lapsed | {(fact.step, fact.attempt, fact.task)})
+    step = state.steps.get(fact.step)
+    if step is None or step.phase is not Phase.STARTED or (step.attempt, step.task) != (fact.attempt, fact.task):
+        return state
+    return with_step(state, fact.step, replace(step, phase=Phase.LOST))

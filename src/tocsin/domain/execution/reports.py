@@ -1,0 +1,112 @@
+"""Decisions on what an executor answers."""
+
+from datetime import datetime, timedelta
+
+from .. import ids, retry
+from ..events import (
+    Advanced,
+    Completed,
+    Dispatched,
+    Exhausted,
+    ExhaustedReason,
+    Failed,
+    Failure,
+    Report,
+    RetryScheduled,
+)
+from .repeated import ending, identity
+from .state import IN_FLIGHT, RUNNING, Execution, Phase, Status, Step, with_step
+from .stopping import never_ran
+from .tasks import dispatch, is_ready, planned_step
+
+
+def succeed(state: Execution, report: Report, *, key: bytes) -> list[Advanced | Completed | Failed | Dispatched]:
+    """A step completed, and what follows: the steps that are ready now, or the end.
+
+    The success of any delivery of any dispatched attempt counts: the work is done.
+    """
+    step = _reported(state, report)
+    if step is None or report.attempt > step.attempt:
+        return [*dispatch(state, key=key)]
+    done = Step(Phase.COMPLETED, report.attempt, result=report.result)
+    after = with_step(state, report.step, done)
+    ready = dispatch(after, key=key)
+    if ready or _is_in_flight(after):
+        advanced = Advanced(**identity(state), step=report.step, attempt=report.attempt, result=report.result)
+        return [advanced, *ready]
+    if all(s.phase is Phase.COMPLETED for s in after.steps.values()):
+        return [Completed(**ending(state), step=report.step, attempt=report.attempt, result=report.result)]
+    return [_failed(after, report.step)]
+
+
+def fail(state: Execution, report: Report, *, at: datetime) -> list[RetryScheduled | Exhausted | Failed]:
+    """An attempt failed, as reported `at`. Only the failure of the current delivery of the current attempt counts."""
+    step, requested = _reported(state, report), state.requested
+    if step is None or requested is None or step.phase not in RUNNING:
+        return []
+    if report.attempt != step.attempt or report.delivery not in {None, step.delivery}:
+        return []
+    if report.claim not in {None, step.claim}:
+        return []  # of a claim that was given up, and deliveries of the task after it are counted anew
+    name = report.step
+    error = report.error or Failure(type="unknown", message="the executor gave no error")
+    policy = planned_step(requested.plan, name).retry
+    if retry.is_retryable(policy, error) and step.attempt < policy.max_attempts:
+        draw = ids.draw(requested.execution_id, name, str(step.attempt))
+        delay = retry.delay(policy, step.attempt, draw)
+        return [
+            RetryScheduled(
+                **identity(state),
+                step=name,
+                attempt=step.attempt,
+                error=error,
+                delay=delay,
+                next_attempt_at=at + timedelta(seconds=delay),
+            )
+        ]
+    reason: ExhaustedReason = "attempts" if retry.is_retryable(policy, error) else "non_retryable"
+    after = with_step(state, name, Step(Phase.EXHAUSTED, step.attempt, error=error, reason=reason))
+    if _goes_on(after):
+        return [Exhausted(**identity(state), step=name, attempt=step.attempt, error=error, reason=reason)]
+    return [_failed(after, name)]
+
+
+def in_flight(state: Execution) -> list[tuple[str, int]]:
+    """The steps that an executor may have now, each with its attempt: what an answer that names no step can mean."""
+    if state.status is not Status.ADMITTED:
+        return []
+    return [(name, step.attempt) for name, step in state.steps.items() if step.phase in RUNNING]
+
+
+def _reported(state: Execution, report: Report) -> Step | None:
+    """The step that a report is about, if it can still change it."""
+    step = state.steps.get(report.step)
+    return step if state.status is Status.ADMITTED and step is not None and step.phase in IN_FLIGHT else None
+
+
+def _goes_on(state: Execution) -> bool:
+    """Something is in flight, or could be dispatched now."""
+    if _is_in_flight(state):
+        return True
+    return state.requested is not None and any(is_ready(state.steps, step) for step in state.requested.plan.steps)
+
+
+def _is_in_flight(state: Execution) -> bool:
+    return any(step.phase in IN_FLIGHT for step in state.steps.values())
+
+
+def _failed(state: Execution, last: str) -> Failed:
+    """The end of an execution in which a step was exhausted; why is told by the last step, else by the first that was."""
+    step = state.steps[last]
+    culprit = step if step.error else next(s for s in state.steps.values() if s.phase is Phase.EXHAUSTED)
+    return Failed(
+        **ending(state),
+        step=last,
+        attempt=step.attempt,
+        step_completed=step.phase is Phase.COMPLETED,
+        error=culprit.error,
+        reason=culprit.reason,
+        result=step.result,
+        cancelled_steps=never_ran(state),
+        dead_letter=state.requested is not None and state.requested.plan.dead_letter,
+    )

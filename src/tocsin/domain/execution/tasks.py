@@ -1,0 +1,114 @@
+"""Decisions on what is handed to executors, and the timers for what is to be handed to them later."""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from pydantic import JsonValue
+
+from .. import ids
+from ..events import Dispatched, Plan, PlannedStep, RetryTimer
+from .state import Execution, Phase, Status, Step
+
+UPSTREAM_BYTES: Final = 524_288
+"""Results that one task brings along; a NATS server takes messages of a mebibyte by default."""
+
+
+def dispatch(state: Execution, *, key: bytes) -> list[Dispatched]:
+    """The first attempt of every step that is ready: all it depends on has completed, and nobody dispatched it."""
+    if state.status is not Status.ADMITTED or state.requested is None:
+        return []
+    return [_task(state, step, 1, key) for step in state.requested.plan.steps if is_ready(state.steps, step)]
+
+
+def dispatch_again(state: Execution, timer: RetryTimer, *, key: bytes) -> list[Dispatched]:
+    """The next attempt of a step whose delay is over."""
+    step = state.steps.get(timer.step)
+    if state.status is not Status.ADMITTED or step is None or state.requested is None:
+        return []
+    if step.phase is not Phase.RETRYING or timer.attempt != step.attempt + 1:
+        return []
+    return [_task(state, planned_step(state.requested.plan, timer.step), timer.attempt, key)]
+
+
+def resume(state: Execution, *, at: datetime, key: bytes) -> list[Dispatched]:
+    """Every task that an execution that was found lost lacks at `at`: of what is ready, was lost, or has waited enough."""
+    if state.status is not Status.ADMITTED or state.requested is None:
+        return []
+    plan = state.requested.plan
+    lost = [(n, s.attempt) for n, s in state.steps.items() if s.phase is Phase.LOST]
+    overdue = [
+        (n, s.attempt + 1)
+        for n, s in state.steps.items()
+        if s.phase is Phase.RETRYING and s.next_attempt_at is not None and s.next_attempt_at <= at
+    ]
+    again = [_task(state, planned_step(plan, name), attempt, key) for name, attempt in (*lost, *overdue)]
+    return [*dispatch(state, key=key), *again]
+
+
+def delays(state: Execution) -> list[tuple[RetryTimer, datetime]]:
+    """The timers that must be running: one for each step that waits for its next attempt."""
+    if state.status is not Status.ADMITTED or state.requested is None:
+        return []
+    job, execution_id = state.requested.job, state.requested.execution_id
+    return [
+        (RetryTimer(job=job, execution_id=execution_id, step=name, attempt=step.attempt + 1), step.next_attempt_at)
+        for name, step in state.steps.items()
+        if step.phase is Phase.RETRYING and step.next_attempt_at is not None
+    ]
+
+
+def is_ready(steps: Mapping[str, Step], step: PlannedStep) -> bool:
+    """Whether all that a step depends on has completed, and nobody dispatched it."""
+    if steps[step.name].phase is not Phase.WAITING:
+        return False
+    # Spelled out, since this runs for every step of a graph at every report.
+    for name in step.depends_on:  # noqa: SIM110
+        if steps[name].phase is not Phase.COMPLETED:
+            return False
+    return True
+
+
+def planned_step(plan: Plan, name: str) -> PlannedStep:
+    """What a plan says of a step."""
+    return next(step for step in plan.steps if step.name == name)
+
+
+def _task(state: Execution, step: PlannedStep, attempt: int, key: bytes) -> Dispatched:
+    requested = state.asked
+    passed = _passed_on(state, step)
+    return Dispatched(
+        job=requested.job,
+        execution_id=requested.execution_id,
+        step=step.name,
+        attempt=attempt,
+        max_attempts=step.retry.max_attempts,
+        function=step.function,
+        queue=step.queue,
+        input=requested.plan.input if step.input is None else step.input,
+        args=requested.plan.args if step.args is None else step.args,
+        upstream=passed,
+        upstream_left_out=tuple(name for name in step.depends_on if name not in passed),
+        timeout=step.timeout,
+        scheduled_time=requested.scheduled_time,
+        trigger=requested.trigger,
+        fence=state.fence,
+        token=ids.report_token(key, requested.execution_id, step.name, attempt),
+        meta=requested.plan.meta,
+        is_recovery=state.recovered_at is not None,
+        original_scheduled_time=requested.scheduled_time if state.recovered_at else None,
+        recovery_attempt_time=state.recovered_at,
+    )
+
+
+def _passed_on(state: Execution, step: PlannedStep) -> dict[str, JsonValue]:
+    """The results that a task brings along: as many as a message can take."""
+    passed: dict[str, JsonValue] = {}
+    size = 0
+    for name in step.depends_on:
+        result = state.steps[name].result
+        size += len(json.dumps(result))
+        if size <= UPSTREAM_BYTES:
+            passed[name] = result
+    return passed

@@ -1,0 +1,40 @@
+"""The ledger of a job: what its schedule was, and what became of each instant that it named.
+
+Time facts tile the job's time without hole or overlap: everything up to the watermark is decided, once and for ever; what
+lies between the watermark and now is decided by the definitions that were in force then, which the ledger holds as
+*regimes*. So an edit fires nothing of the past, a resume releases no backlog, a clock that steps back re-opens nothing.
+
+Implements ojs-cron §7.3 (CRON-25: at most one catch-up occurrence) and §8.5; cloacina's catch-up policies.
+
+    state, evolving        what holds, and how each fact changes it
+    instants               what its schedules name
+    defining, elapsing     what is decided: on the definition, and on time
+"""
+
+from .defining import JobNotFound, define, delete, pause, resume
+from .elapsing import AT_ONCE, PUNCTUAL, elapse
+from .evolving import evolve, fold, for_time_only, missing
+from .instants import next_fire_time, next_instant
+from .state import Known, Ledger, Regime, Timetable, initial
+
+__all__ = [
+    "AT_ONCE",
+    "PUNCTUAL",
+    "JobNotFound",
+    "Known",
+    "Ledger",
+    "Regime",
+    "Timetable",
+    "define",
+    "delete",
+    "elapse",
+    "evolve",
+    "fold",
+    "for_time_only",
+    "initial",
+    "missing",
+    "next_fire_time",
+    "next_instant",
+    "pause",
+    "resume",
+]

@@ -1,0 +1,43 @@
+"""What the stages need from the outside world, and nothing about how it is done.
+
+Every port has one behaviour suite in `tests/conformance/`, run over each of its implementations. The exceptions here are
+for broken plumbing; a failed job is a fact.
+"""
+
+from .clock import Clock
+from .durables import Delivery, DurableSpec
+from .errors import LogUnavailable, NotAllowed, SequenceConflict
+from .event_log import Batch, EventLog, Heading, Headings, Loaded, Progress
+from .history import DeadLetterRow, ExecutionRow, History, HistoryUnavailable, JobRow
+from .projections import Projections
+from .stored_log import ArchiveStore, Extent, Housekeeping, StoredLog, StoredMessage
+from .task_queues import QueueStanding, TaskQueue, TaskQueues
+
+__all__ = [
+    "ArchiveStore",
+    "Batch",
+    "Clock",
+    "DeadLetterRow",
+    "Delivery",
+    "DurableSpec",
+    "EventLog",
+    "ExecutionRow",
+    "Extent",
+    "Heading",
+    "Headings",
+    "History",
+    "HistoryUnavailable",
+    "Housekeeping",
+    "JobRow",
+    "Loaded",
+    "LogUnavailable",
+    "NotAllowed",
+    "Progress",
+    "Projections",
+    "QueueStanding",
+    "SequenceConflict",
+    "StoredLog",
+    "StoredMessage",
+    "TaskQueue",
+    "TaskQueues",
+]

@@ -1,0 +1,72 @@
+"""Durable consumers, and what they hand out."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from ..subjects import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class DurableSpec:
+    """A durable consumer, as data; `filters` are relative subjects of its one stream."""
+
+    name: str
+    stream: Stream
+    filters: tuple[str, ...]
+    ack_wait: float = 30.0
+    """Seconds after which what nobody acknowledged is delivered again."""
+    max_ack_pending: int = 20_000
+    """How many messages may be out at once, over all who share the durable."""
+    begins_behind_cursor: bool = True
+    """Made anew, it begins behind what is decided; else with all that its stream still holds."""
+
+
+class Delivery(Protocol):
+    """One message as a durable hands it out."""
+
+    @property
+    def subject(self) -> str:
+        """Relative."""
+        ...
+
+    @property
+    def body(self) -> bytes:
+        """As it was published."""
+        ...
+
+    @property
+    def sequence(self) -> int:
+        """In its stream."""
+        ...
+
+    @property
+    def time(self) -> datetime:
+        """When the log stored it, UTC."""
+        ...
+
+    @property
+    def message_id(self) -> str | None:
+        """What its publisher called it."""
+        ...
+
+    @property
+    def delivered(self) -> int:
+        """1 the first time."""
+        ...
+
+    async def ack(self) -> None:
+        """Dealt with."""
+        ...
+
+    async def nak(self, delay: float) -> None:
+        """Hand it back, to come again after `delay` seconds."""
+        ...
+
+    async def term(self) -> None:
+        """Never again."""
+        ...
+
+    async def in_progress(self) -> None:
+        """Still at work: start the acknowledgement wait anew."""
+        ...

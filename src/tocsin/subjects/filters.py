@@ -1,0 +1,137 @@
+"""Filters: what is to be read, of one thing or of all."""
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from ..domain import events as e
+from .building import execution_prefix, of_ledger, trigger
+from .streams import Stream
+from .tokens import ANY, DEFAULT_QUEUE, token
+
+OPENINGS: Final = tuple(f"execution.*.*.{fact}" for fact in ("planned", "admitted"))
+"""Filters over the facts that open an execution, one or both of them."""
+ENDINGS: Final = tuple(f"execution.*.*.{end}" for end in ("completed", "failed", "cancelled", "skipped"))
+"""Filters over the facts that end one; none has a longer subject."""
+
+
+def is_ending(subject: str) -> bool:
+    """Whether a subject of `OPENINGS` or `ENDINGS` ends its execution."""
+    return subject.rpartition(".")[2] not in {"planned", "admitted"}
+
+
+def tasks(queue: str) -> str:
+    """The filter of a queue's tasks; those of the default queue do not name it."""
+    return "execution.*.*.dispatched.*.*" + ("" if queue == DEFAULT_QUEUE else f".{token(queue)}")
+
+
+def claims(task: e.Dispatched) -> str:
+    """A filter over the claims of one attempt."""
+    return f"{execution_prefix(task)}.started.{task.step}.{task.attempt}.*"
+
+
+def reports(task: e.Dispatched) -> str:
+    """A filter over the reports on one attempt, whatever their outcome and delivery."""
+    return reports_on(task.job, task.execution_id, task.step, task.attempt)
+
+
+def reports_on(job: str, execution_id: str, step: str, attempt: int) -> str:
+    """The same, for whoever has no task at hand."""
+    return f"report.{token(job)}.{execution_id}.*.{step}.{attempt}.*"
+
+
+def leadership(lease: str) -> str:
+    """A filter over who held a lease, and when."""
+    return f"leadership.{lease}.*"
+
+
+def about(job: str) -> dict[Stream, tuple[str, ...]]:
+    """Filters over everything that speaks of a job: its facts, its inputs and what the public is told of it."""
+    of = token(job)
+    spellings = dict.fromkeys((of, job))  # the public may write the dots of a name as they are
+    asked = (filter_ for one in spellings for filter_ in (f"trigger.{one}", f"cancel.{one}.*"))
+    kinds = ("execution", "lock", "dead-letter", "report", "timer", "delay")
+    return {
+        Stream.LEDGER: (f"ledger.{of}.>", *asked),
+        Stream.LOG: (*(f"{kind}.{of}.>" for kind in kinds), f"cron.*.{of}"),
+    }
+
+
+def audited(job: str | None = None) -> tuple[str, ...]:
+    """Filters over what somebody asked for: of one job, or of all."""
+    of = ANY if job is None else token(job)
+    return (
+        *of_ledger(job or ANY, "defined", "paused", "resumed", "deleted"),
+        "trigger.>" if job is None else trigger(job),
+        f"execution.{of}.*.cancelled",
+        f"dead-letter.{of}.*.replayed.*",
+        f"dead-letter.{of}.*.resolved",
+    )
+
+
+def every(pattern: str) -> str:
+    """A filter over all jobs, e.g. `every("execution.admitted")` or `every("ledger.due")`."""
+    kind, _, decision = pattern.partition(".")
+    match kind:
+        case "execution" | "dead-letter":
+            tail = ".>" if decision in _LONGER else ""
+            return f"{kind}.*.*.{decision}{tail}"
+        case "ledger" | "leadership":
+            return f"{kind}.*.{decision}"
+        case "report":
+            return f"report.*.*.{decision}.>"
+        case "timer":
+            return f"timer.*.*.{decision}" + ("" if decision == "expiry" else ".>")
+        case "trigger" | "cancel" | "enqueue":
+            return f"{kind}.>"
+        case "mq":
+            return f"mq.{decision}.>"
+        case _:
+            raise ValueError(f"no filter for {pattern!r}")
+
+
+def all_of(kind: type[e.Message]) -> tuple[str, ...]:
+    """Filters over all that is stored of a kind; of retries' timers, over the schedules that publish them too."""
+    if kind in _ALL_OF:
+        return _ALL_OF[kind]
+    stored = kind.model_fields["type"].default
+    if issubclass(kind, e.LockFact):
+        return f"lock.*.{stored}", f"lock.*.*.{stored}"
+    prefix = next(prefix for base, prefix in _FACTS.items() if issubclass(kind, base))
+    return (every(f"{prefix}.{stored}"),)
+
+
+_LONGER: Final = frozenset(
+    {"dispatched", "started", "retry-scheduled", "advanced", "exhausted", "recovered", "released", "replayed"}
+)
+_ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
+    e.CronTriggered: ("cron.triggered.*",),
+    e.CronSkipped: ("cron.skipped.*",),
+    e.CronMissed: ("cron.missed.*",),
+    e.Report: ("report.>",),
+    e.Trigger: ("trigger.>",),
+    e.CancelRequest: ("cancel.>",),
+    e.Enqueued: ("enqueue.>",),
+    e.RetryTimer: ("delay.*.*.retry.>", "timer.*.*.retry.>"),
+    e.LeaseTimer: ("delay.*.*.lease.>", "timer.*.*.lease.>"),
+    e.ExpiryTimer: ("delay.*.*.expiry", "timer.*.*.expiry"),
+    e.Envelope: ("mq.scheduled.>",),
+    e.Completion: ("mq.scheduler.complete.>",),
+}
+_FACTS: Final[dict[type[e.Message], str]] = {
+    e.ExecutionFact: "execution",
+    e.LedgerFact: "ledger",
+    e.DeadLetterFact: "dead-letter",
+    e.LeadershipFact: "leadership",
+}
+
+
+@lru_cache(maxsize=1_024)
+def _pattern(subject_filter: str) -> re.Pattern[str]:
+    wildcards = {"*": r"[^.]+", ">": r".+"}
+    return re.compile(r"\.".join(wildcards.get(part) or re.escape(part) for part in subject_filter.split(".")))
+
+
+def matches(subject_filter: str, subject: str) -> bool:
+    """Whether a filter with wildcards covers a subject."""
+    return _pattern(subject_filter).fullmatch(subject) is not None

@@ -1,0 +1,82 @@
+"""What the log holds no more is answered for out of the archive."""
+
+import pytest
+
+from tests.archiving import OVER, Attic
+from tests.cli.test_dead_letters import letter
+from tests.domain.given import ID, admitted, started
+from tests.http.conftest import World
+from tocsin.domain.events import Failed, Resolved
+from tocsin.subjects import Stream
+
+LETTER = letter()
+
+
+@pytest.fixture
+async def old(world: World) -> Attic:
+    """An execution that failed, and its dead letter, which nobody has settled."""
+    await world.given(name=LETTER.job, schedule=None)
+    begun = admitted()
+    failed = Failed(
+        job=begun.job,
+        execution_id=ID,
+        scheduled_time=begun.scheduled_time,
+        trigger=begun.trigger,
+        step="main",
+        attempt=1,
+        error=LETTER.last_error,
+    )
+    sequence = 0
+    for fact in (begun, started(), failed):
+        sequence = await world.log.append(fact, expect=sequence)
+    await world.log.append(LETTER, expect=0)
+    attic = Attic(world.log, world.projections)
+    world.keep(attic.whole)
+    return attic
+
+
+async def test_a_dead_letter_that_was_settled_is_shown(world: World, old: Attic) -> None:
+    [kept] = await world.facts("dead-letter.>")
+    await world.log.append(Resolved(job=LETTER.job, id=ID, reason="by hand"), expect=kept.sequence)
+    path = f"/v1/dead-letters/{ID}"
+    before = [(await world.ask("GET", one)).json() for one in (path, f"{path}/events")]
+    assert before[0]["resolution"]["reason"] == "by hand"
+    await old.take(*OVER)
+    assert [(await world.ask("GET", one)).json() for one in (path, f"{path}/events")] == before
+
+    settled = await world.ask("PATCH", path, {"resolved": True})
+    assert (settled.status_code, settled.json()["changed"]) == (200, False)
+    refused = await world.ask("POST", f"{path}/replay", {"again": True})
+    text = f"dead letter {ID} is resolved (by hand) and was archived: nothing replays it any more"
+    assert (refused.status_code, refused.json()["detail"]) == (409, text)
+
+
+async def test_a_job_of_the_open_job_spec_is_shown_and_listed_as_dead(world: World, old: Attic) -> None:
+    facts = await world.log.read("dead-letter.>")
+    await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
+    paths = (f"/ojs/v1/jobs/{ID}", "/ojs/v1/dead-letter")
+    before = [(await world.ask("GET", path)).json() for path in paths]
+    assert before[0]["job"]["state"] == "discarded"
+    assert [job["id"] for job in before[1]["jobs"]] == [ID]
+    await old.take("execution.>")
+    assert [(await world.ask("GET", path)).json() for path in paths] == before
+    late = await world.ask("DELETE", f"/ojs/v1/jobs/{ID}")
+    assert (late.status_code, late.json()["error"]["message"]) == (
+        409,
+        f"job {ID} cannot be cancelled: it is discarded",
+    )
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+async def test_a_job_of_the_open_job_spec_is_not_run_again(world: World, old: Attic, *, is_recorded: bool) -> None:
+    """Neither while the history knows it, nor once it has forgotten it."""
+    wish = {"id": ID, "type": "mail.send", "args": []}
+    text = f"a job with the id {ID!r} was enqueued before"
+    if is_recorded:
+        facts = await world.log.read("execution.>")
+        await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
+    await old.take("execution.>")
+    for path, body in (("/ojs/v1/jobs", wish), ("/ojs/v1/jobs/batch", {"jobs": [{**wish, "id": None}, wish]})):
+        answer = await world.ask("POST", path, body)
+        assert (answer.status_code, answer.json()["error"]["message"]) == (409, text)
+    assert await world.facts("enqueue.>") == []

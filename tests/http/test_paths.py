@@ -1,0 +1,35 @@
+"""What is answered where nothing is served."""
+
+import pytest
+
+from tests.http.conftest import World
+
+ALL = "/v1/openapi.json tells all that is"
+
+
+@pytest.mark.parametrize(
+    ("asked", "hint"),
+    [
+        ("/v1/job", "did you mean /v1/jobs?"),
+        ("/jobs", "did you mean /v1/jobs?"),
+        ("/v1/jobs/", "did you mean /v1/jobs?"),
+        ("/api/v1/jobs", "did you mean /v1/jobs?"),
+        ("/v1/jobs/nightly/puase", "did you mean /v1/jobs/nightly/pause?"),
+        ("/v1/deadletters", "did you mean /v1/dead-letters?"),
+        ("/favicon.ico", ALL),
+        (f"/{'v' * 5_000}", ALL),
+    ],
+)
+async def test_a_path_at_which_nothing_is_served_names_the_nearest(asked: str, hint: str, world: World) -> None:
+    answer = await world.ask("GET", asked)
+    problem = answer.json()
+    assert (answer.status_code, problem["type"]) == (404, "urn:tocsin:problem:not-found")
+    assert problem["detail"].startswith('nothing is served at "/')
+    assert problem["detail"].endswith(f": {hint}")
+
+
+async def test_it_is_told_in_the_shape_of_the_open_job_spec_under_its_paths(world: World) -> None:
+    answer = await world.ask("GET", "/ojs/v1/job")
+    error = answer.json()["error"]
+    text = 'nothing is served at "/ojs/v1/job": did you mean /ojs/v1/jobs?'
+    assert (answer.status_code, error["code"], error["message"]) == (404, "not_found", text)

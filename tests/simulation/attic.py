@@ -1,0 +1,136 @@
+"""What leaves the streams: the archive's store, what is taken out, and the archiver, with a window of seconds."""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from tocsin import subjects
+from tocsin.adapters.memory.archive_store import InMemoryArchiveStore
+from tocsin.adapters.memory.housekeeping import InMemoryHousekeeping
+from tocsin.ports import Extent, Projections, StoredMessage
+from tocsin.records.archive import Archive, Origin
+from tocsin.records.whole import WholeLog
+from tocsin.stage import Stage
+from tocsin.stages.archiver import Archiver, archiver
+from tocsin.stages.leadership import Leadership
+from tocsin.stages.recorder import RECORDED
+from tocsin.stages.ripeness import Keeping, Ripeness
+from tocsin.subjects import Stream
+from tocsin.testing import InMemoryStoredLog
+
+from .network import Network, at_once
+from .process import Process, ProcessClock
+
+if TYPE_CHECKING:
+    from .ports import SimulatedHistory
+    from .server import SimulatedServer
+
+WINDOW: Final = timedelta(seconds=4)
+LATE: Final = WINDOW / 2
+KEEPING: Final = Keeping(
+    WINDOW, max_messages=1_000_000, history=timedelta(days=1), least=WINDOW, interval=1.0, settling=1.0
+)
+
+
+class Attic:
+    """The archive, as one process has it. `whole`: what was ever stored."""
+
+    def __init__(
+        self,
+        server: "SimulatedServer",
+        store: InMemoryArchiveStore,
+        projections: Projections,
+        network: Network,
+        process: Process,
+    ) -> None:
+        """Over the network."""
+        self._streams = _Streams(server, network, process)
+        self._archive = Archive(_Store(store, network, process), projections)
+        self._housekeeping = _Housekeeping(server, network, process)
+        self.whole = WholeLog(self._streams, self._archive)
+
+    def archiver(self, history: "SimulatedHistory", leadership: Leadership, clock: ProcessClock) -> Stage:
+        """A candidate for keeping it."""
+        ripeness = Ripeness(self._streams, self._housekeeping, cast("Any", history), keeping=KEEPING, recorded=RECORDED)
+        it = Archiver(
+            ripeness,
+            self._housekeeping,
+            self._archive,
+            cast("Any", history),
+            leadership,
+            clock,
+            origin=Origin(installation="i", root="tocsin", version="0"),
+            keeping=KEEPING,
+        )
+        return archiver(it, leadership)
+
+
+class _Streams:
+    def __init__(self, server: "SimulatedServer", network: Network, process: Process) -> None:
+        self._stored = InMemoryStoredLog(server)
+        self._network = network
+        self._process = process
+
+    async def archived(self, stream: Stream) -> int:
+        return await self._stored.archived(stream)
+
+    async def may_be_archived(self, scope: str) -> bool:
+        return await self._stored.may_be_archived(scope)
+
+    async def extent(self, stream: Stream) -> Extent:
+        return await self._network.ask(
+            self._process, f"extent of {stream}", lambda: at_once(self._stored.extent(stream)), is_read=True
+        )
+
+    async def messages(
+        self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
+    ) -> AsyncIterator[Sequence[StoredMessage]]:
+        def answer() -> list[Sequence[StoredMessage]]:
+            return at_once(self._collected(stream, filters, after, upto))
+
+        what = f"messages of {stream} {after}..{upto}"
+        for portion in await self._network.ask(self._process, what, answer, is_read=True):
+            yield portion
+
+    async def _collected(
+        self, stream: Stream, filters: Sequence[str], after: int | datetime, upto: int
+    ) -> list[Sequence[StoredMessage]]:
+        return [portion async for portion in self._stored.messages(stream, *filters, after=after, upto=upto)]
+
+
+class _Housekeeping:
+    def __init__(self, server: "SimulatedServer", network: Network, process: Process) -> None:
+        self._server = server
+        self._housekeeping = InMemoryHousekeeping(server)
+        self._network = network
+        self._process = process
+
+    async def decided(self, stream: Stream) -> int:
+        return await self._network.ask(
+            self._process, f"decided of {stream}", lambda: at_once(self._housekeeping.decided(stream)), is_read=True
+        )
+
+    async def purge(self, subject: str, *, upto: int) -> None:
+        stream = subjects.stream_of(subject)
+
+        def answer() -> None:
+            covered = self._server.stream(stream).matching((subject,), 0)
+            self._server.purged += [(stream, entry.sequence) for entry in covered if entry.sequence <= upto]
+            at_once(self._housekeeping.purge(subject, upto=upto))
+
+        await self._network.ask(self._process, f"purge {subject} up to {upto}", answer)
+
+
+class _Store:
+    def __init__(self, store: InMemoryArchiveStore, network: Network, process: Process) -> None:
+        self._store = store
+        self._network = network
+        self._process = process
+
+    async def put(self, name: str, body: bytes) -> None:
+        await self._network.ask(self._process, f"keep {name}", lambda: at_once(self._store.put(name, body)))
+
+    async def get(self, name: str) -> bytes | None:
+        return await self._network.ask(
+            self._process, f"fetch {name}", lambda: at_once(self._store.get(name)), is_read=True
+        )

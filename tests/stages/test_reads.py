@@ -1,0 +1,250 @@
+"""What the stages read: nothing where memory does, and what comes at once at once."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import pytest
+
+from tests.domain.given import KEY, NOON, plan
+from tests.stages.world import World
+from tocsin import subjects
+from tocsin.adapters.memory.housekeeping import InMemoryHousekeeping
+from tocsin.domain import execution, ids, lock
+from tocsin.domain.events import (
+    Acquired,
+    Admitted,
+    Completed,
+    CronTriggered,
+    Dispatched,
+    Due,
+    Message,
+    Planned,
+    Queued,
+    Report,
+    Started,
+)
+from tocsin.domain.execution import Status
+from tocsin.ports import SequenceConflict
+from tocsin.stages.dag_advancer import dag_advancer
+from tocsin.stages.entities import Entities
+from tocsin.stages.lock_keeper import lock_keeper
+
+JOBS = [f"job-{i}" for i in range(10)]
+
+Reads: TypeAlias = Counter[str]
+
+
+@pytest.fixture
+def reads(world: World, monkeypatch: pytest.MonkeyPatch) -> Reads:
+    """How often the log is asked, by verb."""
+    counted: Reads = Counter()
+
+    def counting(verb: str, ask: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
+        async def counted_ask(*args: object, **options: object) -> object:
+            counted[verb] += 1
+            return await ask(*args, **options)
+
+        return counted_ask
+
+    for verb in ("load", "load_each", "last", "get", "read", "tail"):
+        monkeypatch.setattr(world.log, verb, counting(verb, getattr(world.log, verb)))
+    return counted
+
+
+async def given(world: World, reads: Reads, *facts: Message) -> None:
+    """Facts that are in the log, read by nobody yet."""
+    await world.given(*facts)
+    reads.clear()
+
+
+def planned(job: str, execution_id: str = "a") -> Planned:
+    waiting = plan().model_copy(update={"overlap_policy": "enqueue"})
+    return Planned(job=job, execution_id=execution_id, scheduled_time=NOON, trigger="cron", plan=waiting)
+
+
+def task(job: str, attempt: int = 1) -> Dispatched:
+    return Dispatched(
+        job=job,
+        execution_id="a",
+        step="main",
+        attempt=attempt,
+        max_attempts=3,
+        function="f",
+        queue="default",
+        timeout=30,
+        scheduled_time=NOON,
+        trigger="cron",
+        token="t",
+    )
+
+
+async def test_the_definitions_of_all_that_is_due_at_once_are_read_at_once(world: World, reads: Reads) -> None:
+    named = {job: await world.define({"name": job, "schedule": "0 * * * *", "function": job}) for job in JOBS}
+    await given(world, reads, *(Due(job=job, scheduled_time=NOON, definition=named[job]) for job in JOBS))
+    await world.handle(world.planner.subscriptions[0])
+    assert reads == {"load_each": 1}
+    assert [(p.job, p.plan.steps[0].function) for p in await world.stored(Planned)] == [(job, job) for job in JOBS]
+
+
+async def test_of_jobs_defined_anew_since_the_definition_that_was_in_force_is_read(world: World, reads: Reads) -> None:
+    named = {job: await world.define({"name": job, "schedule": "0 * * * *", "function": "old"}) for job in JOBS}
+    await world.define({"name": JOBS[3], "schedule": "0 * * * *", "function": "new"})
+    await given(world, reads, *(Due(job=job, scheduled_time=NOON, definition=named[job]) for job in JOBS))
+    await world.handle(world.planner.subscriptions[0])
+    assert reads == {"load_each": 1, "get": 1}
+    assert {p.plan.steps[0].function for p in await world.stored(Planned)} == {"old"}
+
+
+async def test_the_locks_of_all_that_want_one_at_once_are_read_at_once(world: World, reads: Reads) -> None:
+    await given(world, reads, *map(planned, JOBS))
+    await world.handle(world.lock_keeper.subscriptions[0])
+    assert reads == {"load_each": 1}
+    assert [fact.job for fact in await world.stored(Admitted)] == JOBS
+    assert len(await world.stored(CronTriggered)) == len(JOBS)
+
+
+async def test_the_locks_of_all_that_end_at_once_are_read_at_once(world: World, reads: Reads) -> None:
+    await world.given(*map(planned, JOBS))
+    await world.handle(world.lock_keeper.subscriptions[0])
+    ended = [
+        Completed(job=a.job, execution_id="a", scheduled_time=NOON, trigger="cron", fence=a.fence)
+        for a in await world.stored(Admitted)
+    ]
+    await given(world, reads, *ended)
+    await world.handle(world.lock_keeper.subscriptions[1])
+    assert reads == {"load_each": 1}
+
+
+async def test_what_other_copies_began_is_read_at_once(world: World, reads: Reads) -> None:
+    await world.given(*map(planned, JOBS))
+    await world.handle(world.lock_keeper.subscriptions[0])
+    await world.handle(world.dag_advancer.subscriptions[0])
+    for done in await world.stored(Dispatched):
+        claim = Started(job=done.job, execution_id="a", step="main", attempt=1, delivery=1, worker="w")
+        await world.given(claim)
+        token = ids.report_token(KEY, "a", "main", 1)
+        report = Report(
+            job=done.job, execution_id="a", step="main", attempt=1, delivery=1, outcome="completed", token=token
+        )
+        await world.log.publish(subjects.subject_of(report), report, message_id=done.job)
+    reads.clear()
+    executions = Entities(world.log, execution.initial, execution.evolve)
+    another = dag_advancer(world.log, executions, world.clock, KEY)
+    await world.handle(another.subscriptions[1])
+    assert reads == {"load_each": 1}
+    assert len(await world.stored(Completed)) == len(JOBS)
+
+
+async def test_who_queued_at_another_copy_before_an_end_is_handed_the_lock(world: World) -> None:
+    await world.given(*map(planned, JOBS))
+    await world.handle(world.lock_keeper.subscriptions[0])
+    await world.given(*(planned(job, "b") for job in JOBS))
+    executions = Entities(world.log, execution.initial, execution.evolve)
+    another = lock_keeper(world.log, executions, world.projections, world.clock)
+    await world.handle(another.subscriptions[0])
+    assert len(await world.stored(Queued)) == len(JOBS)
+    ended = [
+        Completed(job=a.job, execution_id="a", scheduled_time=NOON, trigger="cron", fence=a.fence)
+        for a in await world.stored(Admitted)
+    ]
+    await world.given(*ended)
+    await world.handle(world.lock_keeper.subscriptions[1])
+    assert [a.execution_id for a in await world.stored(Admitted)] == ["a"] * len(JOBS) + ["b"] * len(JOBS)
+
+
+async def test_after_another_was_faster_only_what_is_new_is_read(world: World, reads: Reads) -> None:
+    executions = Entities(world.log, execution.initial, execution.evolve)
+    await given(world, reads, planned("job-0"), Admitted(**{**dict(planned("job-0")), "type": "admitted"}))
+    scope = subjects.execution("job-0", "a")
+    known = await executions.load(scope)
+    await world.given(task("job-0", attempt=1))
+    with pytest.raises(SequenceConflict):
+        await executions.append(scope, task("job-0", attempt=2), behind=known)
+    reads.clear()
+    assert not executions.knows(scope)
+    state, sequence = await executions.load(scope)
+    assert reads == {"load": 1}
+    assert (state.status, sequence) == (Status.ADMITTED, 3)
+    assert (state, sequence) == await Entities(world.log, execution.initial, execution.evolve).load(scope)
+
+
+async def test_what_a_fact_shows_to_be_old_is_not_decided_on(world: World, reads: Reads) -> None:
+    executions = Entities(world.log, execution.initial, execution.evolve)
+    await world.given(planned("job-0"))
+    scope = subjects.execution("job-0", "a")
+    await executions.load(scope)
+    await given(world, reads, task("job-0", attempt=1), task("job-0", attempt=2))
+    [_, newest] = await world.recorded(Dispatched)
+    executions.learn(scope, newest, after=2)
+    reads.clear()
+    assert (await executions.load(scope))[1] == 3
+    assert reads == {"load": 1}
+
+
+async def test_where_nothing_is_new_all_is_read_again(world: World, reads: Reads) -> None:
+    """It has left the log, and the next of its name began: nothing that is remembered holds any more."""
+    executions = Entities(world.log, execution.initial, execution.evolve)
+    await given(world, reads, planned("job-0"))
+    scope = subjects.execution("job-0", "a")
+    known = await executions.load(scope)
+    await InMemoryHousekeeping(world.log).purge(scope, upto=known[1])
+    with pytest.raises(SequenceConflict):
+        await executions.append(scope, task("job-0"), behind=known)
+    reads.clear()
+    assert await executions.load(scope) == (execution.initial, 0)
+    assert reads == {"load": 2}
+
+
+async def test_what_was_read_anew_accounts_for_no_more_than_was_read(world: World, reads: Reads) -> None:
+    """A replica that lags may know less than the one that was asked before it."""
+    locks = Entities(world.log, lock.initial, lock.evolve, catches_up=False)
+    scope = subjects.lock("job-0")
+    await given(world, reads, Acquired(job="job-0", execution_id="a", scheduled_time=NOON, ttl=90))
+    known = await locks.load(scope)
+    locks.loaded(scope, await world.log.load(scope), upto=10)
+    assert locks.accounts_for(scope, 10)
+    with pytest.raises(SequenceConflict):
+        await locks.append(
+            scope, Acquired(job="job-0", execution_id="b", scheduled_time=NOON, ttl=90), behind=(known[0], 0)
+        )
+    await locks.load(scope)
+    assert not locks.accounts_for(scope, 10)
+
+
+async def test_what_is_replaced_by_newer_facts_is_read_whole(world: World, reads: Reads) -> None:
+    locks = Entities(world.log, lock.initial, lock.evolve, catches_up=False)
+    first, second, third = (
+        Acquired(job="job-0", execution_id=name, scheduled_time=NOON, ttl=90) for name in ("a", "b", "c")
+    )
+    await world.given(first)
+    scope = subjects.lock("job-0")
+    known = await locks.load(scope)
+    await given(world, reads, second, third)
+    with pytest.raises(SequenceConflict):
+        await locks.append(scope, second, behind=known)
+    reads.clear()
+    assert (await locks.load(scope))[0].holder == "c"
+    assert reads == {"load": 1}
+
+
+async def test_the_claims_of_steps_that_ran_together_are_learned_before_any_of_them_is_decided_on(
+    world: World, reads: Reads
+) -> None:
+    dag = [{"name": step, "function": "f"} for step in ("left", "middle", "right")]
+    await world.define({"name": "graph", "dag": dag, "overlap_policy": "allow"})
+    await world.trigger("graph")
+    await world.run(world.planner, world.dag_advancer)
+    tasks = await world.stored(Dispatched)
+    before, reports = (await world.recorded(Dispatched))[-1].sequence, list[Report]()
+    for one in tasks:
+        who = {"job": one.job, "execution_id": one.execution_id, "step": one.step, "attempt": 1, "delivery": 1}
+        await world.given(Started.model_validate({**who, "worker": "w"}))
+        claim = (await world.recorded(Started))[-1].sequence
+        told = {"outcome": "completed", "token": one.token, "claim": claim, "claimed_after": before}
+        reports.append(Report.model_validate({**who, **told, "worker": "w"}))
+        before = claim
+    await given(world, reads, *reversed(reports))
+    await world.handle(world.dag_advancer.subscriptions[1])
+    assert reads == {}
+    assert len(await world.stored(Completed)) == 1

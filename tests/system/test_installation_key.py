@@ -1,0 +1,75 @@
+"""Whether an installation is set up: a replica that knows nothing of it yet is no proof that it is not."""
+
+import json
+
+import pytest
+
+from tocsin.adapters.nats.awaiting import find_key, insistently
+from tocsin.adapters.nats.connection import Connection
+from tocsin.adapters.nats.desired import bucket_config
+from tocsin.adapters.nats.naming import Names
+from tocsin.adapters.nats.projections import NatsProjections
+from tocsin.adapters.nats.provision import provision
+from tocsin.ports import LogUnavailable
+from tocsin.subjects import INSTALLATION_KEY, Bucket
+
+
+async def answers_direct_gets(connection: Connection, names: Names, *, answers: bool) -> None:
+    """A replica that has not caught up with its leader answers none."""
+    config = bucket_config(Bucket.INSTALLATION, names) | {"allow_direct": answers}
+    await connection.manage(f"STREAM.UPDATE.{config['name']}", json.dumps(config).encode())
+
+
+async def test_nobody_ever_made_one(connection: Connection, names: Names) -> None:
+    assert await find_key(connection, names) is None
+
+
+async def test_it_is_found(connection: Connection, names: Names) -> None:
+    await provision(connection, names)
+    assert await find_key(connection, names) is not None
+
+
+async def test_one_that_was_removed_is_gone(connection: Connection, names: Names) -> None:
+    await provision(connection, names)
+    await NatsProjections(connection, names).remove(Bucket.INSTALLATION, INSTALLATION_KEY)
+    assert await find_key(connection, names) is None
+
+
+async def test_a_replica_that_does_not_answer_leaves_it_open(connection: Connection, names: Names) -> None:
+    await provision(connection, names)
+    await answers_direct_gets(connection, names, answers=False)
+    with pytest.raises(LogUnavailable, match="nobody is there to answer"):
+        await find_key(connection, names)
+
+
+async def test_it_is_asked_for_until_somebody_knows(connection: Connection, names: Names) -> None:
+    await provision(connection, names)
+    await answers_direct_gets(connection, names, answers=False)
+    asked = 0
+
+    async def ask() -> bytes | None:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            await answers_direct_gets(connection, names, answers=True)
+        return await find_key(connection, names)
+
+    assert await insistently(ask) is not None
+    assert asked == 2
+
+
+async def test_a_replica_that_lags_leaves_it_open(
+    connection: Connection, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await provision(connection, names)
+
+    async def behind(_: NatsProjections, __: Bucket, ___: str) -> None:
+        """What a replica says that has the bucket and not yet what is in it."""
+
+    with monkeypatch.context() as patched:
+        patched.setattr(NatsProjections, "stored", behind)
+        with pytest.raises(
+            LogUnavailable, match=r"^the replica that answers does not know the installation's key yet$"
+        ):
+            await find_key(connection, names)
+    assert await find_key(connection, names) is not None

@@ -1,0 +1,144 @@
+"""Who waits for a fact hears of it as it is stored, and looks for it where it cannot be heard."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+
+import pytest
+import structlog.testing
+
+from tests.domain.given import ID, JOB, KEY, admitted
+from tocsin import subjects
+from tocsin.domain import execution
+from tocsin.domain.events import Cancelled, Message, Recorded, Recovered
+from tocsin.operations import arrivals, awaiting
+from tocsin.operations.arrivals import Arrivals, Facts
+from tocsin.ports import Batch
+from tocsin.subjects import Stream
+from tocsin.testing import InMemoryEventLog
+
+SCOPE = subjects.execution(JOB, ID)
+
+
+class WatchedLog(InMemoryEventLog):
+    """Counts what it is asked; a replica that lags answers with what it has up to `upto`."""
+
+    looks = 0
+    upto: int | None = None
+    followable = True
+
+    async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
+        self.looks += 1
+        found = await super().load(scope, after=after)
+        return [fact for fact in found if self.upto is None or fact.sequence <= self.upto]
+
+    async def follow(self, stream: Stream, *filters: str, after: int | None) -> AsyncIterator[Batch]:
+        if not self.followable:
+            raise PermissionError("not you")
+        async for batch in super().follow(stream, *filters, after=after):
+            yield batch
+
+
+@pytest.fixture
+async def log() -> WatchedLog:
+    it = WatchedLog()
+    await it.append(admitted(), expect=0)
+    return it
+
+
+@pytest.fixture
+async def heard(log: WatchedLog) -> AsyncIterator[Arrivals]:
+    async with aclosing(Arrivals(log)) as it:
+        yield it
+
+
+async def hearing(it: Arrivals) -> None:
+    with it.of("another.>"):
+        async with asyncio.timeout(10):
+            while not it.is_heard:  # noqa: ASYNC110 - it says it no other way
+                await asyncio.sleep(0)
+
+
+def is_over(facts: Facts) -> bool:
+    return execution.fold(facts).is_over
+
+
+def of(facts: Sequence[Recorded[Message]]) -> list[type[Message]]:
+    return [type(fact.message) for fact in facts]
+
+
+async def cancel(log: WatchedLog, expect: int) -> None:
+    [fact] = execution.cancel(execution.fold(await InMemoryEventLog.load(log, SCOPE)))
+    await log.append(fact, expect=expect)
+
+
+async def test_what_is_stored_is_heard_and_nobody_asks_for_it(log: WatchedLog, heard: Arrivals) -> None:
+    await hearing(heard)
+    known = await InMemoryEventLog.load(log, SCOPE)
+    with heard.of(SCOPE, known) as one, heard.of(SCOPE, known) as other:
+        waiting = asyncio.gather(one.until(is_over), other.until(is_over))
+        await asyncio.sleep(0)
+        await cancel(log, expect=1)
+        first, second = await waiting
+    assert first == second == await InMemoryEventLog.load(log, SCOPE)
+    assert log.looks == 0
+
+
+async def test_what_was_stored_before_one_waits_is_heard_too(log: WatchedLog, heard: Arrivals) -> None:
+    await hearing(heard)
+    with heard.of(SCOPE, await InMemoryEventLog.load(log, SCOPE)) as awaited:
+        await cancel(log, expect=1)
+        await asyncio.sleep(0.01)
+        assert of(await awaited.until(is_over))[-1] is Cancelled
+    assert log.looks == 0
+
+
+async def test_what_does_not_suffice_takes_nobodys_patience(
+    log: WatchedLog, heard: Arrivals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrivals, "LOOKS", (30.0,))
+    await hearing(heard)
+    [task] = execution.dispatch(execution.fold(await InMemoryEventLog.load(log, SCOPE)), key=KEY)
+    await log.append(task, expect=1)
+    with heard.of(SCOPE, await InMemoryEventLog.load(log, SCOPE)) as awaited:
+        waiting = asyncio.create_task(awaited.until(is_over))
+        for number in range(1, 4):
+            fact = Recovered(job=JOB, execution_id=ID, recovery=number, lost=(), recovered_at=log.clock.now())
+            await log.append(fact, expect=number + 1)
+            await asyncio.sleep(0.01)
+        await cancel(log, expect=5)
+        assert of(await waiting)[-4:] == [Recovered, Recovered, Recovered, Cancelled]
+    assert log.looks == 0
+
+
+async def test_what_cannot_be_heard_is_looked_for(log: WatchedLog, heard: Arrivals) -> None:
+    log.followable = False
+    with structlog.testing.capture_logs() as said, heard.of(SCOPE) as awaited:
+        await cancel(log, expect=1)
+        assert of(await awaited.until(is_over))[-1] is Cancelled
+    assert log.looks == 1
+    assert {line["event"] for line in said} == {"the log cannot be followed"}
+
+
+async def test_an_old_replica_takes_back_nothing_that_was_heard(
+    log: WatchedLog, heard: Arrivals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrivals, "LOOKS", (0.01,))
+    await hearing(heard)
+    log.upto = 1
+    with heard.of(SCOPE, await log.load(SCOPE)) as awaited:
+        await cancel(log, expect=1)
+        facts = await awaited.until(lambda _: False)
+    assert of(facts)[-1] is Cancelled
+    assert log.looks == 2
+
+
+async def test_who_waits_for_what_never_comes_is_given_what_there_is(
+    log: WatchedLog, heard: Arrivals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrivals, "LOOKS", (0.01, 0.01))
+    monkeypatch.setattr(awaiting, "PAUSES", (0.01,))
+    await hearing(heard)
+    with heard.of(SCOPE) as awaited:
+        assert await awaited.until(is_over) == await log.load(SCOPE)
+    assert log.looks == 3
