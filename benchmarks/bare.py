@@ -2,22 +2,26 @@
 
 import asyncio
 import time
+from typing import Final
 from uuid import uuid4
 
 from nats.aio.client import Client
 from nats.js.api import ConsumerConfig, StorageType
 
-MESSAGES = 20_000
-BODY = b"x" * 400
+MESSAGES: Final = 20_000
+BODY: Final = b"x" * 400
 
 
-async def bare_rate(client: Client) -> float:
-    """Messages a second through a file stream of their own: published with 256 in flight, pulled in batches, acked."""
+async def bare_rate(client: Client, *, replicas: int = 1) -> float:
+    """Messages a second through a file stream of their own: published with 256 in flight, pulled in batches, acked.
+
+    `replicas`: as many as the streams of the installation have.
+    """
     name = f"bare-{uuid4().hex[:8]}"
-    js = client.jetstream(publish_async_max_pending=256)
-    await js.add_stream(name=name, subjects=[f"{name}.>"], storage=StorageType.FILE)
+    js = client.jetstream(publish_async_max_pending=256, timeout=30)
+    await js.add_stream(name=name, subjects=[f"{name}.>"], storage=StorageType.FILE, num_replicas=replicas)
     pull = await js.pull_subscribe(
-        f"{name}.>", durable="reader", stream=name, config=ConsumerConfig(max_ack_pending=20_000)
+        f"{name}.>", durable="reader", stream=name, config=ConsumerConfig(max_ack_pending=MESSAGES)
     )
 
     async def publish() -> None:
@@ -26,10 +30,10 @@ async def bare_rate(client: Client) -> float:
     began = time.perf_counter()
     publishing, taken = asyncio.create_task(publish()), 0
     while taken < MESSAGES:
-        messages = await pull.fetch(256, timeout=10)
-        for message in messages:
+        fetched = await pull.fetch(256, timeout=10)
+        for message in fetched:
             await message.ack()
-        taken += len(messages)
+        taken += len(fetched)
     await publishing
     elapsed = time.perf_counter() - began
     await js.delete_stream(name)

@@ -1,13 +1,12 @@
-"""Tocsin beside its peers: one figure of each for a workload, as a table and as bars."""
+"""Tocsin beside its peers: one figure of each for a workload, as a table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
+from benchmarks.metrics import Results
 from benchmarks.peers.peer import peer
 
-Results: TypeAlias = dict[str, dict[str, float]]
-"""What was measured: {workload: {metric: value}}, where a workload is `W2`, `W2 durable` or `W2 celery`."""
 TOCSIN: Final = ("tocsin", "tocsin durable")
 
 

@@ -1,68 +1,73 @@
-"""W5: throughput with much behind it: executions that are over, in the log and in the history.
+"""W5: W2 with much behind it: executions that are over, in the log and in the history.
 
-They are stored as the domain decides them, six messages each, and every durable begins behind them, as it does behind what
-was archived. The history has recorded them before anything is measured.
+Every size has an installation of its own, filled (`benchmarks.filling`) on a server that flushes now and then, and measured
+after a restart, on one that keeps what it acknowledges as it is asked to. The figure is the median of `ROUNDS` rounds. There
+is none unless the fill was complete. By default an installation never gets there, since the archiver keeps 500,000 messages
+in the log; here it does not run. A million executions are 6,000,000 messages, which take about 6 GB of disk, in the folder
+that TMPDIR names.
+
+Stored messages per execution: the 6 of W2. Reads: as W2, none on the usual road, whatever is behind it.
 """
 
-import asyncio
-from itertools import islice
+import statistics
+import sys
+import tempfile
+from pathlib import Path
 from typing import Final
 
-from benchmarks.replay import executions
-from benchmarks.system import RECORDER, USUAL, initialized, running, server
-from benchmarks.throughput import throughput
-from tocsin import bootstrap, subjects
-from tocsin.bootstrap import Installation
-from tocsin.subjects import Bucket, Stream
+from benchmarks.bare import bare_rate
+from benchmarks.conditions import Conditions
+from benchmarks.filling import WITHOUT_ARCHIVER, fill
+from benchmarks.metrics import Metrics, labelled
+from benchmarks.part import WORKER
+from benchmarks.processes import disk_of
+from benchmarks.servers import Servers, initialized, servers
+from benchmarks.system import RECORDER, WHEN, running
+from benchmarks.throughput import EXECUTIONS, throughput
 
-SIZES: Final = (0, 100_000, 1_000_000)
-BETWEEN_SYNCS: Final = 10_000
-"""Messages that are published before the server is waited for."""
-
-
-async def growth(sync_always: bool) -> dict[str, float]:  # noqa: FBT001 - as every workload
-    """Executions a second behind each number of them, and each in relation to the first."""
-    found: dict[str, float] = {}
-    for size in SIZES:
-        found[f"executions_per_second ({size:,} before)"] = await _measure(size, sync_always=sync_always)
-    nothing, *rest = found.values()
-    return found | {f"ratio ({size:,} before)": rate / nothing for size, rate in zip(SIZES[1:], rest, strict=True)}
+PARTS: Final = (WHEN, WITHOUT_ARCHIVER, RECORDER, WORKER)
+ROUNDS: Final = 3
+COMPARED: Final = ("executions_per_second", "cpu_ms_per_execution")
 
 
-async def _measure(size: int, *, sync_always: bool) -> float:
-    async with server(sync_always=sync_always) as (settings, nats), initialized(settings) as installation:
+async def growth(conditions: Conditions, *, executions: int = EXECUTIONS) -> Metrics:
+    """The metrics of W2 behind each number of executions, what holding them takes, and the ratio to the first number."""
+    found: Metrics = {}
+    for size in conditions.sizes:
+        print(f"{conditions.title('W5')}: {size:,} executions before", file=sys.stderr, flush=True)
+        found |= labelled(await _measure(size, executions, sync_always=conditions.sync_always), label(size))
+    first, *others = map(label, conditions.sizes)
+    ratios = {
+        f"ratio ({m}, {other})": found[f"{m} ({other})"] / found[f"{m} ({first})"] for other in others for m in COMPARED
+    }
+    return found | ratios | {"bare_rate": found[f"bare_rate ({first})"]}
+
+
+def label(size: int) -> str:
+    """How a number of executions is called in a metric."""
+    return f"{size:,} before"
+
+
+async def _measure(size: int, executions: int, *, sync_always: bool) -> Metrics:
+    with tempfile.TemporaryDirectory(prefix="tocsin-benchmark-") as name:
+        folder = Path(name)
+        filled: Metrics = {}
         if size:
-            await _fill(installation, size)
-            async with running(installation, (RECORDER,), nats=nats), installation.history() as history:
-                while await history.count() < size:  # noqa: ASYNC110 - a database does not signal
-                    await asyncio.sleep(0.5)
-        async with running(installation, USUAL, nats=nats) as system:
-            return (await throughput(system))["executions_per_second"]
+            async with servers(folder=folder) as nats, initialized(nats.settings) as installation:
+                rates = await fill(installation, size, nats=nats.pids)
+                filled = {"filled_per_second": rates.executed, "recorded_per_second": rates.recorded}
+        async with servers(folder=folder, sync_always=sync_always) as nats, initialized(nats.settings) as installation:
+            bare = await bare_rate(installation.connection.client)
+            async with running(installation, PARTS, nats=nats.pids) as system:
+                rounds = [await throughput(system, executions, job=f"after-{round_}") for round_ in range(ROUNDS)]
+                held = {f"{name}_memory_mb": memory for name, memory in system.memory().items() if name in nats.pids}
+            return {**_median(rounds), **held, **_on_disk(nats, folder), **filled, "bare_rate": bare}
 
 
-async def _fill(installation: Installation, size: int) -> None:
-    connection, names = installation.connection, installation.names
-    stream = names.stream(Stream.LOG)
-    stored = 0
-    for messages in islice(executions(), size):
-        for message in messages:
-            await connection.client.publish(names.to_wire(subjects.subject_of(message)), message.encode())
-            stored += 1
-            if stored % BETWEEN_SYNCS == 0:
-                await connection.client.flush(timeout=60)
-    await connection.client.flush(timeout=60)
-    while (state := await _state(installation))["messages"] < stored:  # noqa: ASYNC110 - nor does a stream
-        await asyncio.sleep(0.1)
-    # Every durable begins behind what was stored: as it is behind what an archive took away.
-    await installation.projections.put(
-        Bucket.CURSORS, subjects.cursor(Stream.LOG), str(state["last_seq"]).encode(), expect=None
-    )
-    for durable in (await connection.manage(f"CONSUMER.NAMES.{stream}"))["consumers"]:
-        await connection.manage(f"CONSUMER.DELETE.{stream}.{durable}")
-    await bootstrap.initialize(installation)
+def _median(rounds: list[Metrics]) -> Metrics:
+    return {metric: statistics.median(one[metric] for one in rounds) for metric in rounds[0]}
 
 
-async def _state(installation: Installation) -> dict[str, int]:
-    name = installation.names.stream(Stream.LOG)
-    state: dict[str, int] = (await installation.connection.manage(f"STREAM.INFO.{name}"))["state"]
-    return state
+def _on_disk(nats: Servers, folder: Path) -> Metrics:
+    history = (path for path in folder.iterdir() if path.is_file())
+    return {"nats_disk_mb": disk_of(*nats.stores), "history_disk_mb": disk_of(*history)}

@@ -1,28 +1,40 @@
-"""W3: a lone execution on an idle installation, from the trigger to the start of its handler."""
+"""W3: a lone execution on an idle installation, from the trigger to the start of its handler.
+
+Stored messages per execution: the 6 of W2. Reads per execution: one, of the job's ledger, for there is no other trigger to
+share it with.
+"""
 
 import asyncio
 import time
 from typing import Final
 
+from benchmarks.metrics import Metrics, percentiles
 from benchmarks.part import FUNCTION
-from benchmarks.system import System, percentiles
-from tocsin import subjects
+from benchmarks.system import System
+from benchmarks.tally import READS
+from benchmarks.throughput import trigger
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import Trigger
 
 EXECUTIONS: Final = 300
 PAUSE: Final = 0.01
 """Seconds between two, so that the system is idle again."""
+PATIENCE: Final = 30.0
+"""Seconds that one may take; what is slower is stuck."""
 
 
-async def latency(system: System) -> dict[str, float]:
-    """Percentiles in milliseconds."""
+async def latency(system: System, executions: int = EXECUTIONS) -> Metrics:
+    """Percentiles in milliseconds, and the reads of an execution.
+
+    Raises:
+        TimeoutError: one of them does not start.
+    """
     await system.define(JobDefinition(name="latency", function=FUNCTION, overlap_policy="allow"))
-    waits: list[float] = []
-    for number in range(EXECUTIONS):
+    asked, waits = await system.tally(), list[float]()
+    for number in range(executions):
         began = time.perf_counter()
-        await system.installation.log.publish(subjects.trigger("latency"), Trigger(), message_id=f"latency-{number}")
-        await system.until_started(number + 1)
+        await trigger(system, "latency", range(number, number + 1))
+        await system.until_started(number + 1, within=PATIENCE)
         waits.append(system.started[-1].monotonic - began)
         await asyncio.sleep(PAUSE)
-    return percentiles(waits, unit="ms", scale=1000)
+    reads = (await system.tally() - asked)[READS] / executions
+    return {**percentiles(waits, unit="ms", scale=1000), "reads_per_execution": reads}

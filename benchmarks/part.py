@@ -2,7 +2,8 @@
 
     python -m benchmarks.part NATS_URL DATA_DIR ticker,planner,worker
 
-The worker tells on `STARTED` when each handler began, in one message for all that began meanwhile.
+The worker tells on `STARTED` when each handler began, in one message for all that began meanwhile. Every part answers on
+`TALLY` what it has asked the log for.
 """
 
 import asyncio
@@ -10,11 +11,14 @@ import json
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import uvloop
+from nats.aio.msg import Msg
 
+from benchmarks.tally import TalliedLog
 from tocsin import Context, Worker, bootstrap, telemetry
 from tocsin.bootstrap import Installation
 from tocsin.garbage import collect_patiently
@@ -23,6 +27,7 @@ from tocsin.settings import Settings
 FUNCTION: Final = "benchmark/no-op"
 STARTED: Final = "benchmark.started"
 READY: Final = "benchmark.ready"
+TALLY: Final = "benchmark.tally"
 WORKER: Final = "worker"
 CONCURRENCY: Final = 256
 
@@ -33,7 +38,14 @@ async def run(url: str, folder: Path, names: list[str]) -> None:
     stages = [name for name in names if name != WORKER]
     asked = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asked.set)
-    async with bootstrap.connect(settings) as installation:
+    async with bootstrap.connect(settings) as connected:
+        log = TalliedLog(connected.connection, connected.names)
+        installation = replace(connected, log=log)
+
+        async def answer(message: Msg) -> None:
+            await message.respond(json.dumps(log.tally).encode())
+
+        await installation.connection.client.subscribe(TALLY, cb=answer)
         ready = asyncio.Event()
         tasks: list[asyncio.Task[object]] = [asyncio.create_task(asked.wait())]
         if stages:

@@ -1,57 +1,168 @@
-"""Bars as SVG, drawn by hand: no library, and nothing in the file but what it shows."""
+"""Horizontal bars as SVG, drawn by hand: no library, and nothing in the file but what it shows.
 
+One kind of chart is all that is needed, and a library would need as many lines to be told how it is to look. The colours
+follow the reader's: a style sheet in the file has a light and a dark set of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import escape
 
-from benchmarks.comparison import HEADLINES, TOCSIN, Row, number
-
-FILES: Final = {"W1": "fire-lag.svg", "W2": "throughput.svg", "W3": "latency.svg"}
-WIDTH: Final = 720
-LABELS: Final = 180
+WIDTH: Final = 760
+LABELS: Final = 210
 """Pixels for the names on the left."""
-VALUES: Final = 90
+VALUES: Final = 130
 """Pixels for the figures on the right."""
-STEP: Final = 28
-BAR: Final = 18
-TOP: Final = 56
-OURS: Final = "#d9480f"
-THEIRS: Final = "#868e96"
+STEP: Final = 26
+BAR: Final = 17
+HEAD: Final = 56
+LINE: Final = 20
+FOOT: Final = 14
+GLYPH: Final = 7.2
+"""Pixels that a letter takes, about."""
+STYLE: Final = """
+text { font: 13px system-ui, "DejaVu Sans", sans-serif; fill: #212529; }
+.title { font-size: 15px; font-weight: 600; }
+.note { fill: #5c636a; }
+.figure { paint-order: stroke; stroke: #ffffff; stroke-width: 5px; }
+.paper { fill: #ffffff; }
+.mark { stroke: #212529; stroke-width: 1.5; stroke-dasharray: 4 3; }
+.c0 { fill: #e8590c; } .c1 { fill: #868e96; } .c2 { fill: #1c7ed6; }
+.c3 { fill: #2f9e44; } .c4 { fill: #ae3ec9; } .c5 { fill: #f08c00; }
+@media (prefers-color-scheme: dark) {
+  text { fill: #e6edf3; }
+  .note { fill: #9aa4af; }
+  .figure { stroke: #0d1117; }
+  .paper { fill: #0d1117; }
+  .mark { stroke: #e6edf3; }
+  .c0 { fill: #ff8c42; } .c1 { fill: #8b949e; } .c2 { fill: #4dabf7; }
+  .c3 { fill: #51cf66; } .c4 { fill: #cc5de8; } .c5 { fill: #fcc419; }
+}
+"""
+COLOURS: Final = 6
+OURS: Final = 0
+THEIRS: Final = 1
 
 
-def write(folder: Path, workload: str, rows: list[Row]) -> Path:
-    """Draw a comparison into a folder, which is made when missing; the file."""
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One row.
+
+    Attributes:
+        label: its name.
+        parts: what it is made of, from left to right; one is usual.
+        figure: what stands behind it.
+        colour: of the first part, `OURS` or `THEIRS`; the others take the colours that follow.
+
+    """
+
+    label: str
+    parts: tuple[float, ...]
+    figure: str
+    colour: int = OURS
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A line across all bars: what a figure is to stay below, or to reach."""
+
+    value: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """What is drawn.
+
+    Attributes:
+        name: of the file, without its ending.
+        title: what the figures are.
+        note: how to read them.
+        bars: from top to bottom.
+        legend: what the parts of each bar are, where there are several.
+        mark: a line, if there is one to compare with.
+
+    """
+
+    name: str
+    title: str
+    note: str
+    bars: Sequence[Bar]
+    legend: tuple[str, ...] = ()
+    mark: Mark | None = None
+
+
+def write(folder: Path, chart: Chart) -> Path:
+    """Draw into a folder, which is made when missing; the file."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / FILES[workload]
-    path.write_text(bars(workload, rows), encoding="utf-8")
+    path = folder / f"{chart.name}.svg"
+    path.write_text(svg(chart), encoding="utf-8")
     return path
 
 
-def bars(workload: str, rows: list[Row]) -> str:
-    """The SVG; a system without a figure has no bar."""
-    headline = HEADLINES[workload]
-    shown = [(row, row.figure) for row in rows if row.figure is not None]
-    longest = max((figure for _, figure in shown), default=1.0)
-    better = "longer is better" if headline.more_is_better else "shorter is better"
-    height = TOP + STEP * len(shown) + 12
+def svg(chart: Chart) -> str:
+    """The drawing."""
+    top = HEAD + LINE * bool(chart.legend) + LINE * (chart.mark is not None)
+    bottom = top + STEP * len(chart.bars)
+    height = bottom + FOOT
     size = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
+    longest = max([*(sum(bar.parts) for bar in chart.bars), chart.mark.value if chart.mark else 0.0]) or 1.0
+    scale = (WIDTH - LABELS - VALUES) / longest
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="13">',
-        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
-        f'<text x="12" y="22" font-size="14" font-weight="bold">{escape(headline.title)}</text>',
-        f'<text x="12" y="40" fill="#495057">{better}</text>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
+        f"<title>{escape(chart.title)}</title>",
+        f"<style>{STYLE}</style>",
+        f'<rect class="paper" width="{WIDTH}" height="{height}" rx="6"/>',
+        f'<text class="title" x="14" y="24">{escape(chart.title)}</text>',
+        f'<text class="note" x="14" y="43">{escape(chart.note)}</text>',
+        *_legend(chart.legend),
     ]
-    for place, (row, figure) in enumerate(shown):
-        top = TOP + STEP * place
-        length = max(1.0, figure / longest * (WIDTH - LABELS - VALUES))
-        text = f"{number(figure)} {headline.unit}"
-        lines += [
-            f'<text x="{LABELS - 8}" y="{top + 14}" text-anchor="end">{escape(row.system)}</text>',
-            f'<rect x="{LABELS}" y="{top}" width="{length:.1f}" height="{BAR}" fill="{_colour(row)}"/>',
-            f'<text x="{LABELS + length + 6:.1f}" y="{top + 14}">{escape(text)}</text>',
-        ]
+    tops = range(top, bottom, STEP)
+    for bar, at in zip(chart.bars, tops, strict=True):
+        lines += _bar(bar, at, scale)
+    if chart.mark:
+        lines += _mark(chart.mark, top, bottom, scale)
+    for bar, at in zip(chart.bars, tops, strict=True):
+        lines.append(_figure(bar, at, scale))
     return "\n".join([*lines, "</svg>", ""])
 
 
-def _colour(row: Row) -> str:
-    return OURS if row.system in TOCSIN else THEIRS
+def _legend(names: tuple[str, ...]) -> list[str]:
+    lines, left, top = list[str](), 14.0, HEAD
+    for number, name in enumerate(names):
+        lines += [
+            f'<rect class="{_colour(number)}" x="{left:.0f}" y="{top - 4}" width="11" height="11"/>',
+            f'<text class="note" x="{left + 16:.0f}" y="{top + 6}">{escape(name)}</text>',
+        ]
+        left += 16 + GLYPH * len(name) + 18
+    return lines
+
+
+def _bar(bar: Bar, top: int, scale: float) -> list[str]:
+    lines = [f'<text x="{LABELS - 8}" y="{top + 13}" text-anchor="end">{escape(bar.label)}</text>']
+    left = float(LABELS)
+    for number, part in enumerate(bar.parts):
+        colour = _colour(bar.colour + number)
+        lines.append(f'<rect class="{colour}" x="{left:.1f}" y="{top}" width="{part * scale:.1f}" height="{BAR}"/>')
+        left += part * scale
+    return lines
+
+
+def _figure(bar: Bar, top: int, scale: float) -> str:
+    """It has an edge in the colour of the paper, and so stays legible over a mark."""
+    left = LABELS + sum(bar.parts) * scale + 7
+    return f'<text class="figure" x="{left:.1f}" y="{top + 13}">{escape(bar.figure)}</text>'
+
+
+def _mark(mark: Mark, top: int, bottom: int, scale: float) -> list[str]:
+    left = LABELS + mark.value * scale
+    return [
+        f'<line class="mark" x1="{left:.1f}" y1="{top - 6}" x2="{left:.1f}" y2="{bottom - STEP + BAR + 4}"/>',
+        f'<text class="note" x="{left:.1f}" y="{top - 11}" text-anchor="middle">{escape(mark.label)}</text>',
+    ]
+
+
+def _colour(number: int) -> str:
+    return f"c{number % COLOURS}"

@@ -2,20 +2,28 @@
 
 All stages run in one process, beside a worker in another. One job is due every second, so that the log tells when the
 restarted stages have ticked.
+
+Stored messages per execution of that job: 9, as in W1. Reads: those of W1; a restart reads every definition once.
 """
 
 import asyncio
 import time
 from typing import Final
 
+from benchmarks.bare import bare_rate
+from benchmarks.conditions import Conditions
+from benchmarks.metrics import Metrics
 from benchmarks.part import FUNCTION, WORKER
-from benchmarks.system import RECORDER, STAGES, System, initialized, running, server
+from benchmarks.servers import initialized, servers
+from benchmarks.system import RECORDER, STAGES, System, running
 from tocsin import subjects
 from tocsin.domain.definition import JobDefinition
 
 JOBS: Final = 100_000
 IDLE: Final = 20.0
 """Seconds over which the idle CPU is taken."""
+WITHIN: Final = 1_200.0
+"""Seconds for all of it."""
 SETTLED_OVER: Final = 3.0
 SETTLED_BELOW: Final = 0.08
 """Seconds, and the share of a core that the processes together use over them once they have settled."""
@@ -24,37 +32,47 @@ ZONES: Final = ("UTC", "America/New_York", "Europe/Berlin", "Asia/Tokyo", "Austr
 BEAT: Final = JobDefinition(name="beat", schedule="* * * * * *", function=FUNCTION)
 
 
-async def registered(sync_always: bool) -> dict[str, float]:  # noqa: FBT001 - as every workload
-    """Seconds, megabytes, and per cent of one core."""
-    async with server(sync_always=sync_always) as (settings, nats), initialized(settings) as installation:
-        first = System(installation, {})
+async def registered(conditions: Conditions, *, jobs: int = JOBS, idle: float = IDLE) -> Metrics:
+    """Seconds, megabytes, and per cent of one core.
+
+    Raises:
+        TimeoutError: it does not tick, or does not become idle.
+    """
+    async with (
+        servers(sync_always=conditions.sync_always) as nats,
+        initialized(nats.settings) as installation,
+        asyncio.timeout(WITHIN),
+    ):
+        bare = await bare_rate(installation.connection.client)
+        first = System(installation, {}, parts=0)
         began = time.perf_counter()
-        await first.define(*(_job(number) for number in range(JOBS)), BEAT)
+        await first.define(*(_job(number) for number in range(jobs)), BEAT)
         registering = time.perf_counter() - began
-        async with running(installation, PARTS, nats=nats) as system:
+        async with running(installation, PARTS, nats=nats.pids) as system:
             await _beaten(
                 system, after=0
             )  # what a first start does once, projecting every definition, is not a restart
             await _settled(system)
         last = await system.installation.log.last(subjects.every("ledger.due"))
         began = time.perf_counter()
-        async with running(installation, PARTS, nats=nats) as system:
+        async with running(installation, PARTS, nats=nats.pids) as system:
             await _beaten(system, after=last.sequence if last else 0)
             restarted = time.perf_counter() - began
             await _settled(system)
             cpu, since = system.cpu(), time.perf_counter()
-            await asyncio.sleep(IDLE)
+            await asyncio.sleep(idle)
             elapsed = time.perf_counter() - since
             used = {name: (now - cpu[name]) / elapsed * 100 for name, now in system.cpu().items()}
             memory = system.memory()
     stages = next(name for name in used if "stages" in name)
     return {
-        "registered_per_second": JOBS / registering,
+        "registered_per_second": jobs / registering,
         "restart_to_first_tick_s": restarted,
         "idle_cpu_percent": used[stages],
         "memory_mb": memory[stages],
         "nats_idle_cpu_percent": used["nats"],
         "nats_memory_mb": memory["nats"],
+        "bare_rate": bare,
     }
 
 

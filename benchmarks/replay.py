@@ -1,6 +1,7 @@
 """W7: how fast a log is read back: its facts decoded and folded, and decoded and audited.
 
-The log is that of a job that fires every second for days, as the domain itself decides it: seven facts an execution.
+The log is that of a job that fires every second for days, as the domain itself decides it: seven facts an execution. No
+server is asked, so the budget of messages and reads is none; the bare rate is of one that runs for nothing else.
 """
 
 import itertools
@@ -9,7 +10,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
+from benchmarks.bare import bare_rate
+from benchmarks.conditions import Conditions
+from benchmarks.metrics import Metrics
 from benchmarks.part import FUNCTION
+from benchmarks.servers import initialized, servers
 from tocsin import subjects
 from tocsin.audit import Auditor
 from tocsin.domain import execution, planning
@@ -37,11 +42,17 @@ JOB: Final = JobDefinition(name="replayed", schedule="* * * * * *", function=FUN
 Stored: TypeAlias = tuple[str, bytes, int, datetime]
 
 
-async def replay(sync_always: bool) -> dict[str, float]:  # noqa: ARG001, FBT001 - as every workload; no server is asked
-    """Facts a second."""
+async def replay(conditions: Conditions, *, facts: int = FACTS) -> Metrics:
+    """Facts a second.
+
+    Raises:
+        AssertionError: the audit finds fault with the log.
+    """
+    async with servers(sync_always=conditions.sync_always) as nats, initialized(nats.settings) as installation:
+        bare = await bare_rate(installation.connection.client)
     folding = auditing = 0.0
     auditor, states = Auditor(), dict[str, execution.Execution]()
-    log = _log()
+    log = _log(facts)
     while chunk := list(itertools.islice(log, AT_ONCE)):
         began = time.perf_counter()
         for stored in chunk:
@@ -61,7 +72,11 @@ async def replay(sync_always: bool) -> dict[str, float]:  # noqa: ARG001, FBT001
     auditing += time.perf_counter() - began
     if report.violations or states:
         raise AssertionError(f"the log that was made up is not sound: {report.violations[:3]}, {len(states)} open")
-    return {"folded_per_second": FACTS / folding, "audited_per_second": report.facts / auditing}
+    return {
+        "folded_per_second": report.facts / folding,
+        "audited_per_second": report.facts / auditing,
+        "bare_rate": bare,
+    }
 
 
 def _recorded(stored: Stored) -> Recorded[Message]:
@@ -69,13 +84,13 @@ def _recorded(stored: Stored) -> Recorded[Message]:
     return Recorded(subjects.decode(subject, body), subject, sequence, at)
 
 
-def _log() -> Iterator[Stored]:
+def _log(facts: int) -> Iterator[Stored]:
     """The facts of both streams, about as they are stored."""
     made = 1
     yield _stored(Defined(job=JOB.name, definition=JOB), 1, BEGIN)
     log_sequence = 0
     count = 0
-    while made < FACTS:
+    while made < facts:
         at = BEGIN + timedelta(seconds=count + 1)
         count += 1
         due = Due(job=JOB.name, scheduled_time=at, definition=1)
@@ -85,13 +100,6 @@ def _log() -> Iterator[Stored]:
             log_sequence += 1
             made += 1
             yield _stored(message, log_sequence, at + timedelta(milliseconds=log_sequence % 7))
-
-
-def executions() -> Iterator[list[Message]]:
-    """The messages of the log of one execution after another, for ever, without what is announced."""
-    for count in itertools.count(1):
-        due = Due(job=JOB.name, scheduled_time=BEGIN + timedelta(seconds=count), definition=1)
-        yield [message for message in _execution(due, count) if not isinstance(message, CronTriggered)]
 
 
 def _execution(due: Due, count: int) -> Iterator[Message]:

@@ -1,26 +1,25 @@
-"""The system under measurement: a throw-away NATS server and the processes of an installation, as an operator runs them."""
+"""The system under measurement: the processes of an installation, as an operator runs them."""
 
 import asyncio
 import json
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from nats.aio.msg import Msg
 
-from benchmarks.part import READY, STARTED, WORKER
+from benchmarks.part import READY, STARTED, TALLY, WORKER
+from benchmarks.processes import cpu_of, memory_of
+from benchmarks.servers import initialized, servers
 from tocsin import bootstrap
-from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer
 from tocsin.bootstrap import Installation
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
-from tocsin.settings import Settings
 from tocsin.subjects import Stream
 
 RECORDER: Final = "recorder"
@@ -33,14 +32,8 @@ NOT_URGENT: Final = ("nice", "-n", "10")
 """The history may be a moment behind: where there are fewer cores than processes, the others go first."""
 ONE_PROCESS: Final = (f"{STAGES},{RECORDER},{WORKER}",)
 
-
-def copies(number: int) -> tuple[str, ...]:
-    """The same with so many copies of the deciding stages."""
-    return (*(STAGES for _ in range(number)), RECORDER, WORKER)
-
-
-READY_WITHIN: Final = 60.0
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
+READY_WITHIN: Final = 120.0
+ANSWERS_WITHIN: Final = 30.0
 _AT_ONCE: Final = 256
 
 
@@ -66,6 +59,8 @@ class System:
     installation: Installation
     processes: dict[str, int]
     """Process ids by what runs in them; `nats` and `client` among them."""
+    parts: int
+    """How many of them are stages and workers."""
     started: list[Start] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -75,17 +70,30 @@ class System:
             facts = [f for d in definitions[first : first + _AT_ONCE] for f in ledger.define(ledger.initial, d)]
             await asyncio.gather(*(self.installation.log.append(fact, expect=0) for fact in facts))
 
-    async def until_started(self, number: int) -> None:
-        """Wait until so many handlers have begun since the system was started."""
-        while len(self.started) < number:
-            self.changed.clear()
-            await self.changed.wait()
+    async def until_started(self, number: int, *, within: float) -> None:
+        """Wait until so many handlers have begun since the system was started.
+
+        Raises:
+            TimeoutError: they did not within so many seconds; the text says how many did.
+        """
+        try:
+            async with asyncio.timeout(within):
+                while len(self.started) < number:
+                    self.changed.clear()
+                    await self.changed.wait()
+        except TimeoutError:
+            msg = f"{len(self.started):,} of {number:,} handlers began within {within:,.0f} s"
+            raise TimeoutError(msg) from None
 
     async def messages(self) -> int:
-        """How many messages are stored, in all streams."""
-        manage, names = self.installation.connection.manage, self.installation.names
-        streams = [await manage(f"STREAM.INFO.{names.stream(s)}") for s in (Stream.LEDGER, Stream.LOG)]
-        return sum(stream["state"]["messages"] for stream in streams)
+        """How many messages are stored, in both streams."""
+        return sum([await self.stored(stream) for stream in (Stream.LEDGER, Stream.LOG)])
+
+    async def stored(self, stream: Stream) -> int:
+        """How many messages are stored in one of them."""
+        told = await self.installation.connection.manage(f"STREAM.INFO.{self.installation.names.stream(stream)}")
+        messages: int = told["state"]["messages"]
+        return messages
 
     def cpu(self) -> dict[str, float]:
         """Seconds of CPU that each process has used."""
@@ -95,32 +103,36 @@ class System:
         """Megabytes that each process holds."""
         return {name: memory_of(pid) for name, pid in self.processes.items()}
 
+    async def tally(self) -> Counter[str]:
+        """What the stages and workers have asked the log for until now (`benchmarks.tally`).
+
+        Raises:
+            nats.errors.TimeoutError: one of them does not answer.
+        """
+        client, total = self.installation.connection.client, Counter[str]()
+        inbox = client.new_inbox()
+        answers = await client.subscribe(inbox)
+        await client.publish(TALLY, reply=inbox)
+        for _ in range(self.parts):
+            total.update(json.loads((await answers.next_msg(ANSWERS_WITHIN)).data))
+        await answers.unsubscribe()
+        return total
+
     async def _hear(self, message: Msg) -> None:
         self.started += [Start(*one) for one in json.loads(message.data)]
         self.changed.set()
 
 
 @asynccontextmanager
-async def server(*, sync_always: bool = False) -> AsyncIterator[tuple[Settings, int]]:
-    """A server on a folder of its own; the settings that lead there, and its process."""
-    with tempfile.TemporaryDirectory(prefix="tocsin-benchmark-") as folder:
-        async with EmbeddedServer(port=ANY_PORT, sync_always=sync_always).running() as running:
-            yield Settings.model_validate({"nats": {"url": running.url}, "data_dir": Path(folder)}), running.pid
+async def running(
+    installation: Installation, parts: Sequence[str], *, nats: Mapping[str, int]
+) -> AsyncIterator[System]:
+    """Start the processes and wait until each is ready; end them behind the block.
 
-
-@asynccontextmanager
-async def initialized(settings: Settings) -> AsyncIterator[Installation]:
-    """An installation whose streams are there."""
-    async with bootstrap.connect(settings) as installation:
-        await bootstrap.initialize(installation)
-        yield installation
-
-
-@asynccontextmanager
-async def running(installation: Installation, parts: Sequence[str], *, nats: int) -> AsyncIterator[System]:
-    """Start the processes and wait until each is ready; end them behind the block."""
+    `nats`: the process ids of the servers, by name.
+    """
     client, settings = installation.connection.client, installation.settings
-    system = System(installation, {"nats": nats, "client": os.getpid()})
+    system = System(installation, {**nats, "client": os.getpid()}, len(parts))
     ready: asyncio.Queue[None] = asyncio.Queue()
 
     async def is_ready(_: Msg) -> None:
@@ -129,7 +141,7 @@ async def running(installation: Installation, parts: Sequence[str], *, nats: int
     subscriptions = [await client.subscribe(STARTED, cb=system._hear), await client.subscribe(READY, cb=is_ready)]  # noqa: SLF001 - its own module
     await client.flush()
     command = [sys.executable, "-m", "benchmarks.part", settings.nats.url, str(settings.data_dir)]
-    before = {RECORDER: NOT_URGENT}
+    before = {RECORDER: NOT_URGENT} if len(parts) > 1 else {}
     processes = [subprocess.Popen([*before.get(part, ()), *command, part]) for part in parts]  # noqa: ASYNC220, S603 - our own, and quick
     try:
         for number, (part, process) in enumerate(zip(parts, processes, strict=True), start=1):
@@ -148,36 +160,18 @@ async def running(installation: Installation, parts: Sequence[str], *, nats: int
 
 
 @asynccontextmanager
-async def system(parts: Sequence[str] = USUAL, *, sync_always: bool = False) -> AsyncIterator[System]:
-    """All of it, on a server of its own."""
+async def system(parts: Sequence[str] = USUAL, *, sync_always: bool = False, nodes: int = 1) -> AsyncIterator[System]:
+    """All of it, on servers of its own."""
     async with (
-        server(sync_always=sync_always) as (settings, nats),
-        initialized(settings) as installation,
-        running(installation, parts, nats=nats) as it,
+        servers(sync_always=sync_always, nodes=nodes) as nats,
+        initialized(nats.settings) as installation,
+        running(installation, parts, nats=nats.pids) as it,
     ):
         yield it
 
 
-def cpu_of(pid: int) -> float:
-    """Seconds of CPU that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
-def memory_of(pid: int) -> float:
-    """Megabytes that a process holds."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def percentiles(values: Collection[float], *, unit: str, scale: float = 1.0) -> dict[str, float]:
-    """p50, p99 and the maximum, named with their unit."""
-    ordered = sorted(values)
-    at = {"p50": len(ordered) // 2, "p99": int(len(ordered) * 0.99), "max": len(ordered) - 1}
-    return {f"{name}_{unit}": ordered[index] * scale for name, index in at.items()}
-
-
 def _short(part: str) -> str:
+    """What runs in a process, in a word."""
     names = part.split(",")
     kinds = {WHEN: ["when"], WHAT: ["what"]}.get(part, ["stages"] if set(names) - {RECORDER, WORKER} else [])
     return "+".join([*kinds, *(name for name in (RECORDER, WORKER) if name in names)])

@@ -20,11 +20,17 @@ PARTS: Final = ("worker",)
 PARTS_THAT_SCHEDULE: Final = ()
 TASK: Final = "no_op"
 CONCURRENCY: Final = 256
+CONNECTIONS: Final = 1_024
+"""Without a limit, as arq was written for; newer clients of Redis have a pool of 100, and fail beyond it."""
 
 
 async def no_op(_: dict[str, Any], key: str) -> None:
     """The task."""
     record(key)
+
+
+async def _unbounded(context: dict[str, Any]) -> None:
+    context["redis"].connection_pool.max_connections = CONNECTIONS
 
 
 def run(_: str, assignment: Assignment) -> None:
@@ -41,6 +47,7 @@ def run(_: str, assignment: Assignment) -> None:
         cron_jobs=[cron(_of(job), name=job, **when) for job in assignment.jobs],
         redis_settings=RedisSettings.from_dsn(assignment.url),
         max_jobs=CONCURRENCY,
+        on_startup=_unbounded,
         timezone=at.tzinfo,
     ).run()
 
@@ -51,6 +58,7 @@ async def client(assignment: Assignment) -> AsyncIterator[Client]:
     from arq.connections import RedisSettings, create_pool
 
     pool = await create_pool(RedisSettings.from_dsn(assignment.url))
+    await _unbounded({"redis": pool})
     yield _Client(pool)
     await pool.aclose()
 

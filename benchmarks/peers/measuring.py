@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from tests import databases
 
+from benchmarks.metrics import percentiles
 from benchmarks.peers.bullmq import PROGRAM
 from benchmarks.peers.peer import Assignment, peer
-from benchmarks.system import percentiles
 from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer
 
 NUMBERS: Final = {"W1": 1_000, "W2": 5_000, "W3": 100}

@@ -1,0 +1,98 @@
+"""How many messages the durables of an installation were given more than once, by the server's own word.
+
+A durable counts its deliveries but not which of them were repetitions. So a consumer that reads nothing is made with the
+same filters, behind the message that was the last when the counting began: the server tells it how many there are for it
+since. With those that waited then, and without those that wait now, that many were delivered for the first time; whatever
+was delivered beyond them was delivered again.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tocsin.adapters.nats.connection import Json
+from tocsin.bootstrap import Installation
+from tocsin.subjects import Stream
+
+STREAMS: Final = (Stream.LEDGER, Stream.LOG)
+_NAME: Final = "benchmark-count"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where the durables are.
+
+    Attributes:
+        last: the last sequence of each stream.
+        delivered: by durable, how often it was given a message.
+        pending: by durable, what it was not given yet.
+
+    """
+
+    last: Mapping[Stream, int]
+    delivered: Mapping[str, int]
+    pending: Mapping[str, int]
+
+
+async def standing(installation: Installation) -> Standing:
+    """Where the durables are now; nothing is being done at this moment."""
+    names = {stream: installation.names.stream(stream) for stream in STREAMS}
+    told = {stream: await installation.connection.manage(f"STREAM.INFO.{name}") for stream, name in names.items()}
+    durables = [durable for stream in STREAMS for durable in await _durables(installation, stream)]
+    return Standing(
+        {stream: one["state"]["last_seq"] for stream, one in told.items()},
+        {durable["name"]: durable["delivered"]["consumer_seq"] for durable in durables},
+        {durable["name"]: durable["num_pending"] for durable in durables},
+    )
+
+
+async def redelivered(installation: Installation, since: Standing) -> int:
+    """Deliveries of what had been delivered before, by all durables since then."""
+    again = 0
+    for stream in STREAMS:
+        for durable in await _durables(installation, stream):
+            name = durable["name"]
+            if deliveries := durable["delivered"]["consumer_seq"] - since.delivered.get(name, 0):
+                there_are = await _matching(installation, stream, durable["config"], after=since.last[stream])
+                again += deliveries - (there_are + since.pending.get(name, 0) - durable["num_pending"])
+    return again
+
+
+async def waiting(installation: Installation) -> int:
+    """Messages that some durable still has to be given, or has not acknowledged."""
+    durables = [durable for stream in STREAMS for durable in await _durables(installation, stream)]
+    return sum(durable["num_pending"] + durable["num_ack_pending"] for durable in durables)
+
+
+async def _durables(installation: Installation, stream: Stream) -> list[Json]:
+    listed = await installation.connection.manage(f"CONSUMER.LIST.{installation.names.stream(stream)}")
+    return [one for one in listed["consumers"] if one["config"].get("durable_name")]
+
+
+async def _matching(installation: Installation, stream: Stream, durable: Json, *, after: int) -> int:
+    """How many messages there are for a durable behind a sequence.
+
+    Each of its filters is asked for by itself: the server counts for one in no time, and for several together it looks at
+    every subject that it holds. They do not overlap.
+    """
+    filters = durable.get("filter_subjects") or [durable["filter_subject"]]
+    return sum([await _behind(installation, stream, one, after=after) for one in filters])
+
+
+async def _behind(installation: Installation, stream: Stream, filtered: str, *, after: int) -> int:
+    manage, name = installation.connection.manage, installation.names.stream(stream)
+    config = {
+        "name": _NAME,
+        "filter_subject": filtered,
+        "deliver_policy": "by_start_sequence",
+        "opt_start_seq": after + 1,
+        "ack_policy": "none",
+        "mem_storage": True,
+        "num_replicas": 1,
+    }
+    asked = json.dumps({"stream_name": name, "config": config}).encode()
+    told = await manage(f"CONSUMER.CREATE.{name}.{_NAME}.{filtered}", asked)
+    await manage(f"CONSUMER.DELETE.{name}.{_NAME}")
+    behind: int = told["num_pending"]
+    return behind

@@ -1,0 +1,95 @@
+"""Executions that are over, as many as one likes, in the log and in the history: made by running them.
+
+So all is as production leaves it: six messages each with their guards and ids, durables whose last acknowledgement is the
+last message, the recoverer's place, definitions in their bucket. The history is recorded afterwards, by the real recorder
+alone, so that its rate is its own. The archiver does not run: it would keep no more than 500,000 messages in the log.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from benchmarks.deliveries import waiting
+from benchmarks.part import FUNCTION, WORKER
+from benchmarks.progress import Progress
+from benchmarks.system import RECORDER, WHAT, WHEN, System, running
+from benchmarks.throughput import trigger
+from tocsin.bootstrap import Installation
+from tocsin.domain.definition import JobDefinition
+from tocsin.listing import ExecutionQuery
+from tocsin.subjects import Stream
+
+ARCHIVER: Final = "archiver"
+WITHOUT_ARCHIVER: Final = ",".join(name for name in WHAT.split(",") if name != ARCHIVER)
+PARTS: Final = (WHEN, WITHOUT_ARCHIVER, WORKER)
+JOBS: Final = 100
+"""Jobs that the executions are shared out among."""
+AT_ONCE: Final = 250
+AHEAD: Final = 4_000
+"""Executions that are asked for and have not begun, at most: a system that keeps up has no more."""
+FACTS: Final = 5
+"""What the log holds of each: admitted, dispatched, started, report, completed. Its trigger is in the ledger's stream."""
+NO_LESS: Final = 200
+"""Executions a second; a fill that is slower is given up."""
+GRACE: Final = 120.0
+"""Seconds that a fill of any size may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """How fast it went, in executions a second."""
+
+    executed: float
+    recorded: float
+
+
+async def fill(installation: Installation, executions: int, *, nats: Mapping[str, int]) -> Filled:
+    """Have so many executions behind an empty installation.
+
+    Args:
+        installation: initialized, and nothing runs in it.
+        executions: how many.
+        nats: the process ids of its servers, by name.
+
+    Raises:
+        TimeoutError: the fill is not complete in time.
+    """
+    async with asyncio.timeout(GRACE + executions / NO_LESS):
+        began = time.perf_counter()
+        async with running(installation, PARTS, nats=nats) as system:
+            await _execute(system, executions)
+        executed = time.perf_counter() - began
+        began = time.perf_counter()
+        async with running(installation, (RECORDER,), nats=nats):
+            await _recorded(installation, executions)
+        return Filled(executions / executed, executions / (time.perf_counter() - began))
+
+
+async def _execute(system: System, executions: int) -> None:
+    """Run them all, and wait until nothing is left to be done about any."""
+    progress = Progress("executions before, run", executions)
+    jobs = [JobDefinition(name=f"before-{i}", function=FUNCTION, overlap_policy="allow") for i in range(JOBS)]
+    await system.define(*jobs)
+    for first in range(0, executions, AT_ONCE):
+        end = min(first + AT_ONCE, executions)
+        await trigger(system, jobs[first // AT_ONCE % JOBS].name, range(first, end))
+        await system.until_started(end - AHEAD, within=GRACE)
+        progress.at(max(0, end - AHEAD))
+    while (facts := await system.stored(Stream.LOG)) < executions * FACTS:
+        progress.at(facts // FACTS)
+        await asyncio.sleep(0.2)
+    while await waiting(system.installation):  # noqa: ASYNC110 - a durable does not signal
+        await asyncio.sleep(0.2)
+    progress.at(executions)
+
+
+async def _recorded(installation: Installation, executions: int) -> None:
+    """Wait until the history knows of the end of each."""
+    progress, done = Progress("executions before, recorded", executions), ExecutionQuery(status="completed")
+    async with installation.history() as history:
+        while (recorded := await history.count(done)) < executions:
+            progress.at(recorded)
+            await asyncio.sleep(1)
+    progress.at(executions)

@@ -1,0 +1,70 @@
+"""How often the stages and the workers of a process turn to the log, and how often another writer was faster."""
+
+from collections import Counter
+from collections.abc import Awaitable
+from datetime import datetime
+from typing import TypeVar
+
+from tocsin.adapters.nats.connection import Connection
+from tocsin.adapters.nats.event_log import NatsEventLog
+from tocsin.adapters.nats.naming import Names
+from tocsin.domain.events import Message, Recorded, Timer
+from tocsin.ports import Loaded, SequenceConflict
+from tocsin.subjects import Stream
+
+READS = "reads"
+REFUSED = "refused"
+T = TypeVar("T")
+
+
+class TalliedLog(NatsEventLog):
+    """The log that it is, with a `tally` of requests to read and of appends that their guard refused."""
+
+    def __init__(self, connection: Connection, names: Names) -> None:
+        """Nothing is counted yet."""
+        super().__init__(connection, names)
+        self.tally: Counter[str] = Counter({READS: 0, REFUSED: 0})
+
+    async def append(self, fact: Message, *, expect: int) -> int:
+        """See `ports.EventLog`, as for all that follows."""
+        try:
+            return await super().append(fact, expect=expect)
+        except SequenceConflict:
+            self.tally[REFUSED] += 1
+            raise
+
+    async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
+        """A guarded append too."""
+        try:
+            await super().delay(timer, until=until, scope=scope, expect=expect)
+        except SequenceConflict:
+            self.tally[REFUSED] += 1
+            raise
+
+    async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
+        """One read."""
+        return await self._read(super().load(scope, after=after))
+
+    async def load_each(self, *scopes: str) -> Loaded:
+        """One read for all."""
+        return await self._read(super().load_each(*scopes))
+
+    async def tail(self, scope: str) -> int:
+        """One read."""
+        return await self._read(super().tail(scope))
+
+    async def last(self, subject: str) -> Recorded[Message] | None:
+        """One read."""
+        return await self._read(super().last(subject))
+
+    async def get(self, stream: Stream, sequence: int) -> Recorded[Message] | None:
+        """One read."""
+        return await self._read(super().get(stream, sequence))
+
+    async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
+        """One read."""
+        return await self._read(super().read(subject, after=after, limit=limit))
+
+    async def _read(self, reading: Awaitable[T]) -> T:
+        self.tally[READS] += 1
+        return await reading

@@ -1,0 +1,53 @@
+"""The workloads, by the names that the command line knows."""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from benchmarks.bare import bare_rate
+from benchmarks.conditions import Conditions
+from benchmarks.fire_lag import fire_lag
+from benchmarks.growth import growth
+from benchmarks.latency import latency
+from benchmarks.metrics import Metrics
+from benchmarks.ojs import ojs
+from benchmarks.registered import registered
+from benchmarks.replay import replay
+from benchmarks.scale_out import REPLICAS, scale_out
+from benchmarks.system import ONE_PROCESS, USUAL, System, system
+from benchmarks.throughput import graphs, throughput
+
+Workload: TypeAlias = Callable[[Conditions], Coroutine[Any, Any, Metrics]]
+"""Measures on servers of its own; among its metrics is the `bare_rate` on one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnSystem:
+    """A workload on a running system, with the bare rate of the same server beside it."""
+
+    measure: Callable[[System], Awaitable[Metrics]]
+    parts: tuple[str, ...] = USUAL
+
+    async def __call__(self, conditions: Conditions) -> Metrics:
+        """Start the system, and measure."""
+        async with system(self.parts, sync_always=conditions.sync_always) as it:
+            bare = await bare_rate(it.installation.connection.client)
+            return {**await self.measure(it), "bare_rate": bare}
+
+
+WORKLOADS: Final[dict[str, Workload]] = {
+    "W1": OnSystem(fire_lag),
+    "W2": OnSystem(throughput),
+    "W2-one-process": OnSystem(throughput, ONE_PROCESS),
+    "W2d": OnSystem(graphs),
+    "W3": OnSystem(latency),
+    "W4": scale_out,
+    "W4-R3": partial(scale_out, nodes=REPLICAS),
+    "OJS": OnSystem(ojs),
+    "W5": growth,
+    "W6": registered,
+    "W7": replay,
+}
+SERVERLESS: Final = frozenset({"W7"})
+"""They ask no server, so that one profile says all."""
