@@ -11,6 +11,27 @@ from tests.servers import REPLICAS, SERVER
 from tocsin.adapters.nats.cluster import EmbeddedCluster
 from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer
 
+LANES = 2
+"""How many slow tests run at once."""
+SLOW_TIMEOUT = 600
+"""Seconds; only to end what would never end, on a machine that others use too."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: many processes, or many seconds; `-m 'not slow'` leaves it out")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the slow tests, a few at a time, while others use what they leave.
+
+    At the end, all at once, each would take from the others the processors that all of their processes wait for.
+    """
+    slow = (item for item in items if item.get_closest_marker("slow"))
+    for number, item in enumerate(slow):
+        item.add_marker(pytest.mark.xdist_group(f"slow-{number % LANES}"))
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT))
+
 
 @pytest.fixture(scope="session")
 def nats_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

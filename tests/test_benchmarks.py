@@ -244,9 +244,6 @@ async def test_what_was_delivered_again_is_counted_and_what_waits() -> None:
 # --- what is measured ------------------------------------------------------------------------------------------------
 
 
-pytestmark = pytest.mark.timeout(300)  # many processes start, beside those of other tests
-
-
 @pytest.fixture(autouse=True)
 def _small_and_urgent(monkeypatch: pytest.MonkeyPatch) -> None:
     """The yardstick takes a moment only, and the history does not wait until all other tests are over."""
@@ -254,6 +251,7 @@ def _small_and_urgent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(a_system, "NOT_URGENT", ())
 
 
+@pytest.mark.slow
 async def test_a_system_does_all_that_it_is_measured_by() -> None:
     async with system() as it:
         plain, graph = await throughput(it, 30), await graphs(it, 3)
@@ -265,6 +263,7 @@ async def test_a_system_does_all_that_it_is_measured_by() -> None:
     assert (together["missed (4)"], together["twice (4)"]) == (0, 0)
 
 
+@pytest.mark.slow
 async def test_copies_on_a_cluster_are_compared_with_one() -> None:
     found = await scale_out(
         Conditions(), nodes=3, copies=(1, 2), executions=300
@@ -277,6 +276,7 @@ async def test_copies_on_a_cluster_are_compared_with_one() -> None:
     assert {"bare_rate", "bare_rate (2 copies)", "redelivered_per_execution (2 copies)"} <= found.keys()
 
 
+@pytest.mark.slow
 async def test_streams_of_a_cluster_are_kept_by_all_of_it() -> None:
     async with servers(nodes=3) as nats, initialized(nats.settings) as installation:
         names = [installation.names.stream(stream) for stream in (Stream.LEDGER, Stream.LOG)]
@@ -284,6 +284,7 @@ async def test_streams_of_a_cluster_are_kept_by_all_of_it() -> None:
         assert [one["config"]["num_replicas"] for one in told] == [3, 3]
 
 
+@pytest.mark.slow
 async def test_a_fill_leaves_nothing_to_be_done_and_all_in_the_history() -> None:
     async with servers() as nats, initialized(nats.settings) as installation:
         filled = await fill(installation, 300, nats=nats.pids)
@@ -295,6 +296,7 @@ async def test_a_fill_leaves_nothing_to_be_done_and_all_in_the_history() -> None
         assert min(filled.executed, filled.recorded) > 0
 
 
+@pytest.mark.slow
 async def test_growth_is_measured_behind_a_server_that_was_restarted(capsys: pytest.CaptureFixture[str]) -> None:
     found = await growth(Conditions(sizes=(0, 40)), executions=20)
     of_each = {
@@ -310,6 +312,7 @@ async def test_growth_is_measured_behind_a_server_that_was_restarted(capsys: pyt
     assert "executions before, recorded: 40 of 40 (100%)" in told
 
 
+@pytest.mark.slow
 async def test_registered_jobs_and_a_log_read_back_have_a_yardstick_too() -> None:
     assert {"restart_to_first_tick_s", "idle_cpu_percent", "bare_rate"} <= (
         await registered(Conditions(), jobs=20, idle=0.5)

@@ -203,7 +203,7 @@ async def test_fewer_replicas_than_the_settings_ask_for(nats_url: str, tmp_path:
         assert_told(found["replicas"], Level.BAD, "the settings ask for 3 replicas", "by 1")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.slow
 async def test_servers_that_are_away(tmp_path: Path) -> None:
     with EmbeddedCluster(tmp_path / "nats", port=0).start() as cluster:
         async with initialized(cluster.url, tmp_path, replicas=3) as tocsin:

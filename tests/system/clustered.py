@@ -1,13 +1,19 @@
 """An installation on a NATS cluster of three whose nodes can be killed."""
 
+import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 from tests.system.processes import Site, site
-from tocsin.adapters.nats.cluster import EmbeddedCluster, RunningCluster
+from tests.system.test_embedded_server import wait_until
+from tocsin.adapters.nats.cluster import EmbeddedCluster, Node, RunningCluster
 from tocsin.adapters.nats.server import ANY_PORT
+from tocsin.ports import LogUnavailable
+from tocsin.subjects import Bucket, Stream
 
 PATIENCE: Final = 120.0
 """Seconds after which an election, or a take-over, is given up."""
@@ -22,3 +28,29 @@ async def clustered(folder: Path, **settings: object) -> AsyncIterator[tuple[Sit
     ):
         tocsin.patience = PATIENCE
         yield tocsin, cluster
+
+
+async def kill(*nodes: Node) -> None:
+    """Kill -9, all at once: nobody is elected between one death and the next."""
+    for node in nodes:
+        os.kill(node.server.pid, signal.SIGKILL)
+    await asyncio.to_thread(wait_until, lambda: all(node.server.exit_code is not None for node in nodes))
+
+
+async def lose_majority(tocsin: Site, cluster: RunningCluster) -> None:
+    """Leave one node alone that knows it: what it led, it answers for a while as if nothing had happened."""
+    await kill(*cluster.nodes[1:])
+    connection, names = tocsin.installation.connection, tocsin.installation.names
+    leaderless = {names.stream(Stream.LEDGER), names.stream(Stream.LOG), names.bucket_stream(Bucket.INSTALLATION)}
+
+    async def is_silent() -> bool:
+        for stream in leaderless:
+            try:
+                await connection.manage(f"STREAM.INFO.{stream}")
+            except LogUnavailable as error:
+                if str(error).endswith(("temporarily unavailable", "it has no leader")):
+                    continue
+            return False
+        return True
+
+    await tocsin.until(is_silent)

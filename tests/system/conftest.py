@@ -9,10 +9,6 @@ from tocsin.adapters.nats.connection import Connection, connect
 from tocsin.adapters.nats.naming import Names
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: takes more than a few seconds; `-m 'not slow'` leaves it out")
-
-
 @pytest.fixture
 async def connection(nats_url: str) -> AsyncIterator[Connection]:
     """To the server that the tests share."""

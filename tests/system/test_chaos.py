@@ -12,7 +12,6 @@ SEED = 49
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 async def test_whatever_is_struck_the_log_is_whole(tmp_path: Path) -> None:
     outcome = await chaos(tmp_path, seconds=SECONDS, seed=SEED, rate=4, tell=print)
     assert outcome.is_clean, "\n".join(outcome.wrong)

@@ -14,7 +14,7 @@ import pytest
 from nats.js.client import JetStreamContext
 from nats.js.errors import Error as JetStreamError
 
-from tests.system.clustered import clustered
+from tests.system.clustered import clustered, kill, lose_majority
 from tests.system.test_embedded_server import listens, session_is_empty, wait_until
 from tocsin import bootstrap
 from tocsin.adapters.nats.cluster import EmbeddedCluster, Node, RunningCluster
@@ -31,11 +31,6 @@ cluster = EmbeddedCluster(Path(sys.argv[1]), port=0).start()
 print(json.dumps([[node.server.port, node.server.pid] for node in cluster.nodes]), flush=True)
 time.sleep(600)
 """
-
-
-def kill(node: Node) -> None:
-    os.kill(node.server.pid, signal.SIGKILL)
-    wait_until(lambda: node.server.exit_code is not None)
 
 
 def leader_of(info: Any, cluster: RunningCluster) -> Node:  # noqa: ANN401 - the client's
@@ -63,7 +58,7 @@ async def test_a_stream_of_three_replicas_survives_its_leader_and_all_nodes_thei
             info = await jetstream.add_stream(name="KEPT", subjects=["kept"], num_replicas=3)
             assert await published(jetstream, 1) == 1
             leader = leader_of(info, cluster)
-            kill(leader)
+            await kill(leader)
             assert not cluster.is_whole
             assert await published(jetstream, 2) == 2
             port = leader.server.port
@@ -141,19 +136,17 @@ async def test_a_cluster_without_a_majority_is_told_from_one_without_jetstream(t
     async with clustered(tmp_path) as (tocsin, cluster):
         url = tocsin.installation.connection.client.connected_url
         assert url is not None
-        for node in cluster.nodes:
-            if node.server.port != url.port:
-                kill(node)
+        await kill(*(node for node in cluster.nodes if node.server.port != url.port))
         with pytest.raises(
             ProvisionError, match=r"^JetStream does not answer: its cluster elects, or has no majority; "
         ):
             await bootstrap.initialize(tocsin.installation)
 
 
+@pytest.mark.slow
 async def test_who_is_started_while_the_cluster_has_no_majority_waits_for_it(tmp_path: Path) -> None:
     async with clustered(tmp_path) as (tocsin, cluster):
-        for node in cluster.nodes[1:]:
-            kill(node)
+        await lose_majority(tocsin, cluster)
         programs = [tocsin.start("planner", "dag-advancer"), tocsin.start_worker()]
 
         async def all_wait() -> bool:

@@ -16,7 +16,6 @@ CHANCE: Final = random.Random(1)  # noqa: S311 - chooses moments, guards nothing
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 async def test_no_instant_is_lost_with_the_ticker_that_leads(nats_url: str, tmp_path: Path) -> None:
     async with site(nats_url, tmp_path, leader=FAST) as tocsin:
         gaps = await Failover(tocsin, CHANCE).run("ticker", TICKERS)
@@ -24,7 +23,6 @@ async def test_no_instant_is_lost_with_the_ticker_that_leads(nats_url: str, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 async def test_no_instant_is_lost_with_the_node_that_leads_the_ledger(tmp_path: Path) -> None:
     async with clustered(tmp_path, leader=FAST) as (tocsin, cluster):
         gaps = await Failover(tocsin, CHANCE, cluster).run("node", NODES)

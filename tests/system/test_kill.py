@@ -43,8 +43,6 @@ TRIGGERED: Final = ("etl", "doomed", "queued", "etl", "guarded", "newest")
 PAUSE: Final = 0.1
 LONGER_THAN_ANYBODY_WAITS: Final = 3.0
 
-pytestmark = pytest.mark.timeout(400)  # many processes start one behind the other, beside those of other tests
-
 
 @pytest.fixture
 async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Site]:

@@ -59,7 +59,7 @@ async def completed(tocsin: Site) -> Counter[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120 + JOBS)
+@pytest.mark.timeout(600 + JOBS)
 async def test_gateways_and_workers_may_be_killed_at_any_time(tocsin: Site) -> None:
     dice = random.Random(SEED)  # noqa: S311 - which of them dies next is no secret
     ports = [free_port(), free_port()]

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.clustered import clustered
+from tests.system.clustered import clustered, lose_majority
 from tests.system.processes import Program, Site, site
-from tests.system.test_cluster import kill
 from tests.system.test_shutdown import IN_ORDER, ended, says
-from tocsin.subjects import Stream
 
 HASTY = ("tests.system.hasty",)
 
@@ -34,14 +32,7 @@ async def test_while_no_server_is_there(nats_url: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 async def test_while_the_cluster_has_no_majority(tmp_path: Path) -> None:
     async with clustered(tmp_path) as (tocsin, cluster):
-        # A leader that is left alone answers for a while as if nothing had happened.
-        connection, names = tocsin.installation.connection, tocsin.installation.names
-        ledger = await connection.manage(f"STREAM.INFO.{names.stream(Stream.LEDGER)}")
-        leader = cluster.node(ledger["cluster"]["leader"])
-        other = next(node for node in cluster.nodes if node is not leader)
-        for node in (leader, other):
-            kill(node)  # asked to stop, a leader would hand over to the one that is left
-        tocsin.patience = 60
+        await lose_majority(tocsin, cluster)
         waiting = [start(tocsin) for start in PROGRAMS.values()]
         # The majority was lost between its first look at the log and what it needs there.
         waiting.append(tocsin.start_worker("tests.system.unknown_queue", module=HASTY))

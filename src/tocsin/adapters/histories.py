@@ -1,10 +1,12 @@
-"""The history behind a URL, whichever technology it names."""
+"""The history behind a URL, whichever technology it names.
+
+Most processes have no history, and none has two: a client library is imported by whoever needs it, as starting goes on
+for a third longer with both.
+"""
 
 from contextlib import AbstractAsyncContextManager
 
 from ..ports import History
-from .redis import open_history as open_redis
-from .sql import open_history as open_sql
 
 
 def open_history(url: str, *, installation: str, max_connections: int) -> AbstractAsyncContextManager[History]:
@@ -14,5 +16,9 @@ def open_history(url: str, *, installation: str, max_connections: int) -> Abstra
         HistoryUnavailable: the URL, the password, the database or what is in it is not what is needed.
     """
     if url.startswith(("redis://", "rediss://")):
+        from .redis import open_history as open_redis  # noqa: PLC0415
+
         return open_redis(url, installation=installation, max_connections=max_connections)
+    from .sql import open_history as open_sql  # noqa: PLC0415
+
     return open_sql(url, installation=installation, max_connections=max_connections)

@@ -157,8 +157,11 @@ class Connection:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def manage(self, verb: str, request: bytes = b"") -> Json:
+    async def manage(self, verb: str, request: bytes = b"", *, by_leader: bool = True) -> Json:
         """One request to the JetStream API, e.g. `STREAM.INFO.<name>`; its answer.
+
+        Where nobody leads a stream, a replica tells of it what it has itself, be it behind. That is an answer only to who
+        asks not `by_leader`.
 
         Raises:
             RefusedError: the server says no.
@@ -167,9 +170,12 @@ class Connection:
         answer: Json = from_json((await self.ask(f"$JS.API.{verb}", request)).data)
         if error := answer.get("error"):
             _refuse(verb, error)
+        cluster = answer.get("cluster")
+        if by_leader and cluster and not cluster.get("leader"):
+            raise LogUnavailable(f"{verb}: it has no leader")
         return answer
 
-    async def look_up(self, verb: str, request: bytes = b"", *, absent: int) -> Json | None:
+    async def look_up(self, verb: str, request: bytes = b"", *, absent: int, by_leader: bool = True) -> Json | None:
         """The same of what may not be there: None where the server refuses with the code `absent`.
 
         Raises:
@@ -177,7 +183,7 @@ class Connection:
             LogUnavailable: it says nothing, or that it cannot now.
         """
         try:
-            return await self.manage(verb, request)
+            return await self.manage(verb, request, by_leader=by_leader)
         except RefusedError as error:
             if error.code == absent:
                 return None

@@ -44,7 +44,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """A stream, as its leader tells it. `wanted` replicas are those that it is configured with."""
+    """A stream, as its leader tells it, or a replica where it has none. `replicas` are those that it is configured with."""
 
     name: str
     messages: int
@@ -110,7 +110,7 @@ class Inspection:
         Raises:
             RefusedError: the server cannot tell.
         """
-        told = await self._connection.look_up(f"STREAM.INFO.{name}", absent=wire.STREAM_NOT_FOUND)
+        told = await self._connection.look_up(f"STREAM.INFO.{name}", absent=wire.STREAM_NOT_FOUND, by_leader=False)
         if told is None:
             return None
         state, cluster = told["state"], told.get("cluster") or {}
