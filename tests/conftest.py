@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tocsin.adapters.nats.cluster import EmbeddedCluster
 from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer
 
 LANES = 2
-"""How many slow tests run at once."""
+"""How many slow tests run at once, where there are twice as many xdist workers."""
 SLOW_TIMEOUT = 600
 """Seconds; only to end what would never end, on a machine that others use too."""
 
@@ -21,17 +22,22 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: many processes, or many seconds; `-m 'not slow'` leaves it out")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the slow tests, a few at a time, while others use what they leave.
 
-    At the end, all at once, each would take from the others the processors that all of their processes wait for.
+    At the end, all at once, each would take from the others the processors that all of their processes wait for. Each xdist
+    worker is given an equal part of the list, and takes from those of the others when it is through.
     """
-    slow = (item for item in items if item.get_closest_marker("slow"))
-    for number, item in enumerate(slow):
-        item.add_marker(pytest.mark.xdist_group(f"slow-{number % LANES}"))
+    slow, quick = list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        (slow if item.get_closest_marker("slow") else quick).append(item)
+    for item in slow:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT))
+    part = -(-len(quick) // LANES)
+    items[:] = chain.from_iterable(
+        (*slow[lane::LANES], *quick[lane * part : (lane + 1) * part]) for lane in range(LANES)
+    )
 
 
 @pytest.fixture(scope="session")
