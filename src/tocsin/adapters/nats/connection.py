@@ -31,6 +31,7 @@ SWEEP: Final = 0.25
 """Seconds between two looks at which requests have waited for too long."""
 PATIENCE: Final = 15.0
 """Seconds that a publish is tried for. Electing the leader of a replicated stream takes 4 to 9."""
+_TELL_STATE: Final = ("STREAM.INFO.", "CONSUMER.INFO.")
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
 
@@ -171,7 +172,7 @@ class Connection:
         if error := answer.get("error"):
             _refuse(verb, error)
         cluster = answer.get("cluster")
-        if by_leader and cluster and not cluster.get("leader"):
+        if by_leader and verb.startswith(_TELL_STATE) and cluster and not cluster.get("leader"):
             raise LogUnavailable(f"{verb}: it has no leader")
         return answer
 
