@@ -15,7 +15,7 @@ MANY: Final = 32
 """Messages at hand that make a rush."""
 CALM: Final = 0.02
 """Seconds without one after which it is over: the next batch of beginnings is asked for in that time."""
-PATIENCE: Final = 0.5
+PATIENCE: Final = 1.0
 """Seconds from its beginning in which others wait for it."""
 RECOVERY: Final = 2.0
 """Seconds after the last one before there can be another."""
