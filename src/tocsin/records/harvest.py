@@ -7,7 +7,8 @@ The messages of a stream are looked at in their order, up to a sequence up to wh
     report.>, timer.>, trigger.>, cancel.>, enqueue.>      taken: inputs that were dealt with
     lock.>, cron.>, ledger.*.due, ledger.*.passed          taken but for the newest of each subject, which says how things stand
 
-Definitions, leaderships and the delays that the server itself keeps stay where they are.
+Definitions, leaderships and the delays that the server itself keeps stay where they are. They are read with the rest: by
+several filters a server reads what has holes by looking, for each message, at all subjects of its block.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,17 +16,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..ports import StoredMessage
-from ..subjects import Stream
-
-FILTERS: Final = {
-    Stream.LOG: ("execution.>", "dead-letter.>", "report.>", "timer.>", "lock.>", "cron.>"),
-    Stream.LEDGER: ("trigger.>", "cancel.>", "enqueue.>", "ledger.*.due", "ledger.*.passed"),
-}
-"""What is looked at."""
 
 _DECISION: Final = 3
 """Where a subject says what was decided."""
 _INPUTS: Final = frozenset({"report", "timer", "trigger", "cancel", "enqueue"})
+_STATES: Final = frozenset({"lock", "cron"})
+_TIMES: Final = frozenset({"due", "passed"})
 _ENDS: Final = {
     "execution": frozenset({"completed", "failed", "cancelled", "skipped"}),
     "dead-letter": frozenset({"resolved"}),
@@ -53,7 +49,7 @@ class Harvest:
             if len(tokens) <= _DECISION:
                 return  # none of ours: it is not for us to remove
             self._take_of_scope(message, ".".join(tokens[:3]), tokens[_DECISION])
-        else:
+        elif kind in _STATES or (kind == "ledger" and tokens[-1] in _TIMES):
             before, self._newest[message.subject] = self._newest.get(message.subject), message
             if before is not None:
                 self._pick(before)

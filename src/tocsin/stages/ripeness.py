@@ -11,13 +11,13 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from ..ports import History, Housekeeping, StoredLog, StoredMessage
-from ..records.harvest import FILTERS, Harvest
+from ..records.harvest import Harvest
 from ..subjects import Stream
 
 PORTION: Final = 50_000
 """Messages that a segment is made of, about; they are held in memory meanwhile."""
 
-STREAMS: Final = tuple(FILTERS)
+STREAMS: Final = (Stream.LOG, Stream.LEDGER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Ripeness:
         """The ripe messages of a stream, up to which sequence it was looked through, and whether that is all."""
         harvest, at, new = Harvest(), before, 0
         held = (await self._streams.extent(stream)).messages
-        async for portion in self._streams.messages(stream, *FILTERS[stream], after=0, upto=last):
+        async for portion in self._streams.messages(stream, after=0, upto=last):
             for message in portion:
                 is_old = message.time <= now - self._keeping.hot_window
                 is_too_much = held - harvest.size > self._keeping.max_messages
