@@ -1,7 +1,7 @@
 """The history behind a URL, whichever technology it names.
 
-Most processes have no history, and none has two: a client library is imported by whoever needs it, as starting goes on
-for a third longer with both.
+Most processes have no history, and none has two: a database's client is imported by whoever needs it. With both a start
+would take a third longer.
 """
 
 from contextlib import AbstractAsyncContextManager
