@@ -14,7 +14,7 @@ def test_a_token_is_shown_once_and_kept_as_a_hash(world: World) -> None:
     assert "token" not in listed
     assert listed["created_by"]["source"] == "cli"
     kept = world.do(world.projections.entries(Bucket.TOKENS))[made["id"]].decode()
-    assert made["token"].rpartition("_")[2] not in kept
+    assert made["token"].removeprefix(f"{PREFIX}{made['id']}_") not in kept
 
 
 def test_people_are_told_that_it_is_not_shown_again(world: World) -> None:
