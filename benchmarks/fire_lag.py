@@ -48,7 +48,7 @@ async def _measure(system: System, jobs: int) -> Metrics:
     with suppress(TimeoutError):  # what is missing is counted
         await system.until_started(before + jobs, within=registering + NOTICE + PATIENCE)
     await asyncio.sleep(1)  # for what starts twice
-    starts = system.started[before:]
+    starts = [start for start in system.started[before:] if start.scheduled_time == due.timestamp()]
     with suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE):
             while await waiting(system.installation):  # noqa: ASYNC110 - a durable does not signal
