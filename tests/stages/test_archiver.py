@@ -272,6 +272,17 @@ async def test_what_is_over_leaves_the_streams_and_is_read_as_before(site: Site)
     }
 
 
+async def test_every_definition_stays(site: Site) -> None:
+    for hour in (4, 5):
+        await site.world.define({"name": JOB, "schedule": f"0 {hour} * * *", "function": "f"})
+    await site.settle()
+    site.world.clock.advance(2 * DAY.total_seconds())
+    defined = [m for m in await site.held() if m.subject == "ledger.nightly.defined"]
+    await archive_all(site)
+    assert [m for m in await site.held() if m.subject == "ledger.nightly.defined"] == defined
+    assert len(defined) == 3
+
+
 async def test_one_execution_is_found_where_it_is(site: Site) -> None:
     [first, *_] = [m for m in await site.ever() if m.subject.endswith(".completed")]
     scope = f"{first.subject.rpartition('.')[0]}.>"
