@@ -22,17 +22,19 @@ from tests.system.worker_process import noted
 from tocsin import bootstrap
 from tocsin.domain.events import Completed, Dispatched, Due, Passed, Started
 
+
+def over_after(seconds: int) -> dict[str, Any]:
+    """Settings with which leases and acknowledgement waits last so long."""
+    return {
+        "leader": {"ttl": seconds, "renew_interval": 1},
+        "stages": {"ack_wait": seconds},
+        "worker": {"ack_wait": seconds, "shutdown_timeout": 10},
+    }
+
+
 FOR_EVER: Final = 600
-NOTHING_IS_OVER: Final[dict[str, Any]] = {
-    "leader": {"ttl": FOR_EVER, "renew_interval": 1},
-    "stages": {"ack_wait": FOR_EVER},
-    "worker": {"ack_wait": FOR_EVER, "shutdown_timeout": 10},
-}
-ALL_IS_OVER_ONCE: Final[dict[str, Any]] = {
-    "leader": {"ttl": 30, "renew_interval": 1},
-    "stages": {"ack_wait": 30},
-    "worker": {"ack_wait": 30, "shutdown_timeout": 10},
-}
+NOTHING_IS_OVER: Final = over_after(FOR_EVER)
+ALL_IS_OVER_ONCE: Final = over_after(30)
 IN_ORDER: Final = 0
 INTERRUPTED: Final = 5
 
