@@ -14,6 +14,7 @@ from tocsin.stage import Stage
 from tocsin.stages.archiver import Archiver, archiver
 from tocsin.stages.leadership import Leadership
 from tocsin.stages.recorder import RECORDED
+from tocsin.stages.removing import Removing
 from tocsin.stages.ripeness import Keeping, Ripeness
 from tocsin.subjects import Stream
 from tocsin.testing import InMemoryStoredLog
@@ -54,7 +55,7 @@ class Attic:
         ripeness = Ripeness(self._streams, self._housekeeping, cast("Any", history), keeping=KEEPING, recorded=RECORDED)
         it = Archiver(
             ripeness,
-            self._housekeeping,
+            Removing(self._streams, self._housekeeping, self._archive),
             self._archive,
             cast("Any", history),
             leadership,

@@ -25,6 +25,7 @@ from tocsin.outcomes import Outcomes
 from tocsin.records import harvest
 from tocsin.records.archive import Archive
 from tocsin.records.cursors import Cursors
+from tocsin.records.removal import Removal
 from tocsin.stages import (
     announcements,
     dead_letter_sink,
@@ -45,6 +46,7 @@ from tocsin.stages.leadership import Leadership
 from tocsin.stages.mq_bridge import MqBridge
 from tocsin.stages.planner import Planner
 from tocsin.stages.recorder import Recorder
+from tocsin.stages.removing import Removing
 from tocsin.stages.ripeness import Ripeness
 from tocsin.worker import claiming
 
@@ -429,7 +431,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
             Edit(Archive.move, "expect=expect", "expect=None"),
         ),
     ),
-    _bug("purge what came later", Archiver._finish, "purge(subject, upto=upto)", "purge(subject, upto=2**60)"),
+    _bug("purge what came later", Removing.remove, "purge(subject, upto=upto)", "purge(subject, upto=2**60)"),
+    _bug("purge what is open with what is over", Removal.take, "self._kept.setdefault(one, message.sequence)", "pass"),
     # --- read models -------------------------------------------------------------------------------------------------
     _bug("move the recorder's place without the rows", Recorder.recorded, "batch.messages", "batch.messages[:3]"),
     _bug("record from a place of one's own", Recorder.recorded, "upto=batch.upto", "upto=place"),

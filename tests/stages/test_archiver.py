@@ -27,6 +27,7 @@ from tocsin.records.whole import WholeLog
 from tocsin.stages.archiver import Archiver
 from tocsin.stages.leadership import Leadership
 from tocsin.stages.recorder import RECORDED, Recorder
+from tocsin.stages.removing import Removing
 from tocsin.stages.ripeness import STREAMS, Keeping, Ripeness
 from tocsin.subjects import Bucket, Stream, cursor
 from tocsin.testing import settle
@@ -145,9 +146,8 @@ class Site:
         leadership = Leadership(self.world.projections, self.world.clock, key="archiver", holder="test")
         ripeness = Ripeness(self.streams, housekeeping, self.history, keeping=keeping, recorded=RECORDED)
         archive, clock = self.archive(fate), self.world.clock
-        return Archiver(
-            ripeness, housekeeping, archive, self.history, leadership, clock, origin=ORIGIN, keeping=keeping
-        )
+        removing = Removing(self.streams, housekeeping, archive)
+        return Archiver(ripeness, removing, archive, self.history, leadership, clock, origin=ORIGIN, keeping=keeping)
 
     async def settle(self) -> None:
         """Whatever the stages have to do, and what executors answer: job `doomed` fails, all else completes."""

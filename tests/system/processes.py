@@ -48,6 +48,8 @@ GROUPS: Final[tuple[tuple[str, ...], ...]] = (
 TOCSIN: Final = ("tocsin",)
 PATIENCE: Final = 100.0
 """Seconds after which a test gives up waiting for processes, each of which may take long to start beside those of other tests."""
+BACKLOG: Final = 300
+"""Messages that all durables together may still have before them while more work is given."""
 LOOKS: Final = 20
 """How often in a row executions are found open while nobody has anything to do, before they are taken to be stuck."""
 _OVER: Final = frozenset({"completed", "failed", "cancelled", "skipped"})
@@ -215,6 +217,14 @@ class Site(Running):
         except TimeoutError:
             left = {"undecided": await self._undecided(), "open": await self._open(), "pending": await self._pending()}
             raise AssertionError(f"still to be done: {left}") from None
+
+    async def keeps_up(self) -> None:
+        """Wait until no more is left to be done than is done in a moment, on a machine that others use too."""
+
+        async def is_little() -> bool:
+            return sum((await self._pending()).values()) <= BACKLOG
+
+        await self.until(is_little)
 
     async def checked(self) -> Everything:
         """All that is stored, once nothing is left to be done; and that it breaks no rule."""

@@ -42,13 +42,14 @@ async def database(request: pytest.FixtureRequest) -> AsyncIterator[Server | Non
 
 @asynccontextmanager
 async def load(tocsin: Site) -> AsyncIterator[None]:
-    """Executions of both jobs, all the time."""
+    """Executions of both jobs, all the time, but no more than the machine can take."""
 
     async def trigger_all_the_time() -> None:
         while True:
             for job in ("plain", "plain", "doomed"):
                 await tocsin.trigger(job)
             await asyncio.sleep(0.05)
+            await tocsin.keeps_up()
 
     await tocsin.apply(*JOBS)
     triggering = asyncio.create_task(trigger_all_the_time())

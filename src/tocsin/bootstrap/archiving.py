@@ -17,6 +17,7 @@ from ..stage import Stage
 from ..stages.archiver import Archiver, archiver
 from ..stages.leadership import Leadership
 from ..stages.recorder import RECORDED
+from ..stages.removing import Removing
 from ..stages.ripeness import Keeping, Ripeness
 
 FILES: Final = "file://"
@@ -58,6 +59,8 @@ def stage(
         interval=settings.archive.interval,
     )
     housekeeping = NatsHousekeeping(connection, names)
-    ripeness = Ripeness(NatsStoredLog(connection, names), housekeeping, history, keeping=keeping, recorded=RECORDED)
-    it = Archiver(ripeness, housekeeping, archive_, history, leadership, clock, origin=origin, keeping=keeping)
+    streams = NatsStoredLog(connection, names)
+    ripeness = Ripeness(streams, housekeeping, history, keeping=keeping, recorded=RECORDED)
+    removing = Removing(streams, housekeeping, archive_)
+    it = Archiver(ripeness, removing, archive_, history, leadership, clock, origin=origin, keeping=keeping)
     return archiver(it, leadership)

@@ -11,7 +11,6 @@ Definitions, leaderships and the delays that the server itself keeps stay where 
 several filters a server reads what has holes by looking, for each message, at all subjects of its block.
 """
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,10 +18,10 @@ from ..ports import StoredMessage
 
 _DECISION: Final = 3
 """Where a subject says what was decided."""
-_INPUTS: Final = frozenset({"report", "timer", "trigger", "cancel", "enqueue"})
+INPUTS: Final = frozenset({"report", "timer", "trigger", "cancel", "enqueue"})
 _STATES: Final = frozenset({"lock", "cron"})
 _TIMES: Final = frozenset({"due", "passed"})
-_ENDS: Final = {
+ENDS: Final = {
     "execution": frozenset({"completed", "failed", "cancelled", "skipped"}),
     "dead-letter": frozenset({"resolved"}),
 }
@@ -43,9 +42,9 @@ class Harvest:
         """Look at one more."""
         tokens = message.subject.split(".")
         kind = tokens[0]
-        if kind in _INPUTS:
+        if kind in INPUTS:
             self._pick(message)
-        elif kind in _ENDS:
+        elif kind in ENDS:
             if len(tokens) <= _DECISION:
                 return  # none of ours: it is not for us to remove
             self._take_of_scope(message, ".".join(tokens[:3]), tokens[_DECISION])
@@ -66,7 +65,7 @@ class Harvest:
         self.size -= len(known) if was_over else 0
         known.append(message)
         # An end is an end for an execution; a dead letter that was dealt with may be replayed all the same.
-        if decision in _ENDS[scope.partition(".")[0]] or (was_over and scope.startswith("execution.")):
+        if decision in ENDS[scope.partition(".")[0]] or (was_over and scope.startswith("execution.")):
             self._over[scope] = known
             self.size += len(known)
         else:
@@ -75,19 +74,3 @@ class Harvest:
     def _pick(self, message: StoredMessage) -> None:
         self._ripe.append(message)
         self.size += 1
-
-
-def purges(messages: Iterable[StoredMessage]) -> Iterator[tuple[str, int]]:
-    """What removes archived messages from their streams: a filter, and the sequence up to which all that it covers goes."""
-    last: dict[str, int] = {}
-    for message in messages:
-        subject = _covering(message.subject)
-        last[subject] = max(last.get(subject, 0), message.sequence)
-    yield from last.items()
-
-
-def _covering(subject: str) -> str:
-    tokens = subject.split(".")
-    if tokens[0] in _ENDS:
-        return ".".join((*tokens[:3], ">"))
-    return f"{tokens[0]}.>" if tokens[0] in _INPUTS else subject

@@ -7,7 +7,6 @@ In this order, and each step can be repeated: objects, the archive's own state (
 when everybody has heard of these, purges, and that they are done. Whoever leads next finishes what the one before it left undone, before it begins anything of its own.
 """
 
-import asyncio
 from datetime import datetime
 from typing import Final
 
@@ -16,18 +15,15 @@ import structlog
 from ..ports import (
     Clock,
     History,
-    Housekeeping,
     LogUnavailable,
     SequenceConflict,
 )
 from ..records.archive import Archive, Origin, Segment, State
-from ..records.harvest import purges
 from ..stage import Access, Stage
 from ..subjects import ARCHIVE_STATE, ARCHIVER_LEASE, Bucket, cursor
 from .leadership import Leadership
+from .removing import Removing
 from .ripeness import STREAMS, Keeping, Ripeness
-
-PURGES_AT_ONCE: Final = 256
 
 ACCESS: Final = Access(
     follows=STREAMS,
@@ -48,7 +44,7 @@ class Archiver:
     def __init__(
         self,
         ripeness: Ripeness,
-        housekeeping: Housekeeping,
+        removing: Removing,
         archive: Archive,
         history: History,
         leadership: Leadership,
@@ -58,7 +54,7 @@ class Archiver:
         keeping: Keeping,
     ) -> None:
         self._ripeness = ripeness
-        self._housekeeping = housekeeping
+        self._removing = removing
         self._archive = archive
         self._history = history
         self._leadership = leadership
@@ -106,10 +102,7 @@ class Archiver:
         if self._keeping.settling:
             await self._clock.sleep(self._keeping.settling)
         segment = await self._archive.segment(state.head)
-        wanted = list(purges(await self._archive.messages(segment)))
-        for i in range(0, len(wanted), PURGES_AT_ONCE):
-            some = wanted[i : i + PURGES_AT_ONCE]
-            await asyncio.gather(*(self._housekeeping.purge(subject, upto=upto) for subject, upto in some))
+        await self._removing.remove(segment)
         state = state.model_copy(update={"purged": state.head})
         revision = await self._archive.move(state, expect=revision)
         _log.info("archived", action="archived", segment=segment.name, executions=segment.executions)

@@ -1,0 +1,87 @@
+"""Purges take what is archived out of a stream, all of it and nothing else, and are few."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin.ports import StoredMessage
+from tocsin.records.harvest import Harvest
+from tocsin.records.removal import Removal
+from tocsin.subjects import Stream
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+_JOBS = st.sampled_from(["a", "b"])
+_IDS = st.integers(0, 3).map("x{}".format)
+SUBJECTS = st.one_of(
+    st.builds(
+        "{}.{}.{}.{}".format,
+        st.sampled_from(["execution"]),
+        _JOBS,
+        _IDS,
+        st.sampled_from(["requested", "dispatched.main.1", "completed", "cancelled"]),
+    ),
+    st.builds("dead-letter.{}.{}.{}".format, _JOBS, _IDS, st.sampled_from(["created", "resolved", "replayed"])),
+    st.builds("{}.{}.{}".format, st.sampled_from(["report", "timer", "enqueue"]), _JOBS, _IDS),
+    st.builds("{}.{}.{}".format, st.just("ledger"), _JOBS, st.sampled_from(["defined", "due", "passed"])),
+    st.builds("{}.{}.{}".format, st.sampled_from(["lock", "cron"]), _JOBS, st.sampled_from(["acquired", "triggered"])),
+    st.sampled_from(["execution.a", "execution.a.x0", "leader.archiver", "schedule.a.x0"]),
+)
+
+
+def stream(*subjects: str) -> list[StoredMessage]:
+    return [StoredMessage(Stream.LOG, at, NOON, subject, {}, b"") for at, subject in enumerate(subjects, start=1)]
+
+
+def ripe(messages: Sequence[StoredMessage]) -> set[int]:
+    harvest = Harvest()
+    for message in messages:
+        harvest.take(message)
+    return {message.sequence for message in harvest.ripe()}
+
+
+def purges(messages: Sequence[StoredMessage], archived: set[int]) -> list[tuple[str, int]]:
+    removal = Removal(archived)
+    for message in messages:
+        if message.sequence <= max(archived, default=0):
+            removal.take(message)
+    return list(removal.purges())
+
+
+def left(messages: Sequence[StoredMessage], purged: Sequence[tuple[str, int]]) -> list[StoredMessage]:
+    def is_purged(message: StoredMessage) -> bool:
+        return any(message.sequence <= upto and matches(message.subject, subject) for subject, upto in purged)
+
+    return [message for message in messages if not is_purged(message)]
+
+
+def matches(subject: str, filter_: str) -> bool:
+    return subject.startswith(filter_[:-1]) if filter_.endswith(".>") else subject == filter_
+
+
+@given(st.lists(SUBJECTS, max_size=40), st.integers(0, 40), st.data())
+def test_what_is_archived_leaves_and_all_else_stays(subjects: list[str], upto: int, data: st.DataObject) -> None:
+    messages = stream(*subjects)
+    archived = ripe(messages[:upto])  # what came later is not looked at, and stays
+    purged = purges(messages, archived)
+    assert left(messages, purged) == [message for message in messages if message.sequence not in archived]
+
+    done = data.draw(st.sets(st.sampled_from(purged))) if purged else set()
+    rest = left(messages, list(done))  # somebody died before it had purged all of it
+    assert left(rest, purges(rest, archived)) == left(messages, purged)
+
+
+def test_one_purge_takes_all_executions_before_the_first_that_is_open() -> None:
+    over = [f"execution.{job}.{one}.{fact}" for one in "123" for job in "ab" for fact in ("requested", "completed")]
+    messages = stream(*over, "execution.b.4.requested", "execution.a.5.completed", "execution.b.6.completed")
+    assert purges(messages, ripe(messages)) == [
+        ("execution.>", 12),
+        ("execution.a.>", 14),  # where a job has an open one, it holds up its own only
+        ("execution.b.6.>", 15),
+    ]
+
+
+def test_how_things_stand_is_purged_by_subject() -> None:
+    messages = stream("cron.a.triggered", "cron.b.triggered", "cron.a.triggered", "cron.a.triggered")
+    assert purges(messages, ripe(messages)) == [("cron.a.triggered", 3)]
