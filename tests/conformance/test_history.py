@@ -661,7 +661,7 @@ any_facts = (
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(facts=any_facts, data=st.data())
 async def test_any_split_into_batches_gives_the_same_rows(
     empty_database: EmptyDatabase, facts: list[Recorded[Message]], data: st.DataObject

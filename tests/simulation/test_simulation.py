@@ -13,7 +13,7 @@ from .simulation import play
 
 TOGETHER = 20
 SOME = 15
-SCHEDULES = range(0, 240, TOGETHER)
+SCHEDULES = range(0, 180, TOGETHER)
 PLAY = """
 import json, sys
 from tests.simulation.simulation import play

@@ -15,7 +15,7 @@ from tocsin.records.reading import decoded
 from tocsin.subjects import Stream
 
 OTHERS = tuple(stage for stage in STAGES_WITHOUT_CLOCK if stage not in {"archiver", "mq_bridge"})
-DEATHS = 6
+DEATHS = 4
 HASTY = {"hot_window": 2, "interval": 0.3}
 
 
@@ -31,7 +31,7 @@ async def test_the_archiver_may_be_killed_under_load(nats_url: str, tmp_path: Pa
         async with load(tocsin):
             for death in range(DEATHS):
                 await more_archived(tocsin)
-                await asyncio.sleep(0.07 * death)  # at another point of its work each time
+                await asyncio.sleep(0.1 * death)  # at another point of its work each time
                 archiver.kill()
                 archiver.start()
                 await tocsin.ready()

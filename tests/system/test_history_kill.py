@@ -26,7 +26,7 @@ JOBS = (
     },
 )
 OTHERS = tuple(stage for stage in STAGES_WITHOUT_CLOCK if stage not in {"recorder", "mq_bridge"})
-DEATHS = 4
+DEATHS = 3
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "redis"])

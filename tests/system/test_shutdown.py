@@ -6,7 +6,7 @@ would stay where it was.
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +35,8 @@ def over_after(seconds: int) -> dict[str, Any]:
 FOR_EVER: Final = 600
 NOTHING_IS_OVER: Final = over_after(FOR_EVER)
 ALL_IS_OVER_ONCE: Final = over_after(30)
+TOGETHER: Final = ((),)
+"""All stages in one process: three servers need the machine too."""
 IN_ORDER: Final = 0
 INTERRUPTED: Final = 5
 
@@ -75,7 +77,7 @@ async def test_a_rolling_restart_under_load_loses_and_doubles_nothing(tocsin: Si
 async def test_so_it_is_on_a_cluster(tmp_path: Path) -> None:
     """Where busy nodes elect, and what the one was told that led is lost, waits have to end."""
     async with clustered(tmp_path, **ALL_IS_OVER_ONCE) as (tocsin, _):
-        await two_copies(tocsin)
+        await two_copies(tocsin, TOGETHER)
         async with work(tocsin):
             await restarted_one_by_one(tocsin)
         await everything_was_done_once(tocsin)
@@ -85,7 +87,7 @@ async def test_so_it_is_on_a_cluster(tmp_path: Path) -> None:
 async def test_a_rolling_restart_of_the_cluster_itself_loses_nothing(tmp_path: Path) -> None:
     """What a server had handed out and was not told the end of may be done twice: its acknowledgement was lost with it."""
     async with clustered(tmp_path) as (tocsin, cluster):
-        await two_copies(tocsin)
+        await two_copies(tocsin, TOGETHER)
         async with work(tocsin):
             for node in cluster.nodes:
                 await progress(tocsin)
@@ -95,9 +97,9 @@ async def test_a_rolling_restart_of_the_cluster_itself_loses_nothing(tmp_path: P
         await everything_is_as_it_should_be(tocsin)
 
 
-async def two_copies(tocsin: Site) -> None:
-    """Everything runs twice."""
-    for stages in GROUPS:
+async def two_copies(tocsin: Site, groups: Sequence[Sequence[str]] = GROUPS) -> None:
+    """Everything runs twice: the stages of a group in one process."""
+    for stages in groups:
         tocsin.start(*stages)
         tocsin.start(*stages)
     tocsin.start_worker()
