@@ -56,6 +56,12 @@ def left(messages: Sequence[StoredMessage], purged: Sequence[tuple[str, int]]) -
     return [message for message in messages if not is_purged(message)]
 
 
+def scope(message: StoredMessage) -> str | None:
+    """The execution or the dead letter that a message tells something of."""
+    kind, *rest = message.subject.split(".")
+    return ".".join((kind, *rest[:2])) if kind in {"execution", "dead-letter"} else None
+
+
 def matches(subject: str, filter_: str) -> bool:
     return subject.startswith(filter_[:-1]) if filter_.endswith(".>") else subject == filter_
 
@@ -67,6 +73,12 @@ def test_what_is_archived_leaves_and_all_else_stays(subjects: list[str], upto: i
     purged = purges(messages, archived)
     assert left(messages, purged) == [message for message in messages if message.sequence not in archived]
 
+    for some in range(len(purged)):  # whoever reads an execution meanwhile finds all of it, or nothing
+        found = left(messages, purged[:some])
+        for over in {scope(message) for message in messages if message.sequence in archived} - {None}:
+            facts = [message for message in messages if scope(message) == over and message.sequence <= upto]
+            assert [message for message in found if message in facts] in ([], facts)
+
     done = data.draw(st.sets(st.sampled_from(purged))) if purged else set()
     rest = left(messages, list(done))  # somebody died before it had purged all of it
     assert left(rest, purges(rest, archived)) == left(messages, purged)
@@ -76,9 +88,9 @@ def test_one_purge_takes_all_executions_before_the_first_that_is_open() -> None:
     over = [f"execution.{job}.{one}.{fact}" for one in "123" for job in "ab" for fact in ("requested", "completed")]
     messages = stream(*over, "execution.b.4.requested", "execution.a.5.completed", "execution.b.6.completed")
     assert purges(messages, ripe(messages)) == [
-        ("execution.>", 12),
-        ("execution.a.>", 14),  # where a job has an open one, it holds up its own only
         ("execution.b.6.>", 15),
+        ("execution.a.>", 14),  # where a job has an open one, it holds up its own only
+        ("execution.>", 12),
     ]
 
 

@@ -55,7 +55,7 @@ class Attic:
         ripeness = Ripeness(self._streams, self._housekeeping, cast("Any", history), keeping=KEEPING, recorded=RECORDED)
         it = Archiver(
             ripeness,
-            Removing(self._streams, self._housekeeping, self._archive),
+            Removing(self._streams, self._housekeeping, self._archive, clock),
             self._archive,
             cast("Any", history),
             leadership,

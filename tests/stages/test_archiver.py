@@ -146,7 +146,7 @@ class Site:
         leadership = Leadership(self.world.projections, self.world.clock, key="archiver", holder="test")
         ripeness = Ripeness(self.streams, housekeeping, self.history, keeping=keeping, recorded=RECORDED)
         archive, clock = self.archive(fate), self.world.clock
-        removing = Removing(self.streams, housekeeping, archive)
+        removing = Removing(self.streams, housekeeping, archive, clock)
         return Archiver(ripeness, removing, archive, self.history, leadership, clock, origin=ORIGIN, keeping=keeping)
 
     async def settle(self) -> None:

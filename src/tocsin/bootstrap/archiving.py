@@ -61,6 +61,6 @@ def stage(
     housekeeping = NatsHousekeeping(connection, names)
     streams = NatsStoredLog(connection, names)
     ripeness = Ripeness(streams, housekeeping, history, keeping=keeping, recorded=RECORDED)
-    removing = Removing(streams, housekeeping, archive_)
+    removing = Removing(streams, housekeeping, archive_, clock)
     it = Archiver(ripeness, removing, archive_, history, leadership, clock, origin=origin, keeping=keeping)
     return archiver(it, leadership)

@@ -37,8 +37,16 @@ class Removal:
                 self._kept.setdefault(one, message.sequence)
 
     def purges(self) -> Iterator[tuple[str, int]]:
-        """Filters, and the sequence up to which all that each covers goes."""
-        yield from self._upto.items()
+        """Filters, and the sequence up to which all that each covers goes. The narrowest first.
+
+        So what is over goes as a whole, also where a wider one ends in the midst of it.
+        """
+        return iter(sorted(self._upto.items(), key=_narrowness))
+
+
+def _narrowness(purge: tuple[str, int]) -> int:
+    subject, _ = purge
+    return -subject.count(".")
 
 
 def _covering(subject: str) -> tuple[str, ...]:

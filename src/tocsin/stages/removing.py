@@ -1,6 +1,6 @@
 """Taking out of the streams what the archive holds, without holding them up: see `records.removal`."""
 
-from ..ports import Housekeeping, StoredLog
+from ..ports import Clock, Housekeeping, StoredLog
 from ..records.archive import Archive, Segment
 from ..records.removal import Removal
 
@@ -8,14 +8,17 @@ from ..records.removal import Removal
 class Removing:
     """Takes out what a segment holds. What is left of that at a crash is found again, and nothing is taken twice."""
 
-    def __init__(self, streams: StoredLog, housekeeping: Housekeeping, archive: Archive) -> None:
+    def __init__(self, streams: StoredLog, housekeeping: Housekeeping, archive: Archive, clock: Clock) -> None:
         """`archive`: it is read, so nothing leaves that cannot be read there."""
         self._streams = streams
         self._housekeeping = housekeeping
         self._archive = archive
+        self._clock = clock
 
     async def remove(self, segment: Segment) -> None:
-        """One purge after the other: between two of them, whoever waits for the stream has its turn.
+        """Purge one thing after the other, and leave the stream to others in between for as long as the last one took.
+
+        That is long where durables have much before them, and next to nothing where they have not.
 
         Raises:
             ArchiveDamaged: the segment cannot be read.
@@ -28,4 +31,7 @@ class Removing:
                 for message in portion:
                     removal.take(message)
             for subject, upto in removal.purges():
+                began = self._clock.monotonic()
                 await self._housekeeping.purge(subject, upto=upto)
+                if took := self._clock.monotonic() - began:
+                    await self._clock.sleep(took)
