@@ -59,7 +59,7 @@ def left(messages: Sequence[StoredMessage], purged: Sequence[tuple[str, int]]) -
 def scope(message: StoredMessage) -> str | None:
     """The execution or the dead letter that a message tells something of."""
     kind, *rest = message.subject.split(".")
-    return ".".join((kind, *rest[:2])) if kind in {"execution", "dead-letter"} else None
+    return f"{kind}.{rest[0]}.{rest[1]}" if kind in {"execution", "dead-letter"} and len(rest) > 2 else None
 
 
 def matches(subject: str, filter_: str) -> bool:

@@ -95,7 +95,7 @@ class Failover:
             return None
         holder: str = json.loads(shown[0])["holder"]
         pid = int(holder.split("-")[-2])
-        return next((ticker for ticker in self._tickers if ticker.process.pid == pid), None)
+        return next((ticker for ticker in self._tickers if ticker.pid == pid), None)
 
     async def _kill_node(self) -> None:
         assert self._cluster is not None

@@ -4,18 +4,19 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from typing_extensions import override
 
 from tests.everything import Everything
+from tests.system import forked
 from tests.system.running import Running, settings
 from tests.system.worker_process import RUNS_FILE
 from tocsin import bootstrap
@@ -61,33 +62,39 @@ class Program:
     def __init__(
         self, name: str, command: Sequence[str], environment: Mapping[str, str], said: Path, *, ready: str
     ) -> None:
-        """`ready`: the action of the line that says that it is at work."""
+        """`command`: a module and its arguments; `ready`: the action of the line that says that it is at work."""
         self.name = name
         self._command = command
         self._environment = environment
         self._said = said
         self._ready = f'"{ready}"'
         self._begin = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ForkServerProcess | None = None
 
     def start(self) -> None:
         """Start it, or start it again."""
-        with self._said.open("ab") as said:
-            self._begin = said.tell()
-            self._process = subprocess.Popen(
-                self._command, env=self._environment, cwd=REPOSITORY, stdout=said, stderr=said, start_new_session=True
-            )
+        self._begin = self._said.stat().st_size if self._said.exists() else 0
+        module, *arguments = self._command
+        self._process = forked.start(
+            module, arguments, environment=self._environment, folder=REPOSITORY, said=self._said
+        )
 
     @property
-    def process(self) -> "subprocess.Popen[bytes]":
+    def process(self) -> ForkServerProcess:
         """The newest process."""
         assert self._process is not None, f"{self.name} was never started"
         return self._process
 
     @property
+    def pid(self) -> int:
+        """Of the newest process."""
+        assert self.process.pid is not None
+        return self.process.pid
+
+    @property
     def ended(self) -> int | None:
         """How it ended; None: it runs."""
-        return self.process.poll()
+        return self.process.exitcode
 
     def is_ready(self) -> bool:
         """Whether it is at work; if it ended instead, the test is over."""
@@ -96,16 +103,16 @@ class Program:
 
     def said(self) -> str:
         """What the newest process has written."""
-        return self._said.read_bytes()[self._begin :].decode(errors="replace")
+        return self._said.read_bytes()[self._begin :].decode(errors="replace") if self._said.exists() else ""
 
     def send(self, number: signal.Signals) -> None:
         """SIGSTOP, SIGCONT, SIGTERM."""
-        self.process.send_signal(number)
+        os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Kill -9."""
         self.process.kill()
-        self.process.wait()
+        self.process.join()
 
 
 class Site(Running):
@@ -262,7 +269,7 @@ class Site(Running):
     def _start(self, name: str, module: Sequence[str], arguments: Sequence[str], ready: str) -> Program:
         program = Program(
             name,
-            [sys.executable, "-m", *module, *arguments],
+            [*module, *arguments],
             self._environment,
             self._folder / f"{len(self.programs)}-{name}.log",
             ready=ready,

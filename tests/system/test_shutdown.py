@@ -50,12 +50,12 @@ async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Site]:
 async def ended(tocsin: Site, program: Program) -> int:
     """How a program ends that is about to."""
 
-    async def has_ended() -> bool:
-        return program.ended is not None
+    async def ending() -> list[int]:
+        return [] if program.ended is None else [program.ended]
 
-    await tocsin.until(has_ended)
+    [code] = await tocsin.until(ending)
     tocsin.programs.remove(program)
-    return program.process.returncode
+    return code
 
 
 async def says(tocsin: Site, program: Program, action: str) -> None:

@@ -69,7 +69,7 @@ class Fleet:
     async def _pause(self, victims: Sequence[Program | Node], seconds: float) -> None:
         for number in (signal.SIGSTOP, signal.SIGCONT):
             for victim in victims:
-                os.kill(victim.process.pid if isinstance(victim, Program) else victim.server.pid, number)
+                os.kill(victim.pid if isinstance(victim, Program) else victim.server.pid, number)
             if number == signal.SIGSTOP:
                 await asyncio.sleep(seconds)
 
