@@ -5,12 +5,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from nats.aio.client import ServerVersion
 
 from tests.conformance.worlds import NatsWorld, World, nats_world
 from tests.domain.given import ID, JOB, admitted, recorded, started
 from tocsin import subjects
 from tocsin.adapters.files.archive_store import FileArchiveStore
 from tocsin.adapters.memory.archive_store import InMemoryArchiveStore
+from tocsin.adapters.nats import follow
 from tocsin.adapters.nats.archive_store import NatsArchiveStore
 from tocsin.domain.events import Message, Report, Trigger
 from tocsin.ports import ArchiveStore, DurableSpec, StoredMessage
@@ -157,6 +159,41 @@ async def test_a_purge_of_triggers_takes_those_of_the_public_too(nats: NatsWorld
     await nats.connection.store(f"{nats.names.trigger_prefix}.{JOB}", b"{}", {})
     await nats.housekeeping.purge("trigger.>", upto=2)
     assert (await nats.stored.extent(Stream.LEDGER)).messages == 0
+
+
+async def test_who_reads_what_is_purged_meanwhile_comes_to_an_end(
+    nats: NatsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "PORTION", 4)
+    await receive(nats, *(report(n) for n in range(40)))
+    read = 0
+    async for some in nats.stored.messages(Stream.LOG, "report.>", upto=40):
+        read += len(some)
+        await nats.housekeeping.purge("report.>", upto=40)
+    assert read < 40
+
+
+async def test_a_purge_of_one_kind_takes_no_other_from_who_reads_both(
+    nats: NatsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if nats.housekeeping.obstacle():
+        pytest.skip("this server does: nothing is archived there")
+    monkeypatch.setattr(follow, "PORTION", 4)
+    await receive(nats, report(1), admitted(), *(started(delivery=n) for n in range(1, 40)))
+    found = []
+    async for some in nats.stored.messages(Stream.LOG, "report.>", "execution.*.*.*.>", "execution.*.*.*", upto=42):
+        if not found:
+            await nats.housekeeping.purge("report.>", upto=1)
+            await receive(nats, started(delivery=40))  # were the others left out, nobody would miss them
+        found += [message.sequence for message in some]
+    assert found == list(range(1, 43))
+
+
+async def test_a_server_that_loses_what_is_to_be_read_says_so(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(nats.connection.client), "connected_server_version", ServerVersion("2.14.6"))
+    assert nats.housekeeping.obstacle() == (
+        "nats-server 2.14.6 loses what others have still to read, with what is purged: the archive needs 2.15.1"
+    )
 
 
 async def test_a_durable_that_is_made_anew_begins_behind_what_is_decided(nats: NatsWorld) -> None:

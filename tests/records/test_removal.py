@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.ports import StoredMessage
+from tocsin.ports import LogUnavailable, StoredMessage
 from tocsin.records.harvest import Harvest
 from tocsin.records.removal import Removal
-from tocsin.subjects import Stream
+from tocsin.subjects import Stream, matches
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
-_JOBS = st.sampled_from(["a", "b"])
+_JOBS = st.sampled_from(["a", "b", "*"])  # anybody may publish a trigger of `*`
 _IDS = st.integers(0, 3).map("x{}".format)
 SUBJECTS = st.one_of(
     st.builds(
@@ -42,7 +43,7 @@ def ripe(messages: Sequence[StoredMessage]) -> set[int]:
 
 
 def purges(messages: Sequence[StoredMessage], archived: set[int]) -> list[tuple[str, int]]:
-    removal = Removal(archived)
+    removal = Removal([message for message in messages if message.sequence in archived])
     for message in messages:
         if message.sequence <= max(archived, default=0):
             removal.take(message)
@@ -51,7 +52,7 @@ def purges(messages: Sequence[StoredMessage], archived: set[int]) -> list[tuple[
 
 def left(messages: Sequence[StoredMessage], purged: Sequence[tuple[str, int]]) -> list[StoredMessage]:
     def is_purged(message: StoredMessage) -> bool:
-        return any(message.sequence <= upto and matches(message.subject, subject) for subject, upto in purged)
+        return any(message.sequence <= upto and matches(subject, message.subject) for subject, upto in purged)
 
     return [message for message in messages if not is_purged(message)]
 
@@ -60,10 +61,6 @@ def scope(message: StoredMessage) -> str | None:
     """The execution or the dead letter that a message tells something of."""
     kind, *rest = message.subject.split(".")
     return f"{kind}.{rest[0]}.{rest[1]}" if kind in {"execution", "dead-letter"} and len(rest) > 2 else None
-
-
-def matches(subject: str, filter_: str) -> bool:
-    return subject.startswith(filter_[:-1]) if filter_.endswith(".>") else subject == filter_
 
 
 @given(st.lists(SUBJECTS, max_size=40), st.integers(0, 40), st.data())
@@ -97,3 +94,37 @@ def test_one_purge_takes_all_executions_before_the_first_that_is_open() -> None:
 def test_how_things_stand_is_purged_by_subject() -> None:
     messages = stream("cron.a.triggered", "cron.b.triggered", "cron.a.triggered", "cron.a.triggered")
     assert purges(messages, ripe(messages)) == [("cron.a.triggered", 3)]
+
+
+def test_what_is_told_of_a_job_called_as_a_filter_takes_no_other_along() -> None:
+    messages = stream(
+        *("dead-letter.a.1.dead-lettered", "dead-letter.*.2.refused", "dead-letter.*.2.resolved"),
+        *(
+            "lock.*.acquired",
+            "lock.b.acquired",
+            "lock.*.acquired",
+            "dead-letter.a.3.refused",
+            "dead-letter.a.3.resolved",
+        ),
+    )
+    assert purges(messages, ripe(messages)) == [("dead-letter.a.3.>", 8)]
+
+
+def test_dead_letters_go_first_since_they_may_be_replayed() -> None:
+    messages = stream("execution.a.1.completed", "dead-letter.a.2.refused", "dead-letter.a.2.resolved")
+    assert purges(messages, ripe(messages)) == [("dead-letter.>", 3), ("execution.>", 1)]
+
+
+def test_a_replica_that_shows_what_was_purged_is_not_believed() -> None:
+    first, last = stream("cron.a.triggered", "cron.a.triggered")
+    removal = Removal([last])
+    removal.take(first)
+    with pytest.raises(LogUnavailable, match=r"cron\.a\.triggered: a replica that lags was read"):
+        removal.take(last)
+
+
+def test_what_a_backup_put_in_the_place_of_the_archived_stays() -> None:
+    [archived] = stream("report.a.1")
+    removal = Removal([archived])
+    removal.take(stream("report.a.2")[0])
+    assert list(removal.purges()) == []

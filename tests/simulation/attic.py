@@ -111,6 +111,9 @@ class _Housekeeping:
             self._process, f"decided of {stream}", lambda: at_once(self._housekeeping.decided(stream)), is_read=True
         )
 
+    def obstacle(self) -> str | None:
+        return self._housekeeping.obstacle()
+
     async def purge(self, subject: str, *, upto: int) -> None:
         stream = subjects.stream_of(subject)
 

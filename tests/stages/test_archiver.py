@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.domain.given import JOB, KEY
 from tests.stages.world import World
@@ -21,7 +22,7 @@ from tocsin.domain import ids
 from tocsin.domain.events import Admitted, Dispatched, Due, Failure, Report, Started, Terminal
 from tocsin.outcomes import Outcomes
 from tocsin.ports import EventLog, SequenceConflict, StoredMessage
-from tocsin.records.archive import Archive, ArchiveDamaged, Origin
+from tocsin.records.archive import Archive, ArchiveDamaged, Origin, State
 from tocsin.records.cursors import KEPT, Cursors
 from tocsin.records.whole import WholeLog
 from tocsin.stages.archiver import Archiver
@@ -463,3 +464,16 @@ async def test_the_history_forgets_what_is_older_than_it_keeps(site: Site) -> No
     while await site.archiver(keeping=brief).run_once(site.world.clock.now()):
         pass
     assert len((await site.history.executions()).rows) == 1
+
+
+async def test_where_nothing_may_be_purged_all_stays_and_the_operator_is_told(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(InMemoryHousekeeping, "obstacle", lambda _: "the server is too old")
+    before = await site.held()
+    with capture_logs() as lines:
+        await site.archiver(keeping=replace(KEEPING, history=DAY)).run_once(site.world.clock.now())
+    assert await site.held() == before
+    assert (await site.archive().state())[0] == State()
+    assert [(line["action"], line["reason"]) for line in lines] == [("archiver-cannot", "the server is too old")]
+    assert len((await site.history.executions()).rows) == 1  # the history forgets all the same

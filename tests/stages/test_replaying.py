@@ -7,6 +7,7 @@ import pytest
 from tests.domain.given import KEY
 from tests.stages.world import World
 from tocsin import subjects
+from tocsin.adapters.memory.housekeeping import InMemoryHousekeeping
 from tocsin.domain import ids
 from tocsin.domain.events import (
     Acquired,
@@ -34,6 +35,7 @@ from tocsin.domain.events import (
 from tocsin.domain.ledger import delete
 from tocsin.ledgers import Ledgers
 from tocsin.ports import SequenceConflict
+from tocsin.subjects import Stream
 
 ADA = Actor(identity="ada", source="test")
 ETL, STEP, ONCE = "etl", "main", {"max_attempts": 1}
@@ -237,6 +239,20 @@ async def test_input_that_the_job_refuses_makes_a_dead_letter_of_the_replay(worl
     await replayed(world, letter.id, input={"a": "x"})
     [refused] = await world.stored(Refused)
     assert "`input.a`: 'x' is not of type 'integer'" in refused.reason
+
+
+async def test_a_dead_letter_that_is_archived_meanwhile_makes_one_of_the_replay(world: World) -> None:
+    """Nobody waits for ever for what is not in the log any more; nor is the wish lost."""
+    await world.define(etl())
+    letter = await failed(world)
+    await world.given(Resolved(job=ETL, id=letter.id, reason="seen to"))
+    upto, begun = world.log.stream(Stream.LOG).last_sequence, await world.stored(Requested)
+    await world.given(Replayed(job=ETL, id=letter.id, number=1))
+    await InMemoryHousekeeping(world.log).purge(subjects.dead_letter(ETL, letter.id), upto=upto)
+    await run(world)
+    [refused] = await world.stored(Refused)
+    assert refused.reason == f"dead letter {letter.id} went into the archive meanwhile"
+    assert await world.stored(Requested) == begun
 
 
 async def test_a_lagging_replica_makes_no_replay_of_what_it_does_not_know(

@@ -63,6 +63,10 @@ class Housekeeping(Protocol):
         """The sequence up to which every durable of a stream has dealt with what it was given: it comes to none again."""
         ...
 
+    def obstacle(self) -> str | None:
+        """Why nothing may be purged, for whoever operates this; None: nothing is in the way."""
+        ...
+
     async def purge(self, subject: str, *, upto: int) -> None:
         """Remove what matches a subject or filter, up to a sequence. Removing what is absent is no error."""
         ...

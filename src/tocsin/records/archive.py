@@ -108,14 +108,23 @@ class Archive:
         )
 
     async def tell(self, state: State) -> None:
-        """Say in the cursors of the streams up to where all is decided: behind that durables begin."""
+        """Say in the cursors of the streams up to where all is decided: behind that durables begin.
+
+        Raises:
+            SequenceConflict: somebody else said so meanwhile.
+        """
         for stream, sequence in state.upto.items():
-            await self._projections.put(Bucket.CURSORS, cursor(stream), str(sequence).encode())
+            told, revision = await self._projections.get(Bucket.CURSORS, cursor(stream)) or (b"0", 0)
+            if int(told) < sequence:
+                await self._projections.put(Bucket.CURSORS, cursor(stream), str(sequence).encode(), expect=revision)
 
     async def is_told(self, state: State) -> bool:
         """Whether the cursors say it: somebody may have died before it told."""
-        found = [await self._projections.get(Bucket.CURSORS, cursor(stream)) for stream in state.upto]
-        return [one and one[0] for one in found] == [str(sequence).encode() for sequence in state.upto.values()]
+        for stream, sequence in state.upto.items():
+            told = await self._projections.get(Bucket.CURSORS, cursor(stream))
+            if told is None or int(told[0]) < sequence:
+                return False
+        return True
 
     async def segments(self, *, behind: str | None = None) -> list[Segment]:
         """Every segment, the oldest first; or those behind one of them.

@@ -7,7 +7,8 @@ The messages of a stream are looked at in their order, up to a sequence up to wh
     report.>, timer.>, trigger.>, cancel.>, enqueue.>      taken: inputs that were dealt with
     lock.>, cron.>, ledger.*.due, ledger.*.passed          taken but for the newest of each subject, which says how things stand
 
-Definitions, leaderships and the delays that the server itself keeps stay where they are. They are read with the rest: by
+Definitions, leaderships and the delays that the server itself keeps stay where they are, and so does whatever is told of a job
+that somebody called `*` or `>`: as a filter, its subject would cover others. They are read with the rest: by
 several filters a server reads what has holes by looking, for each message, at all subjects of its block.
 """
 
@@ -19,6 +20,7 @@ from ..ports import StoredMessage
 _DECISION: Final = 3
 """Where a subject says what was decided."""
 INPUTS: Final = frozenset({"report", "timer", "trigger", "cancel", "enqueue"})
+_WILDCARDS: Final = frozenset("*>")
 _STATES: Final = frozenset({"lock", "cron"})
 _TIMES: Final = frozenset({"due", "passed"})
 ENDS: Final = {
@@ -44,6 +46,8 @@ class Harvest:
         kind = tokens[0]
         if kind in INPUTS:
             self._pick(message)
+        elif not _WILDCARDS.isdisjoint(tokens):
+            return  # told of what a public trigger named so
         elif kind in ENDS:
             if len(tokens) <= _DECISION:
                 return  # none of ours: it is not for us to remove

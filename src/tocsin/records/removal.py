@@ -1,16 +1,16 @@
 """How archived messages are taken out of their stream: by few filters, each as wide as what stays there allows.
 
 For every purge the server counts anew, for each consumer, what it still has to be given, and stores that; meanwhile nobody
-else is served on the stream. So one purge for each execution may hold up a busy stream for seconds; one for all executions
-that began before the oldest that is still open takes as long as one for any of them. A job whose executions run for long
-holds up its own only: behind them, each execution that is over is purged by itself.
+else is served on the stream. So one purge for each execution holds up a busy stream for seconds, and one for all executions
+that began before the oldest that is still open hardly longer than one for any of them. What stays in the stream for long
+holds up its own job only: behind it, each execution that is over is purged by itself.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Iterator
 from math import inf
 from typing import Final
 
-from ..ports import StoredMessage
+from ..ports import LogUnavailable, StoredMessage
 from .harvest import ENDS, INPUTS
 
 _LEVELS: Final = (1, 2, 3)
@@ -20,33 +20,40 @@ _LEVELS: Final = (1, 2, 3)
 class Removal:
     """Finds what removes the archived messages of one stream, and nothing else."""
 
-    def __init__(self, archived: Container[int]) -> None:
-        """`archived`: their sequences."""
-        self._archived = archived
+    def __init__(self, archived: Collection[StoredMessage]) -> None:
+        """`archived`: these, and nothing that somebody else's backup put in their place."""
+        self._archived = {(message.sequence, message.subject) for message in archived}
         self._kept: dict[str, int] = {}
         self._upto: dict[str, int] = {}
 
     def take(self, message: StoredMessage) -> None:
-        """Look at one more, in the order of the stream: at all that it holds up to the newest archived one."""
+        """Look at one more, in the order of the stream: at all that it holds up to the newest archived one.
+
+        Raises:
+            LogUnavailable: what is archived lies behind a part of the same that is not; a replica that lags was read.
+        """
         filters = _covering(message.subject)
-        if message.sequence in self._archived:
-            free = next(one for one in filters if self._kept.get(one, inf) > message.sequence)
+        if (message.sequence, message.subject) in self._archived:
+            free = next((one for one in filters if self._kept.get(one, inf) > message.sequence), None)
+            if free is None:
+                raise LogUnavailable(f"{message.subject}: a replica that lags was read")
             self._upto[free] = message.sequence
         else:
             for one in filters:
                 self._kept.setdefault(one, message.sequence)
 
     def purges(self) -> Iterator[tuple[str, int]]:
-        """Filters, and the sequence up to which all that each covers goes. The narrowest first.
+        """Filters, and the sequence up to which all that each covers goes.
 
-        So what is over goes as a whole, also where a wider one ends in the midst of it.
+        The narrowest first: so what is over goes as a whole, also where a wider one ends in the midst of it. Dead letters
+        before all else: one that was resolved may be replayed for as long as it is there.
         """
-        return iter(sorted(self._upto.items(), key=_narrowness))
+        return iter(sorted(self._upto.items(), key=_turn))
 
 
-def _narrowness(purge: tuple[str, int]) -> int:
+def _turn(purge: tuple[str, int]) -> tuple[bool, int]:
     subject, _ = purge
-    return -subject.count(".")
+    return not subject.startswith("dead-letter."), -subject.count(".")
 
 
 def _covering(subject: str) -> tuple[str, ...]:

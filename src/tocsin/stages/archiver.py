@@ -81,6 +81,15 @@ class Archiver:
             SequenceConflict: another archiver was faster.
             LogUnavailable: the log did not answer; or whatever the archive's store and the history raise.
         """
+        is_more = False
+        if obstacle := self._removing.obstacle():
+            _log.warning("nothing is archived", action="archiver-cannot", reason=obstacle)
+        else:
+            is_more = await self._archive_portion(now)
+        forgotten = await self._history.expire(now, after=self._keeping.history)
+        return is_more or forgotten > 0
+
+    async def _archive_portion(self, now: datetime) -> bool:
         state, revision = await self._archive.state()
         if state.head != state.purged or not await self._archive.is_told(state):
             state, revision = await self._finish(state, revision)
@@ -91,8 +100,7 @@ class Archiver:
             state = state.model_copy(update={"upto": upto, **changes})
             revision = await self._archive.move(state, expect=revision)
             await self._finish(state, revision)
-        forgotten = await self._history.expire(now, after=self._keeping.history)
-        return is_more or forgotten > 0
+        return is_more
 
     async def _finish(self, state: State, revision: int) -> tuple[State, int]:
         """Tell where durables begin, and take out of the streams what the newest segment holds."""

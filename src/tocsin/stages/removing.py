@@ -15,6 +15,10 @@ class Removing:
         self._archive = archive
         self._clock = clock
 
+    def obstacle(self) -> str | None:
+        """Why nothing can be removed, for whoever operates this; None: nothing is in the way."""
+        return self._housekeeping.obstacle()
+
     async def remove(self, segment: Segment) -> None:
         """Purge one thing after the other, and leave the stream to others in between for as long as the last one took.
 
@@ -26,7 +30,7 @@ class Removing:
         """
         messages = await self._archive.messages(segment)
         for stream, span in segment.streams.items():
-            removal = Removal({message.sequence for message in messages if message.stream is stream})
+            removal = Removal([message for message in messages if message.stream is stream])
             async for portion in self._streams.messages(stream, after=0, upto=span.last):
                 for message in portion:
                     removal.take(message)

@@ -45,8 +45,11 @@ class Replays:
         facts = await self._log.load(scope)
         state = dead_letter.fold(facts)
         replay = next((one for one in state.replays if one.sequence == recorded.sequence), None)
-        if state.kept is None or replay is None:
+        if replay is None or (state.kept is None and await self._log.tail(scope) != facts[-1].sequence):
             raise SequenceConflict(f"{scope}: a replica that lags was read")
+        if state.kept is None:
+            await self._refuse(recorded, replay, f"dead letter {replay.fact.id} went into the archive meanwhile")
+            return
         kept = state.kept.message
         if isinstance(kept, DeadLettered):
             await self._plan(recorded, replay, kept)

@@ -18,6 +18,10 @@ class InMemoryHousekeeping:
         found = [progress.floor for progress in self._log.progress_of_all(stream) if not progress.is_idle]
         return min([end, *found])
 
+    def obstacle(self) -> str | None:
+        """Nothing is ever in the way."""
+        return None
+
     async def purge(self, subject: str, *, upto: int) -> None:
         """Remove what matches, up to a sequence."""
         stream = self._log.stream(subjects.stream_of(subject))

@@ -96,7 +96,9 @@ async def read(
                     told_caught_up = True
                     yield make((), True, upto)  # noqa: FBT003 - as `Batch` has it
             while True:
-                received = await consumer.take()
+                received = await consumer.take(is_expected=not told_caught_up)
+                if not received:
+                    continue
                 portion = make(received, received[-1].pending == 0, received[-1].sequence)
                 after, told_caught_up = portion.upto, told_caught_up or portion.caught_up
                 yield portion
@@ -141,19 +143,20 @@ class _Consumer:
         behind = self._after if isinstance(self._after, int) else 0
         return None if made["num_pending"] else max(last, behind)
 
-    async def take(self) -> list[Received]:
-        """Whatever is there; waits for the first."""
+    async def take(self, *, is_expected: bool) -> list[Received]:
+        """Whatever is there; waits for the first, or for a sign of life without one.
+
+        `is_expected`: something was still to come. Where nothing does, it may have been purged, and no message is the last.
+        """
         inbox = self._inbox
-        while True:
-            if self._asked <= PORTION // 2:
-                await inbox.ask(PORTION, wait=_REQUEST, heartbeat=HEARTBEAT)
-                self._asked += PORTION
-            is_alive = await inbox.wait(2 * HEARTBEAT)
-            self._read_statuses(inbox)
-            if inbox.messages:
-                return self._in_order(inbox)
-            if not is_alive:
-                raise _LostError("no heartbeat")
+        if self._asked <= PORTION // 2:
+            await inbox.ask(PORTION, wait=_REQUEST, heartbeat=HEARTBEAT)
+            self._asked += PORTION
+        is_alive = await inbox.wait(2 * HEARTBEAT)
+        self._read_statuses(inbox)
+        if not inbox.messages and (is_expected or not is_alive):
+            raise _LostError("nothing comes" if is_alive else "no heartbeat")
+        return self._in_order(inbox)
 
     async def close(self) -> None:
         """Remove it, without waiting for the answer; the server would by itself after a while."""

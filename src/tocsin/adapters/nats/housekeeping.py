@@ -2,12 +2,17 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
+from typing import Final
 
 from ... import subjects
 from ...subjects import Stream
 from .connection import Connection, Json
 from .naming import Names
+
+PURGES_SAFELY: Final = (2, 15, 1)
+"""The oldest nats-server that archives. In those before, a purge of one kind of message moves every consumer that has a filter
+for that kind behind it, over whatever its other filters match: a reader of several kinds never sees that."""
 
 
 class NatsHousekeeping:
@@ -33,6 +38,14 @@ class NatsHousekeeping:
                 floors.append(consumer["ack_floor"]["stream_seq"])
         return min(floors)
 
+    def obstacle(self) -> str | None:
+        """That the server is too old."""
+        version = self._connection.client.connected_server_version
+        found = version.major, version.minor, version.patch
+        if found >= PURGES_SAFELY:
+            return None
+        return f"nats-server {_dotted(found)} loses what others have still to read, with what is purged: the archive needs {_dotted(PURGES_SAFELY)}"
+
     async def purge(self, subject: str, *, upto: int) -> None:
         """Remove what matches, up to a sequence."""
         name = self._names.stream(subjects.stream_of(subject))
@@ -51,3 +64,7 @@ class NatsHousekeeping:
             offset += len(listed)
             if not listed or offset >= answer["total"]:
                 return
+
+
+def _dotted(version: Iterable[int]) -> str:
+    return ".".join(map(str, version))
