@@ -180,7 +180,7 @@ async def test_a_purge_of_one_kind_takes_no_other_from_who_reads_both(
         pytest.skip("this server does: nothing is archived there")
     monkeypatch.setattr(follow, "PORTION", 4)
     await receive(nats, report(1), admitted(), *(started(delivery=n) for n in range(1, 40)))
-    found = []
+    found: list[int] = []
     async for some in nats.stored.messages(Stream.LOG, "report.>", "execution.*.*.*.>", "execution.*.*.*", upto=42):
         if not found:
             await nats.housekeeping.purge("report.>", upto=1)

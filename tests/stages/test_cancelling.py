@@ -112,7 +112,9 @@ async def test_a_request_for_what_never_comes_is_a_dead_letter(world: World) -> 
     assert world.pending == 0
 
 
-@pytest.mark.parametrize("subject", [f"cancel.{JOB}", f"cancel.*.{ID}", f"cancel.{JOB}.*"])
+@pytest.mark.parametrize(
+    "subject", [f"cancel.{JOB}", f"cancel.*.{ID}", f"cancel.{JOB}.*", f"cancel.>.{ID}", f"cancel.{JOB}.>"]
+)
 async def test_a_request_that_names_no_execution_is_a_dead_letter(world: World, subject: str) -> None:
     await world.given(admitted())
     world.log.receive(subject, b"")

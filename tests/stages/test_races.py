@@ -415,11 +415,13 @@ async def test_a_job_whose_name_makes_no_subject_is_admitted_like_any_other(nats
         assert len(await nats.log.load(subjects.scope_of(wanted))) == 2
 
 
-async def test_a_trigger_of_every_job_triggers_none(world: World) -> None:
+@pytest.mark.parametrize("wildcard", ["*", ">"])
+async def test_a_trigger_of_every_job_triggers_none(world: World, wildcard: str) -> None:
     await world.define({"name": JOB, "function": "f"})
-    world.log.receive("trigger.*", b"{}")
+    world.log.receive(f"trigger.{wildcard}", b"{}")
     await world.handle(world.planner.subscriptions[1])
     assert await world.stored(Planned) == []
+    assert [refused.reason for refused in await world.stored(Refused)] == ["no job is called '*'"]
     assert world.pending == 0
 
 

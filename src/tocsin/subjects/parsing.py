@@ -1,13 +1,17 @@
 """What a subject says by itself."""
 
-from .tokens import name
+from typing import Final
+
+from .tokens import ANY, name
+
+_REST: Final = ">"
 
 
 def job_of(subject: str) -> str:
     """The job that a subject speaks of."""
     tokens = subject.split(".")
     if tokens[0] == "trigger":  # the public may write the dots of a name as they are
-        return name(".".join(tokens[1:]))
+        return name(_written(*tokens[1:]))
     if tokens[0] == "cancel":
         return to_cancel(subject)[0]
     if tokens[0] == "mq":
@@ -33,10 +37,15 @@ def fact_of(subject: str) -> str:
 def to_cancel(subject: str) -> tuple[str, str]:
     """The job and the execution that somebody asks to end; the public may write the dots of a name as they are."""
     *job, execution_id = subject.split(".")[1:]
-    return name(".".join(job)), execution_id
+    return name(_written(*job)), _written(execution_id)
 
 
 def completed(subject: str) -> tuple[str, str]:
     """The job and the execution that an answer from outside is about."""
     *job, execution_id = subject.split(".")[3:]  # the public may write the dots of a name as they are
-    return name(".".join(job)), execution_id
+    return name(_written(*job)), _written(execution_id)
+
+
+def _written(*tokens: str) -> str:
+    """What the public wrote. A server stores what is published under a wildcard, and one names as little as the other."""
+    return ANY if tokens == (_REST,) else ".".join(tokens)
