@@ -2,19 +2,22 @@
 
 import asyncio
 import time
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 from uuid import uuid4
 
 from nats.aio.client import Client
 from nats.js.api import ConsumerConfig, StorageType
-from nats.js.errors import ServiceUnavailableError
+from nats.js.errors import NoStreamResponseError, ServiceUnavailableError
 
 MESSAGES: Final = 20_000
 BODY: Final = b"x" * 400
 PATIENCE: Final = 120.0
 """Seconds for all of them."""
 LEADERLESS: Final = 0.05
-"""Seconds between two tries while a cluster elects who leads the consumer."""
+"""Seconds between two tries while nobody leads."""
+
+T = TypeVar("T")
 
 
 async def bare_rate(client: Client, *, replicas: int = 1) -> float:
@@ -35,19 +38,29 @@ async def bare_rate(client: Client, *, replicas: int = 1) -> float:
     async def publish() -> None:
         await asyncio.gather(*[await js.publish_async(f"{name}.{i % 100}", BODY) for i in range(MESSAGES)])
 
-    began = time.perf_counter()
-    publishing, taken = asyncio.create_task(publish()), 0
+    async def take(limit: int) -> int:
+        fetched = await _led(lambda: pull.fetch(limit, timeout=10))
+        for message in fetched:
+            await message.ack()
+        return len(fetched)
+
     async with asyncio.timeout(PATIENCE):
+        await _led(lambda: js.publish(f"{name}.first", BODY))
+        await take(1)
+        began = time.perf_counter()
+        publishing, taken = asyncio.create_task(publish()), 0
         while taken < MESSAGES:
-            try:
-                fetched = await pull.fetch(256, timeout=10)
-            except ServiceUnavailableError:
-                await asyncio.sleep(LEADERLESS)
-                continue
-            for message in fetched:
-                await message.ack()
-            taken += len(fetched)
+            taken += await take(256)
         await publishing
-    elapsed = time.perf_counter() - began
+        elapsed = time.perf_counter() - began
     await js.delete_stream(name)
     return MESSAGES / elapsed
+
+
+async def _led(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask until there is an answer: a node of a cluster that elects, or has not heard yet who leads, says that nobody is there."""
+    while True:
+        try:
+            return await ask()
+        except (NoStreamResponseError, ServiceUnavailableError):
+            await asyncio.sleep(LEADERLESS)
