@@ -192,7 +192,8 @@ async def test_a_purge_of_one_kind_takes_no_other_from_who_reads_both(
 async def test_a_server_that_loses_what_is_to_be_read_says_so(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(nats.connection.client), "connected_server_version", ServerVersion("2.14.6"))
     assert nats.housekeeping.obstacle() == (
-        "nats-server 2.14.6 loses what others have still to read, with what is purged: the archive needs 2.15.1"
+        "nats-server 2.14.6 takes from others what they have still to read, with what is purged: "
+        "the archive needs 2.15.1 or newer"
     )
 
 

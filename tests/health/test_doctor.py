@@ -110,6 +110,8 @@ async def test_an_old_server(tocsin: Running) -> None:
     state = (await look_at(tocsin.installation)).status.server
     found = await finds(server_checks.version, tocsin, server=replace(state, version="2.11.9-beta"))
     assert_told(found["server-version"], Level.BAD, "2.11.9", "2.12.2")
+    found = await finds(server_checks.version, tocsin, server=replace(state, version="2.14.6"))
+    assert_told(found["server-version"], Level.WARN, "2.14.6", "2.15.1", "nothing is archived")
     assert (await finds(server_checks.version, tocsin))["server-version"].level is Level.OK
 
 

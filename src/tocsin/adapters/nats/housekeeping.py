@@ -44,7 +44,10 @@ class NatsHousekeeping:
         found = version.major, version.minor, version.patch
         if found >= PURGES_SAFELY:
             return None
-        return f"nats-server {_dotted(found)} loses what others have still to read, with what is purged: the archive needs {_dotted(PURGES_SAFELY)}"
+        return (
+            f"nats-server {_dotted(found)} takes from others what they have still to read, with what is purged: "
+            f"the archive needs {_dotted(PURGES_SAFELY)} or newer"
+        )
 
     async def purge(self, subject: str, *, upto: int) -> None:
         """Remove what matches, up to a sequence."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from ...adapters.nats.connection import Json, RefusedError
+from ...adapters.nats.housekeeping import PURGES_SAFELY
 from ...adapters.nats.provision import OLDEST_SERVER
 from ...ports import LogUnavailable
 from ..finding import Finding, bad, ok, warn
@@ -37,6 +38,16 @@ async def version(look: Look) -> list[Finding]:
                 f"nats-server {found} is older than {oldest}",
                 means="timers and leases need what came later; streams may hang",
                 do=f"upgrade every server to {oldest} or newer",
+            )
+        ]
+    if number < PURGES_SAFELY:
+        archiving = ".".join(map(str, PURGES_SAFELY))
+        return [
+            warn(
+                "server-version",
+                f"nats-server {found} is older than {archiving}: nothing is archived",
+                means="the streams keep all that ever happened; a million messages cost the server about 350 MB",
+                do=f"upgrade every server to {archiving} or newer",
             )
         ]
     return [ok("server-version", f"nats-server {found}")]
