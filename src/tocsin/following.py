@@ -9,20 +9,19 @@ from .domain.events import Message, Recorded
 from .ports import Batch, EventLog
 from .subjects import Stream, Unreadable
 
-_ANY: Final = "*"
 _AHEAD: Final = 16
 
 
 def filters(job: str | None = None) -> dict[Stream, tuple[str, ...]]:
     """The filters over the facts of a job, or of all: what was decided, not what was asked or announced."""
-    name = job or _ANY
+    name = job or subjects.ANY
     return {
         Stream.LEDGER: (subjects.ledger(name),),
         Stream.LOG: (
-            subjects.execution(name, _ANY),
+            subjects.execution(name, subjects.ANY),
             subjects.lock(name),
-            subjects.lock(name, _ANY),
-            subjects.dead_letter(name, _ANY),
+            subjects.lock(name, subjects.ANY),
+            subjects.dead_letter(name, subjects.ANY),
         ),
     }
 

@@ -13,10 +13,10 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Final
 
-_IMPORTED: Final = ("tocsin.cli.app", "tocsin.cli.run", "tocsin.cli.worker", "tocsin.bootstrap", "tests.system.forked")
+_IMPORTED: Final = ["tocsin.cli.app", "tocsin.cli.run", "tocsin.cli.worker", "tocsin.bootstrap", "tests.system.forked"]
 
 _context: Final = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload([*_IMPORTED])
+_context.set_forkserver_preload(_IMPORTED)
 
 
 def start(
@@ -33,7 +33,7 @@ def _run(module: str, arguments: list[str], environment: dict[str, str], folder:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    file = os.open(said, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    file = os.open(said, os.O_WRONLY | os.O_APPEND)
     os.dup2(file, sys.stdout.fileno())
     os.dup2(file, sys.stderr.fileno())
     os.close(file)

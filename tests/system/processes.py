@@ -73,7 +73,8 @@ class Program:
 
     def start(self) -> None:
         """Start it, or start it again."""
-        self._begin = self._said.stat().st_size if self._said.exists() else 0
+        self._said.touch()
+        self._begin = self._said.stat().st_size
         module, *arguments = self._command
         self._process = forked.start(
             module, arguments, environment=self._environment, folder=REPOSITORY, said=self._said
@@ -103,7 +104,7 @@ class Program:
 
     def said(self) -> str:
         """What the newest process has written."""
-        return self._said.read_bytes()[self._begin :].decode(errors="replace") if self._said.exists() else ""
+        return self._said.read_bytes()[self._begin :].decode(errors="replace")
 
     def send(self, number: signal.Signals) -> None:
         """SIGSTOP, SIGCONT, SIGTERM."""

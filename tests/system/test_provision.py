@@ -25,9 +25,10 @@ from tocsin.adapters.nats.durable import NatsDurable
 from tocsin.adapters.nats.event_log import NatsEventLog
 from tocsin.adapters.nats.naming import Names
 from tocsin.adapters.nats.projections import NatsProjections
-from tocsin.adapters.nats.provision import OLDEST_SERVER, Change, ProvisionError, provision
+from tocsin.adapters.nats.provision import Change, ProvisionError, provision
 from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer
 from tocsin.adapters.nats.server_process import installed_binary
+from tocsin.adapters.nats.server_version import OLDEST_SERVER
 from tocsin.adapters.nats.streams import overlaps
 from tocsin.domain.events import Completion
 from tocsin.ports import DurableSpec, LogUnavailable
@@ -265,7 +266,7 @@ async def test_a_server_that_is_too_old(connection: Connection, names: Names, mo
     with pytest.raises(ProvisionError) as caught:
         await provision(connection, names)
 
-    oldest = ".".join(map(str, OLDEST_SERVER))
+    oldest = str(OLDEST_SERVER)
     assert str(caught.value) == (
         f"nats-server 2.11.10 is too old: {oldest} or newer is needed (scheduled messages, life times of single keys)"
     )

@@ -110,6 +110,8 @@ class Archive:
     async def tell(self, state: State) -> None:
         """Say in the cursors of the streams up to where all is decided: behind that durables begin.
 
+        Nothing is written where they say it: somebody may have died before it told, or not.
+
         Raises:
             SequenceConflict: somebody else said so meanwhile.
         """
@@ -117,14 +119,6 @@ class Archive:
             told, revision = await self._projections.get(Bucket.CURSORS, cursor(stream)) or (b"0", 0)
             if int(told) < sequence:
                 await self._projections.put(Bucket.CURSORS, cursor(stream), str(sequence).encode(), expect=revision)
-
-    async def is_told(self, state: State) -> bool:
-        """Whether the cursors say it: somebody may have died before it told."""
-        for stream, sequence in state.upto.items():
-            told = await self._projections.get(Bucket.CURSORS, cursor(stream))
-            if told is None or int(told[0]) < sequence:
-                return False
-        return True
 
     async def segments(self, *, behind: str | None = None) -> list[Segment]:
         """Every segment, the oldest first; or those behind one of them.

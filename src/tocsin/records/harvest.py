@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..ports import StoredMessage
+from ..subjects import WILDCARDS
 
 _DECISION: Final = 3
 """Where a subject says what was decided."""
 INPUTS: Final = frozenset({"report", "timer", "trigger", "cancel", "enqueue"})
-_WILDCARDS: Final = frozenset("*>")
 _STATES: Final = frozenset({"lock", "cron"})
 _TIMES: Final = frozenset({"due", "passed"})
 ENDS: Final = {
@@ -46,7 +46,7 @@ class Harvest:
         kind = tokens[0]
         if kind in INPUTS:
             self._pick(message)
-        elif not _WILDCARDS.isdisjoint(tokens):
+        elif not WILDCARDS.isdisjoint(tokens):
             return  # told of what a public trigger named so
         elif kind in ENDS:
             if len(tokens) <= _DECISION:

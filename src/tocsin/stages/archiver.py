@@ -12,12 +12,7 @@ from typing import Final
 
 import structlog
 
-from ..ports import (
-    Clock,
-    History,
-    LogUnavailable,
-    SequenceConflict,
-)
+from ..ports import Clock, History, LogUnavailable, SequenceConflict
 from ..records.archive import Archive, Origin, Segment, State
 from ..stage import Access, Stage
 from ..subjects import ARCHIVE_STATE, ARCHIVER_LEASE, Bucket, cursor
@@ -90,9 +85,7 @@ class Archiver:
         return is_more or forgotten > 0
 
     async def _archive_portion(self, now: datetime) -> bool:
-        state, revision = await self._archive.state()
-        if state.head != state.purged or not await self._archive.is_told(state):
-            state, revision = await self._finish(state, revision)
+        state, revision = await self._finish(*await self._archive.state())
         found, upto, is_more = await self._ripeness.look(state.upto, now)
         if upto != state.upto:
             head: Segment | None = await self._archive.write(found, state, upto, self._origin) if found else None
@@ -103,7 +96,7 @@ class Archiver:
         return is_more
 
     async def _finish(self, state: State, revision: int) -> tuple[State, int]:
-        """Tell where durables begin, and take out of the streams what the newest segment holds."""
+        """Tell where durables begin, if they do not know it, and take out of the streams what the newest segment holds."""
         await self._archive.tell(state)
         if state.head is None or state.head == state.purged:
             return state, revision

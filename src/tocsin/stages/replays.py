@@ -1,5 +1,6 @@
 """What becomes of a replayed dead letter: a new execution, or the same message once more."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from .. import subjects
@@ -45,7 +46,7 @@ class Replays:
         facts = await self._log.load(scope)
         state = dead_letter.fold(facts)
         replay = next((one for one in state.replays if one.sequence == recorded.sequence), None)
-        if replay is None or (state.kept is None and await self._log.tail(scope) != facts[-1].sequence):
+        if replay is None or (state.kept is None and not await _are_all(self._log, scope, facts)):
             raise SequenceConflict(f"{scope}: a replica that lags was read")
         if state.kept is None:
             await self._refuse(recorded, replay, f"dead letter {replay.fact.id} went into the archive meanwhile")
@@ -115,8 +116,13 @@ async def resolve_replayed(log: EventLog, job: str, id: str, execution_id: str) 
         facts = await log.load(scope)
         state = dead_letter.fold(facts)
         if state.kept is None:
-            if await log.tail(scope) != (facts[-1].sequence if facts else 0):
+            if not await _are_all(log, scope, facts):
                 raise SequenceConflict(f"{scope}: a replica that lags was read")
             return
         await resolve(log, state, behind=facts[-1].sequence, execution_id=execution_id, reason="replayed")
         letter = state.fact.replay_of if isinstance(state.fact, DeadLettered) else None
+
+
+async def _are_all(log: EventLog, scope: str, facts: Sequence[Recorded[Message]]) -> bool:
+    """Whether these facts of a scope are its newest: a replica that lags may have been read."""
+    return await log.tail(scope) == (facts[-1].sequence if facts else 0)

@@ -79,7 +79,7 @@ from .filters import (
 from .parsing import completed, entity_of, fact_of, job_of, to_cancel
 from .scopes import dead_letter, execution, ledger, lock, scope_around, scope_of
 from .streams import ANNOUNCED, CAPTURED, Stream, stream_of
-from .tokens import ABSENT, ANY, DEFAULT_QUEUE, name, token
+from .tokens import ABSENT, ANY, DEFAULT_QUEUE, WILDCARDS, name, token
 
 __all__ = [
     "ABSENT",
@@ -104,6 +104,7 @@ __all__ = [
     "REPLAYS",
     "RETRIER",
     "TICKER_LEASE",
+    "WILDCARDS",
     "Bucket",
     "Stream",
     "Unreadable",

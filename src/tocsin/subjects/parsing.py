@@ -1,10 +1,6 @@
 """What a subject says by itself."""
 
-from typing import Final
-
-from .tokens import ANY, name
-
-_REST: Final = ">"
+from .tokens import ANY, REST, name
 
 
 def job_of(subject: str) -> str:
@@ -48,4 +44,4 @@ def completed(subject: str) -> tuple[str, str]:
 
 def _written(*tokens: str) -> str:
     """What the public wrote. A server stores what is published under a wildcard, and one names as little as the other."""
-    return ANY if tokens == (_REST,) else ".".join(tokens)
+    return ANY if tokens == (REST,) else ".".join(tokens)

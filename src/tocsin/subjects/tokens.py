@@ -7,6 +7,8 @@ DEFAULT_QUEUE: Final = "default"
 ABSENT: Final = "-"  # no delivery named
 ANY: Final = "*"
 """No name, though a server stores what somebody publishes under it; read again it would stand for every name."""
+REST: Final = ">"
+WILDCARDS: Final = frozenset((ANY, REST))
 
 
 @lru_cache(maxsize=16_384)

@@ -2,17 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
-from typing import Final
+from collections.abc import AsyncIterator
 
 from ... import subjects
 from ...subjects import Stream
 from .connection import Connection, Json
 from .naming import Names
-
-PURGES_SAFELY: Final = (2, 15, 1)
-"""The oldest nats-server that archives. In those before, a purge of one kind of message moves every consumer that has a filter
-for that kind behind it, over whatever its other filters match: a reader of several kinds never sees that."""
+from .server_version import PURGES_SAFELY, Version
 
 
 class NatsHousekeeping:
@@ -40,13 +36,12 @@ class NatsHousekeeping:
 
     def obstacle(self) -> str | None:
         """That the server is too old."""
-        version = self._connection.client.connected_server_version
-        found = version.major, version.minor, version.patch
+        found = Version.of(self._connection.client)
         if found >= PURGES_SAFELY:
             return None
         return (
-            f"nats-server {_dotted(found)} takes from others what they have still to read, with what is purged: "
-            f"the archive needs {_dotted(PURGES_SAFELY)} or newer"
+            f"nats-server {found} takes from others what they have still to read, with what is purged: "
+            f"the archive needs {PURGES_SAFELY} or newer"
         )
 
     async def purge(self, subject: str, *, upto: int) -> None:
@@ -67,7 +62,3 @@ class NatsHousekeeping:
             offset += len(listed)
             if not listed or offset >= answer["total"]:
                 return
-
-
-def _dotted(version: Iterable[int]) -> str:
-    return ".".join(map(str, version))

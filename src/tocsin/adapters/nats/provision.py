@@ -20,15 +20,11 @@ from .desired import archive_config, bucket_config, consumer_config, durable_spe
 from .naming import Names
 from .projections import NatsProjections
 from .provisioned import Change, ProvisionError
+from .server_version import OLDEST_SERVER, Version
 from .streams import ensure_stream
 
-__all__ = ["OLDEST_SERVER", "Change", "ProvisionError", "provision"]
+__all__ = ["Change", "ProvisionError", "provision"]
 
-OLDEST_SERVER: Final = (2, 12, 2)
-"""The oldest nats-server that works, and that the tests run against.
-
-Scheduled messages came with 2.12.0; but until 2.12.1 a stream hangs for ever when a schedule of it fires during a direct get.
-"""
 _KEY_BYTES: Final = 32
 
 
@@ -79,11 +75,10 @@ async def provision(
 
 
 def _check_version(client: Client) -> None:
-    found = client.connected_server_version
-    if (found.major, found.minor, found.patch) < OLDEST_SERVER:
-        oldest = ".".join(map(str, OLDEST_SERVER))
+    found = Version.of(client)
+    if found < OLDEST_SERVER:
         raise ProvisionError(
-            f"nats-server {found.major}.{found.minor}.{found.patch} is too old: {oldest} or newer is needed "
+            f"nats-server {found} is too old: {OLDEST_SERVER} or newer is needed "
             "(scheduled messages, life times of single keys)"
         )
 

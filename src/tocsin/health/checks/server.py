@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from ...adapters.nats.connection import Json, RefusedError
-from ...adapters.nats.housekeeping import PURGES_SAFELY
-from ...adapters.nats.provision import OLDEST_SERVER
+from ...adapters.nats.server_version import OLDEST_SERVER, PURGES_SAFELY
 from ...ports import LogUnavailable
 from ..finding import Finding, bad, ok, warn
 from ..look import Look
@@ -29,25 +28,23 @@ _LIMITS: Final = (
 async def version(look: Look) -> list[Finding]:
     """`server-version`."""
     found = look.status.server.version
-    oldest = ".".join(map(str, OLDEST_SERVER))
     number = tuple(int(part) for part in found.partition("-")[0].split(".") if part.isdigit())
     if number < OLDEST_SERVER:
         return [
             bad(
                 "server-version",
-                f"nats-server {found} is older than {oldest}",
+                f"nats-server {found} is older than {OLDEST_SERVER}",
                 means="timers and leases need what came later; streams may hang",
-                do=f"upgrade every server to {oldest} or newer",
+                do=f"upgrade every server to {OLDEST_SERVER} or newer",
             )
         ]
     if number < PURGES_SAFELY:
-        archiving = ".".join(map(str, PURGES_SAFELY))
         return [
             warn(
                 "server-version",
-                f"nats-server {found} is older than {archiving}: nothing is archived",
+                f"nats-server {found} is older than {PURGES_SAFELY}: nothing is archived",
                 means="the streams keep all that ever happened; a million messages cost the server about 350 MB",
-                do=f"upgrade every server to {archiving} or newer",
+                do=f"upgrade every server to {PURGES_SAFELY} or newer",
             )
         ]
     return [ok("server-version", f"nats-server {found}")]
