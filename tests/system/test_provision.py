@@ -306,10 +306,10 @@ async def test_a_server_that_falls_silent(
 
             async def check_and_stop(connection: Connection) -> None:
                 await check(connection)
-                os.kill(server.pid, signal.SIGSTOP)
+                _stop(server.pid)
 
             if is_first:
-                os.kill(server.pid, signal.SIGSTOP)
+                _stop(server.pid)
             else:
                 monkeypatch.setattr(provisioning, "_check_jetstream", check_and_stop)
             try:
@@ -320,8 +320,13 @@ async def test_a_server_that_falls_silent(
 
     told, asked = str(caught.value).split(" (")
     assert told == "JetStream does not answer: look at the load and the log of its server, then try again"
-    # A signal takes a moment to stop all threads of a server, and one of them may still answer.
     assert re.fullmatch(r"\$JS\.API\.[A-Z.]*INFO\S*: TimeoutError\(\)\)", asked)
+
+
+def _stop(pid: int) -> None:
+    """Stop a child of ours, and return when it has stopped: until then, any of its threads may still answer."""
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
 
 
 @pytest.mark.parametrize(
