@@ -29,7 +29,7 @@ from benchmarks.metrics import Metrics, Results
 from benchmarks.peers import PEERS, measuring
 from benchmarks.workloads import SERVERLESS, WORKLOADS
 from tocsin import telemetry
-from tocsin.garbage import collect_patiently
+from tocsin.cli.runtime.gc_tuning import collect_patiently
 
 
 def measure(asked: argparse.Namespace, results: Results) -> list[str]:

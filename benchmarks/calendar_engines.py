@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 from croniter import croniter
 from cronsim import CronSim
 
-from tocsin.domain.calendar import parse
+from tocsin.domain.schedule import parse
 
 START = datetime(2026, 1, 1, 0, 0, 30, tzinfo=UTC)
 ORDINARY = ("* * * * *", "*/15 * * * *", "0 9 * * 1-5", "30 2 * * *", "0 0 1 * *", "5,35 8-18/2 * * MON,WED")

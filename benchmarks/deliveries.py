@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tocsin.adapters.nats.connection import Json
+from tocsin.adapters.nats.client.connection import Json
 from tocsin.bootstrap import Installation
 from tocsin.subjects import Stream
 

@@ -18,7 +18,7 @@ from benchmarks.system import RECORDER, WHAT, WHEN, System, running
 from benchmarks.throughput import trigger
 from tocsin.bootstrap import Installation
 from tocsin.domain.definition import JobDefinition
-from tocsin.listing import ExecutionQuery
+from tocsin.ports.queries import ExecutionQuery
 from tocsin.subjects import Stream
 
 ARCHIVER: Final = "archiver"

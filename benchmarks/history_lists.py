@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from tocsin import subjects
-from tocsin.adapters.histories import open_history
+from tocsin.adapters.history.factory import open_history
 from tocsin.domain import ids
 from tocsin.domain.events import (
     Admitted,
@@ -29,8 +29,8 @@ from tocsin.domain.events import (
     Recorded,
     Started,
 )
-from tocsin.listing import ExecutionQuery
 from tocsin.ports import History
+from tocsin.ports.queries import ExecutionQuery
 from tocsin.subjects import Stream
 
 BATCH: Final = 4_000

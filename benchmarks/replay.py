@@ -16,8 +16,7 @@ from benchmarks.metrics import Metrics
 from benchmarks.part import FUNCTION
 from benchmarks.servers import initialized, servers
 from tocsin import subjects
-from tocsin.audit import Auditor
-from tocsin.domain import execution, planning
+from tocsin.domain import execution, execution_plan
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
     Admitted,
@@ -31,6 +30,7 @@ from tocsin.domain.events import (
     Report,
     Started,
 )
+from tocsin.services.audit import Auditor
 
 FACTS: Final = 1_000_000
 AT_ONCE: Final = 50_000
@@ -103,7 +103,7 @@ def _log(facts: int) -> Iterator[Stored]:
 
 
 def _execution(due: Due, count: int) -> Iterator[Message]:
-    admitted = planning.from_due(due, JOB)
+    admitted = execution_plan.from_due(due, JOB)
     if not isinstance(admitted, Admitted):
         raise TypeError("a job that lets runs overlap is admitted at once")
     state = _after(execution.initial, admitted)

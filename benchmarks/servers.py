@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from tocsin import bootstrap
-from tocsin.adapters.nats.cluster import EmbeddedCluster
-from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer
+from tocsin.adapters.nats.server.cluster import EmbeddedCluster
+from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.bootstrap import Installation
 from tocsin.ports import LogUnavailable
 from tocsin.settings import Settings

@@ -5,9 +5,9 @@ from collections.abc import Awaitable
 from datetime import datetime
 from typing import TypeVar
 
-from tocsin.adapters.nats.connection import Connection
-from tocsin.adapters.nats.event_log import NatsEventLog
-from tocsin.adapters.nats.naming import Names
+from tocsin.adapters.nats.client.connection import Connection
+from tocsin.adapters.nats.client.names import Names
+from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.domain.events import Message, Recorded, Timer
 from tocsin.ports import Loaded, SequenceConflict
 from tocsin.subjects import Stream

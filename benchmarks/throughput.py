@@ -21,7 +21,7 @@ from benchmarks.tally import READS, REFUSED
 from tocsin import subjects
 from tocsin.domain.definition import JobDefinition, Step
 from tocsin.domain.events import Trigger
-from tocsin.listing import ExecutionQuery
+from tocsin.ports.queries import ExecutionQuery
 
 EXECUTIONS: Final = 20_000
 GRAPHS: Final = 5_000

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from tocsin import __version__
-from tocsin.adapters.http.app import openapi
+from tocsin.adapters.http.api.app import openapi
 from tocsin.domain import definition, events
 
 FOLDER = Path(__file__).parent

@@ -3,9 +3,9 @@
 from typing import Final
 
 from tocsin.adapters.memory.archive_store import InMemoryArchiveStore
+from tocsin.archive.archive import Archive, Origin
+from tocsin.archive.combined_log import WholeLog
 from tocsin.ports import Projections
-from tocsin.records.archive import Archive, Origin
-from tocsin.records.whole import WholeLog
 from tocsin.subjects import Stream
 from tocsin.testing import InMemoryEventLog, InMemoryStoredLog
 

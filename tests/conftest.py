@@ -9,8 +9,8 @@ import pytest
 import structlog
 
 from tests.servers import REPLICAS, SERVER
-from tocsin.adapters.nats.cluster import EmbeddedCluster
-from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer
+from tocsin.adapters.nats.server.cluster import EmbeddedCluster
+from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 
 LANES = 2
 """How many slow tests run at once, where there are twice as many xdist workers."""

@@ -7,7 +7,6 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, Final, TypeAlias, TypeVar
 
-from tocsin.audit import Report, audit
 from tocsin.domain.events import (
     Cancelled,
     Completed,
@@ -20,6 +19,7 @@ from tocsin.domain.events import (
     Started,
 )
 from tocsin.ports import EventLog
+from tocsin.services.audit import Report, audit
 
 F = TypeVar("F", bound=Message)
 End: TypeAlias = Completed | Failed | Cancelled | Skipped

@@ -11,9 +11,9 @@ from tests.domain.given import ID, JOB, KEY, admitted
 from tocsin import subjects
 from tocsin.domain import execution
 from tocsin.domain.events import Cancelled, Message, Recorded, Recovered
-from tocsin.operations import arrivals, awaiting
-from tocsin.operations.arrivals import Arrivals, Facts
 from tocsin.ports import Batch
+from tocsin.services.operations import event_waiter, input_result
+from tocsin.services.operations.event_waiter import Arrivals, Facts
 from tocsin.subjects import Stream
 from tocsin.testing import InMemoryEventLog
 
@@ -96,7 +96,7 @@ async def test_what_was_stored_before_one_waits_is_heard_too(log: WatchedLog, he
 async def test_what_does_not_suffice_takes_nobodys_patience(
     log: WatchedLog, heard: Arrivals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrivals, "LOOKS", (30.0,))
+    monkeypatch.setattr(event_waiter, "LOOKS", (30.0,))
     await hearing(heard)
     [task] = execution.dispatch(execution.fold(await InMemoryEventLog.load(log, SCOPE)), key=KEY)
     await log.append(task, expect=1)
@@ -123,7 +123,7 @@ async def test_what_cannot_be_heard_is_looked_for(log: WatchedLog, heard: Arriva
 async def test_an_old_replica_takes_back_nothing_that_was_heard(
     log: WatchedLog, heard: Arrivals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrivals, "LOOKS", (0.01,))
+    monkeypatch.setattr(event_waiter, "LOOKS", (0.01,))
     await hearing(heard)
     log.upto = 1
     with heard.of(SCOPE, await log.load(SCOPE)) as awaited:
@@ -136,8 +136,8 @@ async def test_an_old_replica_takes_back_nothing_that_was_heard(
 async def test_who_waits_for_what_never_comes_is_given_what_there_is(
     log: WatchedLog, heard: Arrivals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrivals, "LOOKS", (0.01, 0.01))
-    monkeypatch.setattr(awaiting, "PAUSES", (0.01,))
+    monkeypatch.setattr(event_waiter, "LOOKS", (0.01, 0.01))
+    monkeypatch.setattr(input_result, "PAUSES", (0.01,))
     await hearing(heard)
     with heard.of(SCOPE) as awaited:
         assert await awaited.until(is_over) == await log.load(SCOPE)

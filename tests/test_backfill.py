@@ -24,11 +24,11 @@ from tocsin.domain.events import (
     Trigger,
 )
 from tocsin.domain.ledger import JobNotFound
-from tocsin.ledgers import Ledgers
-from tocsin.operations import backfill
-from tocsin.operations.backfill import Backfill, Span
-from tocsin.operations.refusals import Refusal
-from tocsin.registry import Registry
+from tocsin.engine.ledger_reader import Ledgers
+from tocsin.services.jobs import Registry
+from tocsin.services.operations import backfill
+from tocsin.services.operations.backfill import Backfill, Span
+from tocsin.services.operations.errors import Refusal
 from tocsin.testing import InMemoryStoredLog
 
 ADA = Actor(identity="ada", source="test")

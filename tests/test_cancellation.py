@@ -8,9 +8,9 @@ from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain.events import Actor, Cancelled, Completed, Message, Skipped
 from tocsin.domain.execution import Status
-from tocsin.operations.cancellation import cancel
-from tocsin.operations.refusals import NotAnId, NotFound
 from tocsin.ports import SequenceConflict
+from tocsin.services.operations.cancellation import cancel
+from tocsin.services.operations.errors import NotAnId, NotFound
 
 ADA = Actor(identity="ada", source="test")
 

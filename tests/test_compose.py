@@ -14,12 +14,12 @@ import yaml
 from typer.testing import CliRunner
 
 from tests.security.server import server
-from tocsin.adapters.nats.permissions import password_variable, server_config
-from tocsin.adapters.nats.server_process import installed_binary
+from tocsin.adapters.nats.admin.permissions import password_variable, server_config
+from tocsin.adapters.nats.server.process import installed_binary
 from tocsin.bootstrap import STAGES
+from tocsin.bootstrap.nats_roles import permissions
 from tocsin.cli import app
-from tocsin.cli.run import chosen
-from tocsin.roles import permissions
+from tocsin.cli.processes.run import chosen
 from tocsin.settings import load
 
 ROOT = Path(__file__).parents[1]

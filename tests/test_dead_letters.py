@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.archiving import OVER, Attic
-from tests.stages.test_replaying import ETL, answer, etl, failed, refused_message, run
+from tests.stages.test_rerun import ETL, answer, etl, failed, refused_message, run
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.sql import SqlHistory, open_history
@@ -16,11 +16,11 @@ from tocsin.domain.definition import DefinitionError
 from tocsin.domain.events import Actor, Failed, Refused, Replayed, Requested, Resolved
 from tocsin.domain.execution import Status
 from tocsin.domain.ledger import delete
-from tocsin.ledgers import Ledgers
-from tocsin.listing import DeadLetterQuery
-from tocsin.operations import dead_letters
-from tocsin.operations.dead_letters import Replay
-from tocsin.operations.refusals import NotAnId, NotFound, Refusal
+from tocsin.engine.ledger_reader import Ledgers
+from tocsin.ports.queries import DeadLetterQuery
+from tocsin.services.operations import dead_letters
+from tocsin.services.operations.dead_letters import Replay
+from tocsin.services.operations.errors import NotAnId, NotFound, Refusal
 from tocsin.subjects import Stream
 
 ADA = Actor(identity="ada", source="test")

@@ -10,8 +10,8 @@ from tests.domain.given import ID, JOB, KEY, admitted, started
 from tocsin import subjects
 from tocsin.domain import execution
 from tocsin.domain.events import Dispatched, LeaseTimer, Message, Recorded, Started
-from tocsin.operations import finding, leasing, refusals
 from tocsin.ports import Delivery, Loaded, SequenceConflict
+from tocsin.services.operations import errors, lookup, task_leases
 from tocsin.testing import InMemoryEventLog, InMemoryTaskQueues, ManualClock
 
 
@@ -48,16 +48,16 @@ async def log(clock: ManualClock) -> LaggingLog:
     return it
 
 
-async def take(log: InMemoryEventLog, clock: ManualClock, lease: float = 10.0) -> list[leasing.Held]:
-    queues, lasting = InMemoryTaskQueues(log), leasing.Lease(lease)
-    return await leasing.take(log, queues, clock, ["default"], limit=5, worker="w", lease=lasting)
+async def take(log: InMemoryEventLog, clock: ManualClock, lease: float = 10.0) -> list[task_leases.Held]:
+    queues, lasting = InMemoryTaskQueues(log), task_leases.Lease(lease)
+    return await task_leases.take(log, queues, clock, ["default"], limit=5, worker="w", lease=lasting)
 
 
 async def test_what_one_of_our_own_workers_holds_is_not_anothers(log: LaggingLog) -> None:
     await log.append(started(), expect=2)
-    found = await finding.find(log, ID)
-    with pytest.raises(refusals.Refusal, match=rf"^job {ID} is held by a worker of Tocsin's own$"):
-        leasing.held_of(found)
+    found = await lookup.find(log, ID)
+    with pytest.raises(errors.Refusal, match=rf"^job {ID} is held by a worker of Tocsin's own$"):
+        task_leases.held_of(found)
 
 
 async def test_a_claim_is_handed_out_though_the_replica_that_is_read_lags(log: LaggingLog, clock: ManualClock) -> None:
@@ -85,12 +85,12 @@ async def test_who_is_to_be_refused_is_told_from_who_was_found_by_an_old_replica
 ) -> None:
     [held] = await take(log, clock)
     log.upto, log.times = 2, 1
-    old = await finding.find(log, ID)
-    assert leasing.held_of(old) is None
-    assert not await finding.is_newest(log, old)
-    new = await finding.find(log, ID)
-    assert leasing.held_of(new) == held
-    assert await finding.is_newest(log, new)
+    old = await lookup.find(log, ID)
+    assert task_leases.held_of(old) is None
+    assert not await lookup.is_newest(log, old)
+    new = await lookup.find(log, ID)
+    assert task_leases.held_of(new) == held
+    assert await lookup.is_newest(log, new)
 
 
 async def test_one_waits_for_the_first_task_and_for_no_second(
@@ -110,9 +110,9 @@ async def test_one_waits_for_the_first_task_and_for_no_second(
 
     await note("default")
     await note("other")
-    lasting = leasing.Lease(10)
-    [_] = await leasing.take(log, queues, clock, ["default", "other"], limit=5, worker="w", lease=lasting, wait=20)
-    assert waits == [leasing.LOOK, 0]
+    lasting = task_leases.Lease(10)
+    [_] = await task_leases.take(log, queues, clock, ["default", "other"], limit=5, worker="w", lease=lasting, wait=20)
+    assert waits == [task_leases.LOOK, 0]
 
 
 async def test_a_task_is_claimed_once_though_it_is_delivered_twice(log: LaggingLog, clock: ManualClock) -> None:
@@ -121,9 +121,9 @@ async def test_a_task_is_claimed_once_though_it_is_delivered_twice(log: LaggingL
     clock.advance(6)
     [again] = await (await one.open("default")).take(1, wait=0)
     assert (delivery.delivered, again.delivered) == (1, 2)
-    first = await leasing._claim(log, clock, delivery, "a", leasing.Lease(10))
+    first = await task_leases._claim(log, clock, delivery, "a", task_leases.Lease(10))
     assert first is not None
-    assert await leasing._claim(log, clock, again, "b", leasing.Lease(10)) is None
+    assert await task_leases._claim(log, clock, again, "b", task_leases.Lease(10)) is None
     assert len([fact for fact in await log.read("execution.>") if isinstance(fact.message, Started)]) == 1
 
 
@@ -144,10 +144,10 @@ async def test_the_timer_knows_whether_the_attempt_ends_with_the_lease(
 async def test_a_sign_of_life_never_reaches_beyond_the_attempt(log: LaggingLog, clock: ManualClock) -> None:
     [held] = await take(log, clock)
     clock.advance(9)
-    await leasing.extend(log, clock, held)
+    await task_leases.extend(log, clock, held)
     clock.advance(9)
     assert await log.read("timer.>") == []
-    await leasing.extend(log, clock, held, asked=1e12)
+    await task_leases.extend(log, clock, held, asked=1e12)
     clock.advance(12)
     [timer] = await log.read("timer.>")
     assert isinstance(timer.message, LeaseTimer)
@@ -157,7 +157,7 @@ async def test_a_sign_of_life_never_reaches_beyond_the_attempt(log: LaggingLog, 
 
 async def test_what_moved_is_not_extended(log: LaggingLog, clock: ManualClock) -> None:
     [held] = await take(log, clock)
-    await leasing.hand_back(log, held)
+    await task_leases.hand_back(log, held)
     with pytest.raises(SequenceConflict):
-        await leasing.extend(log, clock, held)
+        await task_leases.extend(log, clock, held)
     assert [type(fact.message) for fact in await log.read("execution.>")].count(Dispatched) == 1

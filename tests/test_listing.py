@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tocsin.listing import DeadLetterQuery, ExecutionQuery, InvalidQuery, Place, microseconds
+from tocsin.ports.queries import DeadLetterQuery, ExecutionQuery, InvalidQuery, Place, microseconds
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 CURSOR = Place("newest", microseconds(NOON), "7").cursor

@@ -7,14 +7,14 @@ import pytest
 from typing_extensions import override
 
 from tocsin import subjects
-from tocsin.domain import planning
+from tocsin.domain import execution_plan
 from tocsin.domain.definition import DefinitionError, JobDefinition
-from tocsin.domain.difference import Difference
+from tocsin.domain.definition_diff import Difference
 from tocsin.domain.events import Actor, Defined, Deleted, Message, Paused, Recorded, Trigger
 from tocsin.domain.ledger import JobNotFound
 from tocsin.domain.registration import Registration
 from tocsin.ports import SequenceConflict
-from tocsin.registry import TRIES, Registry
+from tocsin.services.jobs import TRIES, Registry
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import START, InMemoryEventLog, InMemoryProjections, ManualClock
 
@@ -207,7 +207,7 @@ async def test_a_trigger_answers_with_the_id_that_the_planner_will_give(world: W
     execution_id = await world.registry.trigger("nightly", {"b": 2}, by=ME, reason="now")
     trigger = await stored_trigger(world)
     assert trigger.message == Trigger(trigger="manual", input={"b": 2}, by=ME, reason="now")
-    assert planning.execution_id_of(trigger, "nightly") == execution_id
+    assert execution_plan.execution_id_of(trigger, "nightly") == execution_id
     assert trigger.message_id
 
 

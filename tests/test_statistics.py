@@ -8,8 +8,8 @@ from tests.stages.world import World
 from tests.system.running import running
 from tocsin import Context, Worker
 from tocsin.domain.events import Completed
-from tocsin.domain.statistics import ExecutionStats, RecoveryStats
-from tocsin.statistics import statistics
+from tocsin.domain.execution_stats import ExecutionStats, RecoveryStats
+from tocsin.services.execution_stats import statistics
 
 
 async def test_what_was_lost_and_recovered_is_counted() -> None:

@@ -19,7 +19,7 @@ from tests import databases
 from benchmarks.metrics import percentiles
 from benchmarks.peers.bullmq import PROGRAM
 from benchmarks.peers.peer import Assignment, peer
-from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer
+from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 
 NUMBERS: Final = {"W1": 1_000, "W2": 5_000, "W3": 100}
 """Jobs or tasks that a peer gets in each workload that it is measured in."""

@@ -17,7 +17,7 @@ from sqlalchemy import text
 from tests.conformance.test_history import A_FAILURE, everything, story
 from tests.databases import PostgreSql, postgresql, redis
 from tests.domain.given import recorded
-from tocsin.adapters.histories import open_history
+from tocsin.adapters.history.factory import open_history
 from tocsin.adapters.sql import migration
 from tocsin.adapters.sql.engine import connect
 from tocsin.adapters.sql.migration import REVISIONS, SCRIPTS, VERSION_TABLE, migrate

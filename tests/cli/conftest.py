@@ -12,14 +12,14 @@ import pytest
 from typer.testing import CliRunner
 from typing_extensions import override
 
-from tocsin.adapters.nats.provisioned import Change
+from tocsin.adapters.nats.admin.provision_report import Change
 from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.bootstrap import Installation, Unreachable
 from tocsin.cli import app
-from tocsin.cli.backend import Backend
+from tocsin.cli.runtime.backend import Backend
 from tocsin.domain.events import Message, Recorded
 from tocsin.ports import StoredLog
-from tocsin.registry import Registry
+from tocsin.services.jobs import Registry
 from tocsin.settings import Settings
 from tocsin.subjects import INSTALLATION_KEY, Bucket
 from tocsin.testing import InMemoryEventLog, InMemoryProjections, InMemoryStoredLog, ManualClock

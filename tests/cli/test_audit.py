@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.audit.test_defects import JOBS, time_passes, work
 from tests.cli.conftest import World
+from tests.services.audit.test_defects import JOBS, time_passes, work
 from tests.stages.world import World as Stages
 from tocsin.domain import ledger
 from tocsin.domain.events import Due, Started
-from tocsin.ledgers import Ledgers
+from tocsin.engine.ledger_reader import Ledgers
 from tocsin.ports import StoredMessage
 from tocsin.stages.recorder import Recorder
 from tocsin.subjects import Bucket, Stream
@@ -128,7 +128,7 @@ def test_what_cannot_be_read_is_remarked(busy: World) -> None:
 
 
 def test_the_history_and_the_projections_are_compared(busy: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tocsin.audit.comparing.LOOKS", (0.0,))  # nobody moves this world's clock
+    monkeypatch.setattr("tocsin.services.audit.projection_reader.LOOKS", (0.0,))  # nobody moves this world's clock
     busy.do(_record(busy))
     told = busy.call("audit", "--history")
     assert (told.code, told.out.strip().endswith("8 invariants: clean")) == (0, True), told.out
@@ -243,7 +243,7 @@ def test_half_an_export_is_no_file(busy: World, monkeypatch: pytest.MonkeyPatch)
     def fail(_: StoredMessage) -> bytes:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tocsin.records.export.encode", fail)
+    monkeypatch.setattr("tocsin.archive.export.encode", fail)
     told = busy.call("events", "export", "--out", "log")
     assert (told.code, told.err) == (3, "error: log: no space left on device\n")
     assert [path.name for path in Path().iterdir() if "log" in path.name] == []

@@ -8,8 +8,8 @@ from tests.archiving import OVER, Attic
 from tests.cli.conftest import World
 from tests.cli.test_executions import ERROR, record
 from tests.domain.given import ID, JOB
-from tocsin.cli.failures import Refused as RefusedByUs
-from tocsin.cli.rates import rate
+from tocsin.cli.input.rates import rate
+from tocsin.cli.runtime.error_report import Refused as RefusedByUs
 from tocsin.domain.events import Attempt, DeadLettered, Refused, Replayed
 from tocsin.subjects import Stream
 from tocsin.testing import START

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.cli.ephemeral import ephemeral_folder
+from tocsin.cli.dev.ephemeral import ephemeral_folder
 
 USER = """
 import sys

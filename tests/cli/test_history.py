@@ -3,8 +3,8 @@
 from tests.cli.conftest import World
 from tests.domain.given import ID, admitted, started
 from tocsin.domain.definition import JobDefinition
-from tocsin.listing import ExecutionQuery
 from tocsin.ports import ExecutionRow, JobRow
+from tocsin.ports.queries import ExecutionQuery
 
 
 def rows(world: World) -> tuple[list[ExecutionRow], list[JobRow]]:

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.cli.conftest import World
-from tocsin.cli import apply
+from tocsin.cli.jobs import apply
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined, Deleted, Paused, Resumed, Trigger
 

@@ -7,10 +7,10 @@ import pytest
 
 from tests.cli.conftest import World
 from tocsin import __version__
-from tocsin.cli.commands import hoisted
-from tocsin.cli.exits import MEANINGS
-from tocsin.cli.failures import Refused, failure_of
-from tocsin.cli.run import chosen
+from tocsin.cli.processes.run import chosen
+from tocsin.cli.runtime.command_group import hoisted
+from tocsin.cli.runtime.error_report import Refused, failure_of
+from tocsin.cli.runtime.exit_codes import MEANINGS
 from tocsin.ports import LogUnavailable
 
 STAGES = ("registrar", "ticker", "lock_keeper")

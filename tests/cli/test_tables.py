@@ -5,8 +5,8 @@ import io
 from rich.console import Console, RenderableType
 
 from tests.domain.given import ID, admitted
-from tocsin.cli import facts
-from tocsin.cli.tables import fitted, table, this_year, unique_beginnings
+from tocsin.cli.output import event_lines
+from tocsin.cli.output.tables import fitted, table, this_year, unique_beginnings
 from tocsin.domain.events import Acquired, Attempt, DeadLettered, Failure, Recorded, Resolved
 from tocsin.testing import START
 
@@ -68,17 +68,17 @@ def test_an_instant_in_brief_has_neither_year_nor_zone() -> None:
 
 def test_a_line_keeps_the_particulars_and_shortens_the_id() -> None:
     recorded = Recorded(admitted(), "", 1, START)
-    assert facts.line(recorded).plain.endswith(ID)
-    narrow = facts.line(recorded, width=80).plain
+    assert event_lines.line(recorded).plain.endswith(ID)
+    narrow = event_lines.line(recorded, width=80).plain
     assert narrow.endswith(f"  {ID[:18]}")
     assert len(narrow) <= 80
-    assert ID[:8] not in facts.line(recorded, width=60).plain
+    assert ID[:8] not in event_lines.line(recorded, width=60).plain
 
 
 def test_a_fact_that_may_name_no_execution_has_a_line_on_a_terminal_too() -> None:
     resolved = Recorded(Resolved(job="j", id="planner-7"), "", 1, START)
-    assert facts.line(resolved, width=80).plain[8:].split() == ["✓", "resolved", "j"]
-    assert facts.line(resolved).plain[8:].split() == ["✓", "resolved", "j"]
+    assert event_lines.line(resolved, width=80).plain[8:].split() == ["✓", "resolved", "j"]
+    assert event_lines.line(resolved).plain[8:].split() == ["✓", "resolved", "j"]
 
 
 def attempt(step: str, number: int, *, has_failed: bool) -> Attempt:
@@ -97,7 +97,7 @@ def test_a_dead_letter_counts_the_attempts_of_the_step_that_failed() -> None:
             first_attempt=START,
             last_attempt=START,
         )
-        return facts.describe(letter).detail
+        return event_lines.describe(letter).detail
 
     extract = attempt("extract", 1, has_failed=False)
     assert said(extract, attempt("load", 1, has_failed=True), attempt("load", 2, has_failed=True)) == (
@@ -109,4 +109,4 @@ def test_a_dead_letter_counts_the_attempts_of_the_step_that_failed() -> None:
 
 def test_a_lock_is_not_said_to_end_by_itself() -> None:
     lock = Acquired(job="j", execution_id=ID, scheduled_time=START, ttl=70)
-    assert facts.describe(lock).detail == "until it ends; looked into after 1m10s"
+    assert event_lines.describe(lock).detail == "until it ends; looked into after 1m10s"

@@ -8,8 +8,8 @@ import pytest
 import structlog
 
 from tocsin import telemetry
-from tocsin.cli import task_lines
-from tocsin.cli.output import Output
+from tocsin.cli.dev import task_lines
+from tocsin.cli.output.format import Output
 
 
 @pytest.fixture

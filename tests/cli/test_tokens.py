@@ -1,7 +1,7 @@
 """`tocsin tokens`: made, shown once, listed without what makes them work, revoked."""
 
 from tests.cli.conftest import World
-from tocsin.adapters.http.tokens import PREFIX
+from tocsin.adapters.http.auth.tokens import PREFIX
 from tocsin.subjects import Bucket
 
 

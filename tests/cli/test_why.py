@@ -10,7 +10,7 @@ from tests.stages.world import World as Stages
 from tocsin import subjects
 from tocsin.domain import ledger
 from tocsin.domain.events import Failed, LeadershipGained, LeadershipReleased, Message, Requested
-from tocsin.ledgers import Ledgers
+from tocsin.engine.ledger_reader import Ledgers
 from tocsin.testing import START, InMemoryStoredLog
 
 

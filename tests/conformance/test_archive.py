@@ -12,12 +12,12 @@ from tests.domain.given import ID, JOB, admitted, recorded, started
 from tocsin import subjects
 from tocsin.adapters.files.archive_store import FileArchiveStore
 from tocsin.adapters.memory.archive_store import InMemoryArchiveStore
-from tocsin.adapters.nats import follow
-from tocsin.adapters.nats.archive_store import NatsArchiveStore
+from tocsin.adapters.nats.log import follow
+from tocsin.adapters.nats.log.archive_store import NatsArchiveStore
+from tocsin.archive.archive import Archive, Origin, State
+from tocsin.archive.combined_log import WholeLog
 from tocsin.domain.events import Message, Report, Trigger
 from tocsin.ports import ArchiveStore, DurableSpec, StoredMessage
-from tocsin.records.archive import Archive, Origin, State
-from tocsin.records.whole import WholeLog
 from tocsin.subjects import Bucket, Stream, cursor
 from tocsin.testing import InMemoryEventLog, InMemoryProjections, InMemoryStoredLog
 

@@ -11,8 +11,8 @@ import pytest
 from tests.conformance.given import acquired, cron_triggered, dispatched, due, report, started, timer
 from tests.conformance.worlds import World
 from tocsin import subjects
-from tocsin.adapters.nats import event_log
-from tocsin.adapters.nats.event_log import NEAR
+from tocsin.adapters.nats.log import event_log
+from tocsin.adapters.nats.log.event_log import NEAR
 from tocsin.domain.events import Dispatched, Message, Recorded, Trigger
 from tocsin.ports import Batch, LogUnavailable, SequenceConflict
 from tocsin.subjects import Stream, Unreadable

@@ -9,13 +9,13 @@ from faststream.nats.subscriber.usecases import BatchPullStreamSubscriber
 
 from tests.conformance.given import dispatched, report
 from tests.conformance.worlds import nats_world
-from tocsin.adapters.nats import stage_router as routers
-from tocsin.adapters.nats.greedy_batches import REACHED_FOR
-from tocsin.adapters.nats.precedence import Precedence
+from tocsin.adapters.nats.consumers import stage_router as routers
+from tocsin.adapters.nats.consumers.greedy_batches import REACHED_FOR
+from tocsin.adapters.nats.consumers.priority_gate import Precedence
 from tocsin.domain.events import Message, Recorded
-from tocsin.outcomes import Outcomes
+from tocsin.engine.delivery_policy import Outcomes
+from tocsin.engine.stage import Stage, Subscription
 from tocsin.ports import DurableSpec
-from tocsin.stage import Stage, Subscription
 from tocsin.subjects import Stream, subject_of
 
 

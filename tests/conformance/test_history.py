@@ -55,8 +55,8 @@ from tocsin.domain.events import (
     Started,
 )
 from tocsin.domain.history import Status
-from tocsin.listing import DeadLetterQuery, ExecutionQuery, ExecutionSort, every
 from tocsin.ports import DeadLetterRow, ExecutionRow, History, JobRow, SequenceConflict
+from tocsin.ports.queries import DeadLetterQuery, ExecutionQuery, ExecutionSort, every
 from tocsin.subjects import Stream
 
 BOOM = Failure(type="ValueError", message="boom", traceback="Traceback …")

@@ -13,13 +13,13 @@ from tests.conformance.given import cron_triggered, dispatched, report, started
 from tests.conformance.test_event_log import Following
 from tests.conformance.worlds import NatsWorld, fresh_names
 from tocsin import subjects
-from tocsin.adapters.nats import connection as connections
-from tocsin.adapters.nats.connection import connect
-from tocsin.adapters.nats.event_log import NatsEventLog
-from tocsin.adapters.nats.provision import provision
-from tocsin.adapters.nats.sending import Headers
-from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer
-from tocsin.adapters.nats.task_queue import NatsTaskQueue
+from tocsin.adapters.nats.admin.provision import provision
+from tocsin.adapters.nats.client import connection as connections
+from tocsin.adapters.nats.client.connection import connect
+from tocsin.adapters.nats.client.publish import Headers
+from tocsin.adapters.nats.consumers.task_queue import NatsTaskQueue
+from tocsin.adapters.nats.log.event_log import NatsEventLog
+from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.domain.events import CancelRequest, Trigger
 from tocsin.ports import Batch, DurableSpec, LogUnavailable, SequenceConflict
 from tocsin.subjects import Stream

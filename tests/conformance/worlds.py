@@ -9,18 +9,26 @@ from secrets import token_hex
 from typing import Protocol, TypeVar
 
 from tests.servers import REPLICAS
-from tocsin.adapters.memory.housekeeping import InMemoryHousekeeping
-from tocsin.adapters.nats.connection import Connection, connect
-from tocsin.adapters.nats.durable import NatsDurable
-from tocsin.adapters.nats.event_log import NatsEventLog
-from tocsin.adapters.nats.housekeeping import NatsHousekeeping
-from tocsin.adapters.nats.naming import Names
-from tocsin.adapters.nats.projections import NatsProjections
-from tocsin.adapters.nats.provision import provision
-from tocsin.adapters.nats.stored_log import NatsStoredLog
-from tocsin.adapters.nats.task_queue import NatsTaskQueue
-from tocsin.adapters.nats.task_queues import NatsTaskQueues
-from tocsin.ports import DurableSpec, EventLog, Housekeeping, Projections, StoredLog, TaskQueue, TaskQueues
+from tocsin.adapters.memory.stream_purge import InMemoryHousekeeping
+from tocsin.adapters.nats.admin.provision import provision
+from tocsin.adapters.nats.admin.stream_purge import NatsHousekeeping
+from tocsin.adapters.nats.client.connection import Connection, connect
+from tocsin.adapters.nats.client.names import Names
+from tocsin.adapters.nats.consumers.durable import NatsDurable
+from tocsin.adapters.nats.consumers.task_queue import NatsTaskQueue
+from tocsin.adapters.nats.consumers.task_queues import NatsTaskQueues
+from tocsin.adapters.nats.log.event_log import NatsEventLog
+from tocsin.adapters.nats.log.projections import NatsProjections
+from tocsin.adapters.nats.log.stored_log import NatsStoredLog
+from tocsin.ports import (
+    DurableSpec,
+    EventLog,
+    Housekeeping,
+    Projections,
+    StoredLog,
+    TaskQueue,
+    TaskQueues,
+)
 from tocsin.testing import (
     InMemoryEventLog,
     InMemoryProjections,

@@ -5,15 +5,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from tocsin.domain.definition import (
-    STORED,
-    DefinitionError,
-    JobDefinition,
-    Problem,
-    RetryPolicy,
-    Step,
-    show,
-)
+from tocsin.domain.definition import STORED, DefinitionError, JobDefinition, Problem, RetryPolicy, Step, show
 
 
 def problems_of(error: ValidationError) -> list[str]:

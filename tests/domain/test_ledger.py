@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tocsin import subjects
 from tocsin.domain import ledger
-from tocsin.domain.calendar import parse
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined, Deleted, Due, Message, Passed, Paused, Recorded, Resumed
-from tocsin.domain.ledger import JobNotFound, Ledger, elapsing
+from tocsin.domain.ledger import JobNotFound, Ledger, time_decisions
+from tocsin.domain.schedule import parse
 
 SECOND = timedelta(seconds=1)
 
@@ -410,7 +410,7 @@ def test_what_falls_on_one_instant_is_decided_at_once_however_much_there_is(monk
     begin = datetime(2026, 3, 29, 0, 50, tzinfo=UTC)
     told = []
     for at_once in (1_000, 4, 3):
-        monkeypatch.setattr(elapsing, "AT_ONCE", at_once)
+        monkeypatch.setattr(time_decisions, "AT_ONCE", at_once)
         log = Log()
         log.define(job("*/15 * * * *", timezone="Europe/Berlin", catch_up="skip"), begin)
         told.append([at for fact in log.tick(begin + timedelta(hours=3)) for at in fact.scheduled_times])  # type: ignore[union-attr]

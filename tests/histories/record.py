@@ -15,9 +15,9 @@ from typing import Any
 
 from tests.system.running import Running, running
 from tocsin import Context, Worker, subjects
-from tocsin.adapters.http.ids import uuid7
-from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer
-from tocsin.adapters.nats.task_queues import NatsTaskQueues
+from tocsin.adapters.http.ojs.ids import uuid7
+from tocsin.adapters.nats.consumers.task_queues import NatsTaskQueues
+from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition, RetryPolicy
 from tocsin.domain.events import (
@@ -34,9 +34,9 @@ from tocsin.domain.events import (
     Skipped,
     Started,
 )
-from tocsin.operations import answering, backfill, dead_letters, enqueueing, leasing
-from tocsin.operations.backfill import Span
-from tocsin.registry import Registry
+from tocsin.services.jobs import Registry
+from tocsin.services.operations import backfill, dead_letters, enqueue, task_leases, worker_answers
+from tocsin.services.operations.backfill import Span
 
 FOLDER = Path(__file__).parent
 
@@ -137,21 +137,21 @@ async def outside(tocsin: Running) -> None:
     for name, more in given.items():
         definition = JobDefinition(name=f"ojs.{name}", function=name, queue=name, overlap_policy="allow", retry=retry)
         wish = Enqueued(execution_id=uuid7(now), definition=definition, by=Actor(identity="ada"), **more)
-        await enqueueing.enqueue(tocsin.log, wish)
+        await enqueue.enqueue(tocsin.log, wish)
 
-    async def take(name: str, seconds: float = 60) -> leasing.Held:
-        lease = leasing.Lease(seconds)
-        found: list[leasing.Held] = []
+    async def take(name: str, seconds: float = 60) -> task_leases.Held:
+        lease = task_leases.Lease(seconds)
+        found: list[task_leases.Held] = []
         while not found:
-            found = await leasing.take(tocsin.log, queues, clock, [name], limit=1, worker="w", lease=lease, wait=5)
+            found = await task_leases.take(tocsin.log, queues, clock, [name], limit=1, worker="w", lease=lease, wait=5)
         return found[0]
 
     await take("lost", seconds=0.2)
-    await leasing.hand_back(tocsin.log, await take("handed-back"))
+    await task_leases.hand_back(tocsin.log, await take("handed-back"))
     error = Failure(type="Busy", code="busy", message="not now", details={"queue": 7})
-    await answering.fail(tocsin.log, await take("flaky"), error)
+    await worker_answers.fail(tocsin.log, await take("flaky"), error)
     for name in ("lost", "handed-back", "flaky", "slow"):
-        await answering.complete(tocsin.log, await take(name), {"by": name})
+        await worker_answers.complete(tocsin.log, await take(name), {"by": name})
         await tocsin.ended(f"ojs.{name}", Completed)
     await tocsin.ended("ojs.stale", Failed)
     await queues.close()

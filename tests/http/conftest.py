@@ -9,20 +9,20 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from tocsin.adapters.http.app import api
-from tocsin.adapters.http.authentication import Authentication
-from tocsin.adapters.http.parts import Parts
-from tocsin.adapters.http.rate import RateLimit, Unlimited
-from tocsin.adapters.http.security import Authenticator
-from tocsin.adapters.http.sight import Sight
-from tocsin.adapters.http.tokens import Tokens
+from tocsin.adapters.http.api.app import api
+from tocsin.adapters.http.api.components import Parts
+from tocsin.adapters.http.auth.authentication import Authentication
+from tocsin.adapters.http.auth.security import Authenticator
+from tocsin.adapters.http.auth.tokens import Tokens
+from tocsin.adapters.http.auth.visibility import Sight
+from tocsin.adapters.http.middleware.rate_limit import RateLimit, Unlimited
 from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.domain.access import Role
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Message, Recorded
-from tocsin.operations.arrivals import Arrivals
 from tocsin.ports import StoredLog
-from tocsin.registry import Registry
+from tocsin.services.jobs import Registry
+from tocsin.services.operations.event_waiter import Arrivals
 from tocsin.settings import Settings
 from tocsin.testing import (
     InMemoryEventLog,

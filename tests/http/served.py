@@ -7,8 +7,8 @@ from pathlib import Path
 from threading import Event, Thread
 
 from tests.http.conftest import World
-from tocsin.adapters.http.listening import listen, url_of
 from tocsin.adapters.http.server import answering
+from tocsin.adapters.http.sockets import listen, url_of
 from tocsin.adapters.sql import open_history
 from tocsin.settings import Server
 

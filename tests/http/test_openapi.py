@@ -17,9 +17,9 @@ from schemathesis.specs.openapi.checks import (
 from tests.domain.given import admitted
 from tests.http.conftest import World
 from tests.http.served import served
-from tocsin.adapters.http import ojs_workers
-from tocsin.adapters.http.app import openapi
-from tocsin.adapters.http.direct import DIRECT
+from tocsin.adapters.http.api.app import openapi
+from tocsin.adapters.http.api.fast_routes import DIRECT
+from tocsin.adapters.http.ojs import workers
 
 RUN = "11111111-1111-7111-8111-111111111111"
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
@@ -68,6 +68,6 @@ def test_every_answer_is_one_that_the_document_describes(url: str, path: str, me
 
 
 def test_what_is_answered_directly_is_what_the_routes_declare() -> None:
-    declared = {route.path: route for route in ojs_workers.router.routes if isinstance(route, APIRoute)}
+    declared = {route.path: route for route in workers.router.routes if isinstance(route, APIRoute)}
     assert {path: route.endpoint for path, route in declared.items()} == DIRECT
     assert {(*(route.methods or ()), route.status_code) for route in declared.values()} == {("POST", None)}

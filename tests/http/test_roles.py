@@ -8,7 +8,7 @@ from fastapi.routing import APIRoute
 
 from tests.domain.given import admitted
 from tests.http.conftest import World
-from tocsin.adapters.http.app import ROUTERS
+from tocsin.adapters.http.api.app import ROUTERS
 from tocsin.domain.access import GRANTS, Permission, Principal, Role, roles_of
 from tocsin.domain.events import Cancelled, DeadLettered, Failure
 from tocsin.domain.registration import Registration

@@ -15,12 +15,12 @@ import pytest
 
 from tests.system.running import DEADLINE, Running, running
 from tocsin import Context, Worker
-from tocsin.adapters.http.listening import PortInUseError
-from tocsin.adapters.http.tokens import Tokens
+from tocsin.adapters.http.auth.tokens import Tokens
+from tocsin.adapters.http.sockets import PortInUseError
+from tocsin.bootstrap.api_server import serving
 from tocsin.domain.access import Role
 from tocsin.domain.events import Completed
-from tocsin.domain.masking import MASK
-from tocsin.serving import serving
+from tocsin.domain.redaction import MASK
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - the default, which must not be listened on
 JOB = {"name": "greet", "schedule": "@daily", "function": "greet", "overlap_policy": "allow"}

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tocsin.adapters.nats.server_process import installed_binary
+from tocsin.adapters.nats.server.process import installed_binary
 
 DEADLINE = 30.0
 """Seconds until a server that does not listen is given up."""

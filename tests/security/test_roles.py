@@ -17,14 +17,14 @@ from nats.errors import TimeoutError as NatsTimeoutError
 from tests.security.server import Server, server
 from tests.system.running import DEADLINE, Running
 from tocsin import Context, Worker, bootstrap
-from tocsin.adapters.nats.durable import NatsDurable
-from tocsin.adapters.nats.permissions import password_variable, server_config
+from tocsin.adapters.nats.admin.permissions import password_variable, server_config
+from tocsin.adapters.nats.consumers.durable import NatsDurable
 from tocsin.bootstrap import STAGES, Installation
+from tocsin.bootstrap.api_server import serving
+from tocsin.bootstrap.nats_roles import permissions
 from tocsin.domain.events import Acquired, Completed, CronTriggered, DeadLettered, ExecutionFact, Paused
 from tocsin.ports import NotAllowed
-from tocsin.registry import Registry
-from tocsin.roles import permissions
-from tocsin.serving import serving
+from tocsin.services.jobs import Registry
 from tocsin.settings import Settings
 from tocsin.subjects import JOB_EXECUTORS, Bucket, Stream
 

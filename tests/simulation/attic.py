@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from tocsin import subjects
 from tocsin.adapters.memory.archive_store import InMemoryArchiveStore
-from tocsin.adapters.memory.housekeeping import InMemoryHousekeeping
+from tocsin.adapters.memory.stream_purge import InMemoryHousekeeping
+from tocsin.archive.archive import Archive, Origin
+from tocsin.archive.combined_log import WholeLog
+from tocsin.engine.leader_election import Leadership
+from tocsin.engine.stage import Stage
 from tocsin.ports import Extent, Projections, StoredMessage
-from tocsin.records.archive import Archive, Origin
-from tocsin.records.whole import WholeLog
-from tocsin.stage import Stage
-from tocsin.stages.archiver import Archiver, archiver
-from tocsin.stages.leadership import Leadership
+from tocsin.stages.archiver.archive_eligibility import Keeping, Ripeness
+from tocsin.stages.archiver.purge import Removing
+from tocsin.stages.archiver.stage import Archiver, archiver
 from tocsin.stages.recorder import RECORDED
-from tocsin.stages.removing import Removing
-from tocsin.stages.ripeness import Keeping, Ripeness
 from tocsin.subjects import Stream
 from tocsin.testing import InMemoryStoredLog
 

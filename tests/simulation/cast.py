@@ -11,19 +11,19 @@ from typing import Any, Final, cast
 from tests.domain.given import KEY
 from tocsin import bootstrap, subjects
 from tocsin.adapters.memory.archive_store import InMemoryArchiveStore
-from tocsin.bootstrap.electing import candidate
+from tocsin.archive.cursors import Cursors
+from tocsin.bootstrap.leader_candidates import candidate
 from tocsin.domain.definition import DefinitionError
 from tocsin.domain.events import CancelRequest, Trigger
 from tocsin.domain.ledger import JobNotFound
-from tocsin.operations import backfill, dead_letters
-from tocsin.operations.enqueueing import Duplicate, enqueue
-from tocsin.operations.refusals import Refusal
-from tocsin.outcomes import Outcomes
+from tocsin.engine.delivery_policy import Outcomes
+from tocsin.engine.stage import Stage, Subscription
 from tocsin.ports import DurableSpec, LogUnavailable, SequenceConflict
-from tocsin.records.cursors import Cursors
-from tocsin.registry import Registry
+from tocsin.services.jobs import Registry
+from tocsin.services.operations import backfill, dead_letters
+from tocsin.services.operations.enqueue import Duplicate, enqueue
+from tocsin.services.operations.errors import Refusal
 from tocsin.settings import Leader, Queue, Recovery, Settings, Stages
-from tocsin.stage import Stage, Subscription
 from tocsin.stages.recorder import recorder
 from tocsin.subjects import ARCHIVER_LEASE, Stream
 from tocsin.testing import ManualClock

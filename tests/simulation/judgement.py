@@ -2,13 +2,13 @@
 
 from tests.everything import Everything
 from tocsin import subjects
+from tocsin.archive.archive import Archive
+from tocsin.archive.combined_log import WholeLog
+from tocsin.archive.stream_reader import decoded
 from tocsin.domain import execution, history, ledger
 from tocsin.domain.events import ExecutionFact
 from tocsin.domain.registration import Registration
 from tocsin.ports import StoredMessage
-from tocsin.records.archive import Archive
-from tocsin.records.reading import decoded
-from tocsin.records.whole import WholeLog
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import InMemoryStoredLog
 

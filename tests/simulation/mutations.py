@@ -15,40 +15,32 @@ from itertools import count
 from types import CodeType, FunctionType
 from typing import Any, Final, cast
 
-from tocsin import ledgers
+from tocsin.archive import segment_selection
+from tocsin.archive.archive import Archive
+from tocsin.archive.cursors import Cursors
+from tocsin.archive.purge_filters import Removal
 from tocsin.domain import dead_letter, execution, ids, ledger, lock, retry
-from tocsin.domain.execution import reports, stopping, tasks
-from tocsin.domain.ledger import elapsing, instants
-from tocsin.ledgers import Ledgers
-from tocsin.operations import leasing
-from tocsin.outcomes import Outcomes
-from tocsin.records import harvest
-from tocsin.records.archive import Archive
-from tocsin.records.cursors import Cursors
-from tocsin.records.removal import Removal
-from tocsin.stages import (
-    announcements,
-    dead_letter_sink,
-    lease_keeper,
-    lock_keeper,
-    locks,
-    mq_bridge,
-    registrar,
-    replays,
-    retrier,
-    ticker,
-)
-from tocsin.stages.archiver import Archiver
-from tocsin.stages.beginnings import Beginnings
-from tocsin.stages.credible_time import CredibleTime
-from tocsin.stages.entities import Entities
-from tocsin.stages.leadership import Leadership
+from tocsin.domain.execution import endings, reports, tasks
+from tocsin.domain.ledger import instants, time_decisions
+from tocsin.engine import ledger_reader, public_events, rerun
+from tocsin.engine.clock_guard import CredibleTime
+from tocsin.engine.delivery_policy import Outcomes
+from tocsin.engine.execution_writer import Beginnings
+from tocsin.engine.leader_election import Leadership
+from tocsin.engine.ledger_reader import Ledgers
+from tocsin.engine.state_cache import Entities
+from tocsin.services.operations import task_leases
+from tocsin.stages import dead_letter_sink, lease_keeper, mq_bridge, registrar, retrier
+from tocsin.stages.archiver.archive_eligibility import Ripeness
+from tocsin.stages.archiver.purge import Removing
+from tocsin.stages.archiver.stage import Archiver
+from tocsin.stages.lock_keeper import locks
+from tocsin.stages.lock_keeper import stage as lock_keeper
 from tocsin.stages.mq_bridge import MqBridge
 from tocsin.stages.planner import Planner
 from tocsin.stages.recorder import Recorder
-from tocsin.stages.removing import Removing
-from tocsin.stages.ripeness import Ripeness
-from tocsin.worker import claiming
+from tocsin.stages.ticker import stage as ticker
+from tocsin.worker import claim
 
 from .simulation import play
 
@@ -104,7 +96,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     _bug(
         "fire what was named while the job was paused",
-        elapsing._refusal,
+        time_decisions._refusal,
         "regime.paused or",
         "state.is_paused or",
     ),
@@ -131,7 +123,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
                 ticker.Ticker._append,
                 "expect=sequence",
                 "expect=await self._log.tail(ledgers.subjects.ledger(job))",
-                {"ledgers": ledgers},
+                {"ledgers": ledger_reader},
             ),
         ),
     ),
@@ -162,7 +154,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "at=None",
     ),
     # --- what the public is told -------------------------------------------------------------------------------------
-    _bug("announce without a look", announcements.Announcements._once, "sequence > after", "False"),
+    _bug("announce without a look", public_events.Announcements._once, "sequence > after", "False"),
     _bug(
         "announce nothing where it was planned before",
         Beginnings.plan,
@@ -275,7 +267,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "timer.attempt < step.attempt",
     ),
     _bug("let two claim one delivery", execution.claim, "delivery <= current.delivery", "False"),
-    _bug("work though the claim was refused", claiming.claim, "return granted", "return Claimed(expect, expect)"),
+    _bug("work though the claim was refused", claim.claim, "return granted", "return Claimed(expect, expect)"),
     _bug(
         # Whoever names its claim, as every worker does, is found out by either look: one of them gone shows in nothing.
         "count the failure of an old delivery",
@@ -291,7 +283,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "all(s.phase is Phase.COMPLETED for s in after.steps.values())",
         "any(s.phase is Phase.COMPLETED for s in after.steps.values())",
     ),
-    _bug("cancel no step behind a failure", stopping.never_ran, "step.phase is Phase.WAITING", "False"),
+    _bug("cancel no step behind a failure", endings.never_ran, "step.phase is Phase.WAITING", "False"),
     # --- tasks that are handed over ----------------------------------------------------------------------------------
     _bug(
         "hand over one attempt",
@@ -328,7 +320,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     _bug(
         "put off no lease for a sign of life",
-        leasing.extend,
+        task_leases.extend,
         "min(clock.now() + _span(seconds), held.deadline)",
         "min(held.claim.time + _span(seconds), held.deadline)",
     ),
@@ -401,11 +393,11 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "return ()",
     ),
     _bug("take a request to replay twice", dead_letter.ask_to_replay, "replay_of(state, request) is not None", "False"),
-    _bug("decide a replay by what holds when it is handled", replays.Replays._plan, "at=fact.ledger", "at=None"),
+    _bug("decide a replay by what holds when it is handled", rerun.Replays._plan, "at=fact.ledger", "at=None"),
     _bug("believe a replica of what was in force", Ledgers.in_force, "at > upto", "False"),
     _bug(
         "settle a dead letter in the name of what failed",
-        replays.resolve_replayed,
+        rerun.resolve_replayed,
         "execution_id=execution_id, reason=",
         "execution_id=letter, reason=",
     ),
@@ -419,8 +411,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "(await self._streams.extent(stream)).last",
     ),
     _bug("archive what is not recorded", Ripeness._decided, "last = min(last, missing.sequence - 1)", "pass"),
-    _bug("archive what is open", harvest.Harvest._take_of_scope, "if decision in", "if True or decision in"),
-    _bug("archive how things stand", harvest.Harvest.take, "self._pick(before)", "self._pick(message)"),
+    _bug("archive what is open", segment_selection.Harvest._take_of_scope, "if decision in", "if True or decision in"),
+    _bug("archive how things stand", segment_selection.Harvest.take, "self._pick(before)", "self._pick(message)"),
     _bug("forget the archiver before", Archive.write, "previous=state.head", "previous=None"),
     Mutation(
         "lead for ever, and move an archive that somebody else moved",

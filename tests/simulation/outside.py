@@ -8,11 +8,11 @@ from typing import Final, cast
 
 from tocsin import subjects
 from tocsin.domain.events import Failure, LeaseTimer, Started
-from tocsin.operations import answering, finding, leasing
-from tocsin.operations.finding import Found
-from tocsin.operations.leasing import Held, Lease
-from tocsin.operations.refusals import Refusal
 from tocsin.ports import EventLog, LogUnavailable, SequenceConflict, TaskQueues
+from tocsin.services.operations import lookup, task_leases, worker_answers
+from tocsin.services.operations.errors import Refusal
+from tocsin.services.operations.lookup import Found
+from tocsin.services.operations.task_leases import Held, Lease
 
 from .process import Process, ProcessClock
 from .workload import OUTSIDE, Run
@@ -62,7 +62,7 @@ class OutsideExecutor:
     async def _run(self) -> None:
         while not self._process.is_stopping:
             try:
-                held = await leasing.take(
+                held = await task_leases.take(
                     self._log,
                     self._queues,
                     self._clock,
@@ -95,11 +95,11 @@ class OutsideExecutor:
                 if mine is None:
                     return
                 if draw < 0.3:
-                    await leasing.hand_back(self._log, mine)
+                    await task_leases.hand_back(self._log, mine)
                 elif draw < 0.5:
-                    await answering.fail(self._log, mine, Failure(type="error", message="again, please"))
+                    await worker_answers.fail(self._log, mine, Failure(type="error", message="again, please"))
                 else:
-                    await answering.complete(self._log, mine, "done")
+                    await worker_answers.complete(self._log, mine, "done")
                     self._told.accepted.append(mine.claim.message)
             except (LogUnavailable, SequenceConflict):
                 await self._process.wait(0.3)
@@ -119,10 +119,10 @@ class OutsideExecutor:
             if mine is None:
                 return
             until = self._clock.now() + timedelta(seconds=LEASE)
-            await leasing.extend(self._log, self._clock, mine)
+            await task_leases.extend(self._log, self._clock, mine)
         except (LogUnavailable, SequenceConflict):
             return
-        self._told.signs.append(Sign(leasing.timer_of(mine), self._process.clock.now(), min(until, mine.deadline)))
+        self._told.signs.append(Sign(task_leases.timer_of(mine), self._process.clock.now(), min(until, mine.deadline)))
 
     async def _mine(self, held: Held) -> Held | None:
         """What is still held, by the newest facts."""
@@ -131,11 +131,11 @@ class OutsideExecutor:
             facts = await self._log.load(subjects.execution(claim.job, claim.execution_id))
             found = Found(held.found.job, claim.execution_id, tuple(facts) or found.facts)
             try:
-                mine = leasing.held_of(found, step=claim.step, worker=claim.worker)
+                mine = task_leases.held_of(found, step=claim.step, worker=claim.worker)
             except Refusal:
                 return None
             if mine is not None and mine.claim.sequence == held.claim.sequence:
                 return mine
-            if await finding.is_newest(self._log, found):
+            if await lookup.is_newest(self._log, found):
                 return None
         return None

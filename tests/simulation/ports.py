@@ -8,7 +8,15 @@ from typing import TypeVar, cast
 
 from tocsin import subjects
 from tocsin.domain.events import Message, Recorded, Timer
-from tocsin.ports import Batch, DurableSpec, Headings, Loaded, LogUnavailable, Progress, SequenceConflict
+from tocsin.ports import (
+    Batch,
+    DurableSpec,
+    Headings,
+    Loaded,
+    LogUnavailable,
+    Progress,
+    SequenceConflict,
+)
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import InMemoryDelivery, InMemoryDurable
 

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from tests.everything import Everything
 from tocsin import subjects
-from tocsin.domain import ids, lock, planning
+from tocsin.domain import execution_plan, ids, lock
 from tocsin.domain.events import (
     Acquired,
     Advanced,
@@ -202,7 +202,7 @@ def _nothing_fires_before_its_time(everything: Everything) -> Iterator[str]:
 def _each_trigger_asks_for_a_run_of_its_own(everything: Everything) -> Iterator[str]:
     asked: dict[str, int] = {}
     for trigger in everything.facts(Trigger):
-        execution_id = planning.execution_id_of(trigger, subjects.job_of(trigger.subject))
+        execution_id = execution_plan.execution_id_of(trigger, subjects.job_of(trigger.subject))
         if asked.setdefault(execution_id, trigger.sequence) != trigger.sequence:
             yield f"I2: two triggers ask for {execution_id}: {asked[execution_id]} and {trigger.sequence}"
 
@@ -294,7 +294,12 @@ def _what_is_asked_for_is_what_was_in_force(everything: Everything) -> Iterator[
     for fact in everything.facts(Defined):
         defined[fact.message.job].append(fact.sequence)
     asked = [
-        (trigger.subject, subjects.job_of(trigger.subject), trigger.sequence, planning.execution_id_of(trigger, job))
+        (
+            trigger.subject,
+            subjects.job_of(trigger.subject),
+            trigger.sequence,
+            execution_plan.execution_id_of(trigger, job),
+        )
         for trigger in everything.facts(Trigger)
         for job in [subjects.job_of(trigger.subject)]
     ]

@@ -12,8 +12,8 @@ from tocsin import subjects
 from tocsin.domain import ids
 from tocsin.domain.events import Dispatched, Message, Report, Started
 from tocsin.domain.recovery import Policy
-from tocsin.stage import Stage
-from tocsin.stages.recoverer import ACCESS, Recoverer
+from tocsin.engine.stage import Stage
+from tocsin.stages.recoverer.stage import ACCESS, Recoverer
 from tocsin.testing import InMemoryTaskQueue, settle
 
 POLICY: Final = Policy(grace=timedelta(seconds=10))

@@ -15,21 +15,21 @@ from tests.domain.given import JOB, KEY
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.memory.archive_store import InMemoryArchiveStore
-from tocsin.adapters.memory.housekeeping import InMemoryHousekeeping
 from tocsin.adapters.memory.stored_log import InMemoryStoredLog
+from tocsin.adapters.memory.stream_purge import InMemoryHousekeeping
 from tocsin.adapters.sql import SqlHistory, open_history
+from tocsin.archive.archive import Archive, ArchiveDamaged, Origin, State
+from tocsin.archive.combined_log import WholeLog
+from tocsin.archive.cursors import KEPT, Cursors
 from tocsin.domain import ids
 from tocsin.domain.events import Admitted, Dispatched, Due, Failure, Report, Started, Terminal
-from tocsin.outcomes import Outcomes
+from tocsin.engine.delivery_policy import Outcomes
+from tocsin.engine.leader_election import Leadership
 from tocsin.ports import EventLog, SequenceConflict, StoredMessage
-from tocsin.records.archive import Archive, ArchiveDamaged, Origin, State
-from tocsin.records.cursors import KEPT, Cursors
-from tocsin.records.whole import WholeLog
-from tocsin.stages.archiver import Archiver
-from tocsin.stages.leadership import Leadership
+from tocsin.stages.archiver.archive_eligibility import STREAMS, Keeping, Ripeness
+from tocsin.stages.archiver.purge import Removing
+from tocsin.stages.archiver.stage import Archiver
 from tocsin.stages.recorder import RECORDED, Recorder
-from tocsin.stages.removing import Removing
-from tocsin.stages.ripeness import STREAMS, Keeping, Ripeness
 from tocsin.subjects import Bucket, Stream, cursor
 from tocsin.testing import settle
 

@@ -22,7 +22,7 @@ from tocsin.domain.events import (
     Waiting,
 )
 from tocsin.domain.execution import Refusal
-from tocsin.stages.dag_advancer import PATIENCE
+from tocsin.stages.dag_advancer.stage import PATIENCE
 
 ADA = Actor(identity="ada", source="test")
 GRAPH = {"extract": (), "load": ("extract",), "clean": ("load",)}

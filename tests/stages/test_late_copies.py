@@ -32,12 +32,12 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.execution import Execution, Status
 from tocsin.domain.recovery import Policy, Stalled, examine
-from tocsin.ledgers import Ledgers
+from tocsin.engine.ledger_reader import Ledgers
 from tocsin.ports import LogUnavailable, SequenceConflict
-from tocsin.stages.evidence import Evidence
-from tocsin.stages.lock_keeper import LockKeeper, lock_keeper
-from tocsin.stages.open_executions import OpenExecutions
+from tocsin.stages.lock_keeper.stage import LockKeeper, lock_keeper
 from tocsin.stages.planner import planner
+from tocsin.stages.recoverer.loss_detection import Evidence
+from tocsin.stages.recoverer.open_executions import OpenExecutions
 from tocsin.stages.registrar import registrar
 from tocsin.subjects import Bucket
 from tocsin.testing import settle

@@ -28,10 +28,10 @@ from tocsin.domain.events import (
     Started,
 )
 from tocsin.domain.execution import MAX_CLAIMS
+from tocsin.engine.state_cache import Entities
 from tocsin.ports import Loaded
-from tocsin.stages.entities import Entities
+from tocsin.stages.dag_advancer.retry_timer import CAPACITY, HORIZON, Punctual
 from tocsin.stages.lease_keeper import lease_keeper
-from tocsin.stages.punctual import CAPACITY, HORIZON, Punctual
 
 JOB, ID = "ojs.mail", "0193a5b0-0000-7000-8000-00000000000a"
 TWICE = RetryPolicy(max_attempts=2, initial_delay=5, jitter=0)

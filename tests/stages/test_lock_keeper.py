@@ -161,8 +161,8 @@ async def test_two_copies_never_admit_two(world: World) -> None:
     other = World()
     other.log, other.projections = world.log, world.projections
     from tocsin.domain import execution  # noqa: PLC0415
-    from tocsin.stages.entities import Entities  # noqa: PLC0415
-    from tocsin.stages.lock_keeper import lock_keeper  # noqa: PLC0415
+    from tocsin.engine.state_cache import Entities  # noqa: PLC0415
+    from tocsin.stages.lock_keeper.stage import lock_keeper  # noqa: PLC0415
 
     executions = Entities(world.log, execution.initial, execution.evolve)
     copy = lock_keeper(world.log, executions, world.projections, world.clock)

@@ -10,7 +10,7 @@ from tests.conformance.worlds import nats_world
 from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, started
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.domain import dead_letter, execution, ids, planning
+from tocsin.domain import dead_letter, execution, execution_plan, ids
 from tocsin.domain.definition import JobDefinition, RetryPolicy
 from tocsin.domain.events import (
     Acquired,
@@ -35,19 +35,19 @@ from tocsin.domain.events import (
     Started,
     Trigger,
 )
-from tocsin.outcomes import Outcomes
+from tocsin.engine.delivery_policy import Outcomes
+from tocsin.engine.leader_election import Leadership
+from tocsin.engine.public_events import Announcements
+from tocsin.engine.stage import Subscription
+from tocsin.engine.state_cache import Entities
 from tocsin.ports import DurableSpec, Loaded, LogUnavailable, SequenceConflict
-from tocsin.stage import Subscription
-from tocsin.stages.announcements import Announcements
-from tocsin.stages.dag_advancer import dag_advancer
+from tocsin.stages.dag_advancer.stage import dag_advancer
 from tocsin.stages.dead_letter_sink import dead_letter_sink
-from tocsin.stages.entities import Entities
-from tocsin.stages.leadership import Leadership
-from tocsin.stages.lock_keeper import lock_keeper
+from tocsin.stages.lock_keeper.stage import lock_keeper
 from tocsin.stages.planner import planner
 from tocsin.stages.registrar import registrar
 from tocsin.stages.retrier import retrier
-from tocsin.stages.ticker import Ticker
+from tocsin.stages.ticker.stage import Ticker
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import InMemoryEventLog, settle
 
@@ -500,7 +500,7 @@ def test_the_plan_of_whatever_can_be_registered_can_be_stored() -> None:
     dag = [{"name": f"s{n}", "function": "f"} for n in range(20)]
     definition = JobDefinition.model_validate({"name": JOB, "dag": dag, "input": {"a": "x" * 60_000}})
     due = Due(job=JOB, scheduled_time=NOON, definition=1)
-    assert len(planning.from_due(due, definition).encode()) < PAYLOAD
+    assert len(execution_plan.from_due(due, definition).encode()) < PAYLOAD
 
 
 def test_the_dead_letter_of_many_attempts_can_be_stored() -> None:

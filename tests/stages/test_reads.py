@@ -9,7 +9,7 @@ import pytest
 from tests.domain.given import KEY, NOON, plan
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.adapters.memory.housekeeping import InMemoryHousekeeping
+from tocsin.adapters.memory.stream_purge import InMemoryHousekeeping
 from tocsin.domain import execution, ids, lock
 from tocsin.domain.events import (
     Acquired,
@@ -25,10 +25,10 @@ from tocsin.domain.events import (
     Started,
 )
 from tocsin.domain.execution import Status
+from tocsin.engine.state_cache import Entities
 from tocsin.ports import SequenceConflict
-from tocsin.stages.dag_advancer import dag_advancer
-from tocsin.stages.entities import Entities
-from tocsin.stages.lock_keeper import lock_keeper
+from tocsin.stages.dag_advancer.stage import dag_advancer
+from tocsin.stages.lock_keeper.stage import lock_keeper
 
 JOBS = [f"job-{i}" for i in range(10)]
 

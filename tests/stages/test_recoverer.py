@@ -31,7 +31,7 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.execution import Refusal
 from tocsin.domain.recovery import Policy
-from tocsin.ledgers import Ledgers
+from tocsin.engine.ledger_reader import Ledgers
 from tocsin.ports import Heading
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import settle

@@ -4,7 +4,7 @@ from tests.stages.world import World
 from tocsin.domain import ledger
 from tocsin.domain.events import DefinitionFact
 from tocsin.domain.registration import Registration
-from tocsin.ledgers import Ledgers
+from tocsin.engine.ledger_reader import Ledgers
 from tocsin.subjects import Bucket
 
 JOB = {"name": "a.job", "schedule": "0 * * * *", "function": "f"}

@@ -11,12 +11,12 @@ import pytest
 from tests.stages.world import World
 from tocsin.domain import ledger
 from tocsin.domain.events import Due, Message, Passed, Recorded
-from tocsin.ledgers import Ledgers
+from tocsin.engine.clock_guard import CredibleTime
+from tocsin.engine.leader_election import Leadership
+from tocsin.engine.ledger_reader import Ledgers
 from tocsin.ports import LogUnavailable
-from tocsin.stages.circuit_breaker import PER_MINUTE
-from tocsin.stages.credible_time import CredibleTime
-from tocsin.stages.leadership import Leadership
-from tocsin.stages.ticker import Ticker
+from tocsin.stages.ticker.circuit_breaker import PER_MINUTE
+from tocsin.stages.ticker.stage import Ticker
 from tocsin.subjects import Bucket
 from tocsin.testing import settle
 

@@ -15,18 +15,18 @@ from tocsin.domain import execution, ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import CancelRequest, Message, Recorded, Refused, Timer, Trigger
 from tocsin.domain.recovery import Policy
-from tocsin.ledgers import Ledgers
-from tocsin.outcomes import Outcomes
-from tocsin.stage import Stage, Subscription
-from tocsin.stages.dag_advancer import dag_advancer
+from tocsin.engine.delivery_policy import Outcomes
+from tocsin.engine.leader_election import Leadership
+from tocsin.engine.ledger_reader import Ledgers
+from tocsin.engine.stage import Stage, Subscription
+from tocsin.engine.state_cache import Entities
+from tocsin.stages.dag_advancer.stage import dag_advancer
 from tocsin.stages.dead_letter_sink import dead_letter_sink
-from tocsin.stages.entities import Entities
-from tocsin.stages.leadership import Leadership
 from tocsin.stages.lease_keeper import lease_keeper
-from tocsin.stages.lock_keeper import lock_keeper
+from tocsin.stages.lock_keeper.stage import lock_keeper
 from tocsin.stages.mq_bridge import mq_bridge
 from tocsin.stages.planner import planner
-from tocsin.stages.recoverer import Recoverer
+from tocsin.stages.recoverer.stage import Recoverer
 from tocsin.stages.registrar import registrar
 from tocsin.stages.retrier import retrier
 from tocsin.subjects import Stream

@@ -10,8 +10,8 @@ from typing import Final
 
 from tests.system.processes import Site, site
 from tests.system.test_embedded_server import wait_until
-from tocsin.adapters.nats.cluster import EmbeddedCluster, Node, RunningCluster
-from tocsin.adapters.nats.server import ANY_PORT
+from tocsin.adapters.nats.server.cluster import EmbeddedCluster, Node, RunningCluster
+from tocsin.adapters.nats.server.embedded import ANY_PORT
 from tocsin.ports import LogUnavailable
 from tocsin.subjects import Bucket, Stream
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.conformance.worlds import fresh_names
-from tocsin.adapters.nats.connection import Connection, connect
-from tocsin.adapters.nats.naming import Names
+from tocsin.adapters.nats.client.connection import Connection, connect
+from tocsin.adapters.nats.client.names import Names
 
 
 @pytest.fixture

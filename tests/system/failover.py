@@ -27,7 +27,7 @@ from tests.system.clustered import clustered
 from tests.system.gaps import KILL, TICK, Gaps, measured
 from tests.system.processes import STAGES_WITHOUT_CLOCK, Program, Site
 from tocsin import telemetry
-from tocsin.adapters.nats.cluster import RunningCluster
+from tocsin.adapters.nats.server.cluster import RunningCluster
 from tocsin.domain.events import Due
 from tocsin.subjects import TICKER_LEASE, Bucket, Stream
 

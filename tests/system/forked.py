@@ -13,7 +13,13 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Final
 
-_IMPORTED: Final = ["tocsin.cli.app", "tocsin.cli.run", "tocsin.cli.worker", "tocsin.bootstrap", "tests.system.forked"]
+_IMPORTED: Final = [
+    "tocsin.cli.app",
+    "tocsin.cli.processes.run",
+    "tocsin.cli.processes.worker",
+    "tocsin.bootstrap",
+    "tests.system.forked",
+]
 
 _context: Final = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(_IMPORTED)

@@ -22,9 +22,9 @@ from tests.system.worker_process import RUNS_FILE
 from tocsin import bootstrap
 from tocsin.domain import ledger
 from tocsin.domain.events import DeadLetterFact
-from tocsin.ledgers import Ledgers
-from tocsin.listing import DeadLetterQuery, ExecutionQuery, every
+from tocsin.engine.ledger_reader import Ledgers
 from tocsin.ports import LogUnavailable
+from tocsin.ports.queries import DeadLetterQuery, ExecutionQuery, every
 from tocsin.settings import Settings
 from tocsin.subjects import Stream, name
 

@@ -18,7 +18,7 @@ from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import ExecutionFact, Message, Recorded, Trigger
 from tocsin.domain.ledger import Ledger
-from tocsin.ledgers import Ledgers
+from tocsin.engine.ledger_reader import Ledgers
 from tocsin.ports import SequenceConflict
 from tocsin.settings import Settings
 

@@ -11,8 +11,8 @@ from typing import Final
 
 import structlog
 
-from tocsin.adapters.nats.connection import Connection
-from tocsin.adapters.nats.sending import Headers
+from tocsin.adapters.nats.client.connection import Connection
+from tocsin.adapters.nats.client.publish import Headers
 from tocsin.cli import main
 
 STUCK: Final = "stuck"

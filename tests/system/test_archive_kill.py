@@ -10,8 +10,8 @@ from tests.system.processes import STAGES_WITHOUT_CLOCK, Program, Site, site
 from tests.system.test_history_kill import load, tells_what_the_facts_come_to
 from tests.system.worker_process import noted
 from tocsin import bootstrap
+from tocsin.archive.stream_reader import decoded
 from tocsin.domain.events import DeadLettered, Message, Recorded
-from tocsin.records.reading import decoded
 from tocsin.subjects import Stream
 
 OTHERS = tuple(stage for stage in STAGES_WITHOUT_CLOCK if stage not in {"archiver", "mq_bridge"})

@@ -17,9 +17,9 @@ from nats.js.errors import Error as JetStreamError
 from tests.system.clustered import clustered, kill, lose_majority
 from tests.system.test_embedded_server import listens, session_is_empty, wait_until
 from tocsin import bootstrap
-from tocsin.adapters.nats.cluster import EmbeddedCluster, Node, RunningCluster
-from tocsin.adapters.nats.provision import ProvisionError
-from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer, PortTakenError, StoreInUseError
+from tocsin.adapters.nats.admin.provision import ProvisionError
+from tocsin.adapters.nats.server.cluster import EmbeddedCluster, Node, RunningCluster
+from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer, PortTakenError, StoreInUseError
 from tocsin.domain.events import Completed, Trigger
 
 OWNER = """

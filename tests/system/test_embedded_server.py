@@ -14,7 +14,7 @@ from pathlib import Path
 import nats
 import pytest
 
-from tocsin.adapters.nats.server import (
+from tocsin.adapters.nats.server.embedded import (
     ANY_PORT,
     USUAL_PORT,
     EmbeddedServer,
@@ -23,7 +23,7 @@ from tocsin.adapters.nats.server import (
     ServerStartError,
     StoreInUseError,
 )
-from tocsin.adapters.nats.server_process import installed_binary
+from tocsin.adapters.nats.server.process import installed_binary
 
 GENEROUS_SECONDS = 20.0
 
@@ -214,7 +214,7 @@ def test_an_unusable_store_directory_is_told(tmp_path: Path) -> None:
 
 
 def test_without_the_wheel_the_path_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tocsin.adapters.nats.server_process._WHEEL", "no-such-package")
+    monkeypatch.setattr("tocsin.adapters.nats.server.process._WHEEL", "no-such-package")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
         ServerStartError, match="neither the package no-such-package is installed nor is nats-server on"

@@ -9,10 +9,10 @@ import pytest
 
 from tests.databases import PostgreSql, Server, postgresql, redis
 from tests.system.processes import STAGES_WITHOUT_CLOCK, Site, site
-from tocsin.audit.read_models import differing
+from tocsin.archive.stream_reader import decoded
 from tocsin.domain import history
-from tocsin.listing import DeadLetterQuery, ExecutionQuery, every
-from tocsin.records.reading import decoded
+from tocsin.ports.queries import DeadLetterQuery, ExecutionQuery, every
+from tocsin.services.audit.read_models import differing
 from tocsin.subjects import Stream
 
 JOBS = (

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from tocsin.adapters.nats.awaiting import find_key, insistently
-from tocsin.adapters.nats.connection import Connection
-from tocsin.adapters.nats.desired import bucket_config
-from tocsin.adapters.nats.naming import Names
-from tocsin.adapters.nats.projections import NatsProjections
-from tocsin.adapters.nats.provision import provision
+from tocsin.adapters.nats.admin.desired_state import bucket_config
+from tocsin.adapters.nats.admin.provision import provision
+from tocsin.adapters.nats.client.connection import Connection
+from tocsin.adapters.nats.client.jetstream_wait import find_key, insistently
+from tocsin.adapters.nats.client.names import Names
+from tocsin.adapters.nats.log.projections import NatsProjections
 from tocsin.ports import LogUnavailable
 from tocsin.subjects import INSTALLATION_KEY, Bucket
 

@@ -16,7 +16,7 @@ from tests.system.mortal import RECORDED, UNRECORDED
 from tests.system.processes import Program, Site, site
 from tests.system.worker_process import noted
 from tocsin import bootstrap
-from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer
+from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.domain.events import Cancelled, Completed, Failed
 from tocsin.subjects import Bucket
 

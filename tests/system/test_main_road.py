@@ -11,7 +11,7 @@ import pytest
 from tests.system.running import Running, event, running
 from tocsin import Context, NonRetryableError, Worker, bootstrap, subjects
 from tocsin.adapters import files
-from tocsin.adapters.nats.inspection import Inspection
+from tocsin.adapters.nats.admin.inspection import Inspection
 from tocsin.domain import ledger
 from tocsin.domain.events import (
     Admitted,

@@ -8,7 +8,7 @@ from tests.system.processes import site
 from tests.system.running import event
 from tocsin import subjects
 from tocsin.domain.events import CronMissed, Due, Passed
-from tocsin.inquiry import Asking
+from tocsin.services.explain import Asking
 from tocsin.subjects import TICKER_LEASE
 
 JOB: dict[str, Any] = {

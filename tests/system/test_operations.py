@@ -22,10 +22,10 @@ from tocsin.domain.events import (
     Started,
     Trigger,
 )
-from tocsin.operations import backfill, cancellation, dead_letters
-from tocsin.operations.backfill import Span
-from tocsin.operations.refusals import Refusal
-from tocsin.registry import Registry
+from tocsin.services.jobs import Registry
+from tocsin.services.operations import backfill, cancellation, dead_letters
+from tocsin.services.operations.backfill import Span
+from tocsin.services.operations.errors import Refusal
 
 STAGES_BUT_THE_PLANNER = ("registrar", "lock_keeper", "dag_advancer", "retrier", "dead_letter_sink", "recorder")
 GRAPH = [

@@ -18,18 +18,18 @@ from nats.aio.client import Client, ServerVersion
 from tests.conformance.given import dispatched, report
 from tests.conformance.worlds import fresh_names
 from tocsin import subjects
-from tocsin.adapters.nats import provision as provisioning
-from tocsin.adapters.nats.awaiting import find_key
-from tocsin.adapters.nats.connection import Connection, RefusedError, connect
-from tocsin.adapters.nats.durable import NatsDurable
-from tocsin.adapters.nats.event_log import NatsEventLog
-from tocsin.adapters.nats.naming import Names
-from tocsin.adapters.nats.projections import NatsProjections
-from tocsin.adapters.nats.provision import Change, ProvisionError, provision
-from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer
-from tocsin.adapters.nats.server_process import installed_binary
-from tocsin.adapters.nats.server_version import OLDEST_SERVER
-from tocsin.adapters.nats.streams import overlaps
+from tocsin.adapters.nats.admin import provision as provisioning
+from tocsin.adapters.nats.admin.provision import Change, ProvisionError, provision
+from tocsin.adapters.nats.admin.streams import overlaps
+from tocsin.adapters.nats.client.connection import Connection, RefusedError, connect
+from tocsin.adapters.nats.client.jetstream_wait import find_key
+from tocsin.adapters.nats.client.names import Names
+from tocsin.adapters.nats.consumers.durable import NatsDurable
+from tocsin.adapters.nats.log.event_log import NatsEventLog
+from tocsin.adapters.nats.log.projections import NatsProjections
+from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
+from tocsin.adapters.nats.server.process import installed_binary
+from tocsin.adapters.nats.server.version import OLDEST_SERVER
 from tocsin.domain.events import Completion
 from tocsin.ports import DurableSpec, LogUnavailable
 from tocsin.subjects import INSTALLATION_KEY, Bucket, Stream

@@ -7,11 +7,11 @@ from typing import Final
 
 import structlog
 
-from tocsin.adapters.nats.event_log import NatsEventLog
+from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.cli import main
 from tocsin.domain.events import Message
+from tocsin.engine.leader_election import Leadership
 from tocsin.ports import SequenceConflict
-from tocsin.stages.leadership import Leadership
 
 REFUSED: Final = "usurper-refused"
 """The action of the line for each fact that the log refused."""

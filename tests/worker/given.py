@@ -16,9 +16,9 @@ from tocsin.testing import InMemoryEventLog, InMemoryTaskQueue, ManualClock
 from tocsin.worker.connection import Connection
 from tocsin.worker.executor import Executor
 from tocsin.worker.flag import Flag
+from tocsin.worker.handler_runner import Invocations
 from tocsin.worker.handlers import Handlers
-from tocsin.worker.holdings import Holding
-from tocsin.worker.invocation import Invocations
+from tocsin.worker.held_tasks import Holding
 from tocsin.worker.threads import Threads
 
 FUNCTION = "hanzo/iam/credit-reconcile"

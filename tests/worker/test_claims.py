@@ -8,10 +8,20 @@ from tests.domain.given import ID, JOB, KEY, NOON
 from tests.worker.given import FUNCTION, Bench
 from tocsin import Context, subjects
 from tocsin.domain import execution
-from tocsin.domain.events import Cancelled, Completed, Dispatched, Lost, Message, Recorded, Recovered, Report, Started
+from tocsin.domain.events import (
+    Cancelled,
+    Completed,
+    Dispatched,
+    Lost,
+    Message,
+    Recorded,
+    Recovered,
+    Report,
+    Started,
+)
 from tocsin.ports import LogUnavailable, SequenceConflict
 from tocsin.testing import InMemoryEventLog, ManualClock
-from tocsin.worker.holdings import Holding
+from tocsin.worker.held_tasks import Holding
 
 
 @pytest.fixture

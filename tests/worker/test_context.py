@@ -12,7 +12,7 @@ from tests.worker.given import FUNCTION, WORKER, Bench
 from tocsin import Context, subjects
 from tocsin.domain import execution
 from tocsin.domain.events import Failure
-from tocsin.worker.holdings import Holding
+from tocsin.worker.held_tasks import Holding
 
 SECRET = "s3cr3t-pässwörd"  # noqa: S105 - a test's
 

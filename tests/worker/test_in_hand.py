@@ -1,7 +1,7 @@
 """A task that comes again to the worker that is at it."""
 
 from tests.worker.given import FUNCTION, Bench
-from tocsin.worker.crew import _is_in_hand
+from tocsin.worker.task_pool import _is_in_hand
 
 
 async def test_a_task_that_is_in_hand_is_not_started_a_second_time() -> None:

@@ -8,7 +8,7 @@ from tocsin.domain.events import Message
 from tocsin.ports import LogUnavailable
 from tocsin.testing import InMemoryEventLog, ManualClock
 from tocsin.worker.heartbeat import Heartbeat
-from tocsin.worker.holdings import Holding, Holdings
+from tocsin.worker.held_tasks import Holding, Holdings
 
 
 class Mute(Watched):

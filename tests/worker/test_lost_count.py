@@ -8,7 +8,7 @@ import pytest
 from tests.worker.given import FUNCTION, WORKER, Bench, Watched
 from tocsin import subjects
 from tocsin.domain.events import Started
-from tocsin.worker.holdings import Holding
+from tocsin.worker.held_tasks import Holding
 
 
 class CountedAnew(Watched):

@@ -6,7 +6,7 @@ from tests.domain.given import ID, JOB
 from tests.worker.given import FUNCTION, Bench, Watched
 from tocsin.domain.events import Failure, Message
 from tocsin.worker.executor import DELIVERIES_TO_FIND_A_HANDLER
-from tocsin.worker.holdings import Holding
+from tocsin.worker.held_tasks import Holding
 
 
 async def delivered(bench: Bench, times: int) -> Watched:

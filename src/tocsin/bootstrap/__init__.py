@@ -7,13 +7,13 @@ provisioning, running, rebuilding      what is done with them
 working                                what a worker is given
 """
 
-from .composing import STAGES, compose
+from .history_rebuild import rebuild_history
 from .installation import Installation, Unreachable, await_log, connect, is_set_up, names_of
-from .provisioning import durables_of, initialize
+from .provision import durables_of, initialize
 from .queues import bridged_queues, own_queues
-from .rebuilding import rebuild_history
-from .running import run_stages
-from .working import connect_worker, worker_connection
+from .stage_runner import run_stages
+from .stages import STAGES, compose
+from .worker_connection import connect_worker, worker_connection
 
 __all__ = [
     "STAGES",

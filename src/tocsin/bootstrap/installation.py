@@ -5,23 +5,23 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from ..adapters.clock import SystemClock
-from ..adapters.histories import open_history
-from ..adapters.nats.awaiting import PATIENCE, find_key, insistently
-from ..adapters.nats.awaiting import await_log as await_nats_log
-from ..adapters.nats.connection import Connection
-from ..adapters.nats.connection import connect as connect_nats
-from ..adapters.nats.event_log import NatsEventLog
-from ..adapters.nats.naming import Names
-from ..adapters.nats.projections import NatsProjections
-from ..adapters.nats.security import security_of
-from ..adapters.nats.stored_log import NatsStoredLog
+from ..adapters.history.factory import open_history
+from ..adapters.nats.client.connection import Connection
+from ..adapters.nats.client.connection import connect as connect_nats
+from ..adapters.nats.client.credentials import security_of
+from ..adapters.nats.client.jetstream_wait import PATIENCE, find_key, insistently
+from ..adapters.nats.client.jetstream_wait import await_log as await_nats_log
+from ..adapters.nats.client.names import Names
+from ..adapters.nats.log.event_log import NatsEventLog
+from ..adapters.nats.log.projections import NatsProjections
+from ..adapters.nats.log.stored_log import NatsStoredLog
+from ..adapters.system_clock import SystemClock
+from ..archive.archive import Archive
+from ..archive.combined_log import WholeLog
 from ..domain.ids import fingerprint
 from ..ports import Clock, EventLog, History, LogUnavailable, Projections, StoredLog
-from ..records.archive import Archive
-from ..records.whole import WholeLog
 from ..settings import Settings
-from . import archiving
+from . import archive as archiving
 
 
 class Unreachable(Exception):

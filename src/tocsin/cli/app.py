@@ -6,42 +6,23 @@ from typing import Annotated, Final
 import typer
 
 from .. import telemetry
-from . import (
-    apply,
-    audit,
-    audit_trail,
-    backfill,
-    cancel,
-    dead_letters,
-    dev,
-    doctor,
-    events,
-    executions,
-    explain,
-    export,
-    history,
-    init,
-    jobs,
-    permissions,
-    replay,
-    replay_all,
-    run,
-    schedule,
-    serve,
-    stats,
-    status,
-    tokens,
-    version,
-    why,
-    worker,
-)
-from . import config as config_command
-from .backend import Backend
-from .commands import Commands
-from .exits import HELP as EXIT_CODES
-from .failures import Refused
-from .output import Format, Output
-from .session import Session
+from .dead_letters import commands as dead_letters
+from .dead_letters import replay_all
+from .dev import command
+from .events import audit, audit_trail, export, replay, tail
+from .executions import cancel
+from .executions import commands as executions
+from .installation import config as config_command
+from .installation import doctor, history, init, permissions, stats, status, tokens, version
+from .jobs import apply, backfill, explain, schedule, why
+from .jobs import commands as jobs
+from .output.format import Format, Output
+from .processes import run, serve, worker
+from .runtime.backend import Backend
+from .runtime.command_group import Commands
+from .runtime.error_report import Refused
+from .runtime.exit_codes import HELP as EXIT_CODES
+from .runtime.session import Session
 
 SERVED: Final = frozenset({"jobs", "executions", "dead-letters", "schedule", "explain", "version"})
 """The commands that work over HTTP as well."""
@@ -106,7 +87,7 @@ def root(  # noqa: PLR0913, PLR0917 - each is an option of the program
 
 
 # In the order in which one meets them.
-app.command("dev")(dev.dev)
+app.command("dev")(command.dev)
 app.command("init")(init.init)
 app.command("run")(run.run)
 app.command("serve")(serve.serve)
@@ -122,10 +103,10 @@ app.add_typer(executions.app, name="executions")
 dead_letters.app.command("replay-all")(replay_all.replay_all)
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(history.app, name="history")
-events.app.command("export")(export.export)
-events.app.command("replay")(replay.replay)
-events.app.command("audit-trail")(audit_trail.audit_trail)
-app.add_typer(events.app, name="events")
+tail.app.command("export")(export.export)
+tail.app.command("replay")(replay.replay)
+tail.app.command("audit-trail")(audit_trail.audit_trail)
+app.add_typer(tail.app, name="events")
 app.add_typer(tokens.app, name="tokens")
 app.command("why")(why.why)
 app.command("audit")(audit.audit)

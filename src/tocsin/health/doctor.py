@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..adapters.nats.inspection import Inspection
-from ..adapters.nats.monitoring import describes_itself
+from ..adapters.nats.admin.inspection import Inspection
+from ..adapters.nats.server.monitor import describes_itself
 from ..bootstrap import Installation
-from .checks import deadlines, durables, history, server, streams, time
+from .checks import clocks, deadlines, durables, history, server, streams
+from .context import Look
 from .finding import Finding, bad
-from .look import Look
 from .status import UNKNOWN, status
 
 Check = Callable[[Look], Awaitable[list[Finding]]]
@@ -25,8 +25,8 @@ CHECKS: Final[tuple[Check, ...]] = (
     streams.replicas,
     streams.durables,
     streams.key,
-    time.machine,
-    time.leaders,
+    clocks.machine,
+    clocks.leaders,
     durables.stages,
     durables.queues,
     deadlines.timers,

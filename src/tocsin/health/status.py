@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ..adapters.nats.connection import RefusedError
-from ..adapters.nats.inspection import (
+from ..adapters.nats.admin.inspection import (
     DurableState,
     Inspection,
     ServerState,
@@ -17,10 +16,11 @@ from ..adapters.nats.inspection import (
     lifetime,
     names_of_streams,
 )
+from ..adapters.nats.client.connection import RefusedError
 from ..bootstrap import STAGES, Installation, Unreachable, bridged_queues, compose
 from ..domain.registration import Registration
-from ..listing import ExecutionQuery
 from ..ports import HistoryUnavailable, LogUnavailable
+from ..ports.queries import ExecutionQuery
 from ..stages.recorder import RECORDED
 from ..subjects import DEFAULT_QUEUE, Bucket, Stream, executors
 

@@ -8,8 +8,8 @@ from typing import Protocol
 from pydantic import JsonValue
 
 from ..domain.events import Message, Recorded
-from ..listing import EVERY_DEAD_LETTER, EVERY_EXECUTION, DeadLetterQuery, ExecutionQuery, Page
 from ..subjects import Stream
+from .queries import EVERY_DEAD_LETTER, EVERY_EXECUTION, DeadLetterQuery, ExecutionQuery, Page
 
 
 @dataclass(frozen=True, slots=True)

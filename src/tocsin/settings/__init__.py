@@ -10,6 +10,7 @@ environment and `$${` for a literal `${`. A variable is `TOCSIN_` and the path t
 """
 
 from .errors import SettingsError
+from .loader import CONFIG_FILE, CONFIG_VARIABLE, load
 from .model import (
     DATA_DIR,
     WITHOUT_EFFECT,
@@ -30,8 +31,7 @@ from .model import (
     Tls,
     Worker,
 )
-from .reading import CONFIG_FILE, CONFIG_VARIABLE, load
-from .showing import DEFAULT, MASK, origins, shown, without_password
+from .view import DEFAULT, MASK, origins, shown, without_password
 
 __all__ = [
     "CONFIG_FILE",

@@ -10,8 +10,8 @@ from typing import Final
 from .. import subjects
 from ..domain import dead_letter
 from ..domain.events import DeadLettered, Failed, Message, Recorded
+from ..engine.stage import Access, Stage, Subscription
 from ..ports import EventLog, SequenceConflict
-from ..stage import Access, Stage, Subscription
 from ..subjects import Stream
 
 ACCESS: Final = Access(appends=(DeadLettered,), reads=(Stream.LOG,))

@@ -16,14 +16,24 @@ from typing import Final
 
 from .. import subjects
 from ..domain import duration, execution, ids
-from ..domain.events import ExpiryTimer, Failed, Failure, LeaseTimer, Message, Recorded, Released, Report, Started
+from ..domain.events import (
+    ExpiryTimer,
+    Failed,
+    Failure,
+    LeaseTimer,
+    Message,
+    Recorded,
+    Released,
+    Report,
+    Started,
+)
 from ..domain.execution import Execution
 from ..domain.recovery import TIMED_OUT
+from ..engine.report_authentication import is_believed
+from ..engine.stage import Access, Stage, Subscription
+from ..engine.state_cache import Entities
 from ..ports import EventLog, SequenceConflict
-from ..stage import Access, Stage, Subscription
 from ..subjects import Stream
-from .entities import Entities
-from .reports import is_believed
 
 STALLED: Final = "stalled"
 ACCESS: Final = Access(appends=(Released, Failed, Report), reads=(Stream.LOG,))

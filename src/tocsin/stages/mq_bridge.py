@@ -11,12 +11,21 @@ from pydantic import JsonValue
 
 from .. import subjects
 from ..domain import execution, ids
-from ..domain.events import Completion, Dispatched, Envelope, EnvelopeData, Failure, Message, Recorded, Report
+from ..domain.events import (
+    Completion,
+    Dispatched,
+    Envelope,
+    EnvelopeData,
+    Failure,
+    Message,
+    Recorded,
+    Report,
+)
 from ..domain.execution import Execution
+from ..engine.stage import Access, Stage, Subscription
+from ..engine.state_cache import Entities
 from ..ports import EventLog, SequenceConflict
-from ..stage import Access, Stage, Subscription
 from ..subjects import Stream, Unreadable
-from .entities import Entities
 
 ACCESS: Final = Access(appends=(Envelope, Report), reads=(Stream.LOG,))
 

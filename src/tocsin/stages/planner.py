@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from .. import subjects
-from ..domain import planning
+from ..domain import execution_plan
 from ..domain.definition import DefinitionError, check_input
 from ..domain.events import CronMissed, Due, Enqueued, Message, Passed, Recorded, Trigger
 from ..domain.execution import Execution
-from ..ledgers import Ledgers
+from ..engine.execution_writer import BEGINNINGS, Beginnings
+from ..engine.ledger_reader import Ledgers
+from ..engine.public_events import ANNOUNCED, Announcements
+from ..engine.rerun import SENT_AGAIN, Replays
+from ..engine.stage import Access, Stage, Subscription
+from ..engine.state_cache import Entities
 from ..ports import Clock, EventLog
-from ..stage import Access, Stage, Subscription
 from ..subjects import REPLAYS, Stream
-from .announcements import ANNOUNCED, Announcements
-from .beginnings import BEGINNINGS, Beginnings
-from .entities import Entities
-from .replays import SENT_AGAIN, Replays
 
 TRIGGERS: Final = "planner-triggers"
 ENQUEUED: Final = "planner-enqueued"
@@ -71,10 +71,10 @@ class Planner:
             return
         definition = await self._ledgers.definition(fact.definition)
         if isinstance(fact, Due):
-            await self._beginnings.plan(planning.from_due(fact, definition))
+            await self._beginnings.plan(execution_plan.from_due(fact, definition))
         else:
             await self._announcements.missed(fact, definition)
-        for skipped in planning.skips_of(fact, definition):
+        for skipped in execution_plan.skips_of(fact, definition):
             await self._beginnings.plan(skipped)
 
     async def on_trigger(self, recorded: Recorded[Message]) -> None:
@@ -89,18 +89,18 @@ class Planner:
             return
         definition, sequence = found
         try:
-            check_input(definition, planning.input_of(trigger, definition), trigger.args)
+            check_input(definition, execution_plan.input_of(trigger, definition), trigger.args)
         except DefinitionError as error:
             await self._refuse(asked, job, str(error))
             return
-        await self._beginnings.plan(planning.from_trigger(asked, definition, sequence))
+        await self._beginnings.plan(execution_plan.from_trigger(asked, definition, sequence))
 
     async def on_enqueued(self, recorded: Recorded[Message]) -> None:
         """Somebody wants a job to be run once that is registered nowhere."""
         if isinstance(recorded.message, Enqueued):
             asked = Recorded(recorded.message, recorded.subject, recorded.sequence, recorded.time)
-            await self._beginnings.plan(planning.from_enqueued(asked))
+            await self._beginnings.plan(execution_plan.from_enqueued(asked))
 
     async def _refuse(self, asked: Recorded[Trigger], job: str, reason: str) -> None:
-        execution_id = planning.execution_id_of(asked, job)
+        execution_id = execution_plan.execution_id_of(asked, job)
         await self._beginnings.refuse(asked, reason, job=job, durable=TRIGGERS, execution_id=execution_id)

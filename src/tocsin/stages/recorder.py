@@ -15,10 +15,10 @@ from typing import Final, cast
 import structlog
 
 from .. import subjects
+from ..archive.stream_reader import decoded
 from ..domain.events import Message, Recorded
+from ..engine.stage import Access, Stage
 from ..ports import Batch, Clock, EventLog, History, SequenceConflict, StoredLog
-from ..records.reading import decoded
-from ..stage import Access, Stage
 from ..subjects import Bucket, Stream, Unreadable
 
 RECORDED: Final[Mapping[Stream, tuple[str, ...]]] = {

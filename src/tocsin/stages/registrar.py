@@ -10,9 +10,9 @@ from typing import Final
 from .. import subjects
 from ..domain.events import DefinitionFact, Message, Recorded
 from ..domain.registration import Registration
-from ..ledgers import Ledgers
+from ..engine.ledger_reader import Ledgers
+from ..engine.stage import Access, Stage, Subscription
 from ..ports import EventLog, Projections, SequenceConflict
-from ..stage import Access, Stage, Subscription
 from ..subjects import Bucket, Stream
 
 ACCESS: Final = Access(reads=(Stream.LEDGER,), writes=((Bucket.DEFINITIONS, ">"),))

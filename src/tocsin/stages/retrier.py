@@ -12,11 +12,11 @@ from .. import subjects
 from ..domain import execution
 from ..domain.events import Exhausted, Failed, Message, Recorded, Report, RetryScheduled, RetryTimer
 from ..domain.execution import Execution
+from ..engine.report_authentication import is_believed, learn_claim
+from ..engine.stage import Access, Stage, Subscription
+from ..engine.state_cache import Entities
 from ..ports import EventLog
-from ..stage import Access, Stage, Subscription
 from ..subjects import Stream
-from .entities import Entities
-from .reports import is_believed, learn_claim
 
 ACCESS: Final = Access(appends=(RetryScheduled, RetryTimer, Exhausted, Failed), reads=(Stream.LOG,))
 

@@ -33,20 +33,7 @@ from .buckets import (
     cursor,
     lock_key,
 )
-from .building import (
-    acquisitions,
-    admissions,
-    announcement,
-    cancel,
-    definition,
-    delay,
-    handed_over,
-    of_ledger,
-    subject_of,
-    terminal,
-    trigger,
-)
-from .decoding import Unreadable, decode
+from .codec import Unreadable, decode
 from .durables import (
     DAG_ADVANCER,
     DAG_ADVANCER_REPORTS,
@@ -76,7 +63,20 @@ from .filters import (
     reports_on,
     tasks,
 )
-from .parsing import completed, entity_of, fact_of, job_of, to_cancel
+from .parts import completed, entity_of, fact_of, job_of, to_cancel
+from .paths import (
+    acquisitions,
+    admissions,
+    announcement,
+    cancel,
+    definition,
+    delay,
+    handed_over,
+    of_ledger,
+    subject_of,
+    terminal,
+    trigger,
+)
 from .scopes import dead_letter, execution, ledger, lock, scope_around, scope_of
 from .streams import ANNOUNCED, CAPTURED, Stream, stream_of
 from .tokens import ABSENT, ANY, DEFAULT_QUEUE, WILDCARDS, name, token

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Final
 
 from ..domain import events as e
-from .building import execution_prefix, of_ledger, trigger
+from .paths import execution_prefix, of_ledger, trigger
 from .streams import Stream
 from .tokens import ANY, DEFAULT_QUEUE, token
 

@@ -1,7 +1,7 @@
 """Scopes: what one guard covers."""
 
 from ..domain import events as e
-from .building import subject_of
+from .paths import subject_of
 from .tokens import token
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from .. import subjects
 from ..ports import Clock, EventLog
 from . import backoff
-from .holdings import Holding, Holdings
+from .held_tasks import Holding, Holdings
 from .logger import log as worker_log
 from .outcome import StopReason
 

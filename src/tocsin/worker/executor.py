@@ -8,14 +8,14 @@ from ..domain.events import Dispatched
 from ..domain.execution import Refusal
 from ..ports import Clock, Delivery, EventLog, LogUnavailable
 from . import backoff, failures
-from .claiming import Claimed, answered, claim
-from .disposal import ACK, LEAVE, Disposal, HandBack, settle
+from .ack import ACK, LEAVE, Disposal, HandBack, settle
+from .claim import Claimed, answered, claim
+from .handler_runner import Invocations
 from .handlers import Handler, Handlers
-from .holdings import Holding
-from .invocation import Invocations
+from .held_tasks import Holding
 from .logger import log as worker_log
 from .outcome import Failed, Outcome, Stopped, StopReason, Succeeded
-from .reporting import report_of, store
+from .report import report_of, store
 
 DELIVERIES_TO_FIND_A_HANDLER: Final = 7
 """From this delivery on, a task without a handler fails; until then another worker may have one."""

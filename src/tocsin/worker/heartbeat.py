@@ -7,7 +7,7 @@ import asyncio
 from typing import Final
 
 from ..ports import Clock
-from .holdings import Holdings
+from .held_tasks import Holdings
 from .logger import log
 
 BEATS_PER_ACK_WAIT: Final = 3

@@ -5,8 +5,8 @@ from typing import Final
 
 from ..ports import Clock, Delivery, TaskQueue
 from . import backoff
-from .crew import Crew
 from .logger import log
+from .task_pool import Crew
 
 WAIT: Final = 1.0
 """Seconds that one look into an empty queue takes; a worker that is asked to stop waits for at most this long."""

@@ -6,18 +6,18 @@ from typing import Any, Final
 
 from .cancellations import Cancellations
 from .connection import Connection
-from .crew import Crew
 from .executor import Executor
+from .handler_runner import Invocations
 from .handlers import Handlers
 from .heartbeat import Heartbeat
-from .holdings import Holdings
+from .held_tasks import Holdings
 from .intake import WAIT, Intake
-from .invocation import Invocations
 from .logger import log
 from .options import Options
 from .outcome import StopReason
 from .shutdown import Shutdown
 from .slots import Slots
+from .task_pool import Crew
 from .threads import Threads
 
 SETTLE_WITHIN: Final = 2.0

@@ -11,7 +11,7 @@ from typing import Final
 from tests.system.chaos.plan import How, Kind, Strike
 from tests.system.processes import GROUPS, Program, Site
 from tocsin import bootstrap
-from tocsin.adapters.nats.cluster import Node, RunningCluster
+from tocsin.adapters.nats.server.cluster import Node, RunningCluster
 
 COPIES: Final = 2
 WORKERS: Final = 4

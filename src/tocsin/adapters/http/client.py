@@ -35,8 +35,6 @@ from ...domain.events import (
     TriggerSource,
 )
 from ...domain.ledger import JobNotFound
-from ...listing import DeadLetterQuery, ExecutionQuery, Page
-from ...operations.refusals import NotFound, Refusal
 from ...ports import (
     Batch,
     DeadLetterRow,
@@ -46,7 +44,9 @@ from ...ports import (
     Projections,
     SequenceConflict,
 )
-from ...registry import Asking, Check, Registry
+from ...ports.queries import DeadLetterQuery, ExecutionQuery, Page
+from ...services.jobs import Asking, Check, Registry
+from ...services.operations.errors import NotFound, Refusal
 from ...subjects import Stream
 
 PAGE: Final = 500

@@ -15,7 +15,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ... import following
 from ...domain.events import (
     Admitted,
     Advanced,
@@ -30,8 +29,9 @@ from ...domain.events import (
     Started,
     Terminal,
 )
+from ...services import tail
 from ...subjects import TICKER_LEASE, Bucket
-from .parts import Parts
+from .api.components import Parts
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 disable_created_metrics()  # type: ignore[no-untyped-call] # a series more for each, which nobody asks for
@@ -79,7 +79,7 @@ class Metrics:
     async def run(self) -> None:
         """Count for ever what happens from now on."""
         log = self._parts.log
-        async for recorded in following.follow(log, after=await following.newest(log)):
+        async for recorded in tail.follow(log, after=await tail.newest(log)):
             self.count(recorded)
 
     def count(self, recorded: Recorded[Message]) -> None:

@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from typing_extensions import override
 
 from ...settings import Server
-from .head_limit import HeadLimit
+from .middleware.head_limit import HeadLimit
 
 
 @asynccontextmanager

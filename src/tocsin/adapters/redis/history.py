@@ -11,7 +11,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from ...domain.events import Message, Recorded
-from ...listing import (
+from ...ports import DeadLetterRow, ExecutionRow, HistoryUnavailable, JobRow
+from ...ports.queries import (
     EVERY_DEAD_LETTER,
     EVERY_EXECUTION,
     DeadLetterQuery,
@@ -19,12 +20,11 @@ from ...listing import (
     Page,
     microseconds,
 )
-from ...ports import DeadLetterRow, ExecutionRow, HistoryUnavailable, JobRow
 from ...subjects import Stream
-from ..database_url import shown
-from . import expiring, keys, lists
-from .lists import Listing
-from .recording import Recording
+from ..history.database_url import shown
+from . import expiry, keys, pages
+from .batch_writer import Recording
+from .pages import Listing
 from .rows import Hash, dead_letter_row, execution_row, job_row
 
 SCHEMA: Final = 1
@@ -74,13 +74,13 @@ class RedisHistory:
 
     async def executions(self, query: ExecutionQuery = EVERY_EXECUTION) -> Page[ExecutionRow]:
         """See `ports.History`."""
-        return await lists.page(self._client, _executions(query), query.place, query.limit)
+        return await pages.page(self._client, _executions(query), query.place, query.limit)
 
     async def count(self, query: ExecutionQuery = EVERY_EXECUTION) -> int:
         """See `ports.History`."""
         # A count does not ask for an order.
         is_exact = query.error is None and query.id_prefix is None
-        return await lists.count(self._client, _executions(query, order=(keys.EXECUTIONS, True)), is_exact=is_exact)
+        return await pages.count(self._client, _executions(query, order=(keys.EXECUTIONS, True)), is_exact=is_exact)
 
     async def execution(self, execution_id: str) -> ExecutionRow | None:
         """See `ports.History`."""
@@ -89,7 +89,7 @@ class RedisHistory:
 
     async def dead_letters(self, query: DeadLetterQuery = EVERY_DEAD_LETTER) -> Page[DeadLetterRow]:
         """See `ports.History`."""
-        return await lists.page(self._client, _dead_letters(query), query.place, query.limit)
+        return await pages.page(self._client, _dead_letters(query), query.place, query.limit)
 
     async def jobs(self) -> Sequence[JobRow]:
         """See `ports.History`."""
@@ -98,7 +98,7 @@ class RedisHistory:
 
     async def expire(self, now: datetime, *, after: timedelta) -> int:
         """See `ports.History`."""
-        return await expiring.expire(self._client, now=now, after=after)
+        return await expiry.expire(self._client, now=now, after=after)
 
     async def forget(self) -> None:
         """See `ports.History`. The places of other installations in the same database are forgotten with their rows."""

@@ -11,7 +11,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from ...domain.definition import show
 from ...ports import HistoryUnavailable
-from ..plain_text import json_text
+from ..history.plain_text import json_text
 
 DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
 """What is put for the scheme of a URL; one that names a driver of its own is left as it is."""

@@ -11,13 +11,13 @@ from typing import TypeVar
 from sqlalchemy import Connection, Engine
 
 from ...domain.events import Message, Recorded
-from ...listing import EVERY_DEAD_LETTER, EVERY_EXECUTION, DeadLetterQuery, ExecutionQuery, Page
 from ...ports import DeadLetterRow, ExecutionRow, JobRow
+from ...ports.queries import EVERY_DEAD_LETTER, EVERY_EXECUTION, DeadLetterQuery, ExecutionQuery, Page
 from ...subjects import Stream
 from . import queries
+from .batch_writer import Recording
 from .engine import connect, writing
 from .migration import migrate
-from .recording import Recording
 
 T = TypeVar("T")
 

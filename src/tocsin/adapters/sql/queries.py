@@ -6,8 +6,8 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Column, ColumnElement, Connection, Select, delete, func, literal, not_, select, tuple_
 
-from ...listing import DeadLetterQuery, ExecutionQuery, Page, Place, microseconds
 from ...ports import DeadLetterRow, ExecutionRow, JobRow
+from ...ports.queries import DeadLetterQuery, ExecutionQuery, Page, Place, microseconds
 from ...subjects import Stream
 from . import tables
 from .rows import Row, dead_letter_row, execution_row, job_row

@@ -13,7 +13,7 @@ from ...domain.history import DeadLetterRecord, ExecutionRecord, StepRecord
 from ...domain.job_record import JobRecord
 from ...domain.ledger import Timetable
 from ...ports import DeadLetterRow, ExecutionRow, JobRow
-from ..plain_text import json_text, plain
+from ..history.plain_text import json_text, plain
 from .encoding import Encoding
 from .tables import MAX_INTEGER
 

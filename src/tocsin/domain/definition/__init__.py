@@ -10,10 +10,23 @@ reading from the log passes `context=STORED`, which leaves out every check that 
     model                            the whole, and the rules that span its fields
 """
 
-from .fields import STORED, Args, CatchUp, Flag, Function, Name, Object, OverlapPolicy, Seconds, StepName, Text, Timeout
+from .errors import DefinitionError, Problem, shorten, show
+from .fields import (
+    STORED,
+    Args,
+    CatchUp,
+    Flag,
+    Function,
+    Name,
+    Object,
+    OverlapPolicy,
+    Seconds,
+    StepName,
+    Text,
+    Timeout,
+)
 from .model import MAIN, MAX_PLAN_BYTES, JobDefinition, RetryPolicy, Step, check_input
 from .plain_json import MAX_DEPTH, MAX_INPUT_BYTES
-from .problem import DefinitionError, Problem, shorten, show
 
 __all__ = [
     "MAIN",

@@ -10,8 +10,8 @@ from jsonschema.protocols import Validator
 from pydantic import JsonValue
 
 from ..secret_reference import SecretReferenceError, find_references
+from .errors import Problem, shorten, show
 from .plain_json import MAX_INPUT_BYTES, json_problem, size_of
-from .problem import Problem, shorten, show
 
 _SENTENCE: Final = 200  # characters: a schema validator quotes what it looked at, however long
 

@@ -6,8 +6,10 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, model_validator
 
-from .. import calendar, step_graph
-from ..calendar import DstPolicy
+from .. import schedule as calendar
+from .. import step_graph
+from ..schedule import DstPolicy
+from .errors import DefinitionError, Problem, show
 from .fields import (
     Args,
     CatchUp,
@@ -24,7 +26,6 @@ from .fields import (
 )
 from .inputs import input_problems
 from .plain_json import size_of
-from .problem import DefinitionError, Problem, show
 
 MAX_PLAN_BYTES: Final = 524_288
 """The inputs and args of a job and of all its steps together, as compact UTF-8 JSON."""

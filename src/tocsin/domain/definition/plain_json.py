@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from .problem import MAX_INTEGER_BITS, show
+from .errors import MAX_INTEGER_BITS, show
 
 MAX_INPUT_BYTES: Final = 65_536
 """Input and args together, as compact UTF-8 JSON (hip-62: payloads exceeding 64KB are rejected)."""

@@ -12,7 +12,45 @@ breaking change is a new class with a new `v`. Times are aware UTC datetimes, du
 """
 
 from .actor import Actor
-from .announcements import (
+from .dead_letter import (
+    MAX_BODY,
+    MAX_REASON,
+    Attempt,
+    DeadLettered,
+    DeadLetterFact,
+    Refused,
+    Replayed,
+    Resolved,
+)
+from .ending import Cancelled, Completed, Failed, FailedReason, Terminal
+from .execution import (
+    Admitted,
+    ExecutionFact,
+    Lost,
+    Planned,
+    Recovered,
+    Requested,
+    Skipped,
+    SkipReason,
+)
+from .failure import Failure
+from .leadership import LeadershipFact, LeadershipGained, LeadershipLost, LeadershipReleased
+from .ledger import (
+    Defined,
+    DefinitionFact,
+    Deleted,
+    Due,
+    LedgerFact,
+    Passed,
+    PassedReason,
+    Paused,
+    Resumed,
+)
+from .lock import Acquired, LockFact, Queued, Waiting
+from .message import Input, Message, Recorded, Sequence
+from .mq import Completion, Envelope, EnvelopeData
+from .plan import Plan, PlannedStep
+from .public import (
     UNFORESEEN,
     Announcement,
     CronMissed,
@@ -23,19 +61,18 @@ from .announcements import (
     CronTriggeredData,
     UnforeseenReason,
 )
-from .dead_letter import MAX_BODY, MAX_REASON, Attempt, DeadLettered, DeadLetterFact, Refused, Replayed, Resolved
-from .ending import Cancelled, Completed, Failed, FailedReason, Terminal
-from .execution import Admitted, ExecutionFact, Lost, Planned, Recovered, Requested, Skipped, SkipReason
-from .failure import Failure
-from .leadership import LeadershipFact, LeadershipGained, LeadershipLost, LeadershipReleased
-from .ledger import Defined, DefinitionFact, Deleted, Due, LedgerFact, Passed, PassedReason, Paused, Resumed
-from .lock import Acquired, LockFact, Queued, Waiting
-from .message import Input, Message, Recorded, Sequence
-from .mq import Completion, Envelope, EnvelopeData
-from .plan import Plan, PlannedStep
 from .report import Report
 from .requests import CancelRequest, Enqueued, Trigger
-from .steps import Advanced, Dispatched, Exhausted, ExhaustedReason, Released, ReleasedReason, RetryScheduled, Started
+from .steps import (
+    Advanced,
+    Dispatched,
+    Exhausted,
+    ExhaustedReason,
+    Released,
+    ReleasedReason,
+    RetryScheduled,
+    Started,
+)
 from .timers import ExpiryTimer, LeaseTimer, RetryTimer, Timer
 from .trigger import MADE_UP, TriggerKind, TriggerSource
 

@@ -11,10 +11,10 @@ decided it answers with nothing, so that a redelivered message adds no fact (hip
 
 from .admission import admit, skip
 from .claims import MAX_CLAIMS, Refusal, claim, concerns, is_worn_out, release
-from .evolving import evolve, fold
+from .endings import cancel, expire, give_up
+from .evolve import evolve, fold
 from .reports import fail, in_flight, succeed
 from .state import OVER, Execution, Phase, Status, Step, initial
-from .stopping import cancel, expire, give_up
 from .tasks import UPSTREAM_BYTES, delays, dispatch, dispatch_again, resume
 
 __all__ = [

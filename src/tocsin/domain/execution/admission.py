@@ -1,7 +1,7 @@
 """Decisions on whether an execution may run."""
 
 from ..events import Admitted, Skipped
-from .repeated import fields_of
+from .identity_fields import fields_of
 from .state import Execution, Status
 
 

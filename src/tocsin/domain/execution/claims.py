@@ -14,7 +14,7 @@ from ..events import (
     RetryScheduled,
     Started,
 )
-from .repeated import identity
+from .identity_fields import identity
 from .state import RUNNING, Execution, Phase, Status
 
 MAX_CLAIMS: Final = 20

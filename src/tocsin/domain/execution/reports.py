@@ -14,9 +14,9 @@ from ..events import (
     Report,
     RetryScheduled,
 )
-from .repeated import ending, identity
+from .endings import never_ran
+from .identity_fields import ending, identity
 from .state import IN_FLIGHT, RUNNING, Execution, Phase, Status, Step, with_step
-from .stopping import never_ran
 from .tasks import dispatch, is_ready, planned_step
 
 

@@ -11,11 +11,11 @@ Implements ojs-cron §7.3 (CRON-25: at most one catch-up occurrence) and §8.5; 
     defining, elapsing     what is decided: on the definition, and on time
 """
 
-from .defining import JobNotFound, define, delete, pause, resume
-from .elapsing import AT_ONCE, PUNCTUAL, elapse
-from .evolving import evolve, fold, for_time_only, missing
+from .definitions import JobNotFound, define, delete, pause, resume
+from .evolve import evolve, fold, for_time_only, missing
 from .instants import next_fire_time, next_instant
 from .state import Known, Ledger, Regime, Timetable, initial
+from .time_decisions import AT_ONCE, PUNCTUAL, elapse
 
 __all__ = [
     "AT_ONCE",

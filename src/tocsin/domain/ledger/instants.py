@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from functools import lru_cache
 
-from ..calendar import DstPolicy, Occurrence, Schedule, parse
+from ..schedule import DstPolicy, Occurrence, Schedule, parse
 from .state import Ledger, Regime, Timetable
 
 

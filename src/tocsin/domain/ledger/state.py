@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from ..calendar import DstPolicy
 from ..definition import CatchUp, JobDefinition
+from ..schedule import DstPolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from ...domain.events import Acquired, Dispatched, Due, Message, Recorded, Reque
 from ...domain.execution import Execution, Phase, Status
 from ...domain.ids import occurrence_id
 from ...subjects import Stream
+from ..context import Look, told
 from ..finding import Finding, bad, ok, warn
-from ..look import Look, told
 
 GRACE: Final = timedelta(seconds=60)
 """What may take a moment may take so long."""

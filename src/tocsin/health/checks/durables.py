@@ -3,8 +3,8 @@
 from datetime import timedelta
 from typing import Final
 
+from ..context import Look
 from ..finding import Finding, bad, ok, warn
-from ..look import Look
 from ..status import Durable
 
 LATE: Final = timedelta(seconds=60)

@@ -3,8 +3,8 @@
 from datetime import timedelta
 from typing import Final
 
+from ..context import Look
 from ..finding import Finding, bad, ok, warn
-from ..look import Look
 
 BEHIND: Final = timedelta(seconds=30)
 FAR_BEHIND: Final = timedelta(minutes=10)

@@ -5,11 +5,11 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from ...adapters.nats.connection import Json, RefusedError
-from ...adapters.nats.server_version import OLDEST_SERVER, PURGES_SAFELY
+from ...adapters.nats.client.connection import Json, RefusedError
+from ...adapters.nats.server.version import OLDEST_SERVER, PURGES_SAFELY
 from ...ports import LogUnavailable
+from ..context import Look
 from ..finding import Finding, bad, ok, warn
-from ..look import Look
 
 NEARLY: Final = 0.8
 """The part of a limit from which it is worth a word."""

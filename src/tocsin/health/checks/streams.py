@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Final
 
-from ...adapters.nats.connection import Json
-from ...adapters.nats.desired import archive_config, bucket_config, consumer_config, stream_config
-from ...adapters.nats.inspection import StreamState
-from ...adapters.nats.provisioned import differences
+from ...adapters.nats.admin.desired_state import archive_config, bucket_config, consumer_config, stream_config
+from ...adapters.nats.admin.inspection import StreamState
+from ...adapters.nats.admin.provision_report import differences
+from ...adapters.nats.client.connection import Json
 from ...bootstrap import STAGES, bridged_queues, compose, durables_of, is_set_up
 from ...subjects import Bucket, Stream
+from ..context import Look
 from ..finding import Finding, bad, ok, warn
-from ..look import Look
 
 ANSWER: Final = 3.0
 """Seconds that the cluster may take to say whether the key is there."""

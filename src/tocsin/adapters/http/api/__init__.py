@@ -1,0 +1,1 @@
+"""The HTTP API of hip-62: one module for each resource."""

@@ -1,0 +1,150 @@
+"""The application: every resource, listed once by hand, and what all requests pass."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+
+from ..auth.security import Authenticator
+from ..middleware.body_limit import BodyLimit
+from ..middleware.idempotency import HEADER as IDEMPOTENCY_KEY
+from ..middleware.idempotency import MAX_KEY, Answers, IdempotentRoute
+from ..middleware.rate_limit import RateLimit
+from ..middleware.security_headers import SafeHeaders
+from ..middleware.timeouts import Timeouts
+from ..ojs import (
+    cron,
+    manifest,
+    queues,
+    responses,
+    workers,
+)
+from ..ojs import (
+    dead_letters as ojs_dead_letters,
+)
+from ..ojs import (
+    events as ojs_events,
+)
+from ..ojs import (
+    jobs as ojs_jobs,
+)
+from . import (
+    apply,
+    backfill,
+    dead_letters,
+    dev_reset,
+    events,
+    executions,
+    explain,
+    health,
+    jobs,
+    schedule,
+    why,
+)
+from .components import Parts
+from .definition_body import written_schemas
+from .error_handlers import Refusals, refuse
+from .fast_routes import Direct
+from .problems import ProblemDetails, documented
+
+ROUTERS: Final = (
+    jobs.router,
+    jobs.definitions,
+    apply.router,
+    backfill.router,
+    why.router,
+    executions.router,
+    dead_letters.router,
+    schedule.router,
+    manifest.router,
+    ojs_jobs.router,
+    workers.router,
+    queues.router,
+    ojs_dead_letters.router,
+    ojs_events.router,
+    cron.router,
+    explain.router,
+    events.router,
+    health.router,
+)
+COMMON: Final = (400, 401, 403, 409, 413, 415, 422, 429, 500, 503)
+"""What any endpoint may refuse with."""
+
+
+def routes() -> Iterator[APIRoute]:
+    """Every endpoint."""
+    for router in ROUTERS:
+        yield from (route for route in router.routes if isinstance(route, APIRoute))
+
+
+def api(parts: Parts, authenticator: Authenticator, rate: RateLimit) -> FastAPI:
+    """The application that serves one installation."""
+    server = parts.settings.server
+    app = _application(parts.version)
+    if parts.reset is not None:
+        app.include_router(dev_reset.router)
+    app.state.parts = parts
+    app.state.paths = tuple(dict.fromkeys(route.path for route in routes()))
+    app.state.authenticator = authenticator
+    app.state.rate = rate
+    app.state.answers = Answers(parts.projections, parts.clock, patience=server.request_timeout)
+    app.state.closing = asyncio.Event()
+    app.add_middleware(Direct)  # the first one is the innermost
+    app.add_middleware(Refusals)
+    app.add_middleware(BodyLimit, size=server.max_body)
+    app.add_middleware(Timeouts, seconds=server.request_timeout)
+    app.add_middleware(responses.OjsHeaders)
+    app.add_middleware(SafeHeaders)
+    return app
+
+
+def openapi(version: str) -> dict[str, Any]:
+    """The OpenAPI document (`schemas/openapi.json`)."""
+    return _application(version).openapi()
+
+
+def _application(version: str) -> FastAPI:
+    app = FastAPI(
+        title="Tocsin",
+        version=version,
+        summary="Decides when jobs run and in what order, records every decision, and lets executors do the work.",
+        openapi_url="/v1/openapi.json",
+        docs_url=None,  # the page would load its scripts from elsewhere
+        redoc_url=None,
+        responses=documented(*COMMON),
+        redirect_slashes=False,
+    )
+    for router in ROUTERS:
+        app.include_router(router)
+    for kind in (HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, refuse)
+    generate = app.openapi
+
+    def documented_openapi() -> dict[str, Any]:
+        return _completed(generate())
+
+    app.openapi = documented_openapi  # type: ignore[method-assign] # FastAPI's own way to extend the document
+    return app
+
+
+def _completed(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with what no handler says of itself: refusals, and the header that routes heed."""
+    for model in (ProblemDetails, responses.OjsErrorAnswer):
+        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        document["components"]["schemas"] |= {**schema.pop("$defs", {}), model.__name__: schema}
+    document["components"]["schemas"] |= written_schemas()
+    header = {
+        "name": IDEMPOTENCY_KEY,
+        "in": "header",
+        "required": False,
+        "schema": {"type": "string", "minLength": 1, "maxLength": MAX_KEY, "pattern": "^[ -~]+$"},
+        "description": "The same key has the same answer, and no second effect, for a day.",
+    }
+    for route in routes():
+        if isinstance(route, IdempotentRoute) and "POST" in (route.methods or ()):
+            document["paths"][route.path]["post"].setdefault("parameters", []).append(header)
+    return document

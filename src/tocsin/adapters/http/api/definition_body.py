@@ -1,0 +1,70 @@
+"""How a job may be written, for the API's documentation: as hip-62 does, or as the Open Job Spec does."""
+
+from typing import Any
+
+from ....domain.definition import JobDefinition
+
+_REFERENCE = "#/components/schemas/{model}"
+
+
+def written_schemas() -> dict[str, Any]:
+    """The schemas of bodies that are read by `domain.formats`."""
+    job = JobDefinition.model_json_schema(mode="validation", ref_template=_REFERENCE)
+    parts = {f"Written{name}": part for name, part in job.pop("$defs").items()}
+    job = _renamed(job, parts)
+    job["title"] = "Hip62Job"
+    job["properties"] |= {
+        "lock": {"type": "boolean", "description": "true: skip a run while one is active; false: let runs overlap"},
+        "concurrent": {"type": "boolean", "description": "the opposite of `lock`"},
+    }
+    return {
+        **{name: _renamed(part, parts) for name, part in parts.items()},
+        "Hip62Job": job,
+        "WrittenCron": _CRON,
+        "WrittenJob": {"anyOf": [{"$ref": _REFERENCE.format(model=name)} for name in ("Hip62Job", "WrittenCron")]},
+    }
+
+
+def _renamed(schema: Any, parts: dict[str, Any]) -> Any:  # noqa: ANN401 - JSON
+    """A schema whose references name the parts as they are called here: answers have schemas of the same names."""
+    match schema:
+        case dict():
+            return {
+                key: f"#/components/schemas/Written{value.rpartition('/')[2]}"
+                if key == "$ref" and f"Written{value.rpartition('/')[2]}" in parts
+                else _renamed(value, parts)
+                for key, value in schema.items()
+            }
+        case list():
+            return [_renamed(one, parts) for one in schema]
+        case _:
+            return schema
+
+
+_TYPE = {"type": "string", "pattern": r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$"}
+_CRON = {
+    "title": "CronJob",
+    "description": "ojs-cron §2; `expression` for `cron`, and `job_template` around `type`, `args` and `options`, are read too.",
+    "type": "object",
+    "required": ["name", "cron", "type"],
+    "properties": {
+        "name": {"type": "string", "pattern": r"^[a-z0-9][a-z0-9\-\.]*$", "maxLength": 255},
+        "cron": {"type": "string"},
+        "timezone": {"type": "string", "default": "UTC"},
+        "type": _TYPE,
+        "args": {"type": "array", "items": {}},
+        "options": {
+            "type": "object",
+            "properties": {
+                "queue": {"type": "string"},
+                "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "Seconds."},
+                "retry": {"type": "object"},
+                "tags": {"type": "array", "items": {"type": "string"}},
+                "meta": {"type": "object"},
+            },
+        },
+        "overlap_policy": {"enum": ["skip", "allow", "cancel_previous", "enqueue"]},
+        "enabled": {"type": "boolean"},
+        "description": {"type": ["string", "null"]},
+    },
+}

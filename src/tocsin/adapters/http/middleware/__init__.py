@@ -1,0 +1,1 @@
+"""Limits and headers that apply to every HTTP request."""

@@ -1,0 +1,1 @@
+"""The HTTP binding of the Open Job Spec."""

@@ -1,0 +1,234 @@
+"""`/ojs/v1/cron`: the cron jobs of the Open Job Spec (ojs-cron §8, CRON-06, 07, 26 to 28).
+
+A cron job is a job with a schedule and one function whose name is an OJS type; a job that a CronJob cannot say (it has
+steps, or no schedule) is not shown here. What the system manages is ignored where a client sends it. Answers carry the
+names of the specification (`cron_job`, `cron`) and beside them those of its conformance suite (`cron`, `expression`).
+"""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Body, Query, Response
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, WithJsonSchema
+
+from .... import subjects
+from ....domain.access import Permission
+from ....domain.definition import DefinitionError, Name
+from ....domain.events import CronTriggered
+from ....domain.formats import ojs
+from ....domain.ledger import JobNotFound
+from ....ports import SequenceConflict
+from ....services.jobs import Job
+from ..api.change_request import Precondition, Reason, both, etag
+from ..api.components import Here, Parts
+from ..api.jobs import with_defaults
+from ..auth.security import Author, Reader, actor, permitted, visible
+from ..middleware.idempotency import IdempotentRoute
+from .responses import OjsResponse, documented
+
+_NAME: Final[TypeAdapter[str]] = TypeAdapter(Name)
+
+router = APIRouter(
+    prefix="/ojs/v1/cron",
+    tags=["Open Job Spec"],
+    default_response_class=OjsResponse,
+    route_class=IdempotentRoute,
+    responses=documented(400, 401, 403, 404, 412, 413, 415, 429, 500, 503),
+)
+
+
+class CronJob(BaseModel):
+    """A cron job: what was registered, and what the system knows of it (ojs-cron §2)."""
+
+    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
+
+    name: str
+    cron: str
+    timezone: str
+    type: str
+    args: list[JsonValue]
+    options: dict[str, JsonValue]
+    overlap_policy: str
+    enabled: bool
+    description: str | None
+    last_run_at: datetime | None
+    next_run_at: datetime | None
+    """None: it is disabled, or paused, or there is no such instant."""
+    run_count: int
+    created_at: datetime
+    expression: str
+    """The same as `cron`, as the conformance suite calls it."""
+
+
+class CronAnswer(BaseModel):
+    """One cron job, under both its names."""
+
+    cron_job: CronJob
+    cron: CronJob
+
+
+class CronList(BaseModel):
+    """The cron jobs, under both their names."""
+
+    cron_jobs: list[CronJob]
+    crons: list[CronJob]
+    count: int
+
+
+class CronName(BaseModel):
+    """Which."""
+
+    name: str
+
+
+class CronRemoved(BaseModel):
+    """A cron job that is gone."""
+
+    deleted: bool = True
+    name: str
+    cron: CronName
+
+
+class Toggle(BaseModel):
+    """Whether a cron job fires."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    enabled: bool = Field(strict=True)
+
+
+@router.post(
+    "", status_code=201, operation_id="registerCron", responses={200: {"model": CronAnswer, "description": "Updated."}}
+)
+async def register_cron(
+    here: Here,
+    caller: Author,
+    written: Annotated[
+        dict[str, Any],
+        Body(description="A CronJob (ojs-cron §2)."),
+        WithJsonSchema({"$ref": "#/components/schemas/WrittenCron"}),
+    ],
+    response: Response,
+    reason: Reason = None,
+) -> CronAnswer:
+    """Register a cron job, or update the one of that name."""
+    definition = with_defaults(ojs.reading(written).definition(), here)
+    ojs.write(definition)  # refuses what could not be shown again
+    verb = await here.registry.define(
+        definition, by=actor(caller), reason=reason, check=permitted(caller, Permission.REGISTER)
+    )
+    response.status_code = 201 if verb == "create" else 200
+    return await _answer(here, definition.name, response)
+
+
+@router.get("", operation_id="listCrons")
+async def list_crons(
+    here: Here,
+    caller: Reader,
+    enabled: Annotated[bool | None, Query(description="Only those that are, or are not.")] = None,
+) -> CronList:
+    """List the cron jobs."""
+    now = here.clock.now()
+    jobs = [
+        job
+        for job in await here.registry.jobs()
+        if caller.may_see(job) and _is_sayable(job) and (enabled is None or enabled == job.definition.enabled)
+    ]
+    found = await asyncio.gather(*(_shown(here, job, now) for job in jobs))
+    return CronList(cron_jobs=found, crons=found, count=len(found))
+
+
+@router.get("/{name}", operation_id="getCron")
+async def get_cron(here: Here, caller: Reader, name: str, response: Response) -> CronAnswer:
+    """Show one cron job."""
+    visible(caller, await _existing(here, name))
+    return await _answer(here, name, response)
+
+
+@router.delete("/{name}", operation_id="removeCron")
+async def remove_cron(
+    here: Here, caller: Author, name: str, precondition: Precondition, reason: Reason = None
+) -> CronRemoved:
+    """Remove a cron job; what it has triggered runs on."""
+    await _existing(here, name)
+    check = both(permitted(caller, Permission.REGISTER), precondition)
+    await here.registry.delete(name, by=actor(caller), reason=reason, check=check)
+    return CronRemoved(name=name, cron=CronName(name=name))
+
+
+@router.patch("/{name}", operation_id="toggleCron")
+async def toggle_cron(
+    here: Here,
+    caller: Author,
+    name: str,
+    asked: Toggle,
+    response: Response,
+    precondition: Precondition,
+    reason: Reason = None,
+) -> CronAnswer:
+    """Enable or disable a cron job, which stays registered."""
+    job = await _existing(here, name)
+    unmoved = etag(job)
+
+    def check(now: Job | None) -> None:
+        precondition(now)
+        permitted(caller, Permission.REGISTER)(now)
+        if now is None:
+            raise JobNotFound(name)
+        if etag(now) != unmoved:
+            raise SequenceConflict(f"{name!r} was changed meanwhile: try again")
+
+    definition = job.definition.model_copy(update={"enabled": asked.enabled})
+    await here.registry.define(definition, by=actor(caller), reason=reason, check=check)
+    return await _answer(here, name, response)
+
+
+async def _existing(here: Parts, name: str) -> Job:
+    """A job that is a cron job.
+
+    Raises:
+        JobNotFound: there is none of that name.
+    """
+    try:
+        _NAME.validate_python(name)
+    except ValidationError:
+        raise JobNotFound(name) from None
+    job = await here.registry.job(name, fresh=True)
+    if not _is_sayable(job):
+        raise JobNotFound(name)
+    return job
+
+
+def _is_sayable(job: Job) -> bool:
+    try:
+        ojs.write(job.definition)
+    except DefinitionError:
+        return False
+    return True
+
+
+async def _answer(here: Parts, name: str, response: Response) -> CronAnswer:
+    job = await here.registry.job(name, fresh=True)
+    response.headers["ETag"] = etag(job)
+    shown = await _shown(here, job, here.clock.now())
+    return CronAnswer(cron_job=shown, cron=shown)
+
+
+async def _shown(here: Parts, job: Job, now: datetime) -> CronJob:
+    triggered = await here.log.last(subjects.announcement("triggered", job.name))
+    event = triggered.message if triggered else None
+    # Runs are counted under the name for ever; those before this registration are of a job that is gone.
+    is_of_this = triggered is not None and triggered.time >= job.created_at
+    data = event.data if isinstance(event, CronTriggered) and is_of_this else None
+    written = ojs.write(job.definition)
+    return CronJob.model_validate(
+        {
+            **written,
+            "expression": written["cron"],
+            "last_run_at": data.actual_time.astimezone(UTC) if data else None,
+            "next_run_at": job.next_fire_time(now),
+            "run_count": data.run_count if data else 0,
+            "created_at": job.created_at,
+        }
+    )

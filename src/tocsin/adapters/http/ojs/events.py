@@ -1,0 +1,121 @@
+"""`GET /ojs/v1/events`: what has happened to jobs lately (ojs-events). For a stream of them there is `/v1/events`."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+
+from .... import subjects
+from ....domain.events import (
+    Admitted,
+    Cancelled,
+    Completed,
+    Dispatched,
+    Exhausted,
+    Failed,
+    Message,
+    Recorded,
+    RetryScheduled,
+    Started,
+)
+from ..api.components import Here
+from ..auth.security import Reader
+from .job_view import about_of, instant
+from .responses import OjsResponse, documented
+
+LATELY: Final = 2_000
+"""Messages of the log that are looked at."""
+MOST: Final = 1_000
+
+router = APIRouter(
+    prefix="/ojs/v1/events",
+    tags=["Open Job Spec"],
+    default_response_class=OjsResponse,
+    responses=documented(400, 401, 403, 429, 500, 503),
+)
+
+_KINDS: Final[dict[type[Message], str]] = {
+    Admitted: "job.enqueued",
+    Started: "job.started",
+    Completed: "job.completed",
+    RetryScheduled: "job.retrying",
+    Exhausted: "job.failed",
+    Failed: "job.discarded",
+    Cancelled: "job.cancelled",
+}
+
+
+@router.get("", operation_id="listEvents")
+async def list_events(
+    here: Here,
+    caller: Reader,
+    types: Annotated[str | None, Query(description="Only these, joined by commas.", max_length=1_000)] = None,
+    queues: Annotated[str | None, Query(description="Only those of these, joined by commas.", max_length=4_000)] = None,
+    limit: Annotated[int, Query(ge=1, le=MOST)] = 100,
+) -> dict[str, Any]:
+    """The newest events, the newest first."""
+    newest = await here.log.last("execution.>")
+    if newest is None:
+        return {"events": []}
+    facts = await here.log.read("execution.>", after=max(0, newest.sequence - LATELY), limit=LATELY)
+    wanted_types, wanted_queues = _split(types), _split(queues)
+    events = [
+        event
+        for event in _events(facts)
+        if (not wanted_types or event["type"] in wanted_types)
+        and (not wanted_queues or event["data"]["queue"] in wanted_queues)
+        and await here.sight.reaches(caller, event["data"]["job"])
+    ]
+    return {"events": events[::-1][:limit]}
+
+
+def _events(facts: Iterable[Recorded[Message]]) -> Iterable[dict[str, Any]]:
+    tasks: dict[str, Dispatched] = {}
+    admitted: dict[str, Admitted] = {}
+    started: dict[str, datetime] = {}
+    for fact in facts:
+        entity, message = subjects.entity_of(fact.subject), fact.message
+        match message:
+            case Admitted():
+                admitted[entity] = message
+            case Dispatched():
+                tasks[entity] = message
+            case Started():
+                started[entity] = fact.time
+            case _:
+                pass
+        kind = _KINDS.get(type(message))
+        if kind is None or not isinstance(
+            message, Admitted | Started | Completed | RetryScheduled | Exhausted | Failed | Cancelled
+        ):
+            continue
+        plan = admitted[entity].plan if entity in admitted else None
+        task = tasks.get(entity)
+        step = plan.steps[0] if plan else None
+        about = about_of(plan.meta if plan else task.meta if task else {})
+        data: dict[str, Any] = {
+            "job_id": about.get("id", message.execution_id),
+            "job": message.job,
+            "job_type": task.function if task else step.function if step else None,
+            "queue": task.queue if task else step.queue if step else None,
+        }
+        if not isinstance(message, Admitted) and message.attempt is not None:
+            data["attempt"] = message.attempt
+        if entity in started and not isinstance(message, Admitted | Started):
+            data["duration_ms"] = round((fact.time - started[entity]).total_seconds() * 1000)
+        if isinstance(message, RetryScheduled | Exhausted | Failed) and message.error is not None:
+            data["error"] = message.error.model_dump(exclude_none=True, exclude={"traceback"})
+        yield {
+            "specversion": "1.0",
+            "id": f"evt_{fact.sequence}",
+            "type": kind,
+            "source": "/ojs/v1",
+            "time": instant(fact.time),
+            "subject": data["job_id"],
+            "data": data,
+        }
+
+
+def _split(joined: str | None) -> set[str]:
+    return {part.strip() for part in (joined or "").split(",")} - {""}

@@ -1,0 +1,191 @@
+"""Shows an execution as a job of the Open Job Spec: its eight states are a view of the fold (ojs-core §6)."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+
+from ....domain import execution
+from ....domain.events import (
+    Cancelled,
+    Completed,
+    Dispatched,
+    Exhausted,
+    Failed,
+    Failure,
+    Message,
+    PlannedStep,
+    Recorded,
+    Requested,
+    RetryScheduled,
+    Started,
+)
+from ....domain.execution import Execution, Phase, Status, Step
+from ....domain.recovery import TIMED_OUT
+from .envelope import KEY
+
+Facts: TypeAlias = Sequence[Recorded[Message]]
+Json: TypeAlias = dict[str, Any]
+
+_ENDS: Final = {Status.COMPLETED: "completed", Status.FAILED: "discarded", Status.CANCELLED: "cancelled"}
+_TYPES: Final = {TIMED_OUT: "timeout"}
+"""What ojs-core calls otherwise than we do."""
+
+
+def job(facts: Facts, *, id: str | None = None, step: str | None = None) -> Json:  # noqa: A002 - the field is called so
+    """An execution, or one of its steps, as its facts tell it; `id`: what the client knows it by.
+
+    Raises:
+        LookupError: none of the facts asks for it.
+    """
+    state = execution.fold(facts)
+    requested = next(fact for fact in facts if isinstance(fact.message, Requested))
+    asked = state.asked
+    plan = asked.plan
+    planned = next((one for one in plan.steps if one.name == step), plan.steps[0])
+    about = about_of(plan.meta)
+    current = _current(state, planned.name)
+    shown: Json = {
+        **_extra(about),
+        "specversion": "1.0",
+        "id": id or about.get("id") or asked.execution_id,
+        "type": planned.function,
+        "queue": planned.queue,
+        "args": list(plan.args if planned.args is None else planned.args),
+        "meta": {name: value for name, value in plan.meta.items() if name != KEY},
+        "priority": about.get("priority", 0),
+        "state": state_of(state, current),
+        "attempt": attempts_of(current),
+        "max_attempts": planned.retry.max_attempts,
+        "timeout_ms": round(planned.timeout * 1000),
+        "created_at": instant(requested.time),
+        "enqueued_at": instant(requested.time),
+        **({"tags": list(plan.tags)} if plan.tags else {}),
+        **({"options": about["options"]} if about.get("options") else {}),
+        **({"expires_at": about["expires_at"]} if about.get("expires_at") else {}),
+        **({"scheduled_at": instant(plan.start_at)} if plan.start_at else {}),
+        **_times(facts, state, planned.name),
+        **_failures(facts, state, planned),
+    }
+    return shown
+
+
+def standing(facts: Facts, state: Execution, step: str) -> Json:
+    """What `job` says of where a step is, and no more: `state`, `attempt`, and `completed_at` or None."""
+    current = _current(state, step)
+    times = _times([fact for fact in facts if isinstance(fact.message, Completed | Failed)], state, step)
+    return {
+        "state": state_of(state, current),
+        "attempt": attempts_of(current),
+        "completed_at": times.get("completed_at"),
+    }
+
+
+def about_of(meta: Json) -> Json:
+    """What only this protocol knows of a job."""
+    about = meta.get(KEY)
+    return about if isinstance(about, dict) else {}
+
+
+def state_of(state: Execution, step: Step) -> str:
+    """One of the eight states."""
+    if state.is_over:
+        return _ENDS.get(state.status, "discarded")
+    match step.phase:
+        case Phase.STARTED:
+            return "active"
+        case Phase.RETRYING:
+            return "retryable" if step.attempt else "scheduled"
+        case Phase.COMPLETED:
+            return "active" if len(state.steps) > 1 else "completed"
+        case _:
+            return "available"
+
+
+def attempts_of(step: Step) -> int:
+    """How often it was started."""
+    return step.attempt - 1 if step.phase in {Phase.DISPATCHED, Phase.LOST} and step.attempt else step.attempt
+
+
+def _current(state: Execution, name: str) -> Step:
+    """The step that stands for the execution: the one that is meant, else one that somebody is at."""
+    for phase in (Phase.STARTED, Phase.RETRYING, Phase.DISPATCHED):
+        if len(state.steps) > 1 and (found := next((s for s in state.steps.values() if s.phase is phase), None)):
+            return found
+    return state.steps[name]
+
+
+def _extra(about: Json) -> Json:
+    extra = about.get("extra")
+    return extra if isinstance(extra, dict) else {}
+
+
+def _times(facts: Facts, state: Execution, step: str) -> Json:
+    shown: Json = {}
+    for fact in facts:
+        match fact.message:
+            case Started(step=name, worker=worker) if name == step:
+                shown["started_at"] = instant(fact.time)
+                if worker:
+                    shown["worker_id"] = worker
+            case Dispatched(step=name, attempt=attempt) if name == step and attempt == 1:
+                shown["enqueued_at"] = instant(fact.time)
+            case Completed(result=result):
+                shown |= {"completed_at": instant(fact.time), "result": result}
+            case Cancelled():
+                shown["cancelled_at"] = instant(fact.time)
+            case Failed(reason=reason):
+                shown["discarded_at"] = instant(fact.time)
+                if reason != "expired":
+                    shown["completed_at"] = instant(fact.time)
+            case _:
+                pass
+    if state.status is Status.ADMITTED and state.steps[step].phase is not Phase.STARTED:
+        shown.pop("started_at", None)
+        shown.pop("worker_id", None)
+    return shown
+
+
+def _failures(facts: Facts, state: Execution, planned: PlannedStep) -> Json:
+    shown: Json = {}
+    errors = list(_errors(facts, planned.name))
+    if errors:
+        shown["errors"] = errors
+        if state.status is not Status.COMPLETED:
+            shown["error"] = errors[-1]
+    delays = [f.message for f in facts if isinstance(f.message, RetryScheduled) and f.message.step == planned.name]
+    if delays:
+        newest = max(delays, key=lambda retry: retry.attempt)
+        shown["retry_delay_ms"] = round(newest.delay * 1000)
+        if state.steps[planned.name].phase is Phase.RETRYING and not state.is_over:
+            shown["next_attempt_at"] = instant(newest.next_attempt_at)
+    return shown
+
+
+def _errors(facts: Facts, step: str) -> Iterable[Json]:
+    for fact in facts:
+        match fact.message:
+            case RetryScheduled(step=name, attempt=attempt, error=error) if name == step:
+                yield _error(error, attempt, fact.time)
+            case Exhausted(step=name, attempt=attempt, error=error) if name == step:
+                yield _error(error, attempt, fact.time)
+            case Failed(error=failure, attempt=last) if failure is not None:
+                yield _error(failure, last or 0, fact.time)
+            case _:
+                pass
+
+
+def _error(failure: Failure, attempt: int, at: datetime) -> Json:
+    return {
+        "type": _TYPES.get(failure.type, failure.type),
+        "code": failure.code or _TYPES.get(failure.type, failure.type),
+        "message": failure.message,
+        "attempt": attempt,
+        "occurred_at": instant(at),
+        "retryable": failure.retryable,
+        **({"details": failure.details} if failure.details else {}),
+    }
+
+
+def instant(at: datetime) -> str:
+    """An instant as the specification writes it: RFC 3339, in UTC, with milliseconds."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

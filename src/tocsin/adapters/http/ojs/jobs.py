@@ -1,0 +1,148 @@
+"""`/ojs/v1/jobs`: any client of the Open Job Spec enqueues here (ojs-http-binding §9).
+
+A job is an execution: it is seen by `tocsin executions show`, cancelled here as there, and audited with all others.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from fastapi import APIRouter, Response
+
+from ....domain import execution
+from ....domain.access import Permission, Principal
+from ....domain.events import Enqueued
+from ....domain.execution import Status
+from ....services.operations import cancellation, enqueue
+from ....services.operations.lookup import Found, was_archived
+from ..api.components import Here, Parts
+from ..api.problems import Refusal, Wrong
+from ..auth.security import Reader, Triggerer, actor, forbidden
+from . import bodies, current_execution, envelope, job_view
+from .bodies import Body
+from .ids import uuid7
+from .responses import OjsResponse, documented
+
+MOST: Final = 1_000
+"""Jobs of one batch."""
+
+router = APIRouter(
+    prefix="/ojs/v1/jobs",
+    tags=["Open Job Spec"],
+    default_response_class=OjsResponse,
+    responses=documented(400, 401, 403, 404, 409, 413, 415, 422, 429, 500, 503),
+)
+_ENVELOPE: Final[dict[str, Any]] = {
+    "type": {"type": "string"},
+    "args": {"type": "array"},
+    "options": {"type": "object"},
+}
+
+
+@router.post(
+    "",
+    status_code=201,
+    operation_id="pushJob",
+    openapi_extra=bodies.described("type", "args", **_ENVELOPE),
+)
+async def push(here: Here, caller: Triggerer, body: Body, response: Response) -> dict[str, Any]:
+    """Enqueue a job."""
+    made = uuid7(here.clock.now())
+    wish = envelope.read(body, made, _defaults(here), actor(caller))
+    [shown] = await _pushed(here, [wish], {made})
+    response.headers["Location"] = f"/ojs/v1/jobs/{shown['id']}"
+    return {"job": shown}
+
+
+@router.post(
+    "/batch",
+    status_code=201,
+    operation_id="pushJobs",
+    openapi_extra=bodies.described("jobs", jobs={"type": "array", "items": {"type": "object"}}),
+)
+async def push_batch(here: Here, caller: Triggerer, body: Body) -> dict[str, Any]:
+    """Enqueue several jobs: all of them, or none if one cannot be used."""
+    given = body.get("jobs")
+    if not isinstance(given, list) or not 1 <= len(given) <= MOST:
+        right = f"must be an array of 1 to {MOST} jobs"
+        raise Refusal(400, "invalid-request", f"`jobs` {right}", (Wrong(field="jobs", right=right),))
+    defaults, wishes = _defaults(here), []
+    made = [uuid7(here.clock.now()) for _ in given]
+    for index, one in enumerate(given):
+        try:
+            wishes.append(envelope.read(one, made[index], defaults, actor(caller)))
+        except Refusal as refusal:
+            errors = tuple(
+                wrong.model_copy(update={"field": f"jobs[{index}].{wrong.field}"}) for wrong in refusal.errors
+            )
+            raise Refusal(refusal.status, refusal.kind, f"job {index} of the batch: {refusal.detail}", errors) from None
+    jobs = await _pushed(here, wishes, set(made))
+    return {"jobs": jobs, "count": len(jobs)}
+
+
+@router.get("/{id}", operation_id="getJobOfOjs")
+async def show(here: Here, caller: Reader, id: str) -> dict[str, Any]:  # noqa: A002 - the field is called so
+    """Show a job."""
+    found = await seen(here, caller, id)
+    return {"job": job_view.job(found.facts, id=id)}
+
+
+@router.delete("/{id}", operation_id="cancelJob")
+async def cancel(here: Here, caller: Triggerer, id: str) -> dict[str, Any]:  # noqa: A002 - the field is called so
+    """Cancel a job that has not ended."""
+    found = await seen(here, caller, id)
+    if not await here.sight.permits(caller, Permission.CANCEL, found.job):
+        raise forbidden(caller, Permission.CANCEL)
+    before = job_view.job(found.facts, id=id)
+    if not execution.fold(found.facts).is_over:
+        await cancellation.cancel(here.log, found.execution_id, job=found.job, by=actor(caller), reason="by OJS client")
+    found = await current_execution.find(here.log, id, here.stored)
+    shown = job_view.job(found.facts, id=id)
+    if execution.fold(found.facts).status is not Status.CANCELLED or before["state"] == "cancelled":
+        raise Refusal(409, "conflict", f"job {id} cannot be cancelled: it is {before['state']}")
+    return {"job": {**shown, "previous_state": before["state"]}}
+
+
+async def seen(here: Parts, caller: Principal, id: str) -> Found:  # noqa: A002 - the field is called so
+    """The execution that stands for a job now, if the caller may know of it.
+
+    Raises:
+        Refusal: there is none, or none that they may see.
+    """
+    found = await current_execution.find(here.log, id, here.stored)
+    if not await here.sight.reaches(caller, found.job):
+        raise Refusal(404, "not-found", f"no job has the id {id!r}")
+    return found
+
+
+async def _pushed(here: Parts, wishes: Sequence[Enqueued], made: Collection[str]) -> list[dict[str, Any]]:
+    """Have them enqueued; `made`: the ids that are new because they were made here."""
+
+    async def was_there(execution_id: str) -> bool:
+        return execution_id not in made and await was_archived(execution_id, here.history, here.stored)
+
+    try:
+        pushed = await enqueue.enqueue(here.log, *wishes, arrivals=here.arrivals, was_there=was_there)
+    except enqueue.Duplicate as error:
+        raise Refusal(409, "duplicate", str(error)) from None
+    return [job_view.job(facts) if facts else _to_come(here, wish) for wish, facts in zip(wishes, pushed, strict=True)]
+
+
+def _to_come(here: Parts, wish: Enqueued) -> dict[str, Any]:
+    # Stored, but the stages are away: it will be, as it says.
+    kept = wish.definition
+    about = job_view.about_of(kept.meta)
+    return {
+        "id": wish.execution_id,
+        "type": kept.function,
+        "state": "available" if wish.start_at is None else "scheduled",
+        "queue": kept.queue,
+        "args": list(kept.args),
+        "attempt": 0,
+        "priority": about.get("priority", 0),
+        "created_at": job_view.instant(here.clock.now()),
+        "enqueued_at": job_view.instant(here.clock.now()),
+    }
+
+
+def _defaults(here: Parts) -> envelope.Defaults:
+    return envelope.Defaults(now=here.clock.now(), timeout=here.settings.execution.default_timeout)

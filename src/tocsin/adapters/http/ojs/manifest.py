@@ -1,0 +1,55 @@
+"""`/ojs/manifest` and `/ojs/v1/health`: what this server can do, and whether it can now (ojs-conformance §4)."""
+
+from typing import Any, Final
+
+from fastapi import APIRouter, Response
+
+from .... import subjects
+from ....ports import LogUnavailable
+from ..api.components import Here
+from .responses import VERSION, OjsResponse, documented
+
+LEVEL: Final = 2
+
+router = APIRouter(
+    prefix="/ojs", tags=["Open Job Spec"], default_response_class=OjsResponse, responses=documented(429, 500)
+)
+
+
+@router.get("/manifest", operation_id="manifest")
+async def manifest(here: Here) -> dict[str, Any]:
+    """What is implemented."""
+    return {
+        "specversion": VERSION,
+        "ojs_version": VERSION,
+        "implementation": {"name": "tocsin", "version": here.version, "language": "python"},
+        "conformance_level": LEVEL,
+        "protocols": ["http"],
+        "backend": "nats",
+        "capabilities": {
+            "batch_enqueue": True,
+            "cron_jobs": True,
+            "dead_letter": True,
+            "delayed_jobs": True,
+            "job_ttl": True,
+            "pause_resume": True,
+            "priority_queues": False,
+            "rate_limiting": False,
+            "schema_validation": False,
+            "unique_jobs": False,
+            "workflows": False,
+        },
+        "extensions": [],
+        "endpoints": {"base_url": "/ojs/v1", "manifest": "/ojs/manifest", "health": "/ojs/v1/health"},
+    }
+
+
+@router.get("/v1/health", operation_id="ojsHealth", responses={503: {"description": "The log cannot be reached."}})
+async def health(here: Here, response: Response) -> dict[str, Any]:
+    """Whether jobs can be taken in and handed out."""
+    try:
+        await here.log.last(subjects.ANNOUNCED)
+    except LogUnavailable:
+        response.status_code = 503
+        return {"status": "unhealthy", "version": here.version}
+    return {"status": "ok", "version": here.version}

@@ -1,0 +1,81 @@
+"""`/ojs/v1/queues`: how queues stand; and pausing one (ojs-queue-config, ojs-http-binding §11).
+
+A queue is a durable of the log, and its pause is the durable's own: it holds whichever copy of the gateway is asked.
+"""
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from ....ports import QueueStanding
+from ..api.components import Here, Parts
+from ..api.problems import Refusal
+from ..auth.security import Reader, Triggerer
+from . import envelope, job_view
+from .responses import OjsResponse, documented
+
+router = APIRouter(
+    prefix="/ojs/v1/queues",
+    tags=["Open Job Spec"],
+    default_response_class=OjsResponse,
+    responses=documented(400, 401, 403, 404, 429, 500, 503),
+)
+
+
+@router.get("", operation_id="listQueues")
+async def list_queues(here: Here, _: Reader) -> dict[str, Any]:
+    """Every queue that there is."""
+    names = await here.queues.names()
+    found = [standing for name in names if (standing := await here.queues.standing(name)) is not None]
+    pages = {"total": len(found), "limit": len(found), "offset": 0, "has_more": False}
+    return {"queues": [_shown(standing) for standing in found], "pagination": pages}
+
+
+@router.get("/{name}/stats", operation_id="queueStats")
+async def stats(here: Here, _: Reader, name: str) -> dict[str, Any]:
+    """What is in a queue."""
+    standing = await _standing(here, name)
+    return {
+        "queue": _shown(standing),
+        "name": name,
+        "status": "paused" if standing.is_paused else "active",
+        "stats": {"available": standing.waiting, "in_hand": standing.in_hand},
+        "computed_at": job_view.instant(here.clock.now()),
+    }
+
+
+@router.post("/{name}/pause", operation_id="pauseQueue")
+async def pause(here: Here, _: Triggerer, name: str) -> dict[str, Any]:
+    """Hand out nothing of a queue any more; jobs are still taken in."""
+    await here.queues.pause(_named(name))
+    return await _answer(here, name)
+
+
+@router.post("/{name}/resume", operation_id="resumeQueue")
+async def resume(here: Here, _: Triggerer, name: str) -> dict[str, Any]:
+    """Hand out jobs again."""
+    await here.queues.resume(_named(name))
+    return await _answer(here, name)
+
+
+async def _answer(here: Parts, name: str) -> dict[str, Any]:
+    standing = await _standing(here, name)
+    return {"queue": _shown(standing), "name": name, "status": "paused" if standing.is_paused else "active"}
+
+
+async def _standing(here: Parts, name: str) -> QueueStanding:
+    standing = await here.queues.standing(_named(name))
+    if standing is None:
+        raise Refusal(404, "not-found", f"no queue is called {name!r}")
+    return standing
+
+
+def _named(name: str) -> str:
+    if not envelope.QUEUE.fullmatch(name):
+        raise Refusal(404, "not-found", f"no queue is called {name!r}")
+    return name
+
+
+def _shown(standing: QueueStanding) -> dict[str, Any]:
+    status = "paused" if standing.is_paused else "active"
+    return {"name": standing.name, "paused": standing.is_paused, "status": status, "available": standing.waiting}

@@ -1,0 +1,254 @@
+"""`/ojs/v1/workers`: executors in any language take tasks and answer (ojs-worker-protocol, ojs-http-binding §10)."""
+
+from typing import Any, Final
+
+from fastapi import APIRouter
+from pydantic import JsonValue
+
+from ....domain import execution
+from ....domain.events import Failure
+from ....domain.execution import Phase
+from ....ports import SequenceConflict
+from ....services.operations import lookup, task_leases, worker_answers
+from ....services.operations.errors import NotAnId, NotFound
+from ....services.operations.errors import Refusal as NotPossible
+from ....services.operations.lookup import Found
+from ....services.operations.task_leases import Held, Lease
+from ..api.components import Here, Parts
+from ..api.problems import Refusal, Wrong
+from ..auth.security import Triggerer
+from . import bodies, current_execution, envelope, job_view
+from .bodies import Body
+from .responses import OjsResponse, documented
+
+PREFIX: Final = "/ojs/v1/workers"
+MOST: Final = 100
+"""Jobs of one fetch."""
+LONGEST_WAIT: Final = 20.0
+"""Seconds that a fetch may wait for its first job."""
+TRIES: Final = 5
+TEXT: Final = 255
+
+router = APIRouter(
+    prefix=PREFIX,
+    tags=["Open Job Spec"],
+    default_response_class=OjsResponse,
+    responses=documented(400, 401, 403, 404, 409, 413, 415, 422, 429, 500, 503),
+)
+_ID: Final = {"type": "string"}
+
+
+@router.post(
+    "/fetch",
+    operation_id="fetchJobs",
+    openapi_extra=bodies.described(
+        "queues",
+        queues={"type": "array", "items": _ID},
+        count={"type": "integer", "minimum": 1, "maximum": MOST},
+        worker_id=_ID,
+        visibility_timeout_ms={"type": "integer", "minimum": 1},
+        wait_ms={"type": "integer", "minimum": 0, "description": "How long to wait for the first job (an extension)."},
+    ),
+)
+async def fetch(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
+    """Take jobs: those of the first queue first."""
+    names = body.get("queues")
+    if not isinstance(names, list) or not names or not all(_is_queue(name) for name in names):
+        raise _wrong("queues", "must be an array of at least one queue's name")
+    count = body.get("count") or 1
+    if not isinstance(count, int) or not 1 <= count <= MOST:
+        raise _wrong("count", f"must be an integer from 1 to {MOST}")
+    held = await task_leases.take(
+        here.log,
+        here.queues,
+        here.clock,
+        list(dict.fromkeys(names)),
+        limit=count,
+        worker=_worker(body),
+        lease=Lease(here.settings.worker.lease, _seconds(body, "visibility_timeout_ms")),
+        wait=min(_seconds(body, "wait_ms") or 0.0, LONGEST_WAIT),
+    )
+    return {"jobs": [_shown(one) for one in held]}
+
+
+@router.post(
+    "/ack", operation_id="ackJob", openapi_extra=bodies.described("job_id", job_id=_ID, worker_id=_ID, result={})
+)
+async def ack(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
+    """A job is done."""
+    id = _id(body)  # noqa: A001 - the field is called so
+    held = await _held(here, id, _worker(body))
+    found = await worker_answers.complete(here.log, held, _result(body), arrivals=here.arrivals)
+    state, step = execution.fold(found.facts), held.claim.message.step
+    shown = job_view.standing(found.facts, state, step)
+    if state.steps[step].phase is Phase.COMPLETED:
+        shown["state"] = "completed"  # also where other steps go on
+    return {"acknowledged": True, "id": id, "job_id": id, **shown}
+
+
+@router.post(
+    "/nack",
+    operation_id="nackJob",
+    openapi_extra=bodies.described(
+        "job_id", job_id=_ID, worker_id=_ID, error={"type": "object"}, requeue={"type": "boolean"}
+    ),
+)
+async def nack(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
+    """A job failed; or with `requeue` it is given back, and is for another worker."""
+    id = _id(body)  # noqa: A001 - the field is called so
+    held = await _held(here, id, _worker(body))
+    if body.get("requeue") is True:
+        found = await _handed_back(here, id, held)
+    else:
+        found = await worker_answers.fail(here.log, held, _error(body), arrivals=here.arrivals)
+    shown = job_view.job(found.facts, id=id, step=held.claim.message.step)
+    answer = {"acknowledged": True, "id": id, "job_id": id}
+    told = ("state", "attempt", "max_attempts", "next_attempt_at", "retry_delay_ms", "completed_at", "discarded_at")
+    return answer | {name: shown[name] for name in told if name in shown}
+
+
+@router.post(
+    "/heartbeat",
+    operation_id="beat",
+    openapi_extra=bodies.described(
+        worker_id=_ID, active_jobs={"type": "array", "items": _ID}, visibility_timeout_ms={"type": "integer"}
+    ),
+)
+async def heartbeat(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
+    """A worker lives, and is at some jobs: their leases begin anew. Those that are not its own any more are named."""
+    active = body.get("active_jobs", body.get("active_job_ids", []))
+    ids = active if isinstance(active, list) else body.get("active_job_ids", [])
+    if not isinstance(ids, list) or not all(isinstance(id_, str) for id_ in ids) or len(ids) > 10 * MOST:
+        raise _wrong("active_jobs", "must be an array of job ids")
+    extended, lost, state = [], [], "running"
+    for id_ in ids:
+        try:
+            held = await _held(here, id_, _worker(body))
+            await task_leases.extend(here.log, here.clock, held, asked=_seconds(body, "visibility_timeout_ms"))
+        except (Refusal, NotFound, NotAnId, NotPossible, SequenceConflict):
+            lost.append(id_)
+        else:
+            extended.append(id_)
+            state = _directive(here, held) or state
+    return {
+        "state": state,
+        "jobs_extended": extended,
+        "jobs_lost": lost,
+        "server_time": job_view.instant(here.clock.now()),
+    }
+
+
+def _shown(held: Held) -> dict[str, Any]:
+    claim = held.claim.message
+    shown = job_view.job(held.found.facts, step=claim.step)
+    if len(held.state.steps) > 1:
+        shown["id"] = f"{shown['id']}:{claim.step}"
+    task = held.task.message
+    return {
+        **shown,
+        "state": "active",
+        "args": list(task.args),
+        **({"input": task.input} if task.input else {}),
+        **({"parent_results": task.upstream} if task.upstream else {}),
+        **({"fence": task.fence} if task.fence is not None else {}),
+    }
+
+
+async def _held(here: Parts, id: str, worker: str) -> Held:  # noqa: A002 - the field is called so
+    """What a worker answers for.
+
+    Raises:
+        Refusal: nobody holds it, or somebody else does.
+    """
+    step = id.partition(":")[2] or None
+    found, why = await current_execution.find(here.log, id), ""
+    for _ in range(TRIES):
+        try:
+            held = task_leases.held_of(found, step=step, worker=worker)
+        except NotPossible as error:
+            held, why = None, str(error)
+        if held is not None:
+            return held
+        if await lookup.is_newest(here.log, found):
+            break
+        found, why = (
+            await current_execution.find(here.log, id),
+            "",
+        )  # a replica that lags was read, or it moved just now
+    state = job_view.job(found.facts, id=id, step=step)["state"]
+    raise Refusal(409, "conflict", why or f"job {id} is not active, but {state}")
+
+
+async def _handed_back(here: Parts, id: str, held: Held) -> Found:  # noqa: A002 - the field is called so
+    for _ in range(TRIES):
+        try:
+            await task_leases.hand_back(here.log, held)
+            break
+        except SequenceConflict:
+            held = await _held(here, id, "")
+    return await current_execution.find(here.log, id)
+
+
+def _directive(here: Parts, held: Held) -> str | None:
+    """What the conformance suite has a job say that its worker is to be told; only where it may run."""
+    if here.reset is None:
+        return None
+    options = job_view.about_of(held.state.asked.plan.meta).get("options")
+    metadata = options.get("metadata") if isinstance(options, dict) else None
+    said = metadata.get("test_directive") if isinstance(metadata, dict) else None
+    return said if said in {"quiet", "terminate"} else None
+
+
+def _error(body: dict[str, Any]) -> Failure:
+    error = body.get("error")
+    if not isinstance(error, dict):
+        raise _wrong("error", "must be an object with `code` and `message`")
+    details = error.get("details")
+    code, message = error.get("code"), error.get("message", "")
+    if not isinstance(message, str) or not isinstance(code, str | None) or not isinstance(details, dict | None):
+        raise _wrong("error", "must be an object: `code` and `message` are texts, `details` is an object")
+    kinds = (error.get("type"), (details or {}).get("error_class"), code, "handler_error")
+    return Failure(
+        type=next(kind for kind in kinds if isinstance(kind, str) and kind),
+        message=message,
+        traceback=error["backtrace"] if isinstance(error.get("backtrace"), str) else None,
+        retryable=error.get("retryable") is not False,
+        code=code,
+        details=details,
+    )
+
+
+def _result(body: dict[str, Any]) -> JsonValue:
+    result: JsonValue = body.get("result")
+    return result
+
+
+def _id(body: dict[str, Any]) -> str:
+    given = body.get("job_id")
+    if not isinstance(given, str) or not given:
+        raise _wrong("job_id", "must be the id of a job")
+    return given
+
+
+def _worker(body: dict[str, Any]) -> str:
+    given = body.get("worker_id") or ""
+    if not isinstance(given, str) or len(given) > TEXT:
+        raise _wrong("worker_id", f"must be a text of at most {TEXT} characters")
+    return given
+
+
+def _seconds(body: dict[str, Any], name: str) -> float | None:
+    given = body.get(name)
+    if given is None:
+        return None
+    if not isinstance(given, int | float) or isinstance(given, bool) or not 0 <= given / 1000 <= task_leases.LONGEST:
+        raise _wrong(name, "must be a number of milliseconds, at most a year of them")
+    return given / 1000 or None
+
+
+def _is_queue(name: object) -> bool:
+    return isinstance(name, str) and envelope.QUEUE.fullmatch(name) is not None
+
+
+def _wrong(field: str, right: str) -> Refusal:
+    return Refusal(400, "invalid-request", f"`{field}` {right}", (Wrong(field=field, right=right),))

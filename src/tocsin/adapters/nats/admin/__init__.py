@@ -1,0 +1,1 @@
+"""Streams, durables, permissions: everything that an administrator does on a NATS server."""

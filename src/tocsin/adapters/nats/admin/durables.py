@@ -1,0 +1,63 @@
+"""Creating and updating one durable."""
+
+import json
+
+from ....ports import DurableSpec
+from ....subjects import Bucket, cursor
+from ..client import wire
+from ..client.connection import Connection, Json, RefusedError
+from ..log.projections import NatsProjections
+from .desired_state import MAX_WAITING
+from .provision_report import Change, ProvisionError, differences, with_filters
+
+
+async def ensure_consumer(
+    connection: Connection, projections: NatsProjections, spec: DurableSpec, stream: str, wanted: Json
+) -> Change:
+    """Have a durable be as `wanted`. A new one starts behind what its cursor says is decided, else with all there is.
+
+    Raises:
+        ProvisionError: it cannot be.
+    """
+    name = f"{stream}/{spec.name}"
+    stored = await _stored(connection, stream, spec.name)
+    if stored is None:
+        start = await _start(projections, spec)
+        await _send(connection, stream, "create", wanted | start | {"max_waiting": MAX_WAITING})
+        return Change("consumer", name, "created")
+    changed = differences(stored, wanted)
+    if not changed:
+        return Change("consumer", name, "unchanged")
+    rest = {field: value for field, value in stored.items() if field != "filter_subject"}
+    await _send(connection, stream, "update", rest | wanted)
+    return Change("consumer", name, "updated", changed)
+
+
+async def _start(projections: NatsProjections, spec: DurableSpec) -> Json:
+    if not spec.begins_behind_cursor:
+        return {"deliver_policy": "all"}
+    for key in (cursor(spec.stream, spec.name), cursor(spec.stream)):
+        if found := await projections.get(Bucket.CURSORS, key):
+            return {"deliver_policy": "by_start_sequence", "opt_start_seq": int(found[0]) + 1}
+    return {"deliver_policy": "all"}
+
+
+async def _stored(connection: Connection, stream: str, name: str) -> Json | None:
+    try:
+        config: Json = (await connection.manage(f"CONSUMER.INFO.{stream}.{name}"))["config"]
+    except RefusedError as error:
+        if error.code == wire.CONSUMER_NOT_FOUND:
+            return None
+        if error.code == wire.STREAM_NOT_FOUND:
+            raise ProvisionError(f"there is no stream {stream} on this NATS: run `tocsin init` first") from error
+        raise ProvisionError(f"durable {name} of stream {stream} cannot be read: {error.description}") from error
+    return with_filters(config)
+
+
+async def _send(connection: Connection, stream: str, action: str, config: Json) -> None:
+    name: str = config["durable_name"]
+    request = {"stream_name": stream, "config": {"name": name} | config, "action": action}
+    try:
+        await connection.manage(f"CONSUMER.CREATE.{stream}.{name}", json.dumps(request).encode())
+    except RefusedError as error:
+        raise ProvisionError(f"durable {name} of stream {stream}: {error.description}") from error

@@ -1,0 +1,221 @@
+"""What a NATS user may publish and subscribe, made from what its part of Tocsin touches (hip-62, NATS Credentials).
+
+Subjects alone do not say it all, since JetStream is spoken to by subjects as well. So a user is granted the requests that
+its part makes, each narrowed to the stream, the durable or the key that it is about, and answers only under a prefix of
+its own.
+
+    stores         the subjects of what it appends
+    consumes       MSG.NEXT and INFO of its own durables, and their acknowledgements
+    looks up       direct gets of the streams that it reads
+    follows        consumers without a durable name, in the streams that it follows
+
+What this does not stop: a server checks the subject of what a user publishes, and neither the target of a schedule
+(`Nats-Schedule-Target`) nor the subject that an answer is asked to. So whoever may store anything in a stream that keeps
+schedules can have the server itself store any subject of it. The rules keep mistakes and stray programs in bounds; whoever
+holds a worker's password must still be trusted with the log. Code that is not belongs behind the bridge, in an account of
+its own that imports nothing but the bridge's two subjects.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from .... import subjects
+from ....engine.stage import Access
+from ....ports import DurableSpec
+from ....subjects import INSTALLATION_KEY, Bucket, Stream
+from ..client.names import Names
+
+API: Final = "$JS.API"
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """The rules of one user: subjects on the wire, wildcards included. What is not allowed is refused."""
+
+    inbox_prefix: str
+    """What its clients must be told (`nats.inbox_prefix`)."""
+    publish: tuple[str, ...]
+    deny_publish: tuple[str, ...] = ()
+    subscribe: tuple[str, ...] = ()
+    responds: bool = False
+    """May answer whoever asked it, wherever that one wants the answer."""
+
+    def as_server_config(self) -> dict[str, object]:
+        """The `permissions` of a user in nats-server's configuration."""
+        publish: dict[str, object] = {"allow": list(self.publish)}
+        if self.deny_publish:
+            publish["deny"] = list(self.deny_publish)
+        rules = {"publish": publish, "subscribe": {"allow": [f"{self.inbox_prefix}.>", *self.subscribe]}}
+        return {**rules, "allow_responses": True} if self.responds else dict(rules)
+
+
+class Granting:
+    """Makes permissions for one installation, all of whose durables are known."""
+
+    def __init__(self, names: Names, durables: Iterable[DurableSpec]) -> None:
+        self._names = names
+        self._durables = tuple(durables)
+
+    def part(
+        self, name: str, access: Access, durables: Iterable[DurableSpec] = (), *, needs_key: bool = True
+    ) -> Permissions:
+        """A stage, a worker, an operator: whatever is told by its access and the durables that it consumes.
+
+        `needs_key`: it may read the installation's key, with which reports are checked. Who can also report could make
+        reports of others' tasks with it.
+        """
+        publish = [
+            *(self._names.to_wire(subject) for kind in access.appends for subject in subjects.all_of(kind)),
+            *(subject for durable in durables for subject in self._consuming(durable)),
+            *(subject for stream in access.reads for subject in self._reading(stream)),
+            *(subject for stream in access.follows for subject in self._following(stream)),
+            *(f"{API}.CONSUMER.INFO.{self._names.stream(stream)}.*" for stream in access.asks_about),
+            *(subject for bucket in access.looks_up for subject in self._looking_up(bucket)),
+            *(subject for bucket, _ in access.writes for subject in self._looking_up(bucket)),
+            *(self._names.key(bucket, key) for bucket, key in access.writes),
+            *(self._reading_archive() if access.reads_archive or access.keeps_archive else ()),
+            *(self._keeping_archive(access.follows) if access.keeps_archive else ()),
+            *self._awaiting(),
+            *([self._key()] if needs_key else []),
+        ]
+        denied = {subject for stream in access.follows for subject in self._of_others(stream)} - set(publish)
+        return Permissions(_inbox(name), _sorted(publish), _sorted(denied))
+
+    def provisioning(self, name: str) -> Permissions:
+        """Whoever runs `tocsin init`: streams, buckets and durables of this installation, but no facts."""
+        streams = [self._names.stream(stream) for stream in Stream] + [self._names.bucket_stream(b) for b in Bucket]
+        streams.append(self._names.archive_stream)
+        publish = [
+            f"{API}.INFO",
+            f"{API}.STREAM.NAMES",
+            *(f"{API}.STREAM.{verb}.{stream}" for verb in ("INFO", "CREATE", "UPDATE") for stream in streams),
+            *(f"{API}.CONSUMER.{verb}.{self._names.stream(s)}.*" for verb in ("INFO", "CREATE") for s in Stream),
+            *(s for bucket in (Bucket.CURSORS, Bucket.INSTALLATION) for s in self._looking_up(bucket)),
+            self._names.key(Bucket.INSTALLATION, INSTALLATION_KEY),
+        ]
+        return Permissions(_inbox(name), _sorted(publish))
+
+    def watching(self, name: str, access: Access) -> Permissions:
+        """Whoever looks at the whole: what `access` names, and the state of every stream and durable."""
+        seen = self.part(name, access)
+        publish = [
+            *seen.publish,
+            f"{API}.INFO",
+            f"{API}.STREAM.INFO.*",
+            *(f"{API}.CONSUMER.{verb}.{self._names.stream(s)}" for s in Stream for verb in ("LIST", "NAMES")),
+            *(f"{API}.CONSUMER.INFO.{self._names.stream(s)}.*" for s in Stream),
+        ]
+        return Permissions(seen.inbox_prefix, _sorted(publish), seen.deny_publish)
+
+    def public(self, name: str) -> Permissions:
+        """Programs outside that ask for runs and for their end, and hear of them."""
+        _, announced = self._names.republished()
+        asking = _sorted([f"{self._names.trigger_prefix}.>", f"{self._names.cancel_prefix}.>"])
+        return Permissions(_inbox(name), asking, subscribe=(announced,))
+
+    def outside(self, name: str) -> Permissions:
+        """Executors that know only hip-62's subjects: they consume `mq.scheduled.…` and answer `mq.scheduler.complete.…`."""
+        durable = DurableSpec(subjects.JOB_EXECUTORS, Stream.MQ, ())
+        return Permissions(
+            _inbox(name),
+            _sorted([*self._consuming(durable), f"{self._names.mq_prefix}.scheduler.complete.*.*"]),
+        )
+
+    def _consuming(self, durable: DurableSpec) -> Iterator[str]:
+        named = f"{self._names.stream(durable.stream)}.{durable.name}"
+        yield f"{API}.CONSUMER.INFO.{named}"
+        yield f"{API}.CONSUMER.MSG.NEXT.{named}"
+        yield f"$JS.ACK.{named}.>"
+
+    def _reading(self, stream: Stream) -> Iterator[str]:
+        name = self._names.stream(stream)
+        yield f"{API}.DIRECT.GET.{name}"
+        yield f"{API}.DIRECT.GET.{name}.>"
+        yield f"{API}.STREAM.MSG.GET.{name}"
+        yield f"{API}.STREAM.INFO.{name}"
+
+    def _following(self, stream: Stream) -> Iterator[str]:
+        name = self._names.stream(stream)
+        yield f"{API}.STREAM.INFO.{name}"
+        for verb in ("CREATE", "MSG.NEXT", "DELETE"):
+            yield f"{API}.CONSUMER.{verb}.{name}.*"
+
+    def _of_others(self, stream: Stream) -> Iterator[str]:
+        # The name of a consumer of one's own is any; the durables are told from it by name.
+        for durable in self._durables:
+            if durable.stream is stream:
+                for verb in ("CREATE", "MSG.NEXT", "DELETE"):
+                    yield f"{API}.CONSUMER.{verb}.{self._names.stream(stream)}.{durable.name}"
+
+    def _reading_archive(self) -> Iterator[str]:
+        name = self._names.archive_stream
+        yield f"{API}.STREAM.INFO.{name}"
+        yield f"{API}.STREAM.MSG.GET.{name}"
+        yield f"{API}.DIRECT.GET.{name}.>"
+        yield f"{API}.CONSUMER.CREATE.{name}"
+        yield f"{API}.CONSUMER.CREATE.{name}.>"
+        yield f"{API}.CONSUMER.DELETE.{name}.*"
+
+    def _keeping_archive(self, streams: Iterable[Stream]) -> Iterator[str]:
+        yield f"$O.{self._names.archive_bucket}.>"
+        for stream in streams:
+            yield f"{API}.CONSUMER.LIST.{self._names.stream(stream)}"
+            yield f"{API}.STREAM.PURGE.{self._names.stream(stream)}"
+
+    def _looking_up(self, bucket: Bucket) -> Iterator[str]:
+        name = self._names.bucket_stream(bucket)
+        yield f"{API}.DIRECT.GET.{name}"
+        yield f"{API}.DIRECT.GET.{name}.>"
+
+    def _awaiting(self) -> Iterator[str]:
+        """Whether what an installation starts from has leaders (`awaiting.await_log`)."""
+        for name in (
+            self._names.stream(Stream.LEDGER),
+            self._names.stream(Stream.LOG),
+            self._names.bucket_stream(Bucket.INSTALLATION),
+        ):
+            yield f"{API}.STREAM.INFO.{name}"
+
+    def _key(self) -> str:
+        bucket = Bucket.INSTALLATION
+        return f"{API}.DIRECT.GET.{self._names.bucket_stream(bucket)}.{self._names.key(bucket, INSTALLATION_KEY)}"
+
+
+def server_config(account: str, users: Mapping[str, Permissions]) -> str:
+    """An account with its users, as nats-server's configuration has it; each password comes from the environment."""
+    lines = [
+        "# Made by `tocsin permissions`.",
+        "accounts {",
+        f"  {account} {{",
+        "    jetstream: enabled",
+        "    users: [",
+    ]
+    for name, permissions in users.items():
+        rules = permissions.as_server_config()
+        lines += [f"      {{ user: {name}, password: ${password_variable(account, name)}, permissions: {{"]
+        for verb, rule in rules.items():
+            if not isinstance(rule, dict):
+                lines += [f"          {verb}: {json.dumps(rule)}"]
+                continue
+            lines += [f"          {verb}: {{"]
+            for effect, listed in rule.items():
+                lines += [f"            {effect}: [", *(f"              {json.dumps(one)}" for one in listed)]
+                lines += ["            ]"]
+            lines += ["          }"]
+        lines += ["        } }"]
+    return "\n".join([*lines, "    ]", "  }", "}", ""])
+
+
+def password_variable(account: str, user: str) -> str:
+    """The variable of the server's environment that holds a user's password."""
+    return f"{account}_{user}_PASSWORD".upper().replace("-", "_")
+
+
+def _inbox(name: str) -> str:
+    return f"_INBOX_{name}"
+
+
+def _sorted(some: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(some)))

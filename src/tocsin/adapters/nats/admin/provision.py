@@ -1,0 +1,100 @@
+"""Bringing a NATS server into the state that an installation needs, and saying what that changed.
+
+Running it again changes nothing; running an upgrade's changes what the upgrade needs. Nothing is ever removed.
+"""
+
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+from nats.aio.client import Client
+
+from ....engine.stage import ACK_WAIT
+from ....ports import DurableSpec, LogUnavailable, NotAllowed, SequenceConflict
+from ....subjects import DEFAULT_QUEUE, INSTALLATION_KEY, Bucket, Stream
+from ..client.connection import Connection, RefusedError
+from ..client.jetstream_wait import why_silent
+from ..client.names import Names
+from ..log.projections import NatsProjections
+from ..server.version import OLDEST_SERVER, Version
+from .desired_state import archive_config, bucket_config, consumer_config, durable_specs, stream_config
+from .durables import ensure_consumer
+from .provision_report import Change, ProvisionError
+from .streams import ensure_stream
+
+__all__ = ["Change", "ProvisionError", "provision"]
+
+_KEY_BYTES: Final = 32
+
+
+async def provision(
+    connection: Connection,
+    names: Names,
+    *,
+    replicas: int | None = None,
+    queues: Iterable[str] = (DEFAULT_QUEUE,),
+    bridge: bool = False,
+    durables: Iterable[DurableSpec] = (),
+    task_ack_wait: float = ACK_WAIT,
+) -> list[Change]:
+    """Create or update streams, buckets, durables and the installation's key.
+
+    Args:
+        connection: to the server, or any one of a cluster.
+        names: of this installation.
+        replicas: how many servers keep each stream; None leaves it as it is, and is 1 for what does not exist.
+        queues: the executors' queues.
+        bridge: whether executors outside are served (the stream of `mq.…`).
+        durables: those of the stages.
+        task_ack_wait: seconds that an executor may go without a sign of life.
+
+    Raises:
+        ProvisionError: the server cannot be brought into that state; the text says what is needed.
+        LogUnavailable: there is no connection to the server.
+    """
+    _check_version(connection.client)
+    try:
+        await _check_jetstream(connection)
+        streams = [stream for stream in Stream if bridge or stream is not Stream.MQ]
+        changes = [await ensure_stream(connection, stream_config(stream, names), replicas) for stream in streams]
+        changes += [await ensure_stream(connection, bucket_config(bucket, names), replicas) for bucket in Bucket]
+        changes.append(await ensure_stream(connection, archive_config(names), replicas))
+        projections = NatsProjections(connection, names)
+        for spec in durable_specs(queues, durables, bridge=bridge, task_ack_wait=task_ack_wait):
+            config = consumer_config(spec, names)
+            changes.append(await ensure_consumer(connection, projections, spec, names.stream(spec.stream), config))
+        changes.append(await _ensure_key(projections, names))
+    except NotAllowed:
+        raise
+    except LogUnavailable as error:
+        if not connection.client.is_connected:
+            raise
+        raise ProvisionError(why_silent(connection, error)) from error
+    return changes
+
+
+def _check_version(client: Client) -> None:
+    found = Version.of(client)
+    if found < OLDEST_SERVER:
+        raise ProvisionError(
+            f"nats-server {found} is too old: {OLDEST_SERVER} or newer is needed "
+            "(scheduled messages, life times of single keys)"
+        )
+
+
+async def _check_jetstream(connection: Connection) -> None:
+    try:
+        await connection.manage("INFO")
+    except RefusedError as error:
+        raise ProvisionError(f"JetStream cannot be used: {error.description}") from error
+
+
+async def _ensure_key(projections: NatsProjections, names: Names) -> Change:
+    name = f"{names.bucket(Bucket.INSTALLATION)}/{INSTALLATION_KEY}"
+    if await projections.get(Bucket.INSTALLATION, INSTALLATION_KEY) is None:
+        with suppress(SequenceConflict):  # another provisioning was faster, and its key is as good
+            key = secrets.token_hex(_KEY_BYTES).encode()
+            await projections.put(Bucket.INSTALLATION, INSTALLATION_KEY, key, expect=0)
+            return Change("key", name, "created")
+    return Change("key", name, "unchanged")

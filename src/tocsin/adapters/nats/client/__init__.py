@@ -1,0 +1,1 @@
+"""The NATS connection, and everything that does not need JetStream."""

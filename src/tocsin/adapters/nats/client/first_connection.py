@@ -1,0 +1,63 @@
+"""Reaching a first server: for how long that is tried, and what is said when it is given up."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final
+
+import structlog
+from nats import errors
+
+from ....ports import LogUnavailable
+from ....settings import without_password
+from .connection_errors import is_final, reason_of
+
+_WHAT_HELPS: Final = "Start it, or name another with --nats, TOCSIN_NATS_URL or `nats.url`"
+
+_log = structlog.get_logger("tocsin.nats")
+
+
+class Opening:
+    """The attempts to reach a first server. The client tries for ever; when that makes no sense is decided here."""
+
+    def __init__(self, servers: str | list[str]) -> None:
+        urls = [servers] if isinstance(servers, str) else servers
+        self.where = ", ".join(map(without_password, urls))
+        self.is_over = False
+        self._refused: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        self._last: Exception | None = None
+        self._told = ""
+
+    def failed(self, error: Exception) -> None:
+        """One attempt failed."""
+        self._last = error
+        if is_final(error) and not self._refused.done():
+            self._refused.set_result(error)
+        if (reason := reason_of(error)) != self._told:
+            self._told = reason
+            _log.warning("waiting for NATS", action="nats-awaited", servers=self.where, reason=reason)
+
+    async def run(self, connecting: Coroutine[Any, Any, None], within: float | None) -> None:
+        """Until connected.
+
+        Raises:
+            LogUnavailable: a server said no, or the time is over.
+        """
+        attempt = asyncio.ensure_future(connecting)
+        awaited: list[asyncio.Future[Any]] = [attempt, self._refused]
+        try:
+            await asyncio.wait(awaited, timeout=within, return_when=asyncio.FIRST_COMPLETED)
+            if attempt.done():
+                attempt.result()
+            elif self._refused.done():
+                raise LogUnavailable(f"{self.where}: {reason_of(self._refused.result())}")
+            else:
+                reason = reason_of(self._last)
+                raise LogUnavailable(f"no NATS server answers at {self.where}: {reason}. {_WHAT_HELPS}")
+        except (errors.Error, OSError) as error:  # asyncio's TimeoutError is an OSError
+            raise LogUnavailable(f"{self.where}: {reason_of(error)}") from error
+        finally:
+            self.is_over = True
+            self._refused.cancel()
+            if not attempt.done():
+                attempt.cancel()
+                await asyncio.wait([attempt])

@@ -1,0 +1,115 @@
+"""Where relative names (`tocsin.subjects`) meet the wire: the root token, the public prefixes, streams, buckets.
+
+With the names that are set by default:
+
+    relative                        on the wire
+    execution.<job>.<id>.admitted   tocsin.execution.<job>.<id>.admitted
+    trigger.<job>                   tocsin.trigger.<job>, and from the public: cron.trigger.<job>
+    cancel.<job>.<id>               tocsin.cancel.<job>.<id>, and from the public: cron.cancel.<job>.<id>
+    mq.scheduled.<job>              mq.scheduled.<job>
+    cron.triggered.<job>            tocsin.cron.triggered.<job>, republished as cron.triggered.<job>
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from ....subjects import ANNOUNCED, CAPTURED, Bucket, Stream
+
+_ROOT: Final = re.compile(r"[a-z][a-z0-9-]*")
+_PREFIX: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+_TRIGGER: Final = "trigger."
+_CANCEL: Final = "cancel."
+_MQ: Final = "mq."
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names of one installation. Two installations on one server differ in all four.
+
+    Raises:
+        ValueError: a prefix is no NATS subject, or the root is not one token of small letters, digits and hyphens.
+    """
+
+    root: str = "tocsin"
+    trigger_prefix: str = "cron.trigger"
+    """What anybody may publish on to have a job run: `<trigger_prefix>.<job>`."""
+    public_prefix: str = "cron"
+    """What `cron.triggered` and `cron.skipped` are told under, and `<public_prefix>.cancel.<job>.<id>` is heard under."""
+    mq_prefix: str = "mq"
+
+    def __post_init__(self) -> None:
+        """Refuse what would only fail on the wire."""
+        if not _ROOT.fullmatch(self.root):
+            raise ValueError(f"root {self.root!r}: one token of small letters, digits and hyphens is needed")
+        for field in ("trigger_prefix", "public_prefix", "mq_prefix"):
+            if not _PREFIX.fullmatch(getattr(self, field)):
+                raise ValueError(f"{field} {getattr(self, field)!r}: no NATS subject")
+
+    def to_wire(self, relative: str) -> str:
+        """The subject, or filter, that we ourselves store a relative one under."""
+        if relative.startswith(_MQ):
+            return f"{self.mq_prefix}.{relative[len(_MQ) :]}"
+        return f"{self.root}.{relative}"
+
+    def filters(self, relative: str) -> list[str]:
+        """Every filter on the wire that a relative one stands for: triggers and cancellations come from the public too."""
+        public = [f"{prefix}.{relative[len(kind) :]}" for kind, prefix in self._heard if relative.startswith(kind)]
+        return [self.to_wire(relative), *public]
+
+    def from_wire(self, wire: str) -> str:
+        """The relative name of a subject on the wire; one that is none of ours stays as it is."""
+        root = len(self.root)
+        if wire.startswith(self.root) and wire[root : root + 1] == ".":
+            return wire[root + 1 :]
+        for kind, prefix in self._heard:
+            if wire.startswith(f"{prefix}."):
+                return kind + wire[len(prefix) + 1 :]
+        if wire.startswith(f"{self.mq_prefix}."):
+            return _MQ + wire[len(self.mq_prefix) + 1 :]
+        return wire
+
+    @property
+    def _heard(self) -> tuple[tuple[str, str], ...]:
+        """What the public may ask for, and where."""
+        return (_TRIGGER, self.trigger_prefix), (_CANCEL, self.cancel_prefix)
+
+    @property
+    def cancel_prefix(self) -> str:
+        """What anybody may publish on to have an execution end: `<cancel_prefix>.<job>.<execution>`."""
+        return f"{self.public_prefix}.cancel"
+
+    def stream(self, stream: Stream) -> str:
+        """The name of a stream: `TOCSIN_LEDGER`."""
+        return f"{self.root.upper().replace('-', '_')}_{stream}"
+
+    def captured(self, stream: Stream) -> list[str]:
+        """The subjects that a stream stores."""
+        return [wire for relative in CAPTURED[stream] for wire in self.filters(relative)]
+
+    def republished(self) -> tuple[str, str]:
+        """What the log tells the public, and under which name."""
+        _, _, tail = ANNOUNCED.partition(".")
+        return self.to_wire(ANNOUNCED), f"{self.public_prefix}.{tail}"
+
+    def bucket(self, bucket: Bucket) -> str:
+        """The name of a KV bucket: `tocsin_definitions`."""
+        return f"{self.root}_{bucket}"
+
+    def bucket_stream(self, bucket: Bucket) -> str:
+        """The stream behind a KV bucket."""
+        return f"KV_{self.bucket(bucket)}"
+
+    @property
+    def archive_bucket(self) -> str:
+        """The name of the object store that holds the archive: `tocsin_archive`."""
+        return f"{self.root}_archive"
+
+    @property
+    def archive_stream(self) -> str:
+        """The stream behind it."""
+        return f"OBJ_{self.archive_bucket}"
+
+    def key(self, bucket: Bucket, key: str) -> str:
+        """The subject that holds a key of a bucket."""
+        return f"$KV.{self.bucket(bucket)}.{key}"

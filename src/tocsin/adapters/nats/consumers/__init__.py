@@ -1,0 +1,1 @@
+"""Consumers: how stages, workers and followers receive messages."""

@@ -1,0 +1,1 @@
+"""The ports of the event log, implemented on JetStream streams and buckets."""

@@ -1,0 +1,124 @@
+"""The API as a NATS micro service: `<root>.api.<operation>`, with the operations of the OpenAPI document.
+
+A request is one JSON object: what the path and the query of the operation are called is taken from it, and what is left is
+the body. Headers travel as they are (`Authorization`, `Idempotency-Key`, `If-Match`, `X-Reason`), and so does the answer; a
+refusal is also an error of the service, with its status as the code. Who asks is asked as over HTTP.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+from nats.aio.client import Client
+from nats.micro import add_service
+from nats.micro.request import Request
+
+from .client.names import Names
+
+NAME: Final = "tocsin-api"
+PASSED: Final = ("Authorization", "Idempotency-Key", "If-Match", "If-None-Match", "X-Reason")
+_FIRST_REFUSAL: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One request of the API: what it is called, and where it goes."""
+
+    name: str
+    method: str
+    path: str
+    """With `{…}` for its parameters."""
+    has_body: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request as the application takes it."""
+
+    method: str
+    path: str
+    query: Mapping[str, Any]
+    body: Any
+    headers: Mapping[str, str]
+
+
+Ask = Callable[[Question], Awaitable[tuple[int, Mapping[str, str], bytes]]]
+
+
+@asynccontextmanager
+async def front(
+    client: Client, names: Names, operations: Collection[Operation], ask: Ask, *, version: str
+) -> AsyncIterator[None]:
+    """Answer requests within the block, sharing them with every other copy."""
+    service = await add_service(client, name=NAME, version=version, description="Tocsin's API")
+    at_work: set[asyncio.Task[None]] = set()
+
+    def answering(operation: Operation) -> Callable[[Request], Awaitable[None]]:
+        async def handle(request: Request) -> None:
+            # A task of its own: one slow request must not hold back the others of its kind.
+            task = asyncio.create_task(_answer(operation, request, ask))
+            at_work.add(task)
+            task.add_done_callback(at_work.discard)
+
+        return handle
+
+    try:
+        for operation in operations:
+            subject = names.to_wire(f"api.{operation.name}")
+            await service.add_endpoint(name=operation.name, subject=subject, handler=answering(operation))
+        await client.flush()
+        yield
+    finally:
+        await service.stop()
+        await asyncio.gather(*at_work, return_exceptions=True)
+
+
+async def _answer(operation: Operation, request: Request, ask: Ask) -> None:
+    try:
+        question = _question(operation, request)
+    except ValueError as error:
+        await request.respond_error("400", str(error))
+        return
+    status, headers, body = await ask(question)
+    kept = {name: value for name, value in headers.items() if name.lower() in {"content-type", "etag", "retry-after"}}
+    if status < _FIRST_REFUSAL:
+        await request.respond(body, {**kept, "Status-Code": str(status)})
+    else:
+        await request.respond_error(str(status), _description(body), body, kept)
+
+
+def _question(operation: Operation, request: Request) -> Question:
+    try:
+        given = json.loads(request.data) if request.data else {}
+    except ValueError as error:
+        raise ValueError(f"the request is no JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise ValueError("the request must be one JSON object")  # noqa: TRY004 - it is the value of a message
+    path = operation.path
+    for name in _parameters(path):
+        value = given.pop(name, None)
+        if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
+            raise ValueError(f"`{name}` is required: which one is meant")
+        path = path.replace(f"{{{name}}}", quote(str(value), safe=""))
+    headers = {name: value for name in PASSED if (value := (request.headers or {}).get(name))}
+    query = {} if operation.has_body else given
+    body = given if operation.has_body and (given or request.data) else None
+    return Question(operation.method, path, query, body, headers)
+
+
+def _parameters(path: str) -> list[str]:
+    return [part.partition("}")[0] for part in path.split("{")[1:]]
+
+
+def _description(body: bytes) -> str:
+    """The explanation in one line, as a header can carry it."""
+    try:
+        told = json.loads(body)
+        detail = told.get("detail") or told["error"]["message"]
+    except (ValueError, KeyError, AttributeError):
+        detail = "refused"
+    return " ".join(str(detail).split()).encode("ascii", "replace").decode()[:500]

@@ -1,0 +1,1 @@
+"""nats-server processes for development and tests."""

@@ -1,0 +1,163 @@
+"""One batch of facts, in one transaction: it is carried out if the place in the stream has not moved since it was looked at.
+
+Redis carries out a transaction whole, and writes it to its file whole: rows and place go together, also when it is killed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from pydantic_core import from_json
+from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
+from redis.exceptions import WatchError
+
+from ...domain import history, job_record
+from ...domain.events import Message, Recorded
+from ...domain.history import ExecutionRecord
+from ...ports import SequenceConflict
+from ...ports.queries import microseconds
+from ...subjects import Stream
+from ..history import row_cache
+from . import keys, rows
+
+CHUNK: Final = 500
+"""Rows asked for at once."""
+
+
+class Recording:
+    """Records the streams of one installation, one batch of each at a time."""
+
+    def __init__(self, client: Redis, installation: str) -> None:
+        self._client = client
+        self._installation = installation
+        self._places: dict[Stream, int] = {}
+        self._executions = row_cache.executions()
+        self._jobs = row_cache.jobs()
+
+    async def record(self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int) -> None:
+        """Fold messages into the rows and move the place in the stream from `after` to `upto`.
+
+        Raises:
+            SequenceConflict: the place is elsewhere.
+        """
+        place = keys.place(self._installation, stream)
+        if self._places.pop(stream, None) != after:
+            self._forget(stream)
+        async with self._client.pipeline(transaction=True) as transaction:
+            await transaction.watch(place)
+            if int(await transaction.get(place) or 0) != after:
+                raise SequenceConflict(f"the history's place in {stream.value} is not {after} any more")
+            try:
+                if stream is Stream.LEDGER:
+                    await self._record_jobs(transaction, messages)
+                else:
+                    await self._record_executions(transaction, messages)
+                transaction.set(place, upto)
+                await transaction.execute()
+            except WatchError:
+                self._forget(stream)
+                raise SequenceConflict(f"the history's place in {stream.value} is not {after} any more") from None
+            except BaseException:
+                self._forget(stream)
+                raise
+        self._places[stream] = upto
+
+    def _forget(self, stream: Stream) -> None:
+        (self._jobs if stream is Stream.LEDGER else self._executions).records.clear()
+
+    async def _record_executions(self, transaction: Pipeline, messages: Sequence[Recorded[Message]]) -> None:
+        known, missing = self._executions.recall(history.executions_of(messages))
+        for stored in await self._stored(map(keys.execution, missing)):
+            known[stored["execution_id"]] = rows.execution_record(stored)
+        changed = history.fold(known, messages)
+        transaction.multi()  # type: ignore[no-untyped-call]
+        for name, record in changed.items():
+            _write_execution(transaction, record, known.get(name))
+        for letter in history.dead_letters(messages).values():
+            _write_dead_letter(transaction, letter)
+        for name in history.resolved(messages):
+            transaction.hset(keys.dead_letter(name), "resolved", "1")
+            transaction.zrem(keys.UNRESOLVED, name)
+        self._executions.keep(changed)
+
+    async def _record_jobs(self, transaction: Pipeline, messages: Sequence[Recorded[Message]]) -> None:
+        names = list(job_record.jobs_of(messages))
+        known, _ = self._jobs.recall(names)
+        stored = await self._stored_jobs(names)
+        known |= {name: rows.job_record(one) for name, one in stored.items() if name not in known}
+        changed = job_record.fold(known, messages)
+        transaction.multi()  # type: ignore[no-untyped-call]
+        for name, record in changed.items():
+            own = record.definition.model_dump(mode="json", exclude_none=True) if record.definition else None
+            before = stored[name]["definition"] if name in stored else None
+            if record.definition is not None and record.definition.retention is not None:
+                transaction.hset(keys.RETENTIONS, name, record.definition.retention)
+            elif record.definition is not None:
+                transaction.hdel(keys.RETENTIONS, name)
+            transaction.hset(keys.JOBS, name, rows.job_text(record, own or before))
+        self._jobs.keep({name: one.without_definition() for name, one in changed.items()})
+
+    async def _stored(self, wanted: Iterable[str]) -> list[rows.Hash]:
+        found: list[rows.Hash] = []
+        rest = iter(wanted)
+        while chunk := list(islice(rest, CHUNK)):
+            async with self._client.pipeline(transaction=False) as reading:
+                for key in chunk:
+                    reading.hgetall(key)
+                found += [one for one in await reading.execute() if one]
+        return found
+
+    async def _stored_jobs(self, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+        if not names:
+            return {}
+        texts = await self._client.hmget(keys.JOBS, list(names))
+        return {name: from_json(text) for name, text in zip(names, texts, strict=True) if text is not None}
+
+
+def remove_execution(transaction: Pipeline, record: ExecutionRecord) -> None:
+    """Take an execution out of everything."""
+    name = record.execution_id
+    transaction.delete(keys.execution(name))
+    for one in _places(record):
+        transaction.zrem(one, name)
+
+
+def _write_execution(transaction: Pipeline, record: ExecutionRecord, before: ExecutionRecord | None) -> None:
+    name, key = record.execution_id, keys.execution(record.execution_id)
+    now, until_now = _places(record), {} if before is None else _places(before)
+    transaction.hset(key, mapping=rows.execution_hash(record))
+    for gone in until_now.keys() - now.keys():
+        transaction.zrem(gone, name)
+    for one, score in now.items():
+        if until_now.get(one) != score:
+            transaction.zadd(one, {name: score})
+
+
+def _places(record: ExecutionRecord) -> dict[str, int]:
+    """The sorted sets in which an execution lies, and its score in each."""
+    places = dict.fromkeys(_sets(record), microseconds(rows.aware(record.scheduled_time)))
+    places |= {keys.EXECUTION_IDS: 0, keys.STARTED: microseconds(rows.aware(record.started_at))}
+    if record.duration_ms is not None:
+        places[keys.DURATION] = record.duration_ms
+    return places
+
+
+def _sets(record: ExecutionRecord) -> Iterator[str]:
+    """The sets in which an execution lies, scored by its scheduled time."""
+    yield keys.EXECUTIONS
+    yield keys.executions_by("job", record.job)
+    yield keys.executions_by("status", record.status)
+    yield keys.executions_by("trigger", record.trigger)
+    for tag in record.tags:
+        yield keys.executions_by("tag", tag)
+    if record.error is not None:
+        yield keys.WITH_ERROR
+
+
+def _write_dead_letter(transaction: Pipeline, letter: history.DeadLetterRecord) -> None:
+    transaction.hset(keys.dead_letter(letter.id), mapping=rows.dead_letter_hash(letter))
+    transaction.zadd(keys.DEAD_LETTER_IDS, {letter.id: 0})
+    at = microseconds(rows.aware(letter.last_attempt))
+    for one in (keys.DEAD_LETTERS, keys.UNRESOLVED, keys.dead_letters_of(letter.job)):
+        transaction.zadd(one, {letter.id: at})

@@ -1,0 +1,150 @@
+"""Pages out of sorted sets.
+
+One set is walked in order, from behind the cursor's place: the set of all, or of what the query narrows it down to; where it
+narrows it down in several ways, the server intersects the sets first. What no set says, the text of an error and the
+beginning of an id, is looked at row by row.
+"""
+
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar, cast
+
+from redis.asyncio import Redis
+
+from ...ports.queries import Page, Place
+from . import keys
+from .rows import Hash
+
+T = TypeVar("T")
+
+CHUNK: Final = 200
+"""Members asked for at once, at least."""
+FEW: Final = 1_000
+"""Ids that are looked for one by one, rather than among all."""
+_SCORED_ALIKE: Final = frozenset({keys.EXECUTIONS, keys.DEAD_LETTERS})
+"""Orders whose scores the sets have that narrow a list down."""
+_KEPT: Final = 60
+"""Seconds after which an intersection is gone, should whoever made it be."""
+
+
+@dataclass(frozen=True)
+class Listing(Generic[T]):
+    """A list: the set whose scores it is sorted by, those that narrow it down, and how members become rows."""
+
+    sort: str
+    order: str
+    narrowed_by: Sequence[str]
+    is_downwards: bool
+    least: int | None
+    most: int | None
+    """Bounds of the score; both belong to it."""
+    ids: str
+    """The set of all ids, in the order of the alphabet."""
+    id_prefix: str | None
+    key: Callable[[str], str]
+    is_wanted: Callable[[Hash], bool]
+    row: Callable[[Hash], T]
+
+
+async def page(client: Redis, listing: Listing[T], place: Place | None, limit: int) -> Page[T]:
+    """A page of a list, from behind a place."""
+    found: list[tuple[Place, T]] = []
+    async with _walked(client, listing) as walked:
+        async for member in _members(client, walked, listing, place, limit + 1):
+            found += [one async for one in _rows(client, listing, member)]
+            if len(found) > limit:
+                break
+    rows = [row for _, row in found[:limit]]
+    return Page(rows, found[limit - 1][0].cursor if len(found) > limit else None)
+
+
+async def count(client: Redis, listing: Listing[T], *, is_exact: bool) -> int:
+    """How many rows a list has. `is_exact`: the sets say it all, and no row need be looked at."""
+    async with _walked(client, listing) as walked:
+        if is_exact:
+            bounds = _bound(listing.least, "-inf"), _bound(listing.most, "+inf")
+            return int(await client.zcount(walked, *bounds))
+        total = 0
+        async for members in _members(client, walked, listing, None, CHUNK):
+            total += len([one async for one in _rows(client, listing, members)])
+        return total
+
+
+@asynccontextmanager
+async def _walked(client: Redis, listing: Listing[T]) -> AsyncIterator[str]:
+    """The one set to walk: scored by what the list is sorted by, and with nothing in it that a set could leave out."""
+    few = await _meant(client, listing)
+    if few is None and not listing.narrowed_by:
+        yield listing.order
+    elif few is None and len(listing.narrowed_by) == 1 and listing.order in _SCORED_ALIKE:
+        yield listing.narrowed_by[0]
+    else:
+        made, meant = (f"{keys.ROOT}:tmp:{secrets.token_hex(8)}:{what}" for what in ("made", "meant"))
+        async with client.pipeline(transaction=True) as making:
+            if few:
+                making.zadd(meant, dict.fromkeys(few, 0))
+                making.expire(meant, _KEPT)
+            narrowed_by = (*listing.narrowed_by, *(() if few is None else (meant,)))
+            making.zinterstore(made, {listing.order: 1, **dict.fromkeys(narrowed_by, 0)})
+            making.expire(made, _KEPT)
+            await making.execute()
+        try:
+            yield made
+        finally:
+            await client.delete(made, meant)
+
+
+async def _meant(client: Redis, listing: Listing[T]) -> Sequence[str] | None:
+    """The ids that begin as they should, if they are few; None: they are many, or may begin as they like."""
+    if listing.id_prefix is None:
+        return None
+    bounds = f"[{listing.id_prefix}", f"({listing.id_prefix}\U0010ffff"
+    found = cast("list[str]", await client.zrangebylex(listing.ids, *bounds, 0, FEW + 1))
+    return found if len(found) <= FEW else None
+
+
+async def _members(
+    client: Redis, walked: str, listing: Listing[T], place: Place | None, at_once: int
+) -> AsyncIterator[Sequence[Place]]:
+    """The members of a set behind a place, in order, some at a time."""
+    size = max(at_once, CHUNK)
+    least, most = _bound(listing.least, "-inf"), _bound(listing.most, "+inf")
+    while True:
+        # From the score of the last one on, and so those that are equal to it in that once more.
+        if place is not None:
+            least, most = (least, str(place.key)) if listing.is_downwards else (str(place.key), most)
+        ask: Callable[..., Awaitable[object]] = (
+            client.zrevrangebyscore if listing.is_downwards else client.zrangebyscore
+        )
+        bounds = (most, least) if listing.is_downwards else (least, most)
+        pairs = cast("list[tuple[str, float]]", await ask(walked, *bounds, 0, size, withscores=True))
+        members = [Place(listing.sort, int(score), name) for name, score in pairs]
+        behind = [one for one in members if place is None or _is_behind(one, place, is_downwards=listing.is_downwards)]
+        if behind:
+            yield behind
+            place = behind[-1]
+        if len(pairs) < size:
+            return
+        if not behind:
+            size *= 2  # more are equal than were asked for
+
+
+def _is_behind(one: Place, place: Place, *, is_downwards: bool) -> bool:
+    mine, theirs = (one.key, one.id), (place.key, place.id)
+    return mine < theirs if is_downwards else mine > theirs
+
+
+async def _rows(client: Redis, listing: Listing[T], members: Sequence[Place]) -> AsyncIterator[tuple[Place, T]]:
+    async with client.pipeline(transaction=False) as reading:
+        for member in members:
+            reading.hgetall(listing.key(member.id))
+        stored = await reading.execute()
+    for member, one in zip(members, stored, strict=True):
+        if one and listing.is_wanted(one):
+            yield member, listing.row(one)
+
+
+def _bound(score: int | None, unbounded: str) -> str:
+    return unbounded if score is None else str(score)

@@ -1,0 +1,147 @@
+"""One batch of facts, in one transaction: the place in the stream first, then one row for each thing that changed.
+
+The place is moved by compare-and-set, so whoever moves it owns the batch; a second recorder waits there for the first one
+and then finds the place moved. Whoever moved it the last time, too, knows the rows of what is still going on without
+reading them: nobody else has written any since. What it remembers is dropped with the first transaction that fails.
+
+A row is written whole once, and then only what has become of it: most of its indexes do not speak of that.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from operator import itemgetter
+from typing import Any, Final
+
+from sqlalchemy import Column, Connection, Table, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from ...domain import history, job_record
+from ...domain.events import Message, Recorded
+from ...domain.history import ExecutionRecord
+from ...ports import SequenceConflict
+from ...subjects import Stream
+from ..history import row_cache
+from . import rows
+from .encoding import Encoding
+from .tables import dead_letters, execution_tags, executions, jobs, offsets
+
+CHUNK: Final = 500
+"""Rows asked for at once; databases limit the parameters of a statement."""
+
+
+class Recording:
+    """Records the streams of one installation, one batch of each at a time."""
+
+    def __init__(self, installation: str, dialect: str) -> None:
+        self._installation = installation
+        self._encoding = Encoding(dialect)
+        self._places: dict[Stream, int] = {}
+        self._executions = row_cache.executions()
+        self._jobs = row_cache.jobs()
+        encoding = self._encoding
+        self._execution = encoding.upsert(executions, (*rows.PROGRESS, *rows.TOLD), "execution_id")
+        self._progress = encoding.update(executions, rows.PROGRESS, "execution_id")
+        self._tag = encoding.insert(execution_tags, rows.TAG)
+        self._letter = encoding.upsert(dead_letters, rows.DEAD_LETTER, "letter_id")
+        self._job = encoding.upsert(jobs, rows.JOB, "job_name")
+        self._job_in_time = encoding.upsert(jobs, rows.JOB_IN_TIME, "job_name")
+        self._job_time = encoding.update(jobs, rows.JOB_TIME, "job_name")
+
+    def record(
+        self, connection: Connection, *, stream: Stream, messages: Sequence[Recorded[Message]], after: int, upto: int
+    ) -> None:
+        """Fold messages into the rows and move the place in the stream from `after` to `upto`.
+
+        Raises:
+            SequenceConflict: the place is elsewhere; nothing is to be committed.
+        """
+        self._move(connection, stream, after, upto)
+        if self._places.pop(stream, None) != after:
+            self.forget(stream)
+        if stream is Stream.LEDGER:
+            self._record_jobs(connection, messages)
+        else:
+            self._record_executions(connection, messages)
+
+    def committed(self, stream: Stream, upto: int) -> None:
+        """What was recorded is stored: what is remembered of it holds for whoever goes on from there."""
+        self._places[stream] = upto
+
+    def forget(self, stream: Stream) -> None:
+        """Remember nothing of a stream."""
+        self._places.pop(stream, None)
+        (self._jobs if stream is Stream.LEDGER else self._executions).records.clear()
+
+    def _record_executions(self, connection: Connection, messages: Sequence[Recorded[Message]]) -> None:
+        known, missing = self._executions.recall(history.executions_of(messages))
+        for row in _stored(connection, executions, executions.c.execution_id, missing):
+            known[row.execution_id] = rows.execution_record(row)
+        changed = history.fold(known, messages)
+        encoding = self._encoding
+        whole, progress = list[rows.Values](), list[rows.Values]()
+        for name, record in changed.items():
+            before = known.get(name)
+            if before is not None and before.told == record.told:
+                progress.append(rows.progress_values(record, encoding))
+            else:
+                whole.append(rows.execution_values(record, encoding))
+        for statement, values in ((self._execution, whole), (self._progress, progress)):
+            values.sort(key=itemgetter(-1))  # by id: what lies side by side in the database, one behind the other
+            self._write(connection, statement, values)
+        self._write(connection, self._tag, list(self._tags(known, changed)))
+        letters = history.dead_letters(messages).values()
+        self._write(connection, self._letter, [rows.dead_letter_values(one, encoding) for one in letters])
+        if resolved := history.resolved(messages):
+            connection.execute(update(dead_letters).where(dead_letters.c.letter_id.in_(resolved)).values(resolved=True))
+        self._executions.keep(changed)
+
+    def _tags(
+        self, known: Mapping[str, ExecutionRecord], changed: Mapping[str, ExecutionRecord]
+    ) -> Iterator[rows.Values]:
+        for name, record in changed.items():
+            before = known.get(name)
+            if record.tags and (before is None or before.tags != record.tags):
+                yield from rows.tag_values(record, self._encoding)
+
+    def _record_jobs(self, connection: Connection, messages: Sequence[Recorded[Message]]) -> None:
+        known, missing = self._jobs.recall(job_record.jobs_of(messages))
+        for row in _stored(connection, jobs, jobs.c.job_name, missing):
+            known[row.job_name] = rows.job_record(row)
+        changed = job_record.fold(known, messages)
+        encoding = self._encoding
+        whole, in_time, time = list[rows.Values](), list[rows.Values](), list[rows.Values]()
+        for name, record in changed.items():
+            before = known.get(name)
+            if record.definition is not None:
+                whole.append(rows.job_values(record, record.definition, encoding))
+            elif before is None or before.regime != record.regime:
+                in_time.append(rows.job_in_time_values(record, encoding))
+            else:
+                time.append(rows.job_time_values(record, encoding))
+        self._write(connection, self._job, whole)
+        self._write(connection, self._job_in_time, in_time)
+        self._write(connection, self._job_time, time)
+        self._jobs.keep({name: one.without_definition() for name, one in changed.items()})
+
+    def _move(self, connection: Connection, stream: Stream, after: int, upto: int) -> None:
+        # What is returned tells, not the count of rows, which not every driver gives for an insert.
+        where = {"installation": self._installation, "stream": stream.value}
+        here = (offsets.c.installation == self._installation, offsets.c.stream == stream.value)
+        step = update(offsets).where(*here, offsets.c.sequence == after).values(sequence=upto)
+        is_moved = connection.execute(step.returning(offsets.c.sequence)).first() is not None
+        if not is_moved and not after:
+            insert = (sqlite if self._encoding.is_file else postgresql).insert(offsets).values(**where, sequence=upto)
+            first = insert.on_conflict_do_nothing(index_elements=[*where]).returning(offsets.c.sequence)
+            is_moved = connection.execute(first).first() is not None
+        if not is_moved:
+            raise SequenceConflict(f"the history's place in {stream.value} is not {after} any more")
+
+    def _write(self, connection: Connection, statement: str, values: list[rows.Values]) -> None:
+        if values:
+            connection.exec_driver_sql(statement, values)
+
+
+def _stored(connection: Connection, table: Table, key: Column[Any], names: Iterable[str]) -> Iterator[rows.Row]:
+    rest = iter(names)
+    while chunk := list(islice(rest, CHUNK)):
+        yield from connection.execute(select(table).where(key.in_(chunk)))

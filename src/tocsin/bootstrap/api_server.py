@@ -1,0 +1,146 @@
+"""Serving the HTTP API of an installation, and what stands beside it: the same over NATS, the figures for Prometheus.
+
+Apart from `bootstrap`, since no other command needs the web framework, which takes half a second to import.
+"""
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from functools import partial
+from typing import Any, Final
+
+import httpx
+import structlog
+from fastapi import FastAPI
+
+from .. import __version__
+from ..adapters.http.api.app import api, routes
+from ..adapters.http.api.components import Parts
+from ..adapters.http.auth.authentication import Authentication
+from ..adapters.http.auth.identity_provider import IdentityProvider
+from ..adapters.http.auth.tokens import Tokens
+from ..adapters.http.auth.visibility import Sight
+from ..adapters.http.in_process import Inside, operations
+from ..adapters.http.metrics import Metrics, metrics_app
+from ..adapters.http.middleware.rate_limit import rate_limit
+from ..adapters.http.server import answering
+from ..adapters.http.sockets import LOOPBACK, PortInUseError, listen, url_of
+from ..adapters.nats.admin.reset import wipe
+from ..adapters.nats.consumers.task_queues import NatsTaskQueues
+from ..adapters.nats.micro_service import Operation, Question, front
+from ..health.status import as_json, status
+from ..services.jobs import Registry
+from ..services.operations.event_waiter import Arrivals
+from . import Installation
+
+_log = structlog.get_logger("tocsin")
+
+KEYS_TIMEOUT: Final = 5.0
+"""Seconds in which an identity provider must tell its keys."""
+
+
+@asynccontextmanager
+async def serving(
+    installation: Installation, *, any_port: Collection[str] = (), allow_reset: bool = False
+) -> AsyncIterator[str]:
+    """Serve the HTTP API within the block; its URL.
+
+    `any_port`: the settings, `server.port` and `metrics.port`, in whose stead a free port will do where theirs is taken.
+
+    Raises:
+        PortInUseError: it cannot listen there.
+        Unreachable: the installation was never initialized.
+    """
+    settings = installation.settings
+    async with AsyncExitStack() as stack:
+        http = await stack.enter_async_context(httpx.AsyncClient(timeout=KEYS_TIMEOUT))
+        clock = installation.clock
+        provider = IdentityProvider(settings.auth, http, clock) if settings.auth.has_provider else None
+        authenticator = Authentication(Tokens(installation.projections, clock), provider, clock)
+        host = settings.server.host
+        if not is_loopback(host) and not await authenticator.is_required():
+            text = f"nobody is asked for a token, so it listens on {LOOPBACK} only: configure `auth`, or `tocsin tokens create`"
+            _log.warning(text, action="loopback-only", host=host)
+            host = LOOPBACK
+        rate = await stack.enter_async_context(rate_limit(settings, clock))
+        listener = _listen(host, settings.server.port, "server.port", any_port)
+        stack.callback(listener.close)
+        queues = NatsTaskQueues(installation.connection, installation.names, ack_wait=settings.worker.ack_wait)
+        stack.push_async_callback(queues.close)
+        parts = Parts(
+            version=__version__,
+            settings=settings,
+            registry=Registry(installation.log, installation.projections),
+            log=installation.log,
+            stored=installation.stored,
+            projections=installation.projections,
+            history=await stack.enter_async_context(installation.history()),
+            clock=clock,
+            sight=Sight(installation.log, clock),
+            status=partial(_status, installation),
+            queues=queues,
+            arrivals=await stack.enter_async_context(aclosing(Arrivals(installation.log))),
+            reset=partial(wipe, installation.connection, installation.names) if allow_reset else None,
+        )
+        app = api(parts, authenticator, rate)
+        await stack.enter_async_context(answering(app, listener, settings.server))
+        if settings.server.over_nats:
+            await stack.enter_async_context(_over_nats(installation, app))
+        if settings.metrics.enabled:
+            await stack.enter_async_context(_metrics(parts, host, any_port))
+        url = url_of(listener)
+        _log.info("the API is served", action="api-serving", url=url)
+        yield url
+
+
+@asynccontextmanager
+async def _over_nats(installation: Installation, app: FastAPI) -> AsyncIterator[None]:
+    """The same application behind NATS subjects."""
+    inside = Inside(app, source="nats")
+
+    async def ask(question: Question) -> tuple[int, Mapping[str, str], bytes]:
+        return await inside.ask(question.method, question.path, question.query, question.body, question.headers)
+
+    known = [Operation(*operation) for operation in operations(routes())]
+    async with front(installation.connection.client, installation.names, known, ask, version=__version__):
+        yield
+
+
+@asynccontextmanager
+async def _metrics(parts: Parts, host: str, any_port: Collection[str]) -> AsyncIterator[None]:
+    """The figures, on a port of their own."""
+    settings = parts.settings
+    listener = _listen(host, settings.metrics.port, "metrics.port", any_port)
+    metrics = Metrics(parts, settings.metrics.prefix)
+    counting = asyncio.create_task(metrics.run())
+    try:
+        async with answering(metrics_app(metrics), listener, settings.server):
+            _log.info("figures are told", action="metrics-serving", url=f"{url_of(listener)}/metrics")
+            yield
+    finally:
+        listener.close()
+        counting.cancel()
+        await asyncio.gather(counting, return_exceptions=True)
+
+
+async def _status(installation: Installation) -> dict[str, Any]:
+    return as_json(await status(installation))
+
+
+def _listen(host: str, port: int, setting: str, any_port: Collection[str]) -> socket.socket:
+    try:
+        return listen(host, port, setting=setting)
+    except PortInUseError:
+        if setting not in any_port:
+            raise
+        return listen(host, 0, setting=setting)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reached from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,66 @@
+"""The archive and its archiver, by the settings."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from ..adapters.files.archive_store import FileArchiveStore
+from ..adapters.nats.admin.stream_purge import NatsHousekeeping
+from ..adapters.nats.client.connection import Connection
+from ..adapters.nats.client.names import Names
+from ..adapters.nats.log.archive_store import NatsArchiveStore
+from ..adapters.nats.log.stored_log import NatsStoredLog
+from ..archive.archive import Archive, Origin
+from ..engine.leader_election import Leadership
+from ..engine.stage import Stage
+from ..ports import Clock, History, Projections
+from ..settings import Settings
+from ..stages.archiver.archive_eligibility import Keeping, Ripeness
+from ..stages.archiver.purge import Removing
+from ..stages.archiver.stage import Archiver, archiver
+from ..stages.recorder import RECORDED
+
+FILES: Final = "file://"
+"""What the target of an archive begins with that is a folder."""
+LEAST: Final = timedelta(minutes=2)
+"""What is younger than this, or than the hot window, never leaves the streams, however many messages they hold."""
+
+
+def late(settings: Settings) -> timedelta:
+    """How old a message must be for what it led to to be archived: half of what stays in the streams for certain."""
+    return min(timedelta(seconds=settings.archive.hot_window), LEAST) / 2
+
+
+def archive(settings: Settings, connection: Connection, names: Names, projections: Projections) -> Archive:
+    """The archive of an installation."""
+    target = settings.archive.target
+    if target.startswith(FILES):
+        return Archive(FileArchiveStore(Path(target.removeprefix(FILES))), projections)
+    return Archive(NatsArchiveStore(connection, names), projections)
+
+
+def stage(
+    settings: Settings,
+    connection: Connection,
+    names: Names,
+    archive_: Archive,
+    history: History,
+    leadership: Leadership,
+    clock: Clock,
+    origin: Origin,
+) -> Stage:
+    """The archiver of an installation."""
+    hot_window = timedelta(seconds=settings.archive.hot_window)
+    keeping = Keeping(
+        hot_window=hot_window,
+        least=min(hot_window, LEAST),
+        max_messages=settings.archive.max_messages,
+        history=timedelta(days=settings.execution.history_retention_days),
+        interval=settings.archive.interval,
+    )
+    housekeeping = NatsHousekeeping(connection, names)
+    streams = NatsStoredLog(connection, names)
+    ripeness = Ripeness(streams, housekeeping, history, keeping=keeping, recorded=RECORDED)
+    removing = Removing(streams, housekeeping, archive_, clock)
+    it = Archiver(ripeness, removing, archive_, history, leadership, clock, origin=origin, keeping=keeping)
+    return archiver(it, leadership)

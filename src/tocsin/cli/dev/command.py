@@ -1,0 +1,204 @@
+"""`tocsin dev`: everything in one process, with a NATS server of its own, and a live view of what happens."""
+
+import asyncio
+import shlex
+from collections.abc import Coroutine, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.text import Text
+
+from ... import __version__
+from ...ports import LogUnavailable
+from ...services import tail
+from ...services.jobs import Registry
+from ...settings import DEFAULT, origins, shown
+from ..input.worker_object import load_worker
+from ..jobs.apply import apply_files, as_json, summary
+from ..runtime.error_report import Refused
+from ..runtime.event_loop import serve
+from ..runtime.session import Session, session_of
+from . import task_lines
+from .live import LiveView
+from .nats_server import DevNats, Wanted
+
+if TYPE_CHECKING:
+    from ...adapters.nats.server.cluster import Node
+    from ...bootstrap import Installation
+    from ...worker import Worker
+
+
+CLOCK: Final = "ticker"
+"""The stage without which nothing new begins."""
+LOOK: Final = 5.0
+"""Seconds between two looks at the queues."""
+
+
+def _checked_size(nodes: int | None) -> int | None:
+    if nodes not in {None, 3, 5}:
+        raise typer.BadParameter(
+            f"3 or 5 nodes, not {nodes}: a majority decides, and no stream has more than 5 replicas"
+        )
+    return nodes
+
+
+def dev(
+    context: typer.Context,
+    jobs: Annotated[
+        list[str] | None, typer.Option("--jobs", "-f", metavar="FILE|FOLDER", help="Definitions to apply first.")
+    ] = None,
+    worker: Annotated[
+        str | None, typer.Option(metavar="MODULE:ATTRIBUTE", help="A worker to run as well, in a module or in FILE.py.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="For the server; by default 4222, or a free one.")
+    ] = None,
+    cluster: Annotated[
+        int | None,
+        typer.Option(
+            metavar="NODES", callback=_checked_size, help="A NATS cluster in place of one server: 3 or 5 nodes."
+        ),
+    ] = None,
+    ephemeral: Annotated[
+        bool, typer.Option("--ephemeral", help="Keep nothing when it ends, but for what a server of --nats keeps.")
+    ] = False,
+    allow_reset: Annotated[
+        bool, typer.Option("--allow-reset", help="POST /dev/reset wipes everything: for conformance suites.")
+    ] = False,
+) -> None:
+    """Run everything here and show what happens, until Ctrl-C.
+
+    Starts a NATS server of its own, unless --nats or TOCSIN_NATS_URL names one. With --cluster every node is a process:
+    kill one, and see that nothing is lost; it is started again.
+    """
+    session = session_of(context)
+    if ephemeral and session.options.get(("data_dir",)) is not None:
+        raise Refused("--ephemeral keeps nothing, and --data-dir says where to keep it: give one of the two")
+    session.log("error", tasks="info")
+    made = load_worker(worker) if worker else None
+    serve(_dev(session, jobs or [], made, Wanted(port, cluster), ephemeral=ephemeral, reset=allow_reset))
+
+
+async def _dev(
+    session: Session, jobs: Sequence[str], worker: "Worker | None", nats: Wanted, *, ephemeral: bool, reset: bool
+) -> None:
+    async with AsyncExitStack() as stack:
+        if session.log_level is None and not session.output.is_json:
+            stack.enter_context(task_lines.shown(session.output))
+        if ephemeral:
+            from .ephemeral import ephemeral_folder  # noqa: PLC0415 - POSIX only
+
+            nats = replace(nats, data_dir=stack.enter_context(ephemeral_folder()))
+        running = await stack.enter_async_context(nats.running(session))
+        settings = running.settings
+        installation = await stack.enter_async_context(session.backend.connect(settings))
+        await session.backend.initialize(installation)
+        kept = _kept(running, settings.data_dir, ephemeral=ephemeral)
+        server = shown(settings)["nats.url"]
+        _say(session, "tocsin", f"{__version__} on {server}, {kept}", nats_url=server)
+        _say(session, "shell", f"export TOCSIN_NATS_URL={server} TOCSIN_DATA_DIR={shlex.quote(str(settings.data_dir))}")
+        if nodes := running.nodes():
+            shown_nodes = " · ".join("{name} {url} pid {pid}".format(**node) for node in nodes)
+            _say(session, "cluster", shown_nodes, nodes=nodes)
+        after = await tail.newest(installation.log)
+        if jobs or settings.jobs_file:
+            registry = Registry(installation.log, installation.projections)
+            plan = await apply_files(registry, settings, jobs)
+            _say(session, "jobs", summary(plan).plain, **as_json(plan))
+        keeping = running.keeping(partial(_tell, session))
+        view = LiveView(session.output).run(installation.log, after=after)
+        await _run(session, installation, worker, *keeping, view, reset=reset)
+
+
+def _kept(running: DevNats, data_dir: Path, *, ephemeral: bool) -> str:
+    if not ephemeral:
+        return f"data in {data_dir}"
+    return "nothing is kept" if running.is_own else "which keeps its streams; the history is not kept"
+
+
+async def _run(
+    session: Session,
+    installation: "Installation",
+    worker: "Worker | None",
+    *first: Coroutine[Any, Any, None],
+    reset: bool,
+) -> None:
+    """Run the parts, the servers first and the ticker last; end them the other way round, each when those behind it ended."""
+    ready = asyncio.Event()
+    parts = [asyncio.create_task(part) for part in first]
+    try:
+        stages = session.backend.run_stages(
+            installation, [name for name in session.backend.stages() if name != CLOCK], ready=ready
+        )
+        parts.append(asyncio.create_task(stages))
+        await _first(parts, ready)
+        served = asyncio.Event()
+        parts.append(asyncio.create_task(_serve(session, installation, served, reset=reset)))
+        await _first(parts, served)
+        if worker is not None:
+            parts.append(asyncio.create_task(session.backend.run_worker(installation, worker)))
+        parts.append(asyncio.create_task(_watch_queues(session, installation)))
+        parts.append(
+            asyncio.create_task(session.backend.run_stages(installation, (CLOCK,)))
+        )  # ends first: nothing begins
+        _say(session, "ready", "Ctrl-C ends it")
+        await _first(parts)
+    finally:
+        _say(session, "ending", "what runs is finished first; Ctrl-C once more ends at once")
+        for part in reversed(parts):
+            part.cancel()
+            await asyncio.wait([part])
+
+
+async def _serve(session: Session, installation: "Installation", served: asyncio.Event, *, reset: bool) -> None:
+    """Serve the API, and the figures, each where the settings say, or where there is room if they do not."""
+    said = origins(installation.settings)
+    any_port = [port for port in ("server.port", "metrics.port") if said[port] == DEFAULT]
+    async with session.backend.serving(installation, any_port=any_port, allow_reset=reset) as url:
+        _say(session, "api", url, url=url)
+        served.set()
+        await asyncio.Event().wait()
+
+
+async def _watch_queues(session: Session, installation: "Installation") -> None:
+    """Say once of each queue that its tasks wait and nobody asks for them, and again if that comes again."""
+    told: set[str] = set()
+    while True:
+        await asyncio.sleep(LOOK)
+        try:
+            queues = (await session.backend.status(installation)).queues
+        except LogUnavailable:
+            continue  # a cluster that elects: it is looked again
+        unattended = {queue.name: queue.waiting for queue in queues if queue.is_unattended}
+        for name in unattended.keys() - told:
+            text = (
+                f"tasks of `{name}` wait, and no worker asks for them: `tocsin worker …` runs one, --worker one in here"
+            )
+            _say(session, "queue", text, queue=name, waiting=unattended[name])
+        told = set(unattended)
+
+
+async def _first(parts: Sequence["asyncio.Task[None]"], event: asyncio.Event | None = None) -> None:
+    """Wait for an event, but not past the end of any part: none of them ends by itself unless it fails."""
+    waiting = asyncio.create_task((event or asyncio.Event()).wait())
+    try:
+        await asyncio.wait([waiting, *parts], return_when=asyncio.FIRST_COMPLETED)
+        for part in parts:
+            if part.done():
+                part.result()
+    finally:
+        waiting.cancel()
+
+
+def _tell(session: Session, node: "Node", text: str) -> None:
+    _say(session, "node", f"{node.name} {text}", node=node.name)
+
+
+def _say(session: Session, event: str, text: str, **particulars: object) -> None:
+    """A line about the whole, between those about executions."""
+    line = Text.assemble((f"{event:<8}", "bold"), (f"  {text}", "dim"))
+    session.output.line({"event": event, "text": text, **particulars}, line, is_whole=True)

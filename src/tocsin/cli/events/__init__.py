@@ -1,0 +1,1 @@
+"""`tocsin events` and `tocsin audit`."""

@@ -1,0 +1,119 @@
+"""`tocsin audit`: the proof that every promise was kept, over the log as it is, or over an export of it."""
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from ...archive import STREAMS, Selection, decoded
+from ...services import audit as proof
+from ...services.audit import Auditor, Comparing, Debt, Report, Violation
+from ...subjects import Unreadable
+from ..input.instants import instant, length
+from ..output.format import local
+from ..runtime.error_report import Refused
+from ..runtime.event_loop import run
+from ..runtime.exit_codes import Exit
+from ..runtime.session import Session, session_of
+from .log_source import source
+
+FEW: Final = 20
+"""Violations that are written out for people; `--output json` has more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be audited, and how."""
+
+    file: Path | None
+    selection: Selection
+    patience: timedelta
+    history: bool
+
+
+def audit(
+    context: typer.Context,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="FILE", help="An export (`-`: standard input) in place of the log.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Judge what was stored from then on, or so long ago.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Judge what was stored until then.")] = None,
+    job: Annotated[str | None, typer.Option(help="Only what concerns this job.")] = None,
+    patience: Annotated[
+        str, typer.Option(metavar="TIME", help="What a stage owes for longer than this is a violation.")
+    ] = "10m",
+    history: Annotated[
+        bool, typer.Option("--history", help="Compare the history and the KV projections with the facts, too.")
+    ] = False,
+) -> None:
+    """Check that every promise was kept: each instant decided once, nothing run twice, nothing lost.
+
+    Reads every fact, folds it all from nothing, and says what does not hold, with the facts that prove it. What is still
+    under way is no violation. Ends with 1 if anything does not hold.
+    """
+    if history and (file is not None or job is not None or since is not None):
+        raise Refused("--history compares with the whole log: leave out --file, --job and --since")
+    now = datetime.now(UTC)
+    selection = Selection(job=job, since=instant(since, "--since", now=now), until=instant(until, "--until", now=now))
+    session = session_of(context)
+    report = run(_audit(session, Asked(file, selection, length(patience, "--patience"), history)))
+    session.output.answer(report.as_json(), lambda: _page(report))
+    if not report.is_clean:
+        raise typer.Exit(Exit.NO)
+
+
+async def _audit(session: Session, asked: Asked) -> Report:
+    async with AsyncExitStack() as stack:
+        comparing = None
+        if asked.history:
+            installation = await stack.enter_async_context(session.installation())
+            history = await stack.enter_async_context(installation.history())
+            comparing = Comparing(history, installation.projections, installation.clock)
+            await comparing.begin()
+        found = await stack.enter_async_context(source(session, asked.file, asked.selection))
+        if missing := [stream.value for stream in STREAMS if stream not in found.selection.streams]:
+            raise Refused(f"an audit needs both streams, and {missing[0]} is not in this export")
+        auditor = Auditor(since=found.selection.since, until=found.selection.until, patience=asked.patience)
+        async for message in found.messages:
+            try:
+                recorded = decoded(message)
+            except Unreadable:
+                auditor.unreadable(message.subject, message.sequence)
+                continue
+            auditor.take(recorded)
+            if comparing is not None:
+                await comparing.take(recorded)
+        if comparing is not None:
+            auditor.compared(await comparing.finish())
+        return auditor.report()
+
+
+# --- what is shown ---------------------------------------------------------------------------------------------------
+
+
+def _page(report: Report) -> list[RenderableType]:
+    page: list[RenderableType] = [line for violation in report.violations[:FEW] for line in _violation(violation)]
+    if report.total > FEW:
+        page.append(Text(f"and {report.total - FEW:,} more: --output json shows them", style="dim"))
+    page += [Text(remark, style="yellow") for remark in report.remarks]
+    if report.debts:
+        page.append(Text(_under_way(report.debts), style="dim"))
+    return [*page, Text(report.summary, style="bold green" if report.is_clean else "bold red")]
+
+
+def _violation(violation: Violation) -> list[RenderableType]:
+    head = Text.assemble((f"{violation.invariant}  ", "bold red"), (violation.entity, "bold"), f": {violation.reason}")
+    promise = {**proof.INVARIANTS, **proof.PUBLIC}[violation.invariant]
+    return [head, Text(f"    promised: {promise}", style="dim"), *(Text(f"    {fact}") for fact in violation.facts)]
+
+
+def _under_way(debts: tuple[Debt, ...]) -> str:
+    oldest = min(debts, key=lambda debt: debt.since)
+    return f"under way: {len(debts):,}, the oldest since {local(oldest.since)}: {oldest.entity}: {oldest.reason}"

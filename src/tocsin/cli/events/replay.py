@@ -1,0 +1,184 @@
+"""`tocsin events replay`: what the facts up to a moment come to."""
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from ...archive import STREAMS, Selection, decoded
+from ...domain.events import ExecutionFact, Message, Recorded
+from ...ports import StoredMessage
+from ...services.explain import Moment
+from ...services.jobs import Job
+from ...services.operations.lookup import Found
+from ...subjects import Stream, Unreadable
+from ..executions import commands as executions
+from ..input.instants import instant
+from ..jobs import commands as jobs
+from ..output.format import local
+from ..output.tables import table
+from ..runtime.error_report import Refused, no_such_job
+from ..runtime.event_loop import run
+from ..runtime.exit_codes import Exit
+from ..runtime.session import Session, session_of
+from .log_source import source
+
+_PLACE: Final = re.compile(r"(LEDGER|LOG):(\d+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A message: what comes behind it, by the time at which it was stored, is left out."""
+
+    stream: Stream
+    sequence: int
+
+    def is_before(self, message: StoredMessage) -> bool:
+        """Whether a message lies behind it in its stream."""
+        return message.stream is self.stream and message.sequence > self.sequence
+
+    def is_at(self, message: StoredMessage) -> bool:
+        """Whether it is this one."""
+        return (message.stream, message.sequence) == (self.stream, self.sequence)
+
+
+def replay(
+    context: typer.Context,
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="TIME|STREAM:SEQUENCE", help="As of when: an instant, how long ago, or e.g. LOG:1234."),
+    ] = None,
+    job: Annotated[str | None, typer.Option(help="The state of this job.")] = None,
+    execution: Annotated[str | None, typer.Option(metavar="ID", help="The state of this execution.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="FILE", help="An export (`-`: standard input) in place of the log.")
+    ] = None,
+) -> None:
+    """Fold the facts up to a moment, and show the state that they come to: of an execution, a job, or everything."""
+    if execution is not None and not all(character.isalnum() or character == "-" for character in execution):
+        raise Refused(f"--execution is {execution!r}: an id has letters, digits and hyphens")
+    place = _place(until)
+    at = None if place else instant(until, "--until", now=datetime.now(UTC))
+    streams = STREAMS if execution is None else (Stream.LOG,)
+    session = session_of(context)
+    selection = Selection(streams, job, until=at, execution_id=execution)
+    moment, facts = run(_read(session, file, selection, place))
+    _show(session, moment, facts, selection, at or _now(moment))
+
+
+def _place(written: str | None) -> Place | None:
+    found = _PLACE.fullmatch(written or "")
+    return Place(Stream(found[1].upper()), int(found[2])) if found else None
+
+
+def _now(moment: Moment) -> datetime:
+    return max((recorded.time for recorded in moment.last.values()), default=datetime.now(UTC))
+
+
+async def _read(
+    session: Session, file: Path | None, selection: Selection, place: Place | None
+) -> tuple[Moment, list[Recorded[Message]]]:
+    """Everything folded, and the facts themselves where it is about one execution."""
+    moment, facts = Moment(), list[Recorded[Message]]()
+    is_over = False
+    async with source(session, file, selection) as found:
+        async for message in found.messages:
+            is_over = is_over or (place is not None and place.is_before(message))
+            if is_over:
+                continue  # an export has to be read to its end: only there is it known to be whole
+            is_over = place is not None and place.is_at(message)
+            try:
+                recorded = decoded(message)
+            except Unreadable:
+                continue
+            moment.take(recorded)
+            if selection.execution_id is not None:
+                facts.append(recorded)
+    return moment, facts
+
+
+def _show(session: Session, moment: Moment, facts: list[Recorded[Message]], selection: Selection, at: datetime) -> None:
+    as_of = {
+        "as_of": at,
+        "facts": moment.facts,
+        "last": {stream.value: r.sequence for stream, r in moment.last.items()},
+    }
+    head = Text(f"as of {local(at)}, after {moment.facts:,} facts{_last(moment)}", style="dim")
+    if selection.execution_id is not None:
+        of_it = tuple(recorded for recorded in facts if isinstance(recorded.message, ExecutionFact))
+        if not of_it:
+            raise Refused(f"no execution had the id {selection.execution_id!r} then", Exit.NOT_FOUND)
+        first = of_it[0].message
+        found = Found(getattr(first, "job", ""), selection.execution_id, of_it)
+        shown = executions.Shown.of(found)
+        session.output.answer({**as_of, **executions.as_json(shown)}, lambda: [head, *executions.page(shown)])
+    elif selection.job is not None:
+        job = Job.of(moment.ledgers[selection.job]) if selection.job in moment.ledgers else None
+        if job is None:
+            raise no_such_job(selection.job, [])
+        data = {**as_of, **jobs.details(job, at), "ledger": _ledger(moment, job), **_executions(moment)}
+        session.output.answer(data, lambda: [head, *jobs.page(job, at), *_work(moment)])
+    else:
+        session.output.answer({**as_of, **_summary(moment)}, lambda: [head, *_page(moment)])
+
+
+def _last(moment: Moment) -> str:
+    places = [f"{stream} {recorded.sequence:,}" for stream, recorded in sorted(moment.last.items())]
+    return f" ({', '.join(places)})" if places else ""
+
+
+def _ledger(moment: Moment, job: Job) -> dict[str, Any]:
+    return {
+        "watermark": job.ledger.watermark,
+        "last_fired": job.ledger.last_fired,
+        "holder": moment.holder(job.name),
+        "waiting": [one.execution_id for one in moment.locks[job.name].waiting] if job.name in moment.locks else [],
+    }
+
+
+def _executions(moment: Moment) -> dict[str, Any]:
+    return {
+        "executions": {**Counter(record.status for record in moment.open.values()), **moment.ended},
+        "open": [
+            {"execution_id": record.execution_id, "job": record.job, "status": record.status}
+            for record in moment.open.values()
+        ],
+        "dead_letters": [id_ for _, id_ in sorted(moment.dead_letters)],
+    }
+
+
+def _summary(moment: Moment) -> dict[str, Any]:
+    return {"jobs": _jobs(moment), **_executions(moment), "leaders": moment.leaders}
+
+
+def _jobs(moment: Moment) -> dict[str, int]:
+    states = [Job.of(ledger) for ledger in moment.ledgers.values()]
+    return Counter("deleted" if job is None else job.status for job in states)
+
+
+def _page(moment: Moment) -> list[RenderableType]:
+    leaders = ", ".join(f"{holder} leads as {lease}" for lease, holder in sorted(moment.leaders.items()))
+    of_jobs = ", ".join(f"{number:,} {status}" for status, number in sorted(_jobs(moment).items()))
+    return [Text(f"jobs        {of_jobs or 'none'}"), *_work(moment), Text(f"leadership  {leaders or 'nobody leads'}")]
+
+
+def _work(moment: Moment) -> list[RenderableType]:
+    counts: dict[str, int] = _executions(moment)["executions"]
+    told = ", ".join(f"{number:,} {status}" for status, number in sorted(counts.items()))
+    rows = [
+        (record.execution_id, Text(record.job, style="bold"), record.status, record.scheduled_time, record.error or "")
+        for record in moment.open.values()
+    ]
+    lines: list[RenderableType] = [Text(f"executions  {told or 'none'}")]
+    if moment.dead_letters:
+        lines.append(Text(f"dead        {len(moment.dead_letters):,} letters that nobody has dealt with", style="red"))
+    if rows:
+        headings = ("UNDER WAY", "JOB", "STATUS", "SCHEDULED", "ERROR")
+        lines += [Text(), table(headings, rows, empty="", least=("ERROR", "SCHEDULED")), Text()]
+    return lines

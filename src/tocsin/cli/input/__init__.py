@@ -1,0 +1,1 @@
+"""Reading values that users type."""

@@ -1,0 +1,28 @@
+"""Asking before what cannot be taken back; where nobody can be asked, it is not done."""
+
+import typer
+
+from ..output.format import is_interactive
+from ..runtime.error_report import Refused
+from ..runtime.exit_codes import Exit
+
+
+def check(question: str, *, yes: bool) -> None:
+    """Make sure that somebody can answer.
+
+    Raises:
+        Refused: nobody is there to be asked, and nobody said `--yes`.
+    """
+    if not yes and not is_interactive():
+        raise Refused(f"{question} Nobody is there to answer: say --yes")
+
+
+def confirm(question: str, *, yes: bool, otherwise: str) -> None:
+    """Ask, unless the answer was given with `--yes`.
+
+    Raises:
+        Refused: the answer is no, and `otherwise` says what that means; or nobody is there to be asked.
+    """
+    check(question, yes=yes)
+    if not yes and not typer.confirm(question):
+        raise Refused(otherwise, Exit.NO)

@@ -1,0 +1,40 @@
+"""`tocsin history`: the read model itself, which can always be made anew from the log."""
+
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from ..output.format import is_interactive
+from ..runtime.error_report import Refused
+from ..runtime.event_loop import run
+from ..runtime.exit_codes import Exit
+from ..runtime.session import session_of
+
+app = typer.Typer(help="The history that lists of executions are read from.", no_args_is_help=True)
+
+
+@app.callback()
+def history() -> None:
+    """The history that lists of executions are read from."""
+
+
+@app.command()
+def rebuild(
+    context: typer.Context,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Empty the history and record it anew from the first fact on. Lists are incomplete while that takes."""
+    session = session_of(context)
+    if not yes:
+        if not is_interactive():
+            raise Refused("rebuild empties the history before it fills it again: say --yes")
+        if not typer.confirm("empty the history, and record it anew from the log?"):
+            raise Refused("nothing was done", Exit.NO)
+
+    async def work() -> int:
+        async with session.installation() as installation:
+            return await session.backend.rebuild_history(installation)
+
+    executions = run(work())
+    session.output.answer({"executions": executions}, lambda: [Text(f"{executions:,} executions are recorded anew")])

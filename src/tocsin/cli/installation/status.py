@@ -1,0 +1,169 @@
+"""`tocsin status`: one screen about the whole installation."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from ..output.format import Output, seconds
+from ..output.tables import table
+from ..runtime.event_loop import run, serve
+from ..runtime.session import Session, session_of
+
+if TYPE_CHECKING:
+    from ...adapters.nats.admin.inspection import StreamState
+    from ...bootstrap import Installation
+    from ...health import Status
+
+
+def status(
+    context: typer.Context,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again and again, until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 2.0,
+) -> None:
+    """Show the servers, the streams, who leads, what waits, and whether anybody works it off.
+
+    Whatever cannot be asked because it is down is said; the rest is shown all the same.
+    """
+    session = session_of(context)
+    if watch:
+        serve(_watch(session, interval))
+    else:
+        run(_once(session))
+
+
+async def _once(session: Session) -> None:
+    async with session.backend.connect(session.settings()) as installation:
+        seen = await session.backend.status(installation)
+    session.output.answer(as_json(seen), lambda: shown(seen))
+
+
+async def _watch(session: Session, interval: float) -> None:
+    async with session.backend.connect(session.settings()) as installation:
+        if session.output.is_json or session.output.width is None:
+            await _lines(session, installation, interval)
+        else:
+            await _screen(session.output, session, installation, interval)
+
+
+async def _lines(session: Session, installation: "Installation", interval: float) -> None:
+    while True:
+        seen = await session.backend.status(installation)
+        session.output.line(as_json(seen), Text("\n".join(_plain(seen))))
+        await asyncio.sleep(interval)
+
+
+async def _screen(output: Output, session: Session, installation: "Installation", interval: float) -> None:
+    with Live(console=output.console(), screen=True, auto_refresh=False) as live:
+        while True:
+            seen = await session.backend.status(installation)
+            live.update(Group(*shown(seen)), refresh=True)
+            await asyncio.sleep(interval)
+
+
+def as_json(seen: "Status") -> dict[str, Any]:
+    """For programs."""
+    from ...health.status import as_json as told  # noqa: PLC0415 - imported when a command first needs it
+
+    return told(seen)
+
+
+def shown(seen: "Status") -> Iterator[RenderableType]:
+    """For people: one screen."""
+    server = seen.server
+    where = f" in cluster {server.cluster} of {len(server.known)}" if server.cluster and server.known else ""
+    yield Text.assemble((f"{seen.root}", "bold"), f" on nats-server {server.version} at {server.url}{where}")
+    yield Text()
+    yield table(
+        ("STREAM", "MESSAGES", "BYTES", "SUBJECTS", "REPLICAS", "LEADER"),
+        [
+            _stream(name, stream)
+            for name, stream in seen.streams.items()
+            if not name.startswith("KV_") or stream is None
+        ],
+        empty="no stream answers",
+        least=("SUBJECTS", "LEADER"),
+    )
+    if seen.leases is not None:
+        yield table(
+            ("LEASE", "HOLDER", "RENEWED", "ENDS"),
+            [
+                (
+                    lease.name,
+                    lease.holder,
+                    f"{seconds(max(0.0, (seen.at - lease.renewed_at).total_seconds()))} ago",
+                    ""
+                    if lease.ends_at is None
+                    else f"in {seconds(max(0.0, (lease.ends_at - seen.at).total_seconds()))}",
+                )
+                for lease in seen.leases
+            ],
+            empty="nobody leads",
+        )
+    yield table(
+        ("DURABLE", "OWNER", "WAITING", "OUT", "AGAIN", "OLDEST", "READERS"),
+        [
+            (
+                durable.state.name,
+                durable.owner,
+                durable.state.pending,
+                durable.state.ack_pending,
+                durable.state.redelivered,
+                "" if durable.oldest is None else seconds(max(0.0, (seen.at - durable.oldest).total_seconds())),
+                durable.state.readers or Text("0", style="red" if durable.state.pending else ""),
+            )
+            for durable in seen.durables
+        ],
+        empty="no durables",
+        least=("AGAIN", "OWNER", "OUT"),
+    )
+    yield from (Text(line) for line in _sums(seen))
+    for queue in seen.queues:
+        if queue.is_unattended:
+            yield Text(f"{queue.waiting} tasks of queue `{queue.name}` wait, and no worker asks for them", style="red")
+    for what, reason in seen.troubles.items():
+        yield Text(f"not known: {what}: {reason}", style="red")
+    missing = [name for name, stream in seen.streams.items() if stream is None]
+    if missing:
+        yield Text(f"not there: {', '.join(missing)}: run `tocsin init`", style="red")
+
+
+def _plain(seen: "Status") -> Iterator[str]:
+    yield f"{seen.at:%H:%M:%S}  " + ", ".join(_sums(seen))
+
+
+def _sums(seen: "Status") -> Iterator[str]:
+    if seen.jobs is not None:
+        yield f"{seen.jobs.registered} jobs, {seen.jobs.paused} paused, {seen.jobs.disabled} disabled"
+    if seen.history is not None:
+        behind = "up to date"
+        if seen.history.since is not None:
+            behind = f"{seconds(max(0.0, (seen.at - seen.history.since).total_seconds()))} behind"
+        yield f"{seen.history.open} executions open; the history is {behind} ({seen.history.place})"
+
+
+def _stream(name: str, stream: "StreamState | None") -> tuple[object, ...]:
+    if stream is None:
+        return name, Text("not there", style="red"), "", "", "", ""
+    kept = sum(peer.is_current and not peer.is_offline for peer in stream.peers) + 1
+    replicas = Text(f"{kept} of {stream.replicas}", style="" if kept == stream.replicas else "red")
+    return (
+        name,
+        f"{stream.messages:,}",
+        _size(stream.bytes),
+        f"{stream.subjects:,}",
+        replicas,
+        (stream.leader or "nobody") if stream.replicas > 1 else "",
+    )
+
+
+def _size(number: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if number < 1024:  # noqa: PLR2004 - the step between two units
+            return f"{number:.0f} {unit}"
+        number /= 1024
+    return f"{number:.1f} GiB"

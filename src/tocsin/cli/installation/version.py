@@ -1,0 +1,23 @@
+"""`tocsin version`, and `tocsin --version`."""
+
+import platform
+
+import typer
+from rich.text import Text
+
+from ... import __version__
+from ..runtime.session import session_of
+
+
+def version(context: typer.Context) -> None:
+    """Print the version."""
+    session_of(context).output.answer(
+        {"tocsin": __version__, "python": platform.python_version()}, lambda: [Text(f"tocsin {__version__}")]
+    )
+
+
+def tell(is_asked: bool) -> None:
+    """Print the version where it is asked for as an option, and end."""
+    if is_asked:
+        typer.echo(f"tocsin {__version__}")
+        raise typer.Exit

@@ -1,0 +1,1 @@
+"""`tocsin jobs`, and the commands about one schedule."""

@@ -1,0 +1,253 @@
+"""`tocsin why`: why a job ran at an instant, or why it did not."""
+
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from ...domain import duration
+from ...domain.events import Actor
+from ...domain.ledger import JobNotFound
+from ...domain.schedule.wall_clock import local_time
+from ...services.explain import Answer, Asking, Gap, Outcome, Verdict
+from ...services.jobs import Registry
+from ..output import event_lines
+from ..output.event_page import FactPage
+from ..output.format import seconds
+from ..runtime.error_report import Refused, no_such_job
+from ..runtime.event_loop import run
+from ..runtime.session import Session, session_of
+
+STYLES: Final[dict[Verdict, str]] = {
+    "fired": "green",
+    "future": "cyan",
+    "missed": "red",
+    "throttled": "red",
+    "unaccounted": "bold red",
+    "undecided": "red",
+}
+"""The colour of each answer; the others are yellow."""
+
+
+def why(
+    context: typer.Context,
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")],
+    time: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TIME",
+            help="An instant, such as 2026-11-20T09:00; without an offset on the clock of the job's zone. "
+            "By default the latest one that its schedule named.",
+        ),
+    ] = None,
+) -> None:
+    """Say why a job ran at a time, or why it did not, with the facts that decided it."""
+    at = _time(time)
+    session = session_of(context)
+    answers = run(_ask(session, job, at))
+    assumed = at is not None and at.tzinfo is None
+    session.output.answer(
+        [as_json(answer) for answer in answers],
+        lambda: [line for answer in answers for line in _page(answer, twice=len(answers) > 1, assumed=assumed)],
+    )
+
+
+def _time(written: str | None) -> datetime | None:
+    if written is None:
+        return None
+    try:
+        return datetime.fromisoformat(written)
+    except ValueError:
+        form = "an ISO date and time such as 2026-11-20T09:00, 2026-11-20T09:00Z or 2026-11-20T09:00+01:00"
+        raise Refused(f"TIME is {written!r}: write {form}") from None
+
+
+async def _ask(session: Session, job: str, at: datetime | None) -> tuple[Answer, ...]:
+    async with session.installation() as installation:
+        try:
+            return await Asking(installation.log, installation.stored).why(job, at)
+        except JobNotFound:
+            registry = Registry(installation.log, installation.projections)
+            raise no_such_job(job, [one.name for one in await registry.jobs()]) from None
+
+
+def as_json(answer: Answer) -> dict[str, Any]:
+    """An answer for programs."""
+    by, gap, outcome = answer.by, answer.gap, answer.outcome
+    return {
+        "job": answer.job,
+        "at": answer.at,
+        "local": _local(answer, answer.at).isoformat(),
+        "timezone": answer.timezone,
+        "verdict": answer.verdict,
+        "sentence": sentence(answer),
+        "schedule": answer.schedule,
+        "definition": answer.definition,
+        "local_time_exists": answer.local_exists and answer.skipped_local is None,
+        "repeated_local_time": answer.repeated,
+        "before": answer.before,
+        "after": answer.after,
+        "since": answer.since,
+        "by": by.model_dump(mode="json", exclude_none=True) if by else None,
+        "reason": answer.reason,
+        "late_by_seconds": answer.late_by,
+        "caught_up": answer.caught_up,
+        "no_leader": None if gap is None else {"start": gap.start, "end": gap.end},
+        "execution_id": answer.execution_id,
+        "outcome": None if outcome is None else _outcome_json(outcome),
+        "facts": [event_lines.as_json(recorded) for recorded in answer.facts],
+    }
+
+
+def _outcome_json(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "status": outcome.status,
+        "attempts": outcome.attempts,
+        "started_at": outcome.started_at,
+        "ended_at": outcome.ended_at,
+        "error": outcome.error,
+        "active_execution_id": outcome.active_execution_id,
+        "reason": outcome.reason,
+        "dead_lettered": outcome.dead_lettered,
+    }
+
+
+def _page(answer: Answer, *, twice: bool, assumed: bool) -> list[RenderableType]:
+    shown = _clock(answer, answer.at)
+    zone = f", on the clock of the job's zone, {answer.timezone}" if assumed else ""
+    which = (", the second time" if answer.repeated else ", the first time") if twice else ""
+    head = Text.assemble((answer.job, "bold"), f"  {shown} = {answer.at:%Y-%m-%d %H:%M:%S}Z{zone}{which}")
+    page: list[RenderableType] = [head, Text(sentence(answer), style=STYLES.get(answer.verdict, "yellow"))]
+    if near := _nearest(answer):
+        page.append(Text(near, style="dim"))
+    return [*page, FactPage(answer.facts), Text()]
+
+
+# --- the words -------------------------------------------------------------------------------------------------------
+
+
+def sentence(answer: Answer) -> str:  # noqa: C901, PLR0911, PLR0912 - one line an answer is what this table is for
+    """An answer in words."""
+    since = _clock(answer, answer.since) if answer.since else "some time"
+    match answer.verdict:
+        case "fired":
+            return f"It fired{_late(answer)}, and {_became(answer.outcome)}."
+        case "paused":
+            return f"It did not fire: the job was paused, since {since}{_by(answer)}."
+        case "disabled":
+            return f"It did not fire: its definition disables it, since {since}{_by(answer)}."
+        case "no-such-local-time":
+            shown = f"{answer.skipped_local:%H:%M:%S}" if answer.skipped_local else "that time"
+            return f"It did not fire: {shown} does not exist that day in {answer.timezone}, whose clocks skip it."
+        case "missed":
+            return f"It was missed: {_gap(answer)}. It was recorded {_length(answer.late_by)} after its time, and not caught up on."
+        case "superseded":
+            change = f"changed at {since}{_by(answer)}, before anybody decided on it"
+            return f"It did not fire: the job was {change}, and does not name it any more. {_capital(_gap(answer))}."
+        case "throttled":
+            return f"It did not fire: the job was out of hand, and {answer.count:,} of its instants were let pass."
+        case "not-scheduled" if answer.repeated:
+            return (
+                f"Not scheduled: the clocks showed that time before, and `{answer.schedule}` fires the first time only."
+            )
+        case "not-scheduled":
+            return f"Not scheduled: `{answer.schedule}` in {answer.timezone} does not name that time."
+        case "on-demand":
+            return "Not scheduled: the job had no schedule then, and ran on demand only."
+        case "undecided":
+            late = _length(answer.late_by)
+            who = _gap(answer) if answer.gap else "nothing says that no ticker leads"
+            return (
+                f"It has come, and nobody has decided on it yet, {late} later: {who}. It will be decided, and recorded."
+            )
+        case "unaccounted":
+            return "No decision is recorded, though later ones are: that must not be. `tocsin audit` says more."
+        case "future":
+            return "It has not come yet; it will fire if nothing changes."
+        case "future-paused":
+            return f"It has not come yet; it will not fire unless the job is resumed: it is paused since {since}{_by(answer)}."
+        case "future-disabled":
+            return f"It has not come yet; it will not fire: the definition disables it since {since}{_by(answer)}."
+        case "before-the-job":
+            return f"There was no such job yet: it was registered at {since}{_by(answer)}."
+        case "after-deletion":
+            return f"There was no such job any more: it was deleted at {since}{_by(answer)}."
+
+
+def _became(outcome: Outcome | None) -> str:  # noqa: PLR0911 - one line a status
+    if outcome is None:
+        return "no execution of it is in the log: it is not planned yet, or was archived"
+    tries = f" after {outcome.attempts} attempts" if outcome.attempts > 1 else ""
+    error = f": {outcome.error}" if outcome.error else ""
+    match outcome.status:
+        case "skipped" if outcome.active_execution_id:
+            return f"was skipped: execution {outcome.active_execution_id} was still active, and the job's overlap policy is skip"
+        case "skipped":
+            return f"was skipped: {outcome.reason}"
+        case "planned":
+            return f"execution {outcome.execution_id} waits for its turn"
+        case "pending":
+            return f"execution {outcome.execution_id} waits for an executor"
+        case "running":
+            return f"execution {outcome.execution_id} is running{error and f' again{error}'}"
+        case "cancelled":
+            return f"execution {outcome.execution_id} was cancelled{_who(outcome.by, outcome.reason)}"
+        case "failed":
+            kept = "; a dead letter is kept" if outcome.dead_lettered else ""
+            return f"execution {outcome.execution_id} failed{tries}{error}{kept}"
+        case _:
+            return f"execution {outcome.execution_id} {outcome.status}{tries}"
+
+
+def _late(answer: Answer) -> str:
+    if not answer.caught_up:
+        return ""
+    return f" {_length(answer.late_by)} late, by catch-up ({_gap(answer)})"
+
+
+def _gap(answer: Answer) -> str:
+    gap: Gap | None = answer.gap
+    if gap is None:
+        return "the ticker that led did not get to it in time"
+    start = f"from {_clock(answer, gap.start)}" if gap.start else "before"
+    return (
+        f"no ticker led {start} to {_clock(answer, gap.end)}"
+        if gap.end
+        else f"no ticker leads since {_clock(answer, gap.start or answer.at)}"
+    )
+
+
+def _by(answer: Answer) -> str:
+    return _who(answer.by, answer.reason)
+
+
+def _who(by: Actor | None, reason: str | None) -> str:
+    return (f" by {by.identity}" if by else "") + (f" ({reason})" if reason else "")
+
+
+def _nearest(answer: Answer) -> str:
+    near = [("before", answer.before), ("after", answer.after)]
+    told = [f"the one {word} is {_clock(answer, at)}" for word, at in near if at is not None]
+    return f"Of the schedule then, {' and '.join(told)}." if told and answer.verdict != "fired" else ""
+
+
+def _local(answer: Answer, at: datetime) -> datetime:
+    return local_time(answer.timezone, at)
+
+
+def _clock(answer: Answer, at: datetime | None) -> str:
+    """An instant on the wall clock of the job's zone."""
+    return "" if at is None else _local(answer, at).strftime("%Y-%m-%d %H:%M:%S %z")
+
+
+def _length(of: float) -> str:
+    return seconds(of) if of < _HOUR else duration.short(round(of))
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+_HOUR: Final = 3_600

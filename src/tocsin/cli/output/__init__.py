@@ -1,0 +1,1 @@
+"""Formatting answers for people and for programs."""

@@ -1,0 +1,188 @@
+"""Facts as people read them: one line each, and as JSON."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rich.text import Text
+
+from ...domain import duration
+from ...domain.definition import JobDefinition
+from ...domain.events import (
+    Acquired,
+    Admitted,
+    Advanced,
+    Attempt,
+    Cancelled,
+    Completed,
+    DeadLettered,
+    Defined,
+    Deleted,
+    Dispatched,
+    Due,
+    Exhausted,
+    Failed,
+    Failure,
+    Message,
+    Passed,
+    Paused,
+    Planned,
+    Queued,
+    Recorded,
+    Recovered,
+    Refused,
+    Released,
+    Replayed,
+    Resolved,
+    Resumed,
+    RetryScheduled,
+    Skipped,
+    Started,
+)
+from ...domain.redaction import masked
+from .format import local
+from .tables import TELLING
+
+_USUAL: Final = 36
+_LEAST: Final = 8
+"""Columns for the particulars of a fact."""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A fact in words: what happened, and the particulars."""
+
+    sign: str
+    style: str
+    verb: str
+    detail: str = ""
+
+
+def line(recorded: Recorded[Message], *, after: str = "", width: int | None = None) -> Text:
+    """A fact in one line: when, what, of which job, the particulars and `after`, and the execution.
+
+    Where `width` columns do not hold it, the id is left out at last, and the particulars are cut short: an execution is found
+    by `executions list` too.
+    """
+    fact, described = recorded.message, describe(recorded.message)
+    text = Text()
+    text.append(recorded.time.astimezone().strftime("%H:%M:%S "), style="dim")
+    text.append(f" {described.sign} {described.verb:<13}", style=described.style)
+    text.append(f" {getattr(fact, 'job', ''):<24}", style="bold")
+    detail = "  ".join(part for part in (described.detail, after) if part)
+    execution_id = getattr(fact, "execution_id", None) or ""
+    if width is None:
+        text.append(f" {detail:<{_USUAL}}")
+    else:
+        room = width - len(text) - 1
+        execution_id = next((one for one in (execution_id, execution_id[:TELLING]) if _fits(one, detail, room)), "")
+        beside = room - len(execution_id) - 2 if execution_id else room
+        text.append(f" {_cut(detail, beside):<{min(_USUAL, beside)}}")
+    text.append(f"  {execution_id}", style="dim")
+    text.rstrip()
+    return text
+
+
+def _fits(execution_id: str, detail: str, room: int) -> bool:
+    return len(execution_id) + 2 + max(len(detail), _LEAST) <= room
+
+
+def _cut(detail: str, room: int) -> str:
+    return detail if len(detail) <= room else f"{detail[: max(0, room - 1)]}…"
+
+
+def as_json(recorded: Recorded[Message]) -> dict[str, Any]:
+    """A fact with everything that the log knows about it."""
+    return {
+        "time": recorded.time,
+        "sequence": recorded.sequence,
+        "subject": recorded.subject,
+        "fact": masked(recorded.message).model_dump(mode="json", exclude_none=True),
+    }
+
+
+def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - one line a fact is what this table is for
+    """What a fact says."""
+    match fact:
+        case Defined():
+            return Described("+", "cyan", "defined", _schedule(fact.definition))
+        case Paused():
+            return Described("‖", "yellow", "paused", fact.reason or "")
+        case Resumed():
+            return Described("▷", "cyan", "resumed", fact.reason or "")
+        case Deleted():
+            return Described("-", "yellow", "deleted", fact.reason or "")
+        case Due():
+            return Described("·", "dim", "due", local(fact.scheduled_time) + (", late" if fact.catch_up else ""))
+        case Passed():
+            return Described("·", "yellow", "passed", f"{fact.count} without firing: {fact.reason}")
+        case Planned():
+            return Described("·", "dim", "planned", fact.trigger)
+        case Admitted():
+            return Described("▶", "cyan", "triggered", fact.trigger + (", late" if fact.catch_up else ""))
+        case Skipped():
+            active = f": …{fact.active_execution_id[-8:]} is active" if fact.active_execution_id else ""
+            return Described("↷", "yellow", "skipped", fact.reason + active)
+        case Dispatched():
+            return Described("→", "dim", "dispatched", _attempt(fact.step, fact.attempt, fact.max_attempts))
+        case Started():
+            return Described("→", "dim", "started", f"{_attempt(fact.step, fact.attempt)} by {fact.worker}")
+        case RetryScheduled():
+            detail = f"{_attempt(fact.step, fact.attempt)}: {_error(fact.error)}, again in {fact.delay:.1f}s"
+            return Described("↻", "yellow", "retrying", detail)
+        case Advanced():
+            return Described("→", "dim", "advanced", f"{fact.step} completed")
+        case Exhausted():
+            return Described("✗", "red", "exhausted", f"{_attempt(fact.step, fact.attempt)}: {_error(fact.error)}")
+        case Completed():
+            return Described("✓", "green", "completed")
+        case Failed():
+            cancelled = f", cancelled {', '.join(fact.cancelled_steps)}" if fact.cancelled_steps else ""
+            step = f"{fact.step}: " if fact.step is not None else ""
+            return Described("✗", "bold red", "failed", f"{step}{_error(fact.error)}{cancelled}")
+        case Recovered():
+            lost = ", ".join(f"{one.step} {one.what}" if one.step else one.what for one in fact.lost)
+            return Described("↻", "yellow", "recovered", f"#{fact.recovery}: {lost} and lost")
+        case Released():
+            why = "its worker was not heard of" if fact.reason == "lease_over" else "its worker gave it back"
+            return Described("↻", "yellow", "released", f"{fact.step} #{fact.attempt}: {why}")
+        case Cancelled():
+            return Described("✗", "yellow", "cancelled", fact.reason or "")
+        case Acquired():
+            return Described("·", "dim", "locked", f"until it ends; looked into after {duration.short(fact.ttl)}")
+        case DeadLettered():
+            return Described("☠", "bold red", "dead-lettered", _tries(fact.attempts))
+        case Refused():
+            return Described("☠", "bold red", "refused", f"{fact.reason} ({fact.subject})")
+        case Replayed():
+            return Described("↻", "cyan", "replayed", " ".join(filter(None, (f"#{fact.number}", fact.reason))))
+        case Resolved():
+            return Described("✓", "green", "resolved", fact.reason or "")
+        case Queued():
+            return Described("·", "dim", "queued", f"{len(fact.waiting)} wait for the lock")
+        case _:
+            return Described("?", "dim", str(getattr(fact, "type", type(fact).__name__)))
+
+
+def _schedule(definition: JobDefinition) -> str:
+    return f"{definition.schedule} {definition.timezone}" if definition.schedule else "on demand"
+
+
+def _attempt(step: str, attempt: int, of: int | None = None) -> str:
+    return f"{step} #{attempt}" + (f" of {of}" if of else "")
+
+
+def _tries(attempts: Sequence[Attempt]) -> str:
+    """How often the step that failed was tried; those of the others do not count."""
+    step = next((one.step for one in reversed(attempts) if one.error is not None), None)
+    number = sum(one.step == step for one in attempts)
+    if step is None:
+        return "without an attempt that failed"
+    return f"{step} failed at {number} attempts" if number > 1 else f"{step} failed at its only attempt"
+
+
+def _error(error: Failure | None) -> str:
+    if error is None:
+        return "unknown"
+    message = error.message.splitlines()[0] if error.message else ""
+    return f"{error.type}: {message}" if message else error.type

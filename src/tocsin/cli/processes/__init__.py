@@ -1,0 +1,1 @@
+"""Commands that run a part of Tocsin in the foreground."""

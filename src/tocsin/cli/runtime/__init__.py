@@ -1,0 +1,1 @@
+"""What every command is built on."""

@@ -1,0 +1,128 @@
+"""The composition root as the commands use it; tests put another in its place.
+
+It is imported when a command first needs it, so that `tocsin --help` and the shell's completion stay instant.
+"""
+
+from collections.abc import Collection, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ...services.jobs import Registry
+from ...settings import Settings
+from .cancellation import until_done
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ...adapters.nats.admin.provision_report import Change
+    from ...adapters.nats.server.cluster import RunningCluster
+    from ...adapters.nats.server.embedded import RunningServer
+    from ...bootstrap import Installation
+    from ...health import Finding, Status
+    from ...worker import Worker
+
+PATIENCE: Final = 3.0
+"""Seconds that somebody at a terminal waits for a first server."""
+
+
+class Backend:
+    """What the commands need from the outside."""
+
+    def connect(
+        self, settings: Settings, *, within: float | None = PATIENCE
+    ) -> "AbstractAsyncContextManager[Installation]":
+        """See `bootstrap.connect`."""
+        from ... import bootstrap  # noqa: PLC0415
+
+        return bootstrap.connect(settings, within=within)
+
+    async def await_log(self, installation: "Installation") -> None:
+        """See `bootstrap.await_log`."""
+        from ... import bootstrap  # noqa: PLC0415
+
+        await bootstrap.await_log(installation)
+
+    async def is_set_up(self, installation: "Installation", *, within: float | None) -> bool:
+        """See `bootstrap.is_set_up`."""
+        from ... import bootstrap  # noqa: PLC0415
+
+        return await bootstrap.is_set_up(installation, within=within)
+
+    def connect_api(
+        self, settings: Settings, url: str, token: str | None
+    ) -> "AbstractAsyncContextManager[Installation]":
+        """See `remote.connect`."""
+        from ...bootstrap import remote_installation  # noqa: PLC0415
+
+        return remote_installation.connect(settings, url, token)
+
+    def registry_of(self, installation: "Installation") -> Registry:
+        """The jobs of an installation, wherever it is."""
+        made = getattr(installation, "remote_registry", None)
+        return made() if made else Registry(installation.log, installation.projections)
+
+    async def initialize(self, installation: "Installation") -> "list[Change]":
+        """See `bootstrap.initialize`."""
+        from ... import bootstrap  # noqa: PLC0415
+
+        return await bootstrap.initialize(installation)
+
+    async def status(self, installation: "Installation") -> "Status":
+        """See `health.status`."""
+        from ... import health  # noqa: PLC0415
+
+        return await health.status(installation)
+
+    async def examine(self, installation: "Installation", monitors: Sequence[str]) -> "list[Finding]":
+        """See `health.examine`."""
+        from ... import health  # noqa: PLC0415
+
+        return await health.examine(installation, health.Options(monitors))
+
+    def stages(self) -> tuple[str, ...]:
+        """The names of all stages, in flow order."""
+        from ... import bootstrap  # noqa: PLC0415
+
+        return bootstrap.STAGES
+
+    async def run_stages(
+        self, installation: "Installation", names: Sequence[str], *, ready: "asyncio.Event | None" = None
+    ) -> None:
+        """See `bootstrap.run_stages`."""
+        from ... import bootstrap  # noqa: PLC0415
+
+        await bootstrap.run_stages(installation, names, ready=ready)
+
+    async def rebuild_history(self, installation: "Installation") -> int:
+        """See `bootstrap.rebuild_history`."""
+        from ... import bootstrap  # noqa: PLC0415
+
+        return await bootstrap.rebuild_history(installation)
+
+    def serving(
+        self, installation: "Installation", *, any_port: Collection[str] = (), allow_reset: bool = False
+    ) -> "AbstractAsyncContextManager[str]":
+        """See `serving.serving`."""
+        from ...bootstrap.api_server import serving  # noqa: PLC0415
+
+        return serving(installation, any_port=any_port, allow_reset=allow_reset)
+
+    async def run_worker(self, installation: "Installation", worker: "Worker") -> None:
+        """Work off tasks until the worker is stopped; cancelled, it stops in order once it works, and at once before."""
+        from ... import bootstrap  # noqa: PLC0415
+
+        async with bootstrap.worker_connection(installation, worker.options) as connection:
+            await until_done(worker.serve(connection), stop=worker.stop)
+
+    def nats_server(self, store: Path | None, port: int | None) -> "AbstractAsyncContextManager[RunningServer]":
+        """A private NATS server that keeps its streams in `store`; None: nowhere."""
+        from ...adapters.nats.server.embedded import EmbeddedServer  # noqa: PLC0415
+
+        return EmbeddedServer(store, port).running()
+
+    def nats_cluster(self, folder: Path, size: int, port: int | None) -> "AbstractAsyncContextManager[RunningCluster]":
+        """A private NATS cluster whose nodes keep their streams in `folder`."""
+        from ...adapters.nats.server.cluster import EmbeddedCluster  # noqa: PLC0415
+
+        return EmbeddedCluster(folder, size, port).running()

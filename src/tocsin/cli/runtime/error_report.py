@@ -1,0 +1,131 @@
+"""What went wrong, as a user is told it: one clear sentence and an exit code, never a traceback."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final, TypeAlias
+
+import typer
+
+from ...domain.definition import DefinitionError, Problem
+from ...domain.formats.suggestion import nearest
+from ...domain.ledger import JobNotFound
+from ...domain.schedule import ScheduleError
+from ...ports import HistoryUnavailable, LogUnavailable, SequenceConflict
+from ...ports.queries import InvalidQuery
+from ...services.operations.errors import Ambiguous, NotAnId, NotFound, Refusal
+from ...settings import SettingsError
+from ...subjects import Unreadable
+from .exit_codes import Exit
+
+_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+class Refused(Exception):
+    """A command says no; the text is the whole explanation."""
+
+    def __init__(self, message: str, code: Exit = Exit.USAGE) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Interrupted(Exception):
+    """A signal came before the command was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error as it is shown. `problems` are its parts, where there are several."""
+
+    code: Exit
+    message: str
+    problems: tuple[Problem, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The error object of `--output json`."""
+        error: dict[str, Any] = {"code": self.code.value, "kind": self.code.name.lower(), "message": self.message}
+        if self.problems:
+            error["problems"] = [str(problem) for problem in self.problems]
+        return {"error": error}
+
+
+def no_such_job(job: str, known: list[str]) -> Refused:
+    """The refusal that names what was probably meant."""
+    if _ID.fullmatch(job):
+        return Refused(
+            f"{job} is an execution's id, and a job's name is needed: `tocsin executions show {job}` tells of the execution",
+            Exit.NOT_FOUND,
+        )
+    meant = nearest(job, known)
+    hint = f", did you mean {meant!r}?" if meant else "; `tocsin jobs list` shows those that are"
+    return Refused(f"no job is called {job!r}{hint}", Exit.NOT_FOUND)
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What to tell of an exception."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]  # what failed first ended the others
+    if isinstance(error, Refused):
+        return Failure(error.code, str(error))
+    for kind, code, text in chain(_KNOWN, _of_the_outside()):
+        if isinstance(error, kind):
+            problems = error.problems if isinstance(error, SettingsError | DefinitionError) else ()
+            return Failure(code, text.format(_reason(error)), problems)
+    return Failure(Exit.UNFORESEEN, f"{type(error).__name__}: {error}")
+
+
+_Row: TypeAlias = tuple[type[BaseException], Exit, str]
+
+_KNOWN: Final[tuple[_Row, ...]] = (
+    (Interrupted, Exit.INTERRUPTED, "interrupted"),
+    (KeyboardInterrupt, Exit.INTERRUPTED, "interrupted"),
+    (typer.Abort, Exit.INTERRUPTED, "aborted"),
+    (typer.TyperException, Exit.USAGE, "{}"),
+    (SettingsError, Exit.USAGE, "{}"),
+    (DefinitionError, Exit.USAGE, "{}"),
+    (ScheduleError, Exit.USAGE, "{}"),
+    (JobNotFound, Exit.NOT_FOUND, "{}"),
+    (NotFound, Exit.NOT_FOUND, "{}"),
+    (NotAnId, Exit.USAGE, "{}"),
+    (Ambiguous, Exit.USAGE, "{}"),
+    (Refusal, Exit.NO, "{}"),
+    (SequenceConflict, Exit.NO, "{}"),
+    (LogUnavailable, Exit.UNREACHABLE, "the log cannot be reached: {}"),
+    (HistoryUnavailable, Exit.UNREACHABLE, "{}"),
+    (InvalidQuery, Exit.USAGE, "{}"),
+    (Unreadable, Exit.UNFORESEEN, "the log holds what this version of Tocsin cannot read: {}"),
+)
+
+
+def _of_the_outside() -> Iterator[_Row]:
+    """Errors of parts that are imported only by commands that use them, and therefore here and not above."""
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
+
+    from ...adapters.http.client import NotPermitted, NotServed  # noqa: PLC0415
+    from ...adapters.http.sockets import PortInUseError  # noqa: PLC0415
+    from ...adapters.nats.admin.provision_report import ProvisionError  # noqa: PLC0415
+    from ...adapters.nats.client.connection import RefusedError  # noqa: PLC0415
+    from ...adapters.nats.server.embedded import PortTakenError, ServerStartError, StoreInUseError  # noqa: PLC0415
+    from ...bootstrap import Unreachable  # noqa: PLC0415
+
+    yield from (
+        (Unreachable, Exit.UNREACHABLE, "{}"),
+        (ProvisionError, Exit.UNREACHABLE, "{}"),
+        (PortTakenError, Exit.UNREACHABLE, "{}"),
+        (PortInUseError, Exit.UNREACHABLE, "{}"),
+        (NotServed, Exit.USAGE, "{}"),
+        (NotPermitted, Exit.NO, "{}"),
+        (StoreInUseError, Exit.UNREACHABLE, "{}"),
+        (ServerStartError, Exit.UNREACHABLE, "{}"),
+        (RefusedError, Exit.UNREACHABLE, "NATS refused: {}"),
+        (SQLAlchemyError, Exit.UNREACHABLE, "the history cannot be used: {}"),
+    )
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, typer.TyperException):
+        return error.format_message().replace("Value error, ", "").replace("Input should be", "it must be")
+    # A database's errors carry the statement and a link behind the one line that tells what is wrong.
+    original = getattr(error, "orig", None)
+    return str(original).splitlines()[0] if original else str(error)

@@ -1,0 +1,148 @@
+"""What every command has at hand: the global options, and what they lead to."""
+
+import getpass
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from ... import telemetry
+from ...domain.events import Actor
+from ...domain.ledger import JobNotFound
+from ...ports import History, NotAllowed
+from ...services.jobs import Registry
+from ...settings import FieldPath, Settings, load
+from ...subjects import Stream
+from ..output.format import Output
+from .backend import PATIENCE, Backend
+from .error_report import Refused, no_such_job
+from .exit_codes import Exit
+
+if TYPE_CHECKING:
+    from ...bootstrap import Installation
+
+
+_SQLITE: Final = "sqlite:///"
+_POINT: Final = (
+    "`tocsin dev` keeps it in the folder that it prints, a recorder where its `database.url` says; "
+    "point to it with --data-dir FOLDER, TOCSIN_DATA_DIR or TOCSIN_DATABASE_URL"
+)
+
+
+@dataclass(frozen=True)
+class Session:
+    """One call of the program."""
+
+    backend: Backend = field(default_factory=Backend)
+    output: Output = field(default_factory=Output)
+    config: Path | None = None
+    options: Mapping[FieldPath, object] = field(default_factory=dict)
+    """What the command line sets, by path."""
+    log_level: telemetry.Level | None = None
+    log_format: telemetry.Format = "auto"
+    server: str | None = None
+    """The URL of an HTTP API that is asked instead of NATS."""
+    token: str | None = field(default=None, repr=False)
+
+    def settings(self, **more: object) -> Settings:
+        """The settings in force; `more` are options of the command at hand, `section__field` for nested ones.
+
+        Raises:
+            SettingsError: they cannot be used.
+        """
+        given = {tuple(name.split("__")): value for name, value in more.items() if value is not None}
+        return load(self.config, options={**self.options, **given})
+
+    def log(self, usual: telemetry.Level, *, tasks: telemetry.Level | None = None) -> None:
+        """Write log lines from `usual` on, those of jobs from `tasks` on, or both as the command line says."""
+        telemetry.configure(self.log_level or usual, self.log_format, tasks=self.log_level or tasks)
+
+    @asynccontextmanager
+    async def installation(
+        self, settings: Settings | None = None, *, within: float | None = PATIENCE, checked: bool = True
+    ) -> "AsyncIterator[Installation]":
+        """The installation of the settings, connected `within` so many seconds (None: however long that takes).
+
+        `checked`: it is known to be set up. That asks for the installation's key, which a worker may not see.
+
+        Raises:
+            Unreachable: NATS does not answer.
+            Refused: nothing is set up there.
+        """
+        settings = settings or self.settings()
+        if self.server:
+            async with self.backend.connect_api(settings, self.server, self.token) as remote:
+                yield remote
+            return
+        async with self.backend.connect(settings, within=within) as installation:
+            if within is None:
+                await self.backend.await_log(installation)
+            if checked and not await self._is_set_up(installation, within):
+                raise Refused(
+                    f"nothing is set up under {settings.root!r} on this NATS: run `tocsin init` first", Exit.UNREACHABLE
+                )
+            yield installation
+
+    @asynccontextmanager
+    async def history(self, installation: "Installation") -> AsyncIterator[History]:
+        """The history, where one is kept: whoever only reads makes none.
+
+        Raises:
+            Refused: there is none where the settings say, or what lies there was never recorded from this installation.
+        """
+        if self.server:
+            async with installation.history() as history:
+                yield history
+            return
+        where = _kept_in(installation.settings.database.url)
+        async with installation.history() as history:
+            if not await history.offset(Stream.LOG) and await installation.log.last("execution.>") is not None:
+                raise Refused(f"nothing of this installation is recorded in {where}: {_POINT}", Exit.UNREACHABLE)
+            yield history
+
+    async def _is_set_up(self, installation: "Installation", within: float | None) -> bool:
+        try:
+            return await self.backend.is_set_up(installation, within=within)
+        except NotAllowed:
+            return True  # whoever may not see the key is told by its first request
+
+    @asynccontextmanager
+    async def registry(self) -> AsyncIterator[Registry]:
+        """The jobs of the installation; one that does not exist is refused with the name that was probably meant."""
+        async with self.installation() as installation:
+            registry = self.backend.registry_of(installation)
+            try:
+                yield registry
+            except JobNotFound as error:
+                raise no_such_job(error.job, [job.name for job in await registry.jobs()]) from None
+
+
+def _kept_in(url: str) -> str:
+    """Where a history is, in words; a file has to be there already."""
+    if not url.startswith(_SQLITE):
+        return "the database of `database.url`"
+    file = Path(url.removeprefix(_SQLITE))
+    if not file.exists():
+        raise Refused(f"no history is kept in {file}: {_POINT}", Exit.UNREACHABLE)
+    return str(file)
+
+
+def session_of(context: typer.Context) -> Session:
+    """The session that the root made for a command."""
+    found = context.find_object(Session)
+    if found is None:
+        raise TypeError("this command was called without the root's options")
+    return found
+
+
+def actor() -> Actor:
+    """Who calls, for the audit trail (hip-62, Audit Trail)."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user need not have a name
+        user = "unknown"
+    return Actor(identity=f"{user}@{socket.gethostname()}", source="cli")

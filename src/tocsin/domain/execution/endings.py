@@ -1,0 +1,45 @@
+"""Decisions to end an execution that is not done."""
+
+from typing import Literal
+
+from ..events import Actor, Cancelled, Failed, Failure
+from .identity_fields import ending
+from .state import Execution, Phase, Status
+
+
+def cancel(state: Execution, *, reason: str | None = None, by: Actor | None = None) -> list[Cancelled]:
+    """End an execution before its time. Nothing where it is over already."""
+    if state.status not in {Status.PLANNED, Status.ADMITTED}:
+        return []
+    return [Cancelled(**ending(state), reason=reason, by=by)]
+
+
+def expire(state: Execution) -> list[Failed]:
+    """End an execution whose time is over (ojs-core, `expires_at`), unless an executor is at it: what it answers counts."""
+    if state.status not in {Status.PLANNED, Status.ADMITTED}:
+        return []
+    expires_at = state.asked.plan.expires_at
+    if expires_at is None or any(step.phase is Phase.STARTED for step in state.steps.values()):
+        return []
+    error = Failure(type="expired", message=f"it was not to be started after {expires_at}", retryable=False)
+    return [Failed(**ending(state), error=error, reason="expired", cancelled_steps=never_ran(state))]
+
+
+def give_up(state: Execution, *, reason: Literal["timed_out", "abandoned"], error: Failure) -> list[Failed]:
+    """End an execution that took too long, or was lost for good. Nothing where it is over already."""
+    if state.status not in {Status.PLANNED, Status.ADMITTED}:
+        return []
+    return [
+        Failed(
+            **ending(state),
+            error=error,
+            reason=reason,
+            cancelled_steps=never_ran(state),
+            dead_letter=state.asked.plan.dead_letter,
+        )
+    ]
+
+
+def never_ran(state: Execution) -> tuple[str, ...]:
+    """The steps that nobody was ever asked to run."""
+    return tuple(name for name, step in state.steps.items() if step.phase is Phase.WAITING)

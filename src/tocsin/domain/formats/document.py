@@ -1,0 +1,180 @@
+"""What a reader collects on its way through a document, and the step from there to a definition or to its refusal."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from ..definition import DefinitionError, JobDefinition, Problem, shorten, show
+from .suggestion import listed, nearest
+
+Path: TypeAlias = tuple[str | int, ...]
+"""Where a value lies in the normalized definition, e.g. `("retry", "max_delay")`."""
+
+_MISSPELT: Final = {
+    "cron": "schedule",
+    "expression": "schedule",
+    "every": "schedule",
+    "type": "function",
+    "task": "function",
+    "handler": "function",
+    "tz": "timezone",
+    "time_zone": "timezone",
+    "steps": "dag",
+    "needs": "depends_on",
+    "after": "depends_on",
+    "retries": "retry",
+    "attempts": "max_attempts",
+    "payload": "input",
+    "id": "name",
+    "env": "input",
+    "schema": "input_schema",
+    "schedule": "cron",
+    "function": "type",
+    "initial_delay": "initial_interval",
+    "multiplier": "backoff_coefficient",
+    "max_delay": "max_interval",
+    "disabled": "enabled",
+    "deadline": "execution_timeout",
+    "job_timeout": "execution_timeout",
+}
+_MISNAMED_POLICY: Final = {
+    "concurrent": "allow",
+    "parallel": "allow",
+    "forbid": "skip",
+    "queue": "enqueue",
+    "buffer": "enqueue",
+    "replace": "cancel_previous",
+    "cancel": "cancel_previous",
+}
+_REASONS: Final = {
+    "string_type": "must be text",
+    "string_unicode": "half a surrogate pair is no character",
+    "bool_type": "must be true or false",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "greater_than": "must be more than {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "tuple_type": "must be a list",
+    "dict_type": "must be a mapping",
+    "model_type": "must be a mapping",
+    "model_attributes_type": "must be a mapping",
+}
+
+
+@dataclass
+class Reading:
+    """The normalized fields of one job as far as they were understood, and everything that was not."""
+
+    spelled: Callable[[Path], Path]
+    """The path under which the document writes what the definition has at a path."""
+    fields: dict[str, Any] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def known(
+        self, written: Mapping[Any, object], names: Collection[str], *, under: str = "", step: str | None = None
+    ) -> dict[str, object]:
+        """The known members of a mapping; the others are problems.
+
+        Where it is clear what an unknown name stands for its value goes on under the right one, so that what follows
+        does not complain of a field that is there, only misspelt. The definition is refused all the same.
+        """
+        found = {name: value for name, value in written.items() if isinstance(name, str) and name in names}
+        for name, value in written.items():
+            if name in found:
+                continue
+            text = name if isinstance(name, str) else show(name)
+            meant = nearest(text, names, _MISSPELT)
+            reason = f", did you mean `{meant}`?" if meant else f": the fields here are {listed(sorted(names))}"
+            self.problems.append(Problem(reason, field=under + shorten(text), step=step, unknown=True))
+            if meant:
+                found.setdefault(meant, value)
+        return found
+
+    def definition(self) -> JobDefinition:
+        """The definition.
+
+        Raises:
+            DefinitionError: with every problem, as the document spells the fields.
+        """
+        try:
+            definition = JobDefinition.model_validate(self.fields)
+        except ValidationError as error:
+            problems = [*self.problems, *self._worded(error), *self._seen_without(error)]
+            raise DefinitionError(*dict.fromkeys(problems)) from None
+        if self.problems:
+            raise DefinitionError(*self.problems)
+        return definition
+
+    def _seen_without(self, error: ValidationError) -> list[Problem]:
+        """The rules that span fields are asked only when each field is right by itself: ask them of those that are."""
+        wrong = {str(details["loc"][0]) for details in error.errors() if details["loc"]}
+        if not wrong:
+            return []
+        rest = {name: value for name, value in self.fields.items() if name not in wrong}
+        stand_ins = {"name": "name", "function": "function", "dag": [{"name": "step", "function": "function"}]}
+        rest |= {name: value for name, value in stand_ins.items() if name in wrong}
+        try:
+            JobDefinition.model_validate(rest)
+        except ValidationError as spanning:
+            return self._worded(spanning)
+        return []
+
+    def _worded(self, error: ValidationError) -> list[Problem]:
+        return [problem for details in error.errors(include_url=False) for problem in self._problems(details)]
+
+    def _problems(self, details: ErrorDetails) -> list[Problem]:
+        cause = details.get("ctx", {}).get("error")
+        if isinstance(cause, DefinitionError):
+            return [replace(problem, field=self._respelled(problem)) for problem in cause.problems]
+        path, step = self._addressed(details["loc"])
+        if details["type"] == "missing":
+            return [Problem("required, and not given", field=_dotted(self.spelled(path)), step=step)]
+        given = details["input"]
+        return [Problem(_reason(details), field=_dotted(self.spelled(path)), value=show(given), step=step)]
+
+    def _respelled(self, problem: Problem) -> str:
+        if not problem.field or problem.step:
+            return problem.field
+        head, *rest = problem.field.split(".")
+        return _dotted((*self.spelled((head,)), *(int(part) if part.isdecimal() else part for part in rest)))
+
+    def _addressed(self, path: Path) -> tuple[Path, str | None]:
+        """A path inside a step is told as the step's name and the path from there."""
+        match path:
+            case ("dag", int(index), *rest) if rest:
+                name = self.fields["dag"][index].get("name")
+                return ("dag", *rest), name if isinstance(name, str) else str(index + 1)
+            case _:
+                return path, None
+
+
+def _reason(details: ErrorDetails) -> str:
+    """Pydantic's findings in our words: what would be right."""
+    given, context = details["input"], details.get("ctx", {})
+    match details["type"]:
+        case "value_error":
+            return str(context["error"])
+        case "string_type" if isinstance(given, bool | int | float):
+            return "must be text: put it in quotes"
+        case "literal_error":
+            return _choice(given, str(context["expected"]))
+        case kind:
+            return _REASONS[kind].format_map(context) if kind in _REASONS else details["msg"]
+
+
+def _choice(given: object, expected: str) -> str:
+    choices = [choice for choice in expected.replace(" or ", ", ").replace("'", "").split(", ") if choice]
+    meant = nearest(given, choices, _MISNAMED_POLICY) if isinstance(given, str) else None
+    return f"must be one of {listed(choices).replace(' and ', ' or ')}" + (
+        f", did you mean `{meant}`?" if meant else ""
+    )
+
+
+def _dotted(path: Path) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")

@@ -1,0 +1,201 @@
+"""The CronJob of the Open Job Spec (ojs-cron §2), read and written.
+
+Where the two worlds differ: a retry policy that is silent has the defaults of ojs-retry (first delay one second);
+`jitter: true` is ±10 %; `on_exhaustion: dead_letter` is our `dead_letter`. Fields that the system manages are ignored
+(CRON-06). The registration form of the conformance suite, `expression` and `job_template`, is read as well, and so
+are a `meta` beside the options and `timeout_ms` in them, as the HTTP binding has them. `input`, `input_schema`, `catch_up`,
+`owner`, `viewers` and `execution_timeout` (`options.timeout` limits one attempt) are extensions under their own names, so
+that writing loses nothing.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from .. import duration
+from ..definition import DefinitionError, JobDefinition, Problem, RetryPolicy, show
+from .document import Path, Reading
+
+MANAGED: Final = frozenset({"last_run_at", "next_run_at", "run_count", "created_at"})
+"""Fields that an implementation sets and a client cannot (ojs-cron §2.2)."""
+
+DEFAULT_RETRY: Final = RetryPolicy(initial_delay=1)
+"""ojs-retry's defaults: 3 attempts, PT1S, doubled, at most PT5M, with jitter."""
+
+TYPE: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
+"""ojs-core's job type (CRON-04)."""
+
+_JITTER: Final = 0.1
+_STAND_IN: Final = "unknown"  # for a type whose problem has been told, so that no second one is
+_SAME: Final = frozenset({"name", "timezone", "args", "overlap_policy", "enabled", "description"})
+_EXTENSIONS: Final = frozenset({"input", "input_schema", "catch_up", "owner", "viewers", "execution_timeout"})
+_JOB: Final = _SAME | _EXTENSIONS | MANAGED | {"cron", "type", "options"}
+_TEMPLATE: Final = frozenset({"type", "args", "options"})
+_OPTIONS: Final = frozenset({"queue", "timeout", "retry", "tags", "meta"})
+_RETRY: Final = {
+    "max_attempts": "max_attempts",
+    "initial_interval": "initial_delay",
+    "backoff_coefficient": "multiplier",
+    "backoff_strategy": "backoff",
+    "max_interval": "max_delay",
+    "jitter": "jitter",
+    "non_retryable_errors": "non_retryable_errors",
+}
+_EXHAUSTION: Final = {"discard": False, "dead_letter": True}
+
+
+def reading(written: Mapping[Any, object]) -> Reading:
+    """Read one CronJob."""
+    read = Reading(spelled=_spelled)
+    job = read.known(_unfolded(read, written), _JOB)
+    fields = {name: job[name] for name in job.keys() & (_SAME | _EXTENSIONS)}
+    for required, name in (("cron", "schedule"), ("type", "function")):
+        if required in job:
+            fields[name] = job[required]
+        else:
+            read.problems.append(Problem("required, and not given", field=required))
+    if "function" not in fields:
+        fields["function"] = _STAND_IN
+    elif isinstance(kind := fields["function"], str) and not TYPE.fullmatch(kind):
+        reason = "must be words of lower-case letters, digits and underscores, joined by dots, e.g. `report.generate`"
+        read.problems.append(Problem(reason, field="type", value=show(kind)))
+        fields["function"] = _STAND_IN
+    read.fields = {**fields, **_options(read, job.get("options"))}
+    return read
+
+
+def write(definition: JobDefinition) -> dict[str, JsonValue]:
+    """The CronJob that reads back as this definition. What the system manages is for the caller to add.
+
+    Raises:
+        DefinitionError: a CronJob cannot say it: the job has steps, no schedule, or a function whose name is no type.
+    """
+    if problems := tuple(_unsayable(definition)):
+        raise DefinitionError(*problems)
+    options: dict[str, JsonValue] = {
+        "queue": definition.queue,
+        "timeout": _number(definition.timeout),
+        "retry": _written_retry(definition.retry, dead_letter=definition.dead_letter),
+    }
+    if definition.tags:
+        options["tags"] = list(definition.tags)
+    if definition.meta:
+        options["meta"] = definition.meta
+    dumped = definition.model_dump(mode="json", exclude_defaults=True)
+    return {
+        "name": definition.name,
+        "cron": definition.schedule,
+        "timezone": definition.timezone,
+        "type": definition.function,
+        "args": list(definition.args),
+        "options": options,
+        "overlap_policy": definition.overlap_policy,
+        "enabled": definition.enabled,
+        "description": definition.description,
+        **{name: dumped[name] for name in sorted(_EXTENSIONS & dumped.keys())},
+    }
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def _spelled(path: Path) -> Path:
+    renamed = {"schedule": "cron", "function": "type", "dead_letter": "on_exhaustion"}
+    match path:
+        case ("retry", str(field), *rest):
+            spelling = next((theirs for theirs, ours in _RETRY.items() if ours == field), field)
+            return ("options", "retry", spelling, *rest)
+        case (str(field), *rest) if field in _OPTIONS:
+            return ("options", field, *rest)
+        case (str(field), *rest):
+            return (renamed.get(field, field), *rest)
+        case _:
+            return path
+
+
+def _unfolded(read: Reading, written: Mapping[Any, object]) -> dict[Any, object]:
+    """A registration as the conformance suite writes it, with its template laid out."""
+    job = dict(written)
+    if "expression" in job:
+        job.setdefault("cron", job.pop("expression"))
+    if "job_template" in job:
+        template = job.pop("job_template")
+        if isinstance(template, Mapping):
+            job = {**read.known(template, _TEMPLATE, under="job_template."), **job}
+        else:
+            read.problems.append(Problem("must be a mapping", field="job_template", value=show(template)))
+    options = job.get("options", {})
+    if "meta" in job and isinstance(options, Mapping):  # where the HTTP binding and its clients have it
+        job["options"] = {"meta": job.pop("meta"), **options}
+    return job
+
+
+def _options(read: Reading, written: object) -> dict[str, object]:
+    retry: dict[str, object] = DEFAULT_RETRY.model_dump()
+    if written is None:
+        return {"retry": retry}
+    if not isinstance(written, Mapping):
+        read.problems.append(Problem("must be a mapping", field="options", value=show(written)))
+        return {"retry": retry}
+    options = read.known(_in_seconds(written), _OPTIONS, under="options.")
+    policy = options.get("retry", {})
+    if isinstance(policy, Mapping):
+        given = read.known(policy, _RETRY.keys() | {"on_exhaustion"}, under="options.retry.")
+        if "on_exhaustion" in given:
+            options["dead_letter"] = _dead_letter(read, given.pop("on_exhaustion"))
+        if isinstance(given.get("jitter"), bool):
+            given["jitter"] = _JITTER if given["jitter"] else 0.0
+        options["retry"] = retry | {_RETRY[name]: value for name, value in given.items()}
+    return options
+
+
+def _in_seconds(options: Mapping[Any, object]) -> dict[Any, object]:
+    """`timeout_ms`, as the HTTP binding has it, as the `timeout` of ojs-cron."""
+    given = dict(options)
+    timeout = given.get("timeout_ms")
+    if isinstance(timeout, int | float) and not isinstance(timeout, bool) and "timeout" not in given:
+        del given["timeout_ms"]
+        given["timeout"] = timeout / 1_000
+    return given
+
+
+def _dead_letter(read: Reading, written: object) -> bool:
+    if isinstance(written, str) and written in _EXHAUSTION:
+        return _EXHAUSTION[written]
+    reason = "must be one of `discard` or `dead_letter`"
+    read.problems.append(Problem(reason, field="options.retry.on_exhaustion", value=show(written)))
+    return False
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def _unsayable(definition: JobDefinition) -> list[Problem]:
+    job = f"job `{definition.name}`"
+    if definition.dag:
+        return [Problem("a CronJob has no steps", field="dag", job=job)]
+    found = []
+    if definition.schedule is None:
+        found.append(Problem("a CronJob needs a schedule", field="cron", job=job))
+    if not TYPE.fullmatch(definition.function or ""):
+        reason = "a CronJob's type is words joined by dots, e.g. `report.generate`"
+        found.append(Problem(reason, field="type", value=show(definition.function), job=job))
+    return found
+
+
+def _written_retry(retry: RetryPolicy, *, dead_letter: bool) -> dict[str, JsonValue]:
+    return {
+        "max_attempts": retry.max_attempts,
+        "initial_interval": duration.iso(retry.initial_delay),
+        "backoff_coefficient": retry.multiplier,
+        "max_interval": duration.iso(retry.max_delay),
+        "jitter": {0.0: False, _JITTER: True}.get(retry.jitter, retry.jitter),
+        "non_retryable_errors": list(retry.non_retryable_errors),
+        "on_exhaustion": "dead_letter" if dead_letter else "discard",
+    }
+
+
+def _number(seconds: float) -> int | float:
+    return int(seconds) if seconds.is_integer() else seconds

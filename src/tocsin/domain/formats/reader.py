@@ -1,0 +1,117 @@
+"""Read a document of jobs, whichever specification it follows: tell the forms apart, and refuse with all reasons at once."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from ..definition import DefinitionError, JobDefinition, Problem, shorten, show
+from . import hip62, ojs
+from .document import Reading
+
+_LISTS: Final = ("jobs", "cron_jobs")
+_OJS: Final = frozenset({"cron", "type", "expression", "job_template"})
+_HIP62: Final = frozenset({"schedule", "function", "dag"})
+
+
+def read(document: object, source: str | None = None) -> tuple[JobDefinition, ...]:
+    """The definitions in a document: a mapping with `jobs`, a list of jobs, or one job; each as hip-62 or ojs-cron spells it.
+
+    Keys that begin with `x-` (a place for YAML anchors) and `$schema` are passed over beside `jobs`.
+
+    Args:
+        document: what a YAML or JSON parser made of it.
+        source: the file, for the problems' sake.
+
+    Raises:
+        DefinitionError: with everything that is wrong in any of the jobs.
+    """
+    jobs, problems = _entries(document)
+    found: list[tuple[str, JobDefinition]] = []
+    for place, entry in jobs:
+        try:
+            found.append((place, read_job(entry, place)))
+        except DefinitionError as error:
+            problems.extend(error.problems)
+    problems.extend(_duplicates(found))
+    if problems:
+        raise DefinitionError(*(replace(problem, source=source) for problem in problems))
+    return tuple(definition for _, definition in found)
+
+
+def read_job(written: object, place: str | None = None) -> JobDefinition:
+    """One job.
+
+    Args:
+        written: the job as a parser made it of the document.
+        place: where it stands, e.g. `jobs[2]`, for a job whose name cannot tell.
+
+    Raises:
+        DefinitionError: with everything that is wrong.
+    """
+    if not isinstance(written, Mapping):
+        raise DefinitionError(Problem(f"a job is a mapping, and this is {show(written)}", job=place))
+    try:
+        return _reading({name: value for name, value in written.items() if name != "$schema"}).definition()
+    except DefinitionError as error:
+        name = written.get("name")
+        job = f"job `{shorten(name)}`" if isinstance(name, str) and name and name.isprintable() else place
+        raise DefinitionError(*(replace(problem, job=job) for problem in error.problems)) from None
+
+
+def refuse_duplicates(found: Iterable[tuple[str, JobDefinition]]) -> None:
+    """Refuse a name that two places define; each definition comes with its place.
+
+    Raises:
+        DefinitionError: with each such name and all its places (CRON-01).
+    """
+    if problems := _duplicates(found):
+        raise DefinitionError(*problems)
+
+
+def _duplicates(found: Iterable[tuple[str, JobDefinition]]) -> list[Problem]:
+    places: dict[str, list[str]] = {}
+    for place, definition in found:
+        places.setdefault(definition.name, []).append(place)
+    return [
+        Problem(f"defined {len(where)} times: {' and '.join(where)}", job=f"job `{name}`")
+        for name, where in places.items()
+        if len(where) > 1
+    ]
+
+
+def _reading(job: Mapping[Any, object]) -> Reading:
+    # A job with fields of both is taken as hip-62, which then says what its fields are called.
+    is_ojs = not _OJS.isdisjoint(job) and _HIP62.isdisjoint(job)
+    return ojs.reading(job) if is_ojs else hip62.reading(job)
+
+
+def _entries(document: object) -> tuple[list[tuple[str, object]], list[Problem]]:
+    match document:
+        case None:
+            return [], [Problem("no jobs: the document is empty")]
+        case list() | tuple():
+            return _numbered("", document), []
+        case Mapping():
+            return _wrapped(document)
+        case _:
+            return [], [
+                Problem(f"expected a mapping with `jobs`, a list of jobs or one job, and this is {show(document)}")
+            ]
+
+
+def _wrapped(document: Mapping[Any, object]) -> tuple[list[tuple[str, object]], list[Problem]]:
+    key = next((key for key in _LISTS if key in document), None)
+    if key is None:
+        return [("the job", document)], []
+    beside = {name: value for name, value in document.items() if not str(name).startswith(("x-", "$schema"))}
+    if key == "cron_jobs":
+        beside.pop("count", None)  # the listing of ojs-cron §8.2 reads back as it is
+    read = Reading(spelled=lambda path: path)
+    jobs = read.known(beside, {key})[key]
+    if not isinstance(jobs, list | tuple):
+        return [], [*read.problems, Problem("must be a list of jobs", field=key, value=show(jobs))]
+    return _numbered(key, jobs), read.problems
+
+
+def _numbered(key: str, jobs: Sequence[object]) -> list[tuple[str, object]]:
+    return [(f"{key}[{index}]", job) for index, job in enumerate(jobs)]

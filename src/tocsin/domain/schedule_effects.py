@@ -1,0 +1,95 @@
+"""What a change of a job's definition does to its time: which instants come, which go, and that none fires at once.
+
+Nothing is assumed about the latter: the new definition is put into the job's ledger, and the ledger is asked what it would
+decide at this moment.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Final
+
+from . import ledger
+from .definition import JobDefinition
+from .events import Defined, Deleted, Due, Recorded
+from .ledger import Ledger
+from .schedule import ClockChange, Schedule, clock_changes, parse
+
+MOST: Final = 10_000
+"""Instants of each side that are compared: an hour of a job that runs every second has 3,600."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """Instants (UTC) up to `until` that a change adds and removes, oldest first.
+
+    `clock_changes` touch the new schedule in that time. `fires_at_once`: instants that become due by the change itself.
+    """
+
+    until: datetime
+    added: tuple[datetime, ...]
+    removed: tuple[datetime, ...]
+    clock_changes: tuple[ClockChange, ...]
+    fires_at_once: tuple[datetime, ...]
+
+
+def effects(state: Ledger, after: JobDefinition | None, now: datetime, until: datetime) -> Effects:
+    """What follows if the job has another definition from `now` on (None: it is deleted)."""
+    changed = _changed(state, after, now)
+    until, old, new = _compared(state, changed, now, until)
+    schedule = _schedule(after)
+    return Effects(
+        until=until,
+        added=tuple(sorted(new - old)),
+        removed=tuple(sorted(old - new)),
+        clock_changes=tuple(clock_changes(schedule, now, until)) if schedule else (),
+        fires_at_once=tuple(sorted(_due(changed, now) - _due(state, now))),
+    )
+
+
+def _changed(state: Ledger, after: JobDefinition | None, now: datetime) -> Ledger:
+    """The ledger as it will be."""
+    fact: Defined | Deleted
+    if after is None:
+        fact = Deleted(job=state.job, previous=_previous(state))
+    elif facts := ledger.define(state, after):
+        fact = facts[0]
+    else:
+        return state
+    sequence = _previous(state) + 1
+    return ledger.evolve(state, Recorded(fact, "", sequence, now))
+
+
+def _previous(state: Ledger) -> int:
+    return state.current.fact if state.current else 0
+
+
+def _compared(
+    before: Ledger, after: Ledger, now: datetime, until: datetime
+) -> tuple[datetime, set[datetime], set[datetime]]:
+    """The instants of both, up to where both can be told completely."""
+    old, new = (list(islice(_fire_times(state, now, until), MOST)) for state in (before, after))
+    for times in (old, new):
+        if len(times) == MOST:
+            until = min(until, times[-1])
+    return until, {at for at in old if at <= until}, {at for at in new if at <= until}
+
+
+def _due(state: Ledger, now: datetime) -> set[datetime]:
+    """What the ledger would have fire at this moment."""
+    decided = ledger.elapse(state, now) if state.regimes else ()
+    return {fact.scheduled_time for fact in decided if isinstance(fact, Due)}
+
+
+def _fire_times(state: Ledger, after: datetime, until: datetime) -> Iterator[datetime]:
+    at = ledger.next_fire_time(state, after)
+    while at is not None and at <= until:
+        yield at
+        at = ledger.next_fire_time(state, at)
+
+
+def _schedule(definition: JobDefinition | None) -> Schedule | None:
+    if definition is None or definition.schedule is None:
+        return None
+    return parse(definition.schedule, definition.timezone, dst=definition.dst)

@@ -1,0 +1,125 @@
+"""Takes facts in, one by one, and says in the end what does not hold."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from ...domain.events import Message, Recorded
+from ...subjects import stream_of
+from .check import Check, Handler
+from .executions import Executions
+from .ledger_time import Time
+from .locks import Locks
+from .public_events import Public
+from .report import INVARIANTS, PATIENCE, Comparison, Report, Violation
+from .requests import Requests
+
+SHOWN: Final = 1_000
+"""Violations that a report holds; the rest are counted."""
+
+
+class Auditor:
+    """Every check at once, over facts of both streams: each stream in its own order, the two interleaved as you like.
+
+    It remembers least when they are interleaved by time, about as the facts were stored.
+    """
+
+    def __init__(
+        self, *, since: datetime | None = None, until: datetime | None = None, patience: timedelta = PATIENCE
+    ) -> None:
+        """Judge the facts from `since` to `until` (UTC); without them, all.
+
+        Args:
+            since: the facts of the log begin here, but for those on definitions; what began before is not judged.
+            until: facts stored later are left out; None: as far as they go.
+            patience: how long a stage may owe an answer, counted back from `until`, before that counts as a violation.
+        """
+        self._until = until
+        self._patience = patience
+        is_whole = since is None
+        self._executions = Executions(since)
+        self._time = Time(since)
+        self._checks: tuple[Check, ...] = (
+            self._time,
+            self._executions,
+            Requests(since),
+            Locks(self._executions, is_whole=is_whole),
+            Public(is_whole=is_whole),
+        )
+        self._handlers: dict[type[Message], list[Handler]] = {}
+        for check in self._checks:
+            for kind, handler in check.handlers().items():
+                self._handlers.setdefault(kind, []).append(handler)
+        self._facts = 0
+        self._total = 0
+        self._latest: datetime | None = None
+        self._found: list[Violation] = []
+        self._remarks: list[str] = []
+        self._unreadable: list[str] = []
+        self._judged = [invariant for invariant in INVARIANTS if invariant != "I8"]
+
+    def take(self, recorded: Recorded[Message]) -> None:
+        """Take one more message in."""
+        if self._until is not None and recorded.time > self._until:
+            return
+        self._facts += 1
+        if self._latest is None or recorded.time > self._latest:
+            self._latest = recorded.time
+        for handler in self._handlers.get(type(recorded.message), ()):
+            for violation in handler(recorded):
+                self._add(violation)
+
+    def unreadable(self, subject: str, sequence: int) -> None:
+        """There is a message that this version cannot read: what hangs on it is judged as if it were not there."""
+        self._unreadable.append(f"{subject} ({stream_of(subject)} {sequence})")
+
+    def compared(self, comparison: Comparison) -> None:
+        """Take in what the comparison with the read models came to (I8)."""
+        self._judged.append("I8")
+        self._remarks += comparison.remarks
+        for violation in comparison.violations:
+            self._add(violation)
+
+    def report(self) -> Report:
+        """What was found. Nothing can be taken in behind it."""
+        until = self._until or self._latest
+        self._time.horizon = until
+        debts = [debt for check in self._checks for debt in check.debts()]
+        overdue = [debt for debt in debts if until is not None and debt.is_overdue(until, self._patience)]
+        for debt in overdue:
+            self._add(Violation(debt.invariant, debt.entity, debt.reason, debt.facts))
+        return Report(
+            facts=self._facts,
+            jobs=self._time.count,
+            executions=self._executions.count,
+            until=until,
+            violations=tuple(self._found),
+            total=self._total,
+            debts=tuple(debt for debt in debts if debt not in overdue),
+            invariants=tuple(self._judged),
+            remarks=(*self._unreadable_remark(), *self._time.remarks.values(), *self._remarks),
+        )
+
+    def _unreadable_remark(self) -> Iterator[str]:
+        if self._unreadable:
+            number = len(self._unreadable)
+            yield f"{number:,} of the messages cannot be read by this version, the first is {self._unreadable[0]}"
+
+    def _add(self, violation: Violation) -> None:
+        self._total += 1
+        if len(self._found) < SHOWN:
+            self._found.append(violation)
+
+
+def audit(
+    facts: Iterable[Recorded[Message]],
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    patience: timedelta = PATIENCE,
+) -> Report:
+    """Judge all that is stored; see `Auditor`. With a `patience` of zero nothing may be left to be done by a stage."""
+    auditor = Auditor(since=since, until=until, patience=patience)
+    for recorded in facts:
+        auditor.take(recorded)
+    return auditor.report()

@@ -1,0 +1,341 @@
+"""The life of one execution, fact by fact (I3, I6, I7): each is allowed by those before it.
+
+It says a second time, and more plainly, what the domain promises: it shares the domain's events, and none of its decisions.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from math import isclose
+from typing import Final, NamedTuple, TypeAlias
+
+from ...domain.events import (
+    Admitted,
+    Advanced,
+    Cancelled,
+    Completed,
+    Dispatched,
+    ExecutionFact,
+    Exhausted,
+    Failed,
+    Planned,
+    PlannedStep,
+    Recorded,
+    Recovered,
+    Released,
+    Report,
+    Requested,
+    RetryScheduled,
+    Skipped,
+    Started,
+    Terminal,
+)
+from ...domain.retry import delay
+from .report import Debtor
+
+Attempt: TypeAlias = tuple[str, int]
+WHOLE: Final = frozenset({"timed_out", "abandoned", "expired"})
+"""Reasons to end an execution as a whole, whatever its steps are at."""
+_ROUNDING: Final = 1e-9
+CLOCKS: Final = 10.0
+"""Seconds by which whoever decided by a clock may have been ahead of the log's."""
+
+
+class Wrong(NamedTuple):
+    """What a fact breaks."""
+
+    invariant: str
+    reason: str
+
+
+class Owed(NamedTuple):
+    """What is still to come."""
+
+    invariant: str
+    reason: str
+    since: datetime
+    by: Debtor
+
+
+@dataclass(slots=True)
+class Life:
+    """An execution that is not over, as far as later facts can be judged by it."""
+
+    first: Recorded[ExecutionFact]
+    requested: Requested | None = None
+    steps: Mapping[str, PlannedStep] = field(default_factory=dict)
+    is_admitted: bool = False
+    admitted_at: datetime | None = None
+    subjects: set[str] = field(default_factory=set)
+    dispatched: dict[str, int] = field(default_factory=dict)
+    """The newest attempt of each step."""
+    tokens: dict[Attempt, str] = field(default_factory=dict)
+    """What a report of each attempt must carry."""
+    started: dict[Attempt, int] = field(default_factory=dict)
+    """The newest delivery of each attempt; none where its claim was given up."""
+    claimed: set[Attempt] = field(default_factory=set)
+    """The attempts that somebody has, or had: whoever gave a claim up may still answer."""
+    reported: set[tuple[str, int, str]] = field(default_factory=set)
+    """The attempts on which an executor answered: (step, attempt, outcome)."""
+    retried: dict[str, tuple[int, datetime]] = field(default_factory=dict)
+    """Which attempt of a step failed last, and when the next one is to be."""
+    recovered: int = 0
+    """How often it was found lost."""
+    lost: set[Attempt] = field(default_factory=set)
+    """The attempts whose task was lost, and not dispatched anew yet."""
+    completed: set[str] = field(default_factory=set)
+    exhausted: set[str] = field(default_factory=set)
+    moved: datetime | None = None
+    """When its newest fact was stored."""
+
+    def report(self, report: Report) -> None:
+        """An executor answered; one who does not have the task's token is not believed."""
+        if self.tokens.get((report.step, report.attempt)) == report.token:
+            self.reported.add((report.step, report.attempt, report.outcome))
+            if report.delivery is None:  # who takes what is handed over claims nothing
+                self.started.setdefault((report.step, report.attempt), 0)
+                self.claimed.add((report.step, report.attempt))
+
+    def take(self, recorded: Recorded[ExecutionFact]) -> Iterator[Wrong]:
+        """Take one more fact in; what it breaks."""
+        self.moved = recorded.time
+        if isinstance(recorded.message, Admitted):
+            self.admitted_at = recorded.time
+        fact = recorded.message
+        if recorded.subject in self.subjects and not self._is_anew(fact):
+            yield Wrong("I4", "it is stored twice")
+        self.subjects.add(recorded.subject)
+        if isinstance(fact, Planned | Admitted | Skipped | Cancelled):
+            yield from self._asked_for(fact)
+        elif isinstance(fact, Recovered):
+            yield from self._recovered(fact)
+        elif isinstance(fact, Failed) and fact.reason in WHOLE:
+            yield from self._ended_as_a_whole(fact, recorded.time)
+        elif not self.is_admitted:
+            yield Wrong("I3", "it was not admitted")
+        else:
+            yield from self._worked_on(fact)
+
+    def _asked_for(self, fact: Planned | Admitted | Skipped | Cancelled) -> Iterator[Wrong]:
+        match fact:
+            case Planned():
+                self._request(fact)
+            case Admitted():
+                if self.requested is None and fact.plan.overlap_policy != "allow":
+                    yield Wrong("I3", "it was never planned")
+                self._request(fact)
+                self.is_admitted = True
+            case Skipped():
+                if self.is_admitted:
+                    yield Wrong("I6", "it was admitted before")
+            case Cancelled():
+                if self.requested is None:
+                    yield Wrong("I3", "it was never planned")
+
+    def _worked_on(self, fact: ExecutionFact) -> Iterator[Wrong]:
+        match fact:
+            case Dispatched():
+                yield from self._dispatched(fact)
+            case Started():
+                yield from self._started(fact)
+            case Released():
+                yield from self._released(fact)
+            case RetryScheduled() | Exhausted():
+                yield from self._attempt_failed(fact)
+            case Advanced():
+                yield from self._step_completed(fact.step, fact.attempt)
+            case Completed():
+                yield from self._completed(fact)
+            case Failed():
+                yield from self._failed(fact)
+            case _:
+                pass
+
+    def _request(self, fact: Requested) -> None:
+        self.requested = fact
+        self.steps = {step.name: step for step in fact.plan.steps}
+
+    # --- attempts ----------------------------------------------------------------------------------------------------
+
+    def _is_anew(self, fact: ExecutionFact) -> bool:
+        return isinstance(fact, Dispatched) and (fact.step, fact.attempt) in self.lost
+
+    def _recovered(self, fact: Recovered) -> Iterator[Wrong]:
+        if self.requested is None:
+            yield Wrong("I3", "it was never planned")
+        if fact.recovery != self.recovered + 1:
+            yield Wrong("I3", f"recovery {fact.recovery} follows recovery {self.recovered}")
+        self.recovered = fact.recovery
+        for lost in fact.lost:
+            if lost.what != "dispatched" or lost.step is None or lost.attempt is None:
+                continue
+            if self.dispatched.get(lost.step) != lost.attempt or (lost.step, lost.attempt) in self.started:
+                yield Wrong("I3", f"attempt {lost.attempt} of {lost.step} was not lost")
+            self.lost.add((lost.step, lost.attempt))
+
+    def _dispatched(self, fact: Dispatched) -> Iterator[Wrong]:
+        if self._is_anew(fact):
+            self.lost.discard((fact.step, fact.attempt))
+            return
+        step, last = self.steps.get(fact.step), self.dispatched.get(fact.step, 0)
+        self.dispatched[fact.step] = fact.attempt
+        self.tokens[fact.step, fact.attempt] = fact.token
+        if step is None:
+            yield Wrong("I6", f"no step is called {fact.step}")
+            return
+        if fact.attempt != last + 1:
+            yield Wrong("I7", f"attempt {fact.attempt} follows attempt {last}")
+        if fact.attempt > step.retry.max_attempts:
+            yield Wrong("I7", f"attempt {fact.attempt}, and {step.retry.max_attempts} are allowed")
+        if fact.attempt > 1 and (fact.step not in self.retried or self.retried[fact.step][0] != last):
+            yield Wrong("I7", "no retry was scheduled")
+        if missing := set(step.depends_on) - self.completed:
+            yield Wrong("I6", f"{fact.step} depends on {_named(missing)}")
+
+    def _started(self, fact: Started) -> Iterator[Wrong]:
+        last = self.started.get((fact.step, fact.attempt), 0)
+        self.started[fact.step, fact.attempt] = fact.delivery
+        self.claimed.add((fact.step, fact.attempt))
+        if self.dispatched.get(fact.step) != fact.attempt:
+            yield Wrong("I3", f"attempt {fact.attempt} of {fact.step} is not the one that was dispatched")
+        if fact.step in self.completed | self.exhausted:
+            yield Wrong("I6", f"{fact.step} was over")
+        if (fact.step, fact.attempt) in self.lost:
+            yield Wrong("I3", f"attempt {fact.attempt} of {fact.step} was lost, and not dispatched anew")
+        if fact.delivery <= last:
+            yield Wrong("I3", f"delivery {last} of that attempt was started before")
+
+    def _released(self, fact: Released) -> Iterator[Wrong]:
+        attempt = fact.step, fact.attempt
+        if self.started.pop(attempt, None) != fact.delivery:
+            yield Wrong("I3", f"attempt {fact.attempt} of {fact.step} was not held under delivery {fact.delivery}")
+        self.lost.add(attempt)
+        # Its task is dispatched anew, and deliveries of that are counted from 1.
+        claims = f".started.{fact.step}.{fact.attempt}."
+        self.subjects = {subject for subject in self.subjects if claims not in subject}
+
+    def _attempt_failed(self, fact: RetryScheduled | Exhausted) -> Iterator[Wrong]:
+        yield from self._reported(fact.step, fact.attempt, "failed")
+        step = self.steps.get(fact.step)
+        if step is None:
+            yield Wrong("I6", f"no step is called {fact.step}")
+        elif isinstance(fact, Exhausted):
+            self.exhausted.add(fact.step)
+            yield from self._given_up(fact)
+        else:
+            self.retried[fact.step] = fact.attempt, fact.next_attempt_at
+            expected = delay(step.retry, fact.attempt, 0.0)
+            is_too_long = step.retry.max_delay_with_jitter and fact.delay > step.retry.max_delay * (1 + _ROUNDING)
+            if is_too_long or not isclose(fact.delay, expected, rel_tol=step.retry.jitter + _ROUNDING):
+                bound = f", at most {step.retry.max_delay:g}" if step.retry.max_delay_with_jitter else ""
+                asked = f"{expected:g} ± {step.retry.jitter:.0%}{bound}"
+                yield Wrong("I7", f"the delay is {fact.delay:g} seconds, and {asked} was asked for")
+
+    def _given_up(self, fact: Exhausted | Failed) -> Iterator[Wrong]:
+        step = self.steps.get(fact.step or "")
+        if step is not None and fact.reason == "attempts" and fact.attempt != step.retry.max_attempts:
+            yield Wrong("I7", f"given up after attempt {fact.attempt}, and {step.retry.max_attempts} are allowed")
+
+    def _step_completed(self, step: str | None, attempt: int | None) -> Iterator[Wrong]:
+        yield from self._reported(step, attempt, "completed")
+        if step in self.completed | self.exhausted:
+            yield Wrong("I6", f"{step} was over")
+        self.completed.add(step or "")
+
+    def _reported(self, step: str | None, attempt: int | None, outcome: str) -> Iterator[Wrong]:
+        if (step, attempt, outcome) not in self.reported:
+            yield Wrong("I3", f"nobody who was given attempt {attempt} of {step} reported that it {outcome}")
+        elif (step, attempt) not in self.claimed:
+            yield Wrong("I3", f"attempt {attempt} of {step} was never started")
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _completed(self, fact: Completed) -> Iterator[Wrong]:
+        yield from self._step_completed(fact.step, fact.attempt)
+        if left := set(self.steps) - self.completed:
+            yield Wrong("I6", f"not completed: {_named(left)}")
+
+    def _failed(self, fact: Failed) -> Iterator[Wrong]:
+        if fact.step_completed:
+            yield from self._step_completed(fact.step, fact.attempt)
+        else:
+            yield from self._reported(fact.step, fact.attempt, "failed")
+            self.exhausted.add(fact.step or "")
+            yield from self._given_up(fact)
+        if not self.exhausted:
+            yield Wrong("I6", "no step was exhausted")
+        never = set(self.steps) - set(self.dispatched)
+        if set(fact.cancelled_steps) != never:
+            yield Wrong("I6", f"it cancels {_named(fact.cancelled_steps)}, and those that never ran: {_named(never)}")
+        if running := set(self.dispatched) - self.completed - self.exhausted:
+            yield Wrong("I6", f"still at work: {_named(running)}")
+
+    def _ended_as_a_whole(self, fact: Failed, at: datetime) -> Iterator[Wrong]:
+        limit = self.requested.plan.execution_timeout if self.requested is not None else None
+        if self.requested is None:
+            yield Wrong("I3", "it was never planned")
+        if fact.reason == "expired":
+            yield from self._expired(at)
+        elif fact.reason == "timed_out" and (limit is None or self.admitted_at is None):
+            yield Wrong("I7", "it ends at a time limit, and has none")
+        elif fact.reason == "timed_out" and limit is not None and self.admitted_at is not None:
+            early = limit - (at - self.admitted_at).total_seconds()
+            if early > CLOCKS:
+                yield Wrong("I7", f"it ends {early:g} seconds before its time limit of {limit:g}")
+
+    def _expired(self, at: datetime) -> Iterator[Wrong]:
+        expires_at = self.requested.plan.expires_at if self.requested is not None else None
+        if expires_at is None:
+            yield Wrong("I6", "it expires, and nothing says when")
+        elif (expires_at - at).total_seconds() > CLOCKS:
+            yield Wrong("I6", f"it expires before {expires_at.isoformat()}")
+        for step, attempt in self.started:
+            is_current = self.dispatched.get(step) == attempt and step not in self.completed
+            if is_current and (step, attempt, "failed") not in self.reported:
+                yield Wrong("I6", f"it expires, and somebody is at attempt {attempt} of {step}")
+
+    def unfinished(self, end: Terminal | Skipped) -> Iterator[Wrong]:
+        """What its end leaves undone. What is called off, or ended as a whole, may leave anything."""
+        if isinstance(end, Cancelled | Skipped) or (isinstance(end, Failed) and end.reason in WHOLE):
+            return
+        for step, attempt in self.dispatched.items():
+            # One that was taken for dead may still succeed, and then nobody needs the attempt after it.
+            if (step, attempt) not in self.claimed and step not in self.completed:
+                yield Wrong("I3", f"attempt {attempt} of {step} was dispatched and never started")
+        for name in self._ready():
+            yield Wrong("I6", f"{name} could have been dispatched, and never was")
+
+    def owed(self) -> Iterator[Owed]:
+        """What is to come before it is over."""
+        since = self.moved or self.first.time
+        if self.requested is None:
+            return
+        if not self.is_admitted:
+            waits = self.requested.plan.overlap_policy == "enqueue"
+            yield Owed("I2", "planned, and neither admitted nor skipped", since, "executors" if waits else "stages")
+            return
+        start_at = self.requested.plan.start_at
+        for name in self._ready():
+            yield Owed("I6", f"{name} can be dispatched", max(since, start_at or since), "stages")
+        for step, attempt in self.dispatched.items():
+            if step in self.completed | self.exhausted:
+                continue
+            if (step, attempt, "completed") in self.reported:
+                yield Owed("I6", f"{step} is reported as completed", since, "stages")
+            elif step in self.retried and self.retried[step][0] == attempt:
+                yield Owed(
+                    "I7", f"attempt {attempt + 1} of {step} is to be dispatched", self.retried[step][1], "stages"
+                )
+            elif (step, attempt) in self.started:
+                yield Owed("I3", f"attempt {attempt} of {step} is under way", since, "executors")
+            else:
+                yield Owed("I3", f"attempt {attempt} of {step} waits for an executor", since, "executors")
+
+    def _ready(self) -> Iterator[str]:
+        for name, step in self.steps.items():
+            if self.is_admitted and name not in self.dispatched and set(step.depends_on) <= self.completed:
+                yield name
+
+
+def _named(steps: set[str] | tuple[str, ...]) -> str:
+    return ", ".join(sorted(steps)) or "none"

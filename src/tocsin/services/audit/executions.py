@@ -1,0 +1,116 @@
+"""Executions (I3, I4, I6, I7): each lives in order and has one end, and what failed for good is kept once.
+
+Memory: the life of each execution that is open, and the id of each that is over (some 150 bytes), since a fact behind the end
+may come at any time.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Final
+
+from ...domain.events import (
+    Admitted,
+    Advanced,
+    Cancelled,
+    Completed,
+    DeadLettered,
+    Dispatched,
+    ExecutionFact,
+    Exhausted,
+    Failed,
+    Message,
+    Planned,
+    Recorded,
+    Recovered,
+    Released,
+    Report,
+    RetryScheduled,
+    Skipped,
+    Started,
+    Terminal,
+)
+from . import check
+from .check import Handler, Taken
+from .execution_life import Life
+from .report import Debt, Proof
+
+FACTS: Final = (
+    *(Planned, Admitted, Skipped, Dispatched, Started, RetryScheduled, Advanced, Exhausted),
+    *(Recovered, Released, Completed, Failed, Cancelled),
+)
+BEGINNINGS: Final = (Planned, Admitted, Skipped)
+ENDS: Final = (Skipped, Completed, Failed, Cancelled)
+
+
+class Executions:
+    """Follows every execution from its first fact to its end."""
+
+    def __init__(self, since: datetime | None = None) -> None:
+        """Executions that may have begun before `since` (UTC) are not judged."""
+        self._since = since
+        self._open: dict[str, Life] = {}
+        self._over: dict[str, int] = {}
+        self._letters: dict[str, Recorded[Failed]] = {}
+        self.count = 0
+
+    def handlers(self) -> Mapping[type[Message], Handler]:
+        """See `Check`."""
+        return {**dict.fromkeys(FACTS, self._fact), Report: self._report, DeadLettered: self._dead_letter}
+
+    def is_over(self, execution_id: str) -> bool:
+        """Whether the end of an execution was taken in."""
+        return execution_id in self._over
+
+    def is_open(self, execution_id: str) -> bool:
+        """Whether an execution has begun and is not over."""
+        return execution_id in self._open
+
+    def _fact(self, recorded: Recorded[ExecutionFact]) -> Taken:
+        fact = recorded.message
+        if (end := self._over.get(fact.execution_id)) is not None:
+            if end:
+                reason = f"{recorded.subject} follows its end, which is message {end}"
+                yield check.violation("I6", _entity(fact), reason, recorded)
+            return
+        life = self._open.get(fact.execution_id)
+        if life is None:
+            if self._since is not None and not isinstance(fact, BEGINNINGS):
+                self._over[fact.execution_id] = 0  # it began before: the rest cannot be judged
+                return
+            life = self._open[fact.execution_id] = Life(recorded)
+            self.count += 1
+        for wrong in life.take(recorded):
+            yield check.violation(wrong.invariant, _entity(fact), wrong.reason, recorded)
+        if isinstance(fact, Terminal | Skipped):
+            for wrong in life.unfinished(fact):
+                yield check.violation(wrong.invariant, _entity(fact), wrong.reason, life.first, recorded)
+            del self._open[fact.execution_id]
+            self._over[fact.execution_id] = recorded.sequence
+            if isinstance(fact, Failed) and fact.dead_letter:
+                self._letters[fact.execution_id] = Recorded(fact, recorded.subject, recorded.sequence, recorded.time)
+
+    def _report(self, recorded: Recorded[Report]) -> Taken:
+        if (life := self._open.get(recorded.message.execution_id)) is not None:
+            life.report(recorded.message)
+        yield from ()
+
+    def _dead_letter(self, recorded: Recorded[DeadLettered]) -> Taken:
+        letter = recorded.message
+        if self._letters.pop(letter.execution_id, None) is None and self._over.get(letter.execution_id) != 0:
+            entity = check.execution(letter.job, letter.execution_id)
+            reason = "a second dead letter, or one of what did not fail, or that its job did not ask for"
+            yield check.violation("I7", entity, reason, recorded)
+
+    def debts(self) -> Iterator[Debt]:
+        """See `Check`."""
+        for life in self._open.values():
+            for owed in life.owed():
+                entity = _entity(life.first.message)
+                yield Debt(owed.invariant, entity, owed.reason, owed.since, owed.by, (Proof.of(life.first),))
+        for failed in self._letters.values():
+            proof = (Proof.of(failed),)
+            yield Debt("I7", _entity(failed.message), "no dead letter is kept of it", failed.time, facts=proof)
+
+
+def _entity(fact: ExecutionFact) -> str:
+    return check.execution(fact.job, fact.execution_id)

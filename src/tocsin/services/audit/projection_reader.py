@@ -1,0 +1,79 @@
+"""Asks the read models what they show, while facts go by (I8)."""
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from ...domain.events import Message, Recorded
+from ...domain.history import ExecutionRecord
+from ...ports import Clock, ExecutionRow, Projections
+from ...subjects import Bucket, Stream
+from .read_models import ReadModels, differing
+from .report import Comparison, Violation
+
+LOOKS: Final = (0.0, 0.5, 2.0)
+"""Seconds before each look at KV behind the facts: what differs may only be late."""
+
+
+class Rows(Protocol):
+    """The part of `ports.History` that is asked here."""
+
+    async def offset(self, stream: Stream, /) -> int:
+        """See `ports.History`."""
+        ...
+
+    async def execution(self, execution_id: str, /) -> ExecutionRow | None:
+        """See `ports.History`."""
+        ...
+
+    async def count(self) -> int:
+        """See `ports.History`."""
+        ...
+
+
+class Comparing:
+    """One comparison: begun before the facts are read, handed every fact, and finished with what differs."""
+
+    def __init__(self, history: Rows, projections: Projections, clock: Clock) -> None:
+        """What is compared with the facts; `clock` for second looks."""
+        self._history = history
+        self._projections = projections
+        self._clock = clock
+        self._models = ReadModels(upto=0)
+        self._definitions: list[Mapping[str, bytes]] = []
+        self._locks: list[Mapping[str, bytes]] = []
+        self._found: list[Violation] = []
+
+    async def begin(self) -> None:
+        """Look at KV, and how far the history is."""
+        self._models = ReadModels(upto=await self._history.offset(Stream.LOG))
+        await self._look()
+
+    async def take(self, recorded: Recorded[Message]) -> None:
+        """Take one more fact in."""
+        if (record := self._models.take(recorded)) is not None:
+            self._found += await self._differing(record)
+
+    async def finish(self) -> Comparison:
+        """What differs."""
+        shown = await self._history.count()
+        more = shown - self._models.executions
+        remarks = (f"the history holds {more:,} executions that these facts do not",) if more > 0 else ()
+        return Comparison((*self._found, *await self._keys()), remarks)
+
+    async def _differing(self, record: ExecutionRecord) -> list[Violation]:
+        return list(differing(record, await self._history.execution(record.execution_id)))
+
+    async def _keys(self) -> list[Violation]:
+        found: list[Violation] = []
+        for pause in LOOKS:
+            if pause:
+                await self._clock.sleep(pause)
+            await self._look()
+            found = [*self._models.definitions(self._definitions), *self._models.locks(self._locks)]
+            if not found:
+                break
+        return found
+
+    async def _look(self) -> None:
+        self._definitions.append(await self._projections.entries(Bucket.DEFINITIONS))
+        self._locks.append(await self._projections.entries(Bucket.LOCKS))

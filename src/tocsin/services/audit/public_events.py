@@ -1,0 +1,114 @@
+"""What the public is told (ojs-cron §9): each firing and each skip once (CRON-29, CRON-30), and each span that was missed.
+
+Memory: what is decided and not told yet, and how often each job has fired.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import TypeAlias
+
+from ...domain.events import (
+    UNFORESEEN,
+    Admitted,
+    CronMissed,
+    CronSkipped,
+    CronTriggered,
+    Message,
+    Passed,
+    Recorded,
+    Skipped,
+)
+from . import check
+from .check import Handler, Taken
+from .report import Debt, Proof
+
+Skip: TypeAlias = tuple[str, datetime, str]
+Span: TypeAlias = tuple[str, datetime, datetime, int, str]
+"""The job, the beginning and the end, how many instants, and why."""
+
+
+class Public:
+    """Pairs decisions with what is told of them; the decision is stored first."""
+
+    def __init__(self, *, is_whole: bool = True) -> None:
+        """`is_whole`: the log from its beginning is looked at."""
+        self._is_whole = is_whole
+        self._firings: dict[str, Proof] = {}
+        self._skips: dict[Skip, deque[Proof]] = defaultdict(deque)
+        self._counts: dict[str, int] = {}
+        self._missed: dict[Span, Proof] = {}
+        self._told: dict[Span, Proof] = {}
+
+    def handlers(self) -> Mapping[type[Message], Handler]:
+        """See `Check`."""
+        return {
+            Admitted: self._admitted,
+            Skipped: self._skipped,
+            CronTriggered: self._triggered,
+            CronSkipped: self._skip_told,
+            Passed: self._passed,
+            CronMissed: self._missed_told,
+        }
+
+    def _admitted(self, recorded: Recorded[Admitted]) -> Taken:
+        if recorded.message.trigger == "cron":
+            self._firings[recorded.message.execution_id] = Proof.of(recorded)
+        yield from ()
+
+    def _triggered(self, recorded: Recorded[CronTriggered]) -> Taken:
+        data = recorded.message.data
+        entity = check.job(data.cron_name)
+        if self._firings.pop(data.job_id, None) is None and self._is_whole:
+            reason = f"{data.job_id} was told of before, or never admitted"
+            yield check.violation("CRON-29", entity, reason, recorded)
+        expected = self._counts.get(data.cron_name, 0 if self._is_whole else data.run_count - 1) + 1
+        if data.run_count != expected:
+            reason = f"run {expected} is counted {data.run_count}"
+            yield check.violation("CRON-29", entity, reason, recorded)
+        self._counts[data.cron_name] = data.run_count
+
+    def _skipped(self, recorded: Recorded[Skipped]) -> Taken:
+        fact = recorded.message
+        self._skips[fact.job, fact.scheduled_time, fact.reason].append(Proof.of(recorded))
+        yield from ()
+
+    def _skip_told(self, recorded: Recorded[CronSkipped]) -> Taken:
+        data = recorded.message.data
+        key = (data.cron_name, data.scheduled_time, data.reason)
+        if waiting := self._skips.get(key):
+            waiting.popleft()
+            if not waiting:
+                del self._skips[key]
+        elif self._is_whole:
+            reason = f"the skip of {data.scheduled_time.isoformat()} was told of before, or there was none"
+            yield check.violation("CRON-30", check.job(data.cron_name), reason, recorded)
+
+    def _passed(self, recorded: Recorded[Passed]) -> Taken:
+        fact = recorded.message
+        if fact.reason in UNFORESEEN:
+            span = (fact.job, fact.start, fact.until, fact.count, fact.reason)
+            if self._told.pop(span, None) is None:
+                self._missed[span] = Proof.of(recorded)
+        yield from ()
+
+    def _missed_told(self, recorded: Recorded[CronMissed]) -> Taken:
+        data = recorded.message.data
+        span = (data.cron_name, data.start, data.until, data.count, data.reason)
+        if self._missed.pop(span, None) is None and self._is_whole:
+            if span in self._told:
+                yield check.violation("MISSED", check.job(data.cron_name), "the span was told of before", recorded)
+            self._told[span] = Proof.of(recorded)  # the ledger lies in another stream, and may come later
+
+    def debts(self) -> Iterator[Debt]:
+        """See `Check`."""
+        for proof in self._firings.values():
+            yield Debt("CRON-29", proof.subject, "the public was not told that it fired", proof.time, facts=(proof,))
+        for proofs in self._skips.values():
+            for proof in proofs:
+                yield Debt("CRON-30", proof.subject, "the public was not told of the skip", proof.time, facts=(proof,))
+        for (job, *_), proof in self._missed.items():
+            yield Debt("MISSED", check.job(job), "the public was not told of the span", proof.time, facts=(proof,))
+        for (job, *_), proof in self._told.items():
+            reason = "the public was told of a span that did not pass, or twice"
+            yield Debt("MISSED", check.job(job), reason, proof.time, facts=(proof,))

@@ -1,0 +1,109 @@
+"""The read models say what the facts say (I8): the history, KV `definitions` and KV `locks`.
+
+The history is compared up to its own place in the log. KV may be a moment behind the facts, or ahead of those that were
+read: it is looked at before and after, and right if one of the looks is.
+
+Memory: the record of each execution that is open, and the ledger of each job.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from ...domain import history, ledger
+from ...domain.events import ExecutionFact, LedgerFact, Message, Recorded
+from ...domain.history import ExecutionRecord
+from ...domain.ledger import Ledger
+from ...domain.registration import Registration
+from ...ports import ExecutionRow
+from ...subjects import token
+from . import check
+from .report import Violation
+
+_FIELDS: Final = ("status", "trigger", "scheduled_time", "completed_at", "attempt", "worker", "error", "duration_ms")
+_OPEN: Final = frozenset({"pending", "running"})
+
+
+class ReadModels:
+    """Folds all that read models show."""
+
+    def __init__(self, *, upto: int) -> None:
+        """`upto`: the sequence of the log up to which the history is compared."""
+        self._upto = upto
+        self._open: dict[str, ExecutionRecord] = {}
+        self._over: set[str] = set()
+        self._ledgers: dict[str, Ledger] = {}
+        self.executions = 0
+
+    def take(self, recorded: Recorded[Message]) -> ExecutionRecord | None:
+        """Take one more fact in; the record of the execution that it ends, which the history must show."""
+        match recorded.message:
+            case ExecutionFact() if recorded.sequence <= self._upto:
+                return self._execution(recorded, recorded.message.execution_id)
+            case LedgerFact() as fact:
+                self._ledgers[fact.job] = ledger.evolve(self._ledgers.get(fact.job, ledger.initial), recorded)
+            case _:
+                pass
+        return None
+
+    def _execution(self, recorded: Recorded[Message], execution_id: str) -> ExecutionRecord | None:
+        if execution_id in self._over:
+            return None
+        if execution_id not in self._open:
+            self.executions += 1
+        record = history.evolve(self._open.get(execution_id), recorded)
+        if record is None or record.status in _OPEN:
+            if record is not None:
+                self._open[execution_id] = record
+            return None
+        self._open.pop(execution_id, None)
+        self._over.add(execution_id)
+        return record
+
+    def definitions(self, looks: Sequence[Mapping[str, bytes]]) -> Iterator[Violation]:
+        """What KV `definitions` showed otherwise than the ledgers at every look."""
+        expected = {
+            token(job): (job, registration.encode())
+            for job, state in self._ledgers.items()
+            if (registration := Registration.of(state)) is not None
+        }
+        for key in sorted(expected.keys() | {key for look in looks for key in look}):
+            job, value = expected.get(key, (key, None))
+            shown = [look.get(key) for look in looks]
+            if value not in shown:
+                yield Violation("I8", check.job(job), f"KV `definitions` {_otherwise(value, shown[-1])}")
+
+    def locks(self, looks: Sequence[Mapping[str, bytes]]) -> Iterator[Violation]:
+        """Which keys of KV `locks` showed, at every look, a holder that is over. What is held need not be shown."""
+        for key in sorted(looks[-1]):
+            holders = {_holder(look.get(key)) for look in looks}
+            if holders <= self._over:
+                yield Violation("I8", key, f"KV `locks` shows {_holder(looks[-1][key])} as its holder, which is over")
+
+
+def differing(record: ExecutionRecord, row: ExecutionRow | None) -> Iterator[Violation]:
+    """What the history shows of an execution otherwise than its facts."""
+    entity = check.execution(record.job, record.execution_id)
+    if row is None:
+        yield Violation("I8", entity, f"the history does not show it, and it {_verb(record.status)}")
+        return
+    if row.job_name != record.job:
+        yield Violation("I8", entity, f"the history shows it as one of {row.job_name}")
+    for field in _FIELDS:
+        shown, told = getattr(row, field), getattr(record, field)
+        if shown != told:
+            yield Violation("I8", entity, f"the history shows `{field}` as {shown}, and its facts say {told}")
+
+
+def _otherwise(value: bytes | None, shown: bytes | None) -> str:
+    if value is None:
+        return "shows it, and there is no such job"
+    return "does not show it" if shown is None else "shows it otherwise than its ledger says"
+
+
+def _holder(value: bytes | None) -> str:
+    return "" if value is None else str(json.loads(value).get("execution_id"))
+
+
+def _verb(status: str) -> str:
+    return status if status in {"completed", "failed"} else f"was {status}"

@@ -1,0 +1,154 @@
+"""What an audit finds: what does not hold, what is still under way, and how much was looked at."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal, TypeAlias
+
+from typing_extensions import override
+
+from ...domain.events import Message, Recorded
+from ...subjects import Stream, stream_of
+
+INVARIANTS: Final[Mapping[str, str]] = {
+    "I1": "at most one execution of a job for one scheduled time",
+    "I2": "each instant that a definition in force names is in one `due` or `passed`; each `due` becomes an execution",
+    "I3": "nothing is admitted that nobody asked for, dispatched that was not admitted, or done that nobody reported",
+    "I4": "no fact is there twice, however often its input was delivered",
+    "I5": "a lock has one holder at a time, and what runs under it carries its token",
+    "I6": "a step is dispatched when all that it depends on completed; an execution has one end, and nothing behind it",
+    "I7": "attempts and delays are as the retry policy says; a failure that is to be kept has one dead letter",
+    "I8": "the history and the KV projections say what the facts say",
+}
+"""The promises that a log is judged by, each in one sentence."""
+
+PUBLIC: Final[Mapping[str, str]] = {
+    "CRON-29": "each firing is told once, and counted",
+    "CRON-30": "each skip is told once, with its reason",
+    "MISSED": "each span that passed without firing, unforeseen, is told once",
+}
+"""What the public is promised (ojs-cron §9), judged beside them."""
+
+PATIENCE: Final = timedelta(minutes=10)
+"""How long a stage may owe an answer before that counts as a violation."""
+
+Debtor: TypeAlias = Literal["stages", "executors"]
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A fact, by where it lies."""
+
+    stream: Stream
+    sequence: int
+    subject: str
+    time: datetime
+
+    @classmethod
+    def of(cls, recorded: Recorded[Message]) -> "Proof":
+        """Where a recorded fact lies."""
+        return cls(stream_of(recorded.subject), recorded.sequence, recorded.subject, recorded.time)
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.stream} {self.sequence} {self.subject} {self.time.isoformat()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """What does not hold: of which invariant, of what, why, and the facts that show it."""
+
+    invariant: str
+    entity: str
+    reason: str
+    facts: tuple[Proof, ...] = ()
+
+    @override
+    def __str__(self) -> str:
+        return "\n    ".join((f"{self.invariant}: {self.entity}: {self.reason}", *map(str, self.facts)))
+
+
+@dataclass(frozen=True, slots=True)
+class Debt:
+    """What is still to come, since when, and from whom: no violation as long as `stages` are not late with it."""
+
+    invariant: str
+    entity: str
+    reason: str
+    since: datetime
+    by: Debtor = "stages"
+    facts: tuple[Proof, ...] = ()
+
+    def is_overdue(self, until: datetime, patience: timedelta) -> bool:
+        """Whether stages owe it for longer than `patience`."""
+        return self.by == "stages" and until - self.since >= patience
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What read models say otherwise than the facts."""
+
+    violations: tuple[Violation, ...]
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The outcome of an audit.
+
+    `violations` holds the first ones, `total` counts them all; `debts` is what was under way at `until`; `invariants` names
+    those that were judged; `remarks` says what could not be.
+    """
+
+    facts: int
+    jobs: int
+    executions: int
+    until: datetime | None
+    violations: tuple[Violation, ...]
+    total: int
+    debts: tuple[Debt, ...]
+    invariants: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def is_clean(self) -> bool:
+        """Everything holds."""
+        return self.total == 0
+
+    @property
+    def summary(self) -> str:
+        """It all in one line."""
+        verdict = "clean" if self.is_clean else f"{self.total:,} violation{'s' * (self.total != 1)}"
+        facts, executions = _counted(self.facts, "fact"), _counted(self.executions, "execution")
+        return f"{facts}, {executions}, {_counted(len(self.invariants), 'invariant')}: {verdict}"
+
+    def as_json(self) -> dict[str, Any]:
+        """It all, for programs."""
+        return {
+            "clean": self.is_clean,
+            "facts": self.facts,
+            "jobs": self.jobs,
+            "executions": self.executions,
+            "until": self.until,
+            "invariants": {name: INVARIANTS[name] for name in self.invariants},
+            "violations": [_plain(violation) for violation in self.violations],
+            "violations_total": self.total,
+            "under_way": [{**_plain(debt), "since": debt.since, "by": debt.by} for debt in self.debts],
+            "remarks": list(self.remarks),
+        }
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def _plain(found: Violation | Debt) -> dict[str, Any]:
+    return {
+        "invariant": found.invariant,
+        "entity": found.entity,
+        "reason": found.reason,
+        "facts": [
+            {"stream": fact.stream.value, "sequence": fact.sequence, "subject": fact.subject, "time": fact.time}
+            for fact in found.facts
+        ],
+    }

@@ -1,0 +1,173 @@
+"""From time and triggers to executions (I1, I2, I3): each is answered once, and nothing else happens.
+
+Memory: what was asked and has not begun, and what has begun and of which nobody is known to have asked; so the two streams
+may be taken in in any order, and cost least side by side.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Final, NamedTuple, TypeAlias
+
+from ...domain import execution_plan, ids
+from ...domain.events import (
+    Admitted,
+    Due,
+    Enqueued,
+    ExecutionFact,
+    Message,
+    Passed,
+    Planned,
+    Recorded,
+    Refused,
+    Replayed,
+    Requested,
+    Skipped,
+    Trigger,
+)
+from ...subjects import REPLAYS, job_of
+from . import check
+from .check import Handler, Taken
+from .report import Debt, Proof
+
+TRIGGERS: Final = "planner-triggers"
+"""The durable that refuses triggers which cannot become an execution; `REPLAYS` does that for replays."""
+ENQUEUED: Final = "planner-enqueued"
+"""The durable that takes what is registered nowhere: it refuses nothing."""
+
+Request: TypeAlias = tuple[str, int]
+"""A message that asks: the durable that takes it, and its sequence."""
+
+
+class Asked(NamedTuple):
+    """Who asked for an execution."""
+
+    job: str
+    proof: Proof
+    request: Request | None = None
+
+
+class Requests:
+    """Pairs each instant and each trigger with its execution."""
+
+    def __init__(self, since: datetime | None = None) -> None:
+        """What was asked before `since` (UTC) is not judged."""
+        self._since = since
+        self._asked: dict[str, Asked] = {}
+        self._unasked: dict[str, Asked] = {}
+        self._requests: dict[Request, str] = {}
+        self._refused: set[Request] = set()
+        self._backfilled: set[str] = set()
+        self._enqueued_ids: set[str] = set()
+        self._inputs: set[tuple[str, str]] = set()
+        """Dead letters that are no executions: a replay hands them in again, and begins none."""
+
+    def handlers(self) -> Mapping[type[Message], Handler]:
+        """See `Check`."""
+        return {
+            Due: self._due,
+            Passed: self._passed,
+            Trigger: self._trigger,
+            Enqueued: self._enqueued,
+            Refused: self._refusal,
+            Replayed: self._replayed,
+            Planned: self._begun,
+            Admitted: self._admitted,
+            Skipped: self._skipped,
+        }
+
+    def _due(self, recorded: Recorded[Due]) -> Taken:
+        due = recorded.message
+        self._ask(ids.occurrence_id(due.job, due.scheduled_time), due.job, recorded)
+        if due.dst_skip:
+            self._ask(ids.passed_id(due.job, due.scheduled_time), due.job, recorded)
+        yield from ()
+
+    def _passed(self, recorded: Recorded[Passed]) -> Taken:
+        passed = recorded.message
+        for at in passed.scheduled_times:
+            self._ask(ids.passed_id(passed.job, at), passed.job, recorded)
+        yield from ()
+
+    def _trigger(self, recorded: Recorded[Trigger]) -> Taken:
+        job, execution_id = job_of(recorded.subject), execution_plan.execution_id_of(recorded, job_of(recorded.subject))
+        if recorded.message.backfill is not None:
+            if execution_id in self._backfilled:
+                return  # the backfill is run again, and the instant is asked for already
+            self._backfilled.add(execution_id)
+        self._request((TRIGGERS, recorded.sequence), execution_id, job, recorded)
+        yield from ()
+
+    def _enqueued(self, recorded: Recorded[Enqueued]) -> Taken:
+        asked = recorded.message
+        if asked.execution_id not in self._enqueued_ids:  # asked for again under the same id, it is the same
+            self._enqueued_ids.add(asked.execution_id)
+            self._request((ENQUEUED, recorded.sequence), asked.execution_id, asked.definition.name, recorded)
+        yield from ()
+
+    def _replayed(self, recorded: Recorded[Replayed]) -> Taken:
+        fact = recorded.message
+        if (fact.job, fact.id) not in self._inputs:
+            execution_id = ids.replay_id(fact.job, fact.id, fact.number, recorded.time)
+            self._request((REPLAYS, recorded.sequence), execution_id, fact.job, recorded)
+        yield from ()
+
+    def _request(self, request: Request, execution_id: str, job: str, recorded: Recorded[Message]) -> None:
+        if request in self._refused:
+            self._refused.discard(request)
+        else:
+            self._requests[request] = execution_id
+            self._ask(execution_id, job, recorded, request)
+
+    def _refusal(self, recorded: Recorded[Refused]) -> Taken:
+        fact = recorded.message
+        if not fact.subject.startswith("trigger."):
+            self._inputs.add((fact.job, fact.id))
+        if fact.durable in {TRIGGERS, REPLAYS}:
+            request = (fact.durable, fact.sequence)
+            execution_id = self._requests.pop(request, None)
+            if execution_id is None:
+                self._refused.add(request)
+            else:
+                self._asked.pop(execution_id, None)
+        yield from ()
+
+    def _ask(self, execution_id: str, job: str, recorded: Recorded[Message], request: Request | None = None) -> None:
+        if self._unasked.pop(execution_id, None) is None:
+            self._asked[execution_id] = Asked(job, Proof.of(recorded), request)
+        elif request is not None:
+            self._requests.pop(request, None)
+
+    def _begun(self, recorded: Recorded[Requested]) -> Taken:
+        fact = recorded.message
+        if fact.trigger == "cron" and fact.execution_id != ids.occurrence_id(fact.job, fact.scheduled_time):
+            reason = f"{fact.scheduled_time.isoformat()} has an execution of its own, and this is another"
+            yield check.violation("I1", check.execution(fact.job, fact.execution_id), reason, recorded)
+        self._answer(recorded)
+
+    def _admitted(self, recorded: Recorded[Admitted]) -> Taken:
+        if recorded.message.plan.overlap_policy == "allow":  # else it was planned before
+            yield from self._begun(recorded)
+
+    def _skipped(self, recorded: Recorded[Skipped]) -> Taken:
+        if recorded.message.reason != "overlap_skip":
+            self._answer(recorded)
+        yield from ()
+
+    def _answer(self, recorded: Recorded[ExecutionFact]) -> None:
+        fact = recorded.message
+        asked = self._asked.pop(fact.execution_id, None)
+        if asked is None:
+            self._unasked[fact.execution_id] = Asked(fact.job, Proof.of(recorded))
+        elif asked.request is not None:
+            self._requests.pop(asked.request, None)
+
+    def debts(self) -> Iterator[Debt]:
+        """See `Check`."""
+        for execution_id, asked in self._asked.items():
+            if self._since is None or asked.proof.time >= self._since:
+                reason = f"nothing has become of {asked.proof.subject} yet: {execution_id} is missing"
+                yield Debt("I2", check.job(asked.job), reason, asked.proof.time, facts=(asked.proof,))
+        for execution_id, begun in self._unasked.items():
+            if self._since is None:
+                entity = check.execution(begun.job, execution_id)
+                yield Debt("I3", entity, "nobody asked for it", begun.proof.time, facts=(begun.proof,))

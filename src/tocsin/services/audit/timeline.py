@@ -1,0 +1,118 @@
+"""What a job's definitions named, while they were in force: the instants that its ledger must decide on.
+
+It recomputes with the calendar alone, and takes nothing from the decisions but how far they reach and what fired last, from
+which `@every` counts.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+
+from ...domain.definition import JobDefinition
+from ...domain.events import Defined, DefinitionFact, Deleted, Paused, Recorded, Resumed
+from ...domain.schedule import parse
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An instant that a definition named: one that fires, or the instant of a local time that does not exist."""
+
+    at: datetime
+    fires: bool
+    paused: bool
+    definition: int
+
+
+@dataclass(slots=True)
+class Regime:
+    """What holds from `since` on. `anchors`: what its intervals may count from, the likeliest first."""
+
+    since: datetime
+    definition: int
+    rule: JobDefinition | None
+    paused: bool
+    anchors: list[datetime]
+
+
+@dataclass(slots=True)
+class Timeline:
+    """A job's undecided time: what governs it, and how far it is decided."""
+
+    job: str
+    regimes: list[Regime] = field(default_factory=list)
+    definitions: dict[int, tuple[datetime, JobDefinition]] = field(default_factory=dict)
+    watermark: datetime | None = None
+    last_fired: datetime | None = None
+    newest: int = 0
+    """The sequence of the last fact on the definition."""
+
+    @property
+    def begin(self) -> datetime | None:
+        """From when on nothing is decided."""
+        return self.watermark or (self.regimes[0].since if self.regimes else None)
+
+    def govern(self, recorded: Recorded[DefinitionFact]) -> bool:
+        """Something else holds from now on; False: it names a definition that is not there."""
+        fact = recorded.message
+        self.newest = recorded.sequence
+        sequence, paused = 0, False
+        match fact:
+            case Defined():
+                sequence, paused = recorded.sequence, fact.paused
+                self.definitions[sequence] = recorded.time, fact.definition
+            case Paused() | Resumed():
+                sequence, paused = fact.definition, isinstance(fact, Paused)
+            case Deleted():
+                pass
+        since, rule = self.definitions.get(sequence, (recorded.time, None))
+        self.regimes.append(Regime(recorded.time, sequence, rule, paused, [self.last_fired or since]))
+        self._forget()
+        return rule is not None or not sequence
+
+    def decide(self, upto: datetime, *, fired: bool) -> None:
+        """Everything up to an instant is decided."""
+        if fired:
+            self.last_fired = upto
+            for regime in self.regimes:
+                # Whoever decided may have counted from here, or from what had fired before it began to decide.
+                is_in_force = regime.since < upto
+                regime.anchors = [upto] if is_in_force else [upto, *regime.anchors]
+        self.watermark = upto if self.watermark is None else max(self.watermark, upto)
+        self._forget()
+
+    def named(self, upto: datetime, limit: int) -> Sequence[Sequence[Named]]:
+        """What was named from the last decision up to `upto`, `limit` instants at most.
+
+        Once for each way in which its intervals may have been counted.
+        """
+        most = max((len(regime.anchors) for regime in self.regimes if _counts(regime)), default=1)
+        return [list(islice(self._named(upto, anchor), limit)) for anchor in range(most)]
+
+    def _named(self, upto: datetime, anchor: int) -> Iterator[Named]:
+        ends = (*(regime.since for regime in self.regimes[1:]), upto)
+        for regime, end in zip(self.regimes, ends, strict=True):
+            rule = regime.rule
+            if rule is None or rule.schedule is None:
+                continue
+            start = max(self.watermark, regime.since) if self.watermark else regime.since
+            schedule = parse(rule.schedule, rule.timezone, dst=rule.dst)
+            origin = regime.anchors[min(anchor, len(regime.anchors) - 1)]
+            paused = regime.paused or not rule.enabled
+            for occurrence in schedule.occurrences(start, min(end, upto), anchor=origin):
+                yield Named(occurrence.at, occurrence.skipped_local is None, paused, regime.definition)
+
+    def _forget(self) -> None:
+        """Drop what governs only decided time."""
+        if self.watermark is None:
+            return
+        while len(self.regimes) > 1 and self.regimes[1].since <= self.watermark:
+            del self.regimes[0]
+        named = {regime.definition for regime in self.regimes}
+        for sequence in self.definitions.keys() - named:
+            del self.definitions[sequence]
+
+
+def _counts(regime: Regime) -> bool:
+    """Whether it matters what a regime counts from."""
+    return regime.rule is not None and (regime.rule.schedule or "").lstrip().lower().startswith("@every")

@@ -1,0 +1,14 @@
+"""Why did my job run, or not? The decision on one instant, with the facts that led to it.
+
+    Asking (reads the log) ──definitions, decisions, leadership──▶ judge ──▶ Answer ──execution──▶ Outcome
+
+`judge` is pure: the same facts give the same answer, whoever shows it. `Moment` is the state of everything as of a moment.
+"""
+
+from .answer import Answer, Gap, Outcome, Verdict
+from .execution_outcome import outcome_of
+from .fold_until import Moment
+from .judgement import Evidence, judge, latest
+from .reader import Asking
+
+__all__ = ["Answer", "Asking", "Evidence", "Gap", "Moment", "Outcome", "Verdict", "judge", "latest", "outcome_of"]

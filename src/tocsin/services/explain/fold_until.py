@@ -1,0 +1,84 @@
+"""The state of everything as of a moment: what the domain's folds make of the facts up to then."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+from ...domain import history, ledger, lock
+from ...domain.events import (
+    DeadLettered,
+    ExecutionFact,
+    LeadershipFact,
+    LeadershipGained,
+    LedgerFact,
+    LockFact,
+    Message,
+    Recorded,
+    Refused,
+    Resolved,
+)
+from ...domain.history import ExecutionRecord
+from ...domain.ledger import Ledger
+from ...domain.lock import Lock
+from ...subjects import Stream, stream_of
+
+_OPEN: Final = frozenset({"pending", "running"})
+
+
+@dataclass(slots=True)
+class Moment:
+    """Everything that was taken in, folded.
+
+    It holds the ledger and the lock of each job, the executions that are open, and the ids of those that are over.
+    """
+
+    facts: int = 0
+    last: dict[Stream, Recorded[Message]] = field(default_factory=dict)
+    """The last message of each stream."""
+    ledgers: dict[str, Ledger] = field(default_factory=dict)
+    locks: dict[str, Lock] = field(default_factory=dict)
+    open: dict[str, ExecutionRecord] = field(default_factory=dict)
+    over: set[str] = field(default_factory=set)
+    ended: Counter[str] = field(default_factory=Counter)
+    """How many executions ended in which way."""
+    dead_letters: set[tuple[str, str]] = field(default_factory=set)
+    """Those that nobody has dealt with: (job, id)."""
+    leaders: dict[str, str] = field(default_factory=dict)
+    """Who held each lease."""
+
+    def take(self, recorded: Recorded[Message]) -> None:
+        """Take one more fact in, each stream in its order."""
+        self.facts += 1
+        self.last[stream_of(recorded.subject)] = recorded
+        match recorded.message:
+            case LedgerFact(job=job):
+                self.ledgers[job] = ledger.evolve(self.ledgers.get(job, ledger.initial), recorded)
+            case ExecutionFact(execution_id=execution_id) if execution_id not in self.over:
+                self._execution(recorded, execution_id)
+            case LockFact(job=job, shard=None):
+                self.locks[job] = lock.evolve(self.locks.get(job, lock.initial), recorded)
+            case DeadLettered() | Refused() as kept:
+                self.dead_letters.add((kept.job, kept.id))
+            case Resolved() as resolved:
+                self.dead_letters.discard((resolved.job, resolved.id))
+            case LeadershipGained() as gained:
+                self.leaders[gained.lease] = gained.holder
+            case LeadershipFact() as left if self.leaders.get(left.lease) == left.holder:
+                del self.leaders[left.lease]
+            case _:
+                pass
+
+    def holder(self, job: str) -> str | None:
+        """The execution that holds the lock of a job: one that is over holds nothing."""
+        held = self.locks.get(job, lock.initial).holder
+        return None if held is None or held in self.over else held
+
+    def _execution(self, recorded: Recorded[Message], execution_id: str) -> None:
+        record = history.evolve(self.open.get(execution_id), recorded)
+        if record is None or record.status in _OPEN:
+            if record is not None:
+                self.open[execution_id] = record
+            return
+        self.open.pop(execution_id, None)
+        self.over.add(execution_id)
+        self.ended[record.status] += 1

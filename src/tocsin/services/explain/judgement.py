@@ -1,0 +1,323 @@
+"""The judgement: which definition governed an instant, whether it named it, and what was decided."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Final
+
+from ...domain import ids
+from ...domain.definition import JobDefinition
+from ...domain.events import Defined, DefinitionFact, Deleted, Due, Message, Passed, Paused, Recorded
+from ...domain.ledger import JobNotFound
+from ...domain.schedule import Occurrence, Schedule, parse
+from ...domain.schedule.wall_clock import instants_of, is_repeated, skipped
+from .answer import Answer, Verdict
+from .leadership_gaps import gap_around
+
+_INSTANT: Final = timedelta(microseconds=1)
+_SECOND: Final = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the log says of a job, each oldest first.
+
+    Attributes:
+        job: its name.
+        definitions: all facts on its definition.
+        decisions: what became of its time, at least from a while before the instant in question until behind it.
+        leadership: who led, as far as that is recorded.
+        now: up to when all of this is known (UTC).
+    """
+
+    job: str
+    definitions: Sequence[Recorded[DefinitionFact]]
+    decisions: Sequence[Recorded[Due | Passed]]
+    leadership: Sequence[Recorded[Message]]
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """What held from one fact on the definition to the next (`until`: None: it still does)."""
+
+    fact: Recorded[DefinitionFact]
+    until: datetime | None
+    definition: JobDefinition | None
+    sequence: int
+    defined_at: datetime
+    paused: bool
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """Its schedule, if it has one."""
+        rule = self.definition
+        if rule is None or rule.schedule is None:
+            return None
+        return parse(rule.schedule, rule.timezone, dst=rule.dst)
+
+
+def judge(evidence: Evidence, asked: datetime) -> tuple[Answer, ...]:
+    """What became of an instant: several answers where a local time that was asked for (naive) came more than once.
+
+    Raises:
+        JobNotFound: no fact speaks of such a job.
+        ScheduleError: its schedule cannot be read any more.
+    """
+    regimes = _regimes(evidence)
+    if asked.tzinfo is not None:
+        return (_judged(evidence, regimes, asked),)
+    return tuple(
+        replace(_judged(evidence, regimes, at, local=None if exists else asked), local_exists=exists)
+        for at, exists in _meant(regimes, asked)
+    )
+
+
+def latest(evidence: Evidence) -> datetime | None:
+    """The latest instant (UTC) up to now that a definition in force named; None: there was none.
+
+    Raises:
+        JobNotFound: no fact speaks of such a job.
+    """
+    for regime in reversed(_regimes(evidence)):
+        schedule, since = regime.schedule, regime.fact.time
+        if schedule is None or since >= evidence.now:
+            continue
+        until = min(evidence.now, regime.until or evidence.now)
+        found = schedule.latest_until(until, after=since, anchor=_anchor(evidence, regime, until))
+        if found is not None:
+            return found
+    return None
+
+
+# --- what governed ---------------------------------------------------------------------------------------------------
+
+
+def _regimes(evidence: Evidence) -> list[Regime]:
+    if not evidence.definitions:
+        raise JobNotFound(evidence.job)
+    known = {r.sequence: (r.time, r.message.definition) for r in evidence.definitions if isinstance(r.message, Defined)}
+    ends = [*(later.time for _, later in pairwise(evidence.definitions)), None]
+    return [_regime(fact, until, known) for fact, until in zip(evidence.definitions, ends, strict=True)]
+
+
+def _regime(
+    fact: Recorded[DefinitionFact], until: datetime | None, known: dict[int, tuple[datetime, JobDefinition]]
+) -> Regime:
+    match fact.message:
+        case Defined() as it:
+            return Regime(fact, until, it.definition, fact.sequence, fact.time, it.paused)
+        case Deleted():
+            return Regime(fact, until, None, 0, fact.time, paused=False)
+        case it:
+            sequence: int = getattr(it, "definition", 0)
+            defined_at, definition = known.get(sequence, (fact.time, None))
+            return Regime(fact, until, definition, sequence, defined_at, isinstance(it, Paused))
+
+
+def _governing(evidence: Evidence, regimes: Sequence[Regime], at: datetime) -> Regime | None:
+    """The last regime that began before an instant; but what was decided before a regime was stored it cannot govern."""
+    for regime in reversed(regimes):
+        decided_before = any(
+            decision.sequence < regime.fact.sequence and _upto(decision) >= at for decision in evidence.decisions
+        )
+        if regime.fact.time < at and not decided_before:
+            return regime
+    return None
+
+
+def _meant(regimes: Sequence[Regime], local: datetime) -> list[tuple[datetime, bool]]:
+    """The instants that a local time means, each in a zone in force then, and whether its clocks show that time."""
+    reigns = [(one.fact.time, one.until, one.definition.timezone) for one in regimes if one.definition is not None]
+    found = {
+        at: exists
+        for since, until, timezone in reigns
+        for at, exists in _read(timezone, local)
+        if since < at and (until is None or at <= until)
+    }
+    if not found:  # before the job, or while there was none
+        before = [timezone for since, _, timezone in reigns if since < skipped(timezone, local)]
+        found = dict(_read((before or [reigns[0][2] if reigns else "UTC"])[-1], local))
+    return sorted(found.items())
+
+
+def _read(timezone: str, local: datetime) -> list[tuple[datetime, bool]]:
+    instants = instants_of(timezone, local)
+    return [(at, True) for at in instants] or [(skipped(timezone, local), False)]
+
+
+def _anchor(evidence: Evidence, regime: Regime, at: datetime) -> datetime:
+    """What intervals count from: any firing of theirs is as good as the last one, counted back to before `at`."""
+    schedule = regime.schedule
+    fired = [d.message.scheduled_time for d in evidence.decisions if isinstance(d.message, Due)]
+    of_this = [
+        d.message.scheduled_time
+        for d in evidence.decisions
+        if isinstance(d.message, Due) and d.message.definition == regime.sequence
+    ]
+    before = max((one for one in fired if one <= regime.fact.time), default=None)
+    origin = of_this[0] if of_this else before or regime.defined_at
+    if schedule is not None and schedule.interval and origin >= min(at, regime.fact.time):
+        steps = (origin - min(at, regime.fact.time)) // schedule.interval + 1
+        return origin - steps * schedule.interval
+    return origin
+
+
+# --- what was decided ------------------------------------------------------------------------------------------------
+
+
+def _judged(evidence: Evidence, regimes: Sequence[Regime], at: datetime, *, local: datetime | None = None) -> Answer:
+    regime = _governing(evidence, regimes, at)
+    if regime is None:
+        first = regimes[0]
+        timezone = first.definition.timezone if first.definition else "UTC"
+        answer = Answer(evidence.job, at, timezone, "before-the-job", since=first.fact.time, by=first.fact.message.by)
+        return replace(answer, facts=(first.fact,))
+    schedule = regime.schedule
+    if regime.definition is None or schedule is None:
+        return _without_schedule(evidence, regimes, regime, at)
+    named = list(_named(schedule, at, _anchor(evidence, regime, at)))
+    fires = next((one for one in named if one.skipped_local is None), None)
+    left_out = [one for one in named if one.skipped_local is not None]
+    leaves_out = next((one for one in left_out if local is None or one.skipped_local == local), None)
+    # Who asks for a local time that does not exist means that one, whatever fires at the instant that it falls on.
+    meant = (leaves_out or fires) if local is not None else (fires or leaves_out)
+    answer = _nearest(
+        evidence,
+        regime,
+        schedule,
+        Answer(
+            job=evidence.job,
+            at=meant.at if meant else at,
+            timezone=regime.definition.timezone,
+            verdict="not-scheduled",
+            schedule=regime.definition.schedule,
+            definition=regime.sequence,
+            skipped_local=meant.skipped_local if meant else local,
+            repeated=is_repeated(regime.definition.timezone, at),
+            facts=(regime.fact,),
+        ),
+    )
+    if local is not None and meant is None:
+        return replace(answer, verdict="no-such-local-time")
+    if meant is None:
+        return answer
+    decision = _decision(evidence, meant)
+    if decision is None:
+        return _undecided(evidence, _began(regimes, regime), answer, fires=fires is not None)
+    return _decided(evidence, regimes, regime, answer, decision)
+
+
+def _without_schedule(evidence: Evidence, regimes: Sequence[Regime], regime: Regime, at: datetime) -> Answer:
+    fact = regime.fact
+    if regime.definition is not None:
+        zone = regime.definition.timezone
+        return Answer(evidence.job, at, zone, "on-demand", definition=regime.sequence, since=fact.time, facts=(fact,))
+    timezone = next((one.definition.timezone for one in reversed(regimes) if one.definition is not None), "UTC")
+    answer = Answer(evidence.job, at, timezone, "after-deletion", since=fact.time, facts=(fact,))
+    return replace(answer, by=fact.message.by, reason=fact.message.reason)
+
+
+def _named(schedule: Schedule, at: datetime, anchor: datetime) -> Iterator[Occurrence]:
+    """What the schedule names at an instant; within its second, where whole seconds were asked for."""
+    until = at if at.microsecond else at + _SECOND - _INSTANT
+    first: datetime | None = None
+    for occurrence in schedule.occurrences(at - _INSTANT, until, anchor=anchor):
+        first = first or occurrence.at
+        if occurrence.at == first and occurrence.at >= at:
+            yield occurrence
+
+
+def _nearest(evidence: Evidence, regime: Regime, schedule: Schedule, answer: Answer) -> Answer:
+    anchor = _anchor(evidence, regime, answer.at)
+    before = schedule.latest_until(answer.at - _INSTANT, after=regime.fact.time, anchor=anchor)
+    return replace(answer, before=before, after=schedule.next_after(answer.at, anchor=anchor))
+
+
+def _decision(evidence: Evidence, meant: Occurrence) -> Recorded[Due | Passed] | None:
+    for decision in evidence.decisions:
+        match decision.message:
+            case Due(scheduled_time=at, dst_skip=leaves_out) if at == meant.at:
+                if meant.skipped_local is None or leaves_out:
+                    return decision
+            case Passed(start=start, until=until) if start < meant.at <= until:
+                return decision
+            case _:
+                pass
+    return None
+
+
+def _undecided(evidence: Evidence, regime: Regime, answer: Answer, *, fires: bool) -> Answer:
+    if answer.at > evidence.now:
+        verdict: Verdict = "future"
+        if not fires:
+            verdict = "no-such-local-time"
+        elif regime.paused:
+            verdict = "future-paused"
+        elif regime.definition is not None and not regime.definition.enabled:
+            verdict = "future-disabled"
+        return _with_blame(replace(answer, verdict=verdict), regime)
+    if any(_upto(decision) >= answer.at for decision in evidence.decisions):
+        return replace(answer, verdict="unaccounted")
+    late = (evidence.now - answer.at).total_seconds()
+    gap = gap_around(answer.at, None, evidence.leadership)
+    return replace(answer, verdict="undecided", late_by=late, gap=gap)
+
+
+def _decided(
+    evidence: Evidence, regimes: Sequence[Regime], regime: Regime, answer: Answer, decision: Recorded[Due | Passed]
+) -> Answer:
+    fact = decision.message
+    late = max(0.0, (decision.time - answer.at).total_seconds())
+    answer = replace(answer, late_by=late, definition=fact.definition, facts=(*answer.facts, decision))
+    if answer.skipped_local is not None:
+        return replace(answer, verdict="no-such-local-time")
+    if isinstance(fact, Due):
+        gap = gap_around(answer.at, decision.time, evidence.leadership) if fact.catch_up else None
+        execution_id = ids.occurrence_id(fact.job, fact.scheduled_time)
+        return replace(answer, verdict="fired", caught_up=fact.catch_up, gap=gap, execution_id=execution_id)
+    return _passed(evidence, regimes, regime, replace(answer, count=fact.count), decision)
+
+
+def _passed(
+    evidence: Evidence, regimes: Sequence[Regime], regime: Regime, answer: Answer, decision: Recorded[Due | Passed]
+) -> Answer:
+    fact = decision.message
+    match fact.reason if isinstance(fact, Passed) else None:
+        case "paused":
+            verdict: Verdict = "paused" if regime.paused else "disabled"
+            return _with_blame(replace(answer, verdict=verdict), _began(regimes, regime))
+        case "dst_skip":
+            return replace(answer, verdict="no-such-local-time")
+        case "superseded":
+            change = next((one for one in regimes if one.fact.sequence > regime.fact.sequence), regime)
+            answer = _with_blame(replace(answer, verdict="superseded"), change)
+        case "throttled":
+            return replace(answer, verdict="throttled")
+        case _:
+            answer = replace(answer, verdict="missed")
+    return replace(answer, gap=gap_around(answer.at, decision.time, evidence.leadership))
+
+
+def _began(regimes: Sequence[Regime], regime: Regime) -> Regime:
+    """The regime with which it began that the job does not fire: edits in between leave it paused, or disabled."""
+    found = regime
+    for earlier in reversed(regimes[: regimes.index(regime)]):
+        same = earlier.paused if regime.paused else earlier.definition is not None and not earlier.definition.enabled
+        if not same or earlier.definition is None:
+            break
+        found = earlier
+    is_silent = regime.paused or (regime.definition is not None and not regime.definition.enabled)
+    return found if is_silent else regime
+
+
+def _with_blame(answer: Answer, regime: Regime) -> Answer:
+    fact = regime.fact
+    facts = answer.facts if fact in answer.facts else (fact, *answer.facts)
+    return replace(answer, since=fact.time, by=fact.message.by, reason=fact.message.reason, facts=facts)
+
+
+def _upto(decision: Recorded[Due | Passed]) -> datetime:
+    fact = decision.message
+    return fact.scheduled_time if isinstance(fact, Due) else fact.until

@@ -1,0 +1,109 @@
+"""Reads what a judgement needs, and no more: the definitions of one job, and its time around one instant."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final, TypeVar, cast
+
+from ... import subjects
+from ...archive import decoded, wherever
+from ...domain.events import DefinitionFact, Due, Message, Passed, Recorded
+from ...ports import EventLog, StoredLog, StoredMessage
+from ...subjects import TICKER_LEASE, Stream
+from .answer import Answer
+from .execution_outcome import outcome_of
+from .judgement import Evidence, judge, latest
+
+M = TypeVar("M", bound=Message)
+
+MARGIN: Final = timedelta(minutes=1)
+"""How long before an instant the decision on it may be stored: clocks differ, though not by that much."""
+_DAY: Final = timedelta(days=1)
+_DEFINITIONS: Final = ("defined", "paused", "resumed", "deleted")
+_TIME: Final = ("due", "passed")
+
+
+class Asking:
+    """Asks the log why a job ran at an instant, or did not."""
+
+    def __init__(self, log: EventLog, stored: StoredLog) -> None:
+        self._log = log
+        self._stored = stored
+
+    async def why(self, job: str, at: datetime | None = None) -> tuple[Answer, ...]:
+        """What became of an instant of a job, aware or on the wall clock of the job's zone (naive).
+
+        Two answers where a local time came twice; without an instant the latest one that the job's schedule named.
+
+        Raises:
+            JobNotFound: no fact speaks of such a job.
+            ScheduleError: its schedule cannot be read any more.
+        """
+        evidence = await self._newest(job)
+        if at is None:
+            at = latest(evidence) or evidence.now + timedelta(seconds=1)
+        # A naive time is a day away from the same time in UTC at most.
+        begin = at if at.tzinfo is not None else at.replace(tzinfo=evidence.now.tzinfo) - _DAY
+        end = at if at.tzinfo is not None else begin + 2 * _DAY
+        around = await self._decisions(job, begin - MARGIN, end)
+        known = {decision.sequence: decision for decision in (*evidence.decisions, *around)}
+        evidence = replace(evidence, decisions=[known[sequence] for sequence in sorted(known)])
+        return tuple([await self._with_outcome(answer) for answer in judge(evidence, at)])
+
+    async def _newest(self, job: str) -> Evidence:
+        definitions: list[Recorded[DefinitionFact]] = []
+        for subject in subjects.of_ledger(job, *_DEFINITIONS):
+            definitions += _of(DefinitionFact, await self._all(subject))
+        decisions = [await self._log.last(subject) for subject in subjects.of_ledger(job, *_TIME)]
+        return Evidence(
+            job=job,
+            definitions=sorted(definitions, key=_sequence),
+            decisions=sorted(_decisions([one for one in decisions if one is not None]), key=_sequence),
+            leadership=sorted(await self._all(subjects.leadership(TICKER_LEASE)), key=_sequence),
+            now=await self._log.now(),
+        )
+
+    async def _decisions(self, job: str, begin: datetime, end: datetime) -> list[Recorded[Due | Passed]]:
+        """What was decided from `begin` on, until behind `end`."""
+        upto = (await self._stored.extent(Stream.LEDGER)).last
+        filters = subjects.of_ledger(job, *_TIME)
+        portions = self._stored.messages(Stream.LEDGER, *filters, after=begin, upto=upto)
+        found: list[Recorded[Due | Passed]] = []
+        async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):
+            async for portion in portions:
+                found += _decisions([decoded(message) for message in portion])
+                if found and _upto(found[-1].message) > end:
+                    break
+        return found
+
+    async def _with_outcome(self, answer: Answer) -> Answer:
+        if answer.execution_id is None:
+            return answer
+        scope = subjects.execution(answer.job, answer.execution_id)
+        letter = subjects.dead_letter(answer.job, answer.execution_id)
+        facts, kept = [await wherever(self._log, self._stored, one) for one in (scope, letter)]
+        outcome = outcome_of(answer.execution_id, [*facts, *kept])
+        return replace(answer, outcome=outcome, facts=(*answer.facts, *facts, *kept))
+
+    async def _all(self, subject: str) -> list[Recorded[Message]]:
+        found: list[Recorded[Message]] = []
+        while batch := await self._log.read(subject, after=found[-1].sequence if found else 0):
+            found += batch
+        return found
+
+
+def _of(kind: type[M], recorded: Sequence[Recorded[Message]]) -> list[Recorded[M]]:
+    return [cast("Recorded[M]", one) for one in recorded if isinstance(one.message, kind)]
+
+
+def _decisions(recorded: Sequence[Recorded[Message]]) -> list[Recorded[Due | Passed]]:
+    return [cast("Recorded[Due | Passed]", one) for one in recorded if isinstance(one.message, Due | Passed)]
+
+
+def _sequence(recorded: Recorded[Message]) -> int:
+    return recorded.sequence
+
+
+def _upto(fact: Due | Passed) -> datetime:
+    return fact.scheduled_time if isinstance(fact, Due) else fact.until

@@ -1,0 +1,58 @@
+"""What it takes to make the registered jobs those of some definitions."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal, TypeAlias
+
+from ...domain import ledger
+from ...domain.definition import JobDefinition
+from ...domain.definition_diff import Difference, differing
+from ...domain.ledger import Ledger
+from ...domain.schedule_effects import Effects, effects
+
+Verb: TypeAlias = Literal["create", "update", "unchanged", "delete"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a plan does with one job. `definition` is what it will have, or for `delete` what it had."""
+
+    verb: Verb
+    definition: JobDefinition
+    differences: tuple[Difference, ...] = ()
+    before: Ledger = ledger.initial
+    """The job's ledger that this was planned on."""
+
+    def effects(self, now: datetime, ahead: timedelta) -> Effects:
+        """What it does to the job's time in the days to come."""
+        after = None if self.verb == "delete" else self.definition
+        return effects(self.before, after, now, now + ahead)
+
+    @property
+    def job(self) -> str:
+        """The job's name."""
+        return self.definition.name
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What it takes to make the registered jobs those of some definitions."""
+
+    changes: tuple[Change, ...]
+
+    def of(self, *verbs: Verb) -> tuple[Change, ...]:
+        """The changes of some kinds."""
+        return tuple(change for change in self.changes if change.verb in verbs)
+
+    @property
+    def has_differences(self) -> bool:
+        """Something is to be done."""
+        return any(change.verb != "unchanged" for change in self.changes)
+
+
+def change_to(definition: JobDefinition, state: Ledger) -> Change:
+    """What it takes to give a job a definition."""
+    if state.definition is None:
+        return Change("create", definition, before=state)
+    differences = tuple(differing(state.definition, definition))
+    return Change("update" if differences else "unchanged", definition, differences, state)

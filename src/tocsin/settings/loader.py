@@ -1,0 +1,203 @@
+"""The settings in force, from the four places that may say one."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import yaml
+from pydantic import ValidationError
+from pydantic_settings import EnvSettingsSource
+
+from ..domain.definition import Problem, show
+from ..domain.formats.suggestion import listed, nearest
+from .errors import SettingsError
+from .model import FieldPath, Queue, Settings
+from .view import is_secret
+
+CONFIG_VARIABLE: Final = "TOCSIN_CONFIG"
+CONFIG_FILE: Final = Path("tocsin.yaml")
+_SHORT_VARIABLES: Final = {
+    "TOCSIN_NATS_URL": ("nats", "url"),
+    "TOCSIN_DATABASE_URL": ("database", "url"),
+    "NATS_URL": ("nats", "url"),
+    "DATABASE_URL": ("database", "url"),
+    "TOCSIN_REDIS_URL": ("redis", "url"),
+    "REDIS_URL": ("redis", "url"),
+}
+_NULL: Final = "null"
+"""How a variable says that a setting that may be null is."""
+_REFERENCE: Final = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def load(config: Path | None = None, *, options: Mapping[FieldPath, object] | None = None) -> Settings:
+    """The settings in force.
+
+    Args:
+        config: the configuration file; None: `TOCSIN_CONFIG`, else `./tocsin.yaml` if there is one.
+        options: what the command line says, by path; None values were not given.
+
+    Raises:
+        SettingsError: a file cannot be read, a field is unknown, a value cannot be used, a variable is not set.
+    """
+    layers = (_options(options or {}), _variables(), _short_variables(), _file(config))
+    chosen: dict[FieldPath, object] = {}
+    origins: dict[FieldPath, str] = {}
+    problems: list[Problem] = []
+    for layer in layers:
+        for path, value in _leaves(layer.values):
+            if any(path[: len(known)] == known or known[: len(path)] == path for known in chosen):
+                continue
+            origins[path] = layer.origin(path)
+            try:
+                said = _resolved(path, value, layer.source) if layer.source else value
+            except SettingsError as error:
+                problems += error.problems
+            else:
+                chosen[path] = None if said == _NULL and _may_be_null(path) else said
+    if problems:
+        raise SettingsError(*problems)
+    try:
+        settings = Settings(**_nested(chosen))
+    except ValidationError as error:
+        raise SettingsError(*_worded(error, origins)) from None
+    settings._origins.update(origins)  # noqa: SLF001 - this module's own
+    return settings
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """What one place says. `source` is the file it is, if it is one."""
+
+    values: Mapping[str, Any]
+    named: Mapping[FieldPath, str] | str
+    """The origin of each path, or of all."""
+    source: str | None = None
+
+    def origin(self, path: FieldPath) -> str:
+        if isinstance(self.named, str):
+            return self.named
+        return next(self.named[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.named)
+
+
+def _options(given: Mapping[FieldPath, object]) -> _Layer:
+    options = {path: value for path, value in given.items() if value is not None}
+    return _Layer(_nested(options), "command line")
+
+
+def _variables() -> _Layer:
+    """Variables with the whole path in their name; a section as a whole is JSON, and a path in it may add to that."""
+    try:
+        values = EnvSettingsSource(Settings)()
+    except ValueError as error:
+        raise SettingsError(Problem(f"{error}: {error.__cause__}")) from None
+    named: dict[FieldPath, str] = {}
+    for variable in os.environ:
+        if variable.upper().startswith("TOCSIN_"):
+            named[tuple(variable[len("TOCSIN_") :].lower().split("__"))] = variable
+    return _Layer(values, named)
+
+
+def _short_variables() -> _Layer:
+    given: dict[FieldPath, tuple[str, str]] = {}
+    for variable, path in _SHORT_VARIABLES.items():
+        if os.environ.get(variable):
+            given.setdefault(path, (variable, os.environ[variable]))
+    return _Layer(
+        _nested({path: value for path, (_, value) in given.items()}),
+        {path: variable for path, (variable, _) in given.items()},
+    )
+
+
+def _file(config: Path | None) -> _Layer:
+    named = config or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
+    path = named or CONFIG_FILE
+    try:
+        written = yaml.safe_load(path.read_text("utf-8"))
+    except FileNotFoundError:
+        if named is None:
+            return _Layer({}, "")
+        raise SettingsError(Problem("no such file", source=str(path))) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(Problem(str(error), source=str(path))) from None
+    except yaml.YAMLError as error:
+        raise SettingsError(Problem(f"not YAML: {' '.join(str(error).split())}", source=str(path))) from None
+    if not isinstance(written, dict | None):
+        raise SettingsError(Problem(f"expected a mapping of settings, and this is {show(written)}", source=str(path)))
+    return _Layer({str(name): value for name, value in (written or {}).items()}, str(path), str(path))
+
+
+def _resolved(path: FieldPath, value: object, source: str) -> object:
+    """A value of the file, with the variables that it refers to in it."""
+    if not isinstance(value, str):
+        return value
+
+    def variable(found: re.Match[str]) -> str:
+        name = found["name"]
+        if name is None:
+            return "${"
+        if name not in os.environ:
+            reason = f"the environment variable `{name}` is not set"
+            raise SettingsError(Problem(reason, field=".".join(path), value=show(found[0]), source=source))
+        return os.environ[name]
+
+    return _REFERENCE.sub(variable, value)
+
+
+def _leaves(values: Mapping[str, Any], path: FieldPath = ()) -> Iterator[tuple[FieldPath, object]]:
+    for name, value in values.items():
+        here = (*path, str(name))
+        if isinstance(value, Mapping):
+            yield from _leaves(value, here)
+        elif value is not None or _may_be_null(here):  # else a section or a field that is only named: it says nothing
+            yield here, value
+
+
+def _nested(values: Mapping[FieldPath, object]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for path, value in values.items():
+        section = nested
+        for name in path[:-1]:
+            section = section.setdefault(name, {})
+        section[path[-1]] = value
+    return nested
+
+
+def _worded(error: ValidationError, origins: Mapping[FieldPath, str]) -> Iterator[Problem]:
+    for details in error.errors(include_url=False):
+        path = tuple(str(part) for part in details["loc"])
+        field = ".".join(path)
+        source = origins.get(path)
+        if details["type"] == "extra_forbidden":
+            known = sorted(_fields_of(path[:-1]))
+            meant = nearest(path[-1], known)
+            right = ".".join((*path[:-1], meant or ""))
+            reason = f", did you mean `{right}`?" if meant else f": the settings here are {listed(known)}"
+            source = source or next((o for p, o in origins.items() if p[: len(path)] == path), None)
+            yield Problem(reason, field=field, source=source, unknown=True)
+            continue
+        cause = details.get("ctx", {}).get("error")
+        reason = str(cause) if cause else details["msg"].removeprefix("Input ").replace("should", "must")
+        shown = None if isinstance(details["input"], Mapping) or is_secret(path) else show(details["input"])
+        yield Problem(reason, field=field, value=shown, source=source)
+
+
+def _fields_of(path: FieldPath) -> Mapping[str, Any]:
+    """The fields of a section by name; none where there is no such section."""
+    if path[:1] == ("queues",):
+        return Queue.model_fields
+    model: Any = Settings
+    for name in path:
+        field = model.model_fields.get(name)
+        model = None if field is None else field.annotation
+        if not hasattr(model, "model_fields"):
+            return {}
+    fields: Mapping[str, Any] = model.model_fields
+    return fields
+
+
+def _may_be_null(path: FieldPath) -> bool:
+    field = _fields_of(path[:-1]).get(path[-1])
+    return field is not None and type(None) in get_args(field.annotation)

@@ -1,0 +1,125 @@
+"""Purges take what is archived out of a stream, all of it and nothing else, and are few."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin.archive.purge_filters import Removal
+from tocsin.archive.segment_selection import Harvest
+from tocsin.ports import LogUnavailable, StoredMessage
+from tocsin.subjects import Stream, matches
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+_JOBS = st.sampled_from(["a", "b", "*"])  # anybody may publish a trigger of `*`
+_IDS = st.integers(0, 3).map("x{}".format)
+FACTS = ["requested", "dispatched.main.1", "completed", "cancelled"]
+SUBJECTS = st.one_of(
+    st.builds("execution.{}.{}.{}".format, _JOBS, _IDS, st.sampled_from(FACTS)),
+    st.builds("dead-letter.{}.{}.{}".format, _JOBS, _IDS, st.sampled_from(["created", "resolved", "replayed"])),
+    st.builds("{}.{}.{}".format, st.sampled_from(["report", "timer", "enqueue"]), _JOBS, _IDS),
+    st.builds("ledger.{}.{}".format, _JOBS, st.sampled_from(["defined", "due", "passed"])),
+    st.builds("{}.{}.{}".format, st.sampled_from(["lock", "cron"]), _JOBS, st.sampled_from(["acquired", "triggered"])),
+    st.sampled_from(["execution.a", "execution.a.x0", "leader.archiver", "schedule.a.x0"]),
+)
+
+
+def stream(*subjects: str) -> list[StoredMessage]:
+    return [StoredMessage(Stream.LOG, at, NOON, subject, {}, b"") for at, subject in enumerate(subjects, start=1)]
+
+
+def ripe(messages: Sequence[StoredMessage]) -> set[int]:
+    harvest = Harvest()
+    for message in messages:
+        harvest.take(message)
+    return {message.sequence for message in harvest.ripe()}
+
+
+def purges(messages: Sequence[StoredMessage], archived: set[int]) -> list[tuple[str, int]]:
+    removal = Removal([message for message in messages if message.sequence in archived])
+    for message in messages:
+        if message.sequence <= max(archived, default=0):
+            removal.take(message)
+    return list(removal.purges())
+
+
+def left(messages: Sequence[StoredMessage], purged: Sequence[tuple[str, int]]) -> list[StoredMessage]:
+    def is_purged(message: StoredMessage) -> bool:
+        return any(message.sequence <= upto and matches(subject, message.subject) for subject, upto in purged)
+
+    return [message for message in messages if not is_purged(message)]
+
+
+def scope(message: StoredMessage) -> str | None:
+    """The execution or the dead letter that a message tells something of."""
+    kind, *rest = message.subject.split(".")
+    return f"{kind}.{rest[0]}.{rest[1]}" if kind in {"execution", "dead-letter"} and len(rest) > 2 else None
+
+
+@given(st.lists(SUBJECTS, max_size=40), st.integers(0, 40), st.data())
+def test_what_is_archived_leaves_and_all_else_stays(subjects: list[str], upto: int, data: st.DataObject) -> None:
+    messages = stream(*subjects)
+    archived = ripe(messages[:upto])  # what came later is not looked at, and stays
+    purged = purges(messages, archived)
+    assert left(messages, purged) == [message for message in messages if message.sequence not in archived]
+
+    for some in range(len(purged)):  # whoever reads an execution meanwhile finds all of it, or nothing
+        found = left(messages, purged[:some])
+        for over in {scope(message) for message in messages if message.sequence in archived} - {None}:
+            facts = [message for message in messages if scope(message) == over and message.sequence <= upto]
+            assert [message for message in found if message in facts] in ([], facts)
+
+    done = data.draw(st.sets(st.sampled_from(purged))) if purged else set()
+    rest = left(messages, list(done))  # somebody died before it had purged all of it
+    assert left(rest, purges(rest, archived)) == left(messages, purged)
+
+
+def test_one_purge_takes_all_executions_before_the_first_that_is_open() -> None:
+    over = [f"execution.{job}.{one}.{fact}" for one in "123" for job in "ab" for fact in ("requested", "completed")]
+    messages = stream(*over, "execution.b.4.requested", "execution.a.5.completed", "execution.b.6.completed")
+    assert purges(messages, ripe(messages)) == [
+        ("execution.b.6.>", 15),
+        ("execution.a.>", 14),  # where a job has an open one, it holds up its own only
+        ("execution.>", 12),
+    ]
+
+
+def test_how_things_stand_is_purged_by_subject() -> None:
+    messages = stream("cron.a.triggered", "cron.b.triggered", "cron.a.triggered", "cron.a.triggered")
+    assert purges(messages, ripe(messages)) == [("cron.a.triggered", 3)]
+
+
+def test_what_is_told_of_a_job_called_as_a_filter_takes_no_other_along() -> None:
+    messages = stream(
+        *("dead-letter.a.1.dead-lettered", "dead-letter.*.2.refused", "dead-letter.*.2.resolved"),
+        *(
+            "lock.*.acquired",
+            "lock.b.acquired",
+            "lock.*.acquired",
+            "dead-letter.a.3.refused",
+            "dead-letter.a.3.resolved",
+        ),
+    )
+    assert purges(messages, ripe(messages)) == [("dead-letter.a.3.>", 8)]
+
+
+def test_dead_letters_go_first_since_they_may_be_replayed() -> None:
+    messages = stream("execution.a.1.completed", "dead-letter.a.2.refused", "dead-letter.a.2.resolved")
+    assert purges(messages, ripe(messages)) == [("dead-letter.>", 3), ("execution.>", 1)]
+
+
+def test_a_replica_that_shows_what_was_purged_is_not_believed() -> None:
+    first, last = stream("cron.a.triggered", "cron.a.triggered")
+    removal = Removal([last])
+    removal.take(first)
+    with pytest.raises(LogUnavailable, match=r"cron\.a\.triggered: a replica that lags was read"):
+        removal.take(last)
+
+
+def test_what_a_backup_put_in_the_place_of_the_archived_stays() -> None:
+    [archived] = stream("report.a.1")
+    removal = Removal([archived])
+    removal.take(stream("report.a.2")[0])
+    assert list(removal.purges()) == []

@@ -1,0 +1,198 @@
+"""What is handed straight over, and sent straight, is what nats-py itself would have handed over and sent."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import nats
+import pytest
+from nats import errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from tocsin.adapters.nats.client.inline_delivery import REACHED_FOR, listen
+from tocsin.adapters.nats.client.publish import Headers, send
+
+
+@pytest.fixture
+async def client(nats_url: str) -> AsyncIterator[Client]:
+    client = await nats.connect(nats_url, error_cb=quietly, reconnect_time_wait=0.01)
+    yield client
+    await client.close()
+
+
+async def quietly(_: Exception) -> None:
+    """Nothing."""
+
+
+class Both:
+    """One inbox heard in both ways."""
+
+    def __init__(self) -> None:
+        self.usual: list[Msg] = []
+        self.straight: list[Msg] = []
+
+    async def receive(self, message: Msg) -> None:
+        self.usual.append(message)
+
+    async def hear(self, client: Client, subject: str) -> list[Subscription]:
+        heard = [await client.subscribe(subject, cb=self.receive), await listen(client, subject, self.straight.append)]
+        await client.flush()
+        return heard
+
+    def told(self) -> list[tuple[str, str, bytes, Headers | None]]:
+        one, other = ([(m.subject, m.reply, m.data, m.headers) for m in ms] for ms in (self.usual, self.straight))
+        assert one == other
+        return one
+
+
+async def settled(client: Client) -> None:
+    await client.flush()
+    await asyncio.sleep(0)  # for the task that nats-py puts between
+    await client.flush()
+
+
+MESSAGES: list[tuple[bytes, str, Headers | None]] = [
+    (b"", "", None),
+    (b"body", "", None),
+    (b"body", "a.reply", {"One": "1", "Two": "a: b"}),
+    (b"", "", {"Spaces": "  around  "}),
+    (b"x" * 100_000, "", {"Many": "lines\r\nInjected: no"}),
+    (b"\r\n", "a.reply", {"Name": "Zoë ✓"}),
+]
+
+
+@pytest.mark.parametrize(("body", "reply", "headers"), MESSAGES)
+async def test_both_send_and_hear_the_same(client: Client, body: bytes, reply: str, headers: Headers | None) -> None:
+    both = Both()
+    await both.hear(client, "in.>")
+    await client.publish("in.a", body, reply=reply, headers=headers)
+    await send(client, "in.a", body, reply=reply, headers=headers)
+    await settled(client)
+    usual, straight = both.told()
+    assert usual == straight
+    assert client.stats["out_msgs"] == 2
+    assert client.stats["out_bytes"] == 2 * len(body)
+
+
+async def test_both_hear_that_nobody_answers(client: Client) -> None:
+    both = Both()  # of their own, since the server tells one subscription only
+    await client.subscribe("usual", cb=both.receive)
+    await listen(client, "straight", both.straight.append)
+    await send(client, "nobody", b"", reply="usual")
+    await send(client, "nobody", b"", reply="straight")
+    await settled(client)
+    [usual], [straight] = both.usual, both.straight
+    assert (usual.data, usual.headers) == (straight.data, straight.headers)
+    assert (straight.headers or {}).get("Status") == "503"
+
+
+async def test_a_receiver_that_fails_ends_neither_the_connection_nor_what_others_hear(nats_url: str) -> None:
+    told: list[Exception] = []
+
+    async def tell(error: Exception) -> None:
+        told.append(error)
+
+    client = await nats.connect(nats_url, error_cb=tell)
+    both, failure = Both(), RuntimeError("a defect")
+
+    def fail(_: Msg) -> None:
+        raise failure
+
+    await listen(client, "in", fail)
+    await both.hear(client, "in")
+    await send(client, "in", b"1")
+    await send(client, "in", b"2")
+    await settled(client)
+    assert told == [failure, failure]
+    assert [body for _, _, body, _ in both.told()] == [b"1", b"2"]
+    await client.close()
+
+
+async def test_what_is_unsubscribed_is_heard_no_more(client: Client) -> None:
+    both = Both()
+    heard = await both.hear(client, "in")
+    for subscription in heard:
+        await subscription.unsubscribe()
+    await send(client, "in", b"")
+    await settled(client)
+    assert both.told() == []
+
+
+async def test_a_subscription_survives_a_reconnection(client: Client) -> None:
+    both = Both()
+    await both.hear(client, "in")
+    assert client._transport is not None
+    client._transport.close()  # type: ignore[no-untyped-call]
+    while not (client.stats["reconnects"] and client.is_connected):  # noqa: ASYNC110 - nothing tells
+        await asyncio.sleep(0.01)
+    await client.flush()
+    await send(client, "in", b"again")
+    await settled(client)
+    assert [body for _, _, body, _ in both.told()] == [b"again"]
+
+
+async def test_what_cannot_be_sent_is_refused_as_ever(client: Client) -> None:
+    with pytest.raises(errors.MaxPayloadError):
+        await send(client, "in", b"x" * 2_000_000)
+    await client.close()
+    with pytest.raises(errors.ConnectionClosedError):
+        await send(client, "in", b"")
+
+
+async def test_many_more_bytes_than_may_wait_are_sent_in_order(client: Client) -> None:
+    both = Both()
+    await both.hear(client, "in")
+    for number in range(3_000):
+        await send(client, "in", b"%d " % number + b"x" * 1_000)
+    await settled(client)
+    while len(both.usual) < 3_000:  # noqa: ASYNC110 - nor here
+        await asyncio.sleep(0)
+    assert [int(body.split()[0]) for _, _, body, _ in both.told()] == list(range(3_000))
+
+
+MESSAGE = b"MSG in 1 a.reply 4\r\nbody\r\n"
+WITH_HEADERS = b"HMSG in 1 20 24\r\nNATS/1.0\r\nOne: 1\r\n\r\nbody\r\n"
+
+
+@pytest.mark.parametrize("step", [1, 2, 7, 30, 10_000])
+async def test_however_the_bytes_come_in_the_messages_are_the_same(client: Client, step: int) -> None:
+    """What begins no message, a ping or an `+OK`, is for the client, between two messages as anywhere."""
+    both = Both()
+    for subscription in await both.hear(client, "in"):
+        sid = b" %d " % subscription._id
+        messages = [MESSAGE, WITH_HEADERS, MESSAGE * 3, WITH_HEADERS + b"MSG in 1 0\r\n\r\n", b"PONG\r\n"]
+        wire = b"+OK\r\n".join(messages).replace(b" 1 ", sid)
+        for begin in range(0, len(wire), step):
+            await client._ps.parse(wire[begin : begin + step])
+        assert not client._ps.buf
+    await settled(client)
+    assert [(body, reply, headers) for _, reply, body, headers in both.told()] == [
+        (b"body", "a.reply", None),
+        (b"body", "", {"One": "1"}),
+        *[(b"body", "a.reply", None)] * 3,
+        (b"body", "", {"One": "1"}),
+        (b"", "", None),
+    ]
+
+
+@pytest.mark.parametrize("line", [b"MSG in\r\n", b"MSG in one 4\r\nbody\r\n", b"HMSG in 1 4\r\n", b"MSGS\r\n"])
+async def test_what_is_no_message_is_refused_as_ever(client: Client, line: bytes) -> None:
+    other = Client()
+    await listen(client, "in", print)
+    for one in (client, other):
+        with pytest.raises(errors.ProtocolError):
+            await one._ps.parse(line)
+
+
+@pytest.mark.parametrize("name", REACHED_FOR)
+async def test_a_client_that_takes_messages_in_elsewhere_is_refused(name: str) -> None:
+    class Moved:
+        """A later client."""
+
+    later = Moved()
+    for other in REACHED_FOR:
+        if other != name:
+            setattr(later, other, print)
+    with pytest.raises(TypeError, match=f"has no Client.{name}"):
+        await listen(later, "in", print)  # type: ignore[arg-type]

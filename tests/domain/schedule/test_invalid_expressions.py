@@ -1,0 +1,144 @@
+"""What is refused (`ojs-cron` 3.5, CRON-11), and how: the field, the value, what is allowed, and the place."""
+
+import pytest
+
+from tocsin.domain.schedule import ScheduleError, parse
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("60 * * * *", "* 24 * * *", "* * 0 * *", "* * 32 * *", "* * * 0 *", "* * * 13 *", "* * * * 8"),
+        *("60 * * * * *",),
+        *("*/0 * * * *", "*/00 * * * *", "1-5/0 * * * *", "*/ * * * *", "*/x * * * *", "*/-1 * * * *", "*/61 * * * *"),
+        *("*/5/2 * * * *", "0 */25 * * *", "1- * * * *", "-5 * * * *", "1-2-3 * * * *", "30-10 * * * *"),
+        *("0 22-6 * * *",),
+        *(", * * * *", "1,,2 * * * *", "1, * * * *", ",1 * * * *", "1.5 * * * *", "+1 * * * *", "٣ * * * *"),
+        *("1² * * * *",),
+        *("", " ", "\n", "*", "* * * *", "* * * * * * *", "0 0 12 * * MON 2026", "JAN * * * *", "* MON * * *"),
+        *("* * MON * *", "* * * MON *", "* * * * JAN", "* * * FOO *", "* * * JANUARY *", "* * * * MOND", "* * ? * *"),
+        *("0 0 * * ?", "R * * * *", "H * * * *", "L * * * *", "* L * * *", "* * * L *", "* * * * L", "5W * * * *"),
+        *("* * W * *", "* * 0W * *", "* * 32W * *", "* * 1-5W * *", "* * WL * *", "* * L-3 * *", "* * L3 * *"),
+        *("* * LL * *",),
+        *("* * 5L * *", "* * * * LW", "* * * * 5W", "* * * * 5#", "* * * * 5#0", "* * * * 5#6", "* * * * #3"),
+        *("* * * * 8#1",),
+        *("* * * * 5#1#2", "* * 5#3 * *", "* * * * 5L#1", "* * * * FOOL", "* * * * 1-5L", "@", "@dayly"),
+        *("@reboot", "@daily x"),
+    ],
+)
+def test_cron_11_malformed_and_out_of_range_is_refused(text: str) -> None:
+    with pytest.raises(ScheduleError):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["0 0 30 2 *", "0 0 31 4,6,9,11 *", "0 0 31 FEB,APR *", "0 0 30W 2 *", "0 0 30-31 2 *"]
+)
+def test_what_could_never_fire_is_an_error(text: str) -> None:
+    with pytest.raises(ScheduleError, match="could never fire"):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0 61 * * *", ["hour: 61 is out of range; allowed are 0-23", "  0 61 * * *", "    ^^"]),
+        (
+            "0 9 * * MON-FRY",
+            ["day of week: 'FRY' is not a value; allowed are 0-7 or SUN-SAT", "  0 9 * * MON-FRY", "              ^^^"],
+        ),
+        (
+            "0 9 * january *",
+            [
+                *(
+                    "month: 'january' is not a value; allowed are 1-12 or JAN-DEC",
+                    "  0 9 * january *",
+                    "        ^^^^^^^",
+                ),
+                "try: JAN (three-letter names)",
+            ],
+        ),
+        (
+            "*/90 * * * *",
+            [
+                *("minute: the step 90 is larger than the field, which has 60 values", "  */90 * * * *", "    ^^"),
+                "try: @every 90m",
+            ],
+        ),
+        (
+            "0 22-6 * * *",
+            [
+                *("hour: the range 22-6 runs backwards; allowed are ascending ranges within 0-23", "  0 22-6 * * *"),
+                *("    ^^^^", "try: 22-23,0-6"),
+            ],
+        ),
+        ("1,2,60-61,5 * * * *", ["minute: 60 is out of range; allowed are 0-59", "  1,2,60-61,5 * * * *", "      ^^"]),
+        ("1,,2 * * * *", ["minute: a value is missing; allowed are 0-59", "  1,,2 * * * *", "    ^"]),
+        (
+            "0 0 30 2 *",
+            ["day of month: 30 never comes in February: the expression could never fire", "  0 0 30 2 *", "      ^^"],
+        ),
+        (
+            "0 0 * * ?",
+            [
+                *("day of week: '?' is not a value; allowed are 0-7 or SUN-SAT", "  0 0 * * ?", "          ^"),
+                "try: * (here an unrestricted field is written *)",
+            ],
+        ),
+    ],
+)
+def test_a_refusal_names_the_field_the_value_what_is_allowed_and_points_to_the_place(
+    text: str, message: list[str]
+) -> None:
+    with pytest.raises(ScheduleError) as refused:
+        parse(text)
+    assert str(refused.value).splitlines() == message
+
+
+def test_a_refusal_can_be_taken_apart() -> None:
+    with pytest.raises(ScheduleError) as refused:
+        parse("0 0 * * 5#9")
+    error = refused.value
+    assert isinstance(error, ValueError)
+    assert error.text[error.start : error.start + error.length] == "9"
+    assert error.problem == "day of week: #9 is out of range; allowed are #1 to #5"
+    assert error.suggestion == "5#3, 5L"
+
+
+def test_the_caret_stands_below_its_place_in_texts_with_tabs_and_of_great_length() -> None:
+    with pytest.raises(ScheduleError) as refused:
+        parse("0\t9 * * FOO")
+    assert str(refused.value).splitlines()[1:3] == ["  0 9 * * FOO", "          ^^^"]
+    with pytest.raises(ScheduleError) as refused:
+        parse("0," * 200 + "77 * * * *")
+    _, line, caret = str(refused.value).splitlines()
+    assert line[caret.index("^") :].startswith("77 *")
+    assert len(line) < 120
+
+
+def test_texts_that_nobody_writes_are_refused_by_their_length() -> None:
+    with pytest.raises(ScheduleError, match="allowed are up to 1000"):
+        parse("0," * 100_000 + "0 * * * *")
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        (
+            "0 0 31 * *",
+            "day 31 does not exist in February, April, June, September and November; nothing fires for it there",
+        ),
+        ("0 0 30 * *", "day 30 does not exist in February; nothing fires for it there"),
+        ("0 0 29 2 *", "day 29 exists in February only in leap years; nothing fires for it in the others"),
+        ("0 0 31W 1,2 *", "day 31 does not exist in February; nothing fires for it there"),
+        ("0 0 * * 5#5", "not every month has a fifth such weekday; nothing fires in those that have not"),
+        ("0 0 13 * 5", "both day fields are restricted: a day needs to satisfy only one of them, not both"),
+    ],
+)
+def test_a_day_that_only_some_months_have_is_a_warning_and_no_error(text: str, warning: str) -> None:
+    assert parse(text).warnings == (warning,)
+
+
+@pytest.mark.parametrize("text", ["0 0 31 1 *", "0 0 28 * *", "0 0 L * *", "0 0 * * 5#4", "0 0 */2 * *", "@monthly"])
+def test_nothing_is_warned_of_where_there_is_nothing(text: str) -> None:
+    assert parse(text).warnings == ()

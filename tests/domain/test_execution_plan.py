@@ -1,0 +1,120 @@
+"""From a definition to what one execution does."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.domain.given import JOB, NOON
+from tocsin.domain import execution_plan, ids
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import Admitted, Due, Passed, Planned, Recorded, Trigger
+
+
+def job(**more: object) -> JobDefinition:
+    return JobDefinition.model_validate({"name": JOB, "schedule": "0 3 * * *", "function": "f", **more})
+
+
+DUE = Due(job=JOB, scheduled_time=NOON, definition=7)
+
+
+def triggered(message_id: str | None = None, **more: object) -> Recorded[Trigger]:
+    return Recorded(Trigger.model_validate(more), f"trigger.{JOB}", 12, NOON, message_id)
+
+
+@pytest.mark.parametrize(
+    ("policy", "kind"),
+    [("allow", Admitted), ("skip", Planned), ("enqueue", Planned), ("cancel_previous", Planned)],
+)
+def test_only_where_no_lock_is_asked_an_execution_is_admitted_at_once(policy: str, kind: type) -> None:
+    assert type(execution_plan.from_due(DUE, job(overlap_policy=policy))) is kind
+
+
+def test_an_occurrence_is_named_by_its_instant() -> None:
+    planned = execution_plan.from_due(DUE, job())
+    assert planned.execution_id == ids.occurrence_id(JOB, NOON)
+    assert (planned.scheduled_time, planned.trigger, planned.plan.definition) == (NOON, "cron", 7)
+
+
+def test_cron_20_a_run_of_the_schedule_carries_the_name_of_its_job() -> None:
+    meta = execution_plan.from_due(DUE, job(meta={"team": "billing"})).plan.meta
+    assert meta == {"team": "billing", "cron_name": JOB, "cron_triggered_at": NOON.isoformat()}
+
+
+def test_a_triggered_run_says_who_asked() -> None:
+    planned = execution_plan.from_trigger(triggered(trigger="manual", by={"identity": "ada"}), job(), 7)
+    assert (planned.trigger, planned.by and planned.by.identity, planned.plan.meta) == ("manual", "ada", {})
+
+
+def test_two_triggers_are_two_executions_and_one_redelivered_is_one() -> None:
+    definition = job()
+    one = execution_plan.from_trigger(triggered("a"), definition, 7)
+    assert execution_plan.from_trigger(triggered("a"), definition, 7) == one
+    assert execution_plan.from_trigger(triggered("b"), definition, 7).execution_id != one.execution_id
+
+
+def test_a_trigger_without_an_id_is_named_by_its_place_in_the_log() -> None:
+    assert execution_plan.execution_id_of(triggered(), JOB) == ids.trigger_id(JOB, "12", NOON)
+
+
+def test_the_input_of_a_trigger_goes_over_that_of_the_job() -> None:
+    definition = job(input={"a": 1, "b": 2})
+    plan = execution_plan.from_trigger(triggered(input={"b": 3}), definition, 7).plan
+    assert (plan.input, plan.steps[0].input) == ({"a": 1, "b": 3}, None)
+    assert execution_plan.input_of(Trigger(input={"b": 3}), definition) == {"a": 1, "b": 3}
+
+
+def test_every_step_is_resolved() -> None:
+    definition = job(
+        function=None,
+        timeout=10,
+        execution_timeout=60,
+        queue="etl",
+        dag=[{"name": "a", "function": "f"}, {"name": "b", "function": "g", "depends_on": ["a"], "timeout": 5}],
+    )
+    assert execution_plan.from_due(DUE, definition).plan.execution_timeout == 60
+    a, b = execution_plan.from_due(DUE, definition).plan.steps
+    assert (a.timeout, a.queue, a.retry) == (10, "etl", definition.retry)
+    assert (b.timeout, b.depends_on) == (5, ("a",))
+
+
+def test_a_step_with_an_input_of_its_own_keeps_it_under_that_of_a_trigger() -> None:
+    steps = [{"name": "a", "function": "f", "input": {"a": 1, "b": 2}}, {"name": "b", "function": "f"}]
+    plan = execution_plan.from_trigger(triggered(input={"b": 3}), job(function=None, dag=steps, input={"c": 4}), 7).plan
+    assert plan.input == {"c": 4, "b": 3}
+    assert [step.input for step in plan.steps] == [{"a": 1, "b": 3}, None]
+
+
+def passed(reason: str) -> Passed:
+    instants = (NOON, NOON + timedelta(hours=1))
+    times = instants if reason in {"paused", "dst_skip"} else ()
+    return Passed.model_validate(
+        {
+            "job": JOB,
+            "start": NOON - timedelta(hours=1),
+            "until": instants[-1],
+            "reason": reason,
+            "count": 2,
+            "definition": 7,
+            "scheduled_times": times,
+        }
+    )
+
+
+@pytest.mark.parametrize(("reason", "told"), [("paused", "disabled"), ("dst_skip", "dst_skip")])
+def test_instants_that_pass_in_public_are_skipped_one_by_one(reason: str, told: str) -> None:
+    skipped = execution_plan.skips_of(passed(reason), job())
+    assert [(s.reason, s.scheduled_time) for s in skipped] == [(told, NOON), (told, NOON + timedelta(hours=1))]
+    assert skipped[0].execution_id == ids.passed_id(JOB, NOON) != ids.occurrence_id(JOB, NOON)
+
+
+def test_a_local_time_that_does_not_exist_may_fall_on_an_instant_that_fires() -> None:
+    due = DUE.model_copy(update={"dst_skip": True})
+    [skipped] = execution_plan.skips_of(due, job())
+    assert (skipped.reason, skipped.scheduled_time) == ("dst_skip", NOON)
+    assert skipped.execution_id != execution_plan.from_due(due, job()).execution_id
+    assert execution_plan.skips_of(DUE, job()) == []
+
+
+@pytest.mark.parametrize("reason", ["missed", "superseded", "throttled"])
+def test_missed_instants_are_in_the_ledger_only(reason: str) -> None:
+    assert execution_plan.skips_of(passed(reason), job()) == []

@@ -1,0 +1,143 @@
+"""Documents of jobs: the forms told apart, all problems of all jobs, and an answer to whatever JSON can say."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tocsin.domain.definition import JobDefinition, RetryPolicy, Step
+from tocsin.domain.formats import DefinitionError, Problem, read
+from tocsin.domain.formats.suggestion import nearest
+
+HIP: dict[str, Any] = {"name": "a", "function": "f", "schedule": "@daily"}
+OJS: dict[str, Any] = {"name": "b", "type": "x.y", "cron": "@daily"}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"jobs": [HIP, OJS]},
+        [HIP, OJS],
+        {"jobs": [HIP, OJS], "x-defaults": {"anything": 1}, "$schema": "job-file.json"},
+    ],
+)
+def test_many_jobs_in_either_spelling(document: object) -> None:
+    assert [definition.name for definition in read(document)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("document", [HIP, HIP | {"$schema": "job.json"}])
+def test_one_job(document: object) -> None:
+    assert [definition.name for definition in read(document)] == ["a"]
+
+
+@pytest.mark.parametrize("document", [[], {"jobs": []}])
+def test_no_job_is_no_mistake_where_a_list_says_so(document: object) -> None:
+    assert read(document) == ()
+
+
+@pytest.mark.parametrize(
+    ("document", "refusal"),
+    [
+        (None, "no jobs: the document is empty"),
+        (7, "expected a mapping with `jobs`, a list of jobs or one job, and this is 7"),
+        ({"jobs": HIP}, "`jobs` is a mapping: must be a list of jobs"),
+        ({"jobs": [], "version": 1}, "unknown field `version`: the fields here are `jobs`"),
+        ({"jobs": ["a"]}, 'jobs[0]: a job is a mapping, and this is "a"'),
+        ([HIP, {"function": "f"}], "[1]: `name`: required, and not given"),
+        ({"jobs": [HIP, OJS, HIP]}, "job `a`: defined 2 times: jobs[0] and jobs[2]"),
+        ({}, "the job: `name`: required, and not given"),
+    ],
+)
+def test_a_document_is_refused(document: object, refusal: str) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        read(document)
+    assert str(refused.value).splitlines()[0] == refusal
+
+
+def test_problems_are_addressed_for_programs_too() -> None:
+    document = {
+        "jobs": [HIP | {"timeout": -1}, HIP | {"name": "c", "dag": [{"step": "s", "function": "f", "dependson": []}]}]
+    }
+    with pytest.raises(DefinitionError) as refused:
+        read(document, source="jobs.yaml")
+    assert refused.value.problems == (
+        Problem("a duration cannot be negative", "timeout", "-1", job="job `a`", source="jobs.yaml"),
+        Problem(", did you mean `depends_on`?", "dependson", step="s", job="job `c`", source="jobs.yaml", unknown=True),
+        Problem("`function` and `dag` exclude each other: give one", job="job `c`", source="jobs.yaml"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("dependson", "depends_on"),
+        ("dependsOn", "depends_on"),
+        ("Depends-On", "depends_on"),
+        ("needs", "depends_on"),
+        ("x", None),
+    ],
+)
+def test_the_nearest_name(written: str, meant: str | None) -> None:
+    assert nearest(written, {"depends_on", "timeout"}, {"needs": "depends_on"}) == meant
+
+
+# --- whatever comes --------------------------------------------------------------------------------------------------
+
+SCALAR = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["@daily", "a.b", "5m"])
+)
+NAMES = [*JobDefinition.model_fields, *RetryPolicy.model_fields, *Step.model_fields]
+KEY = st.text(max_size=5) | st.sampled_from(
+    [*NAMES, "lock", "step", "jobs", "cron", "type", "options", "initial_interval"]
+)
+JSON = st.recursive(
+    SCALAR, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEY, inner, max_size=6), max_leaves=25
+)
+STEP = st.fixed_dictionaries(
+    {"step": st.sampled_from("abc"), "function": st.just("f")},
+    optional={
+        "depends_on": st.lists(st.sampled_from("abc"), max_size=2),
+        "timeout": st.just("5m") | JSON,
+        "input": JSON,
+    },
+)
+NEARLY = st.fixed_dictionaries(
+    {"name": st.just("job")},
+    optional={
+        "function": st.just("f") | JSON,
+        "dag": st.lists(STEP, max_size=3) | JSON,
+        "schedule": st.sampled_from(["@daily", "@every 5m"]) | JSON,
+        "input": st.dictionaries(st.text(max_size=3), JSON, max_size=2),
+        "input_schema": JSON,
+        "retry": JSON,
+        "cron": JSON,
+        "type": st.just("a.b"),
+        "args": JSON,
+        "options": JSON,
+        "lock": JSON,
+        "meta": JSON,
+    },
+)
+
+
+@settings(max_examples=400)
+@given(JSON | NEARLY | st.lists(NEARLY, max_size=2))
+def test_any_document_yields_definitions_or_a_refusal(document: object) -> None:
+    definitions, problems = answer(document)
+    assert all(str(problem).strip() for problem in problems)
+    for definition in definitions:
+        assert JobDefinition.model_validate_json(definition.model_dump_json()) == definition
+        assert all(step.timeout and step.retry and step.queue is not None for step in definition.steps())
+
+
+def answer(document: object) -> tuple[tuple[JobDefinition, ...], tuple[Problem, ...]]:
+    try:
+        return read(document), ()
+    except DefinitionError as error:
+        return (), error.problems

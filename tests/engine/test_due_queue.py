@@ -1,0 +1,34 @@
+"""What is to be looked at next."""
+
+from datetime import timedelta
+
+from tests.domain.given import NOON
+from tocsin.engine.due_queue import SLACK, Agenda
+
+
+def test_what_is_due_is_taken_once_the_oldest_first() -> None:
+    agenda = Agenda()
+    for minutes, job in ((3, "c"), (1, "a"), (2, "b"), (9, "later")):
+        agenda.put(job, NOON + timedelta(minutes=minutes))
+    assert list(agenda.take(NOON + timedelta(minutes=3))) == ["a", "b", "c"]
+    assert list(agenda.take(NOON + timedelta(minutes=3))) == []
+
+
+def test_a_later_word_replaces_an_earlier_one() -> None:
+    agenda = Agenda()
+    agenda.put("a", NOON)
+    agenda.put("a", NOON + timedelta(minutes=1))
+    agenda.put("b", NOON)
+    agenda.put("b", None)
+    assert list(agenda.take(NOON)) == []
+    assert list(agenda.take(NOON + timedelta(minutes=1))) == ["a"]
+
+
+def test_what_nobody_takes_and_is_over_is_forgotten() -> None:
+    agenda = Agenda()
+    agenda.put("stays", NOON)
+    for number in range(10 * SLACK):
+        agenda.put(f"job-{number}", NOON + timedelta(seconds=number))
+        agenda.put(f"job-{number}", None)
+    assert len(agenda._heap) <= SLACK + 2
+    assert list(agenda.take(NOON + timedelta(days=1))) == ["stays"]

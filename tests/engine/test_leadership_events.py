@@ -1,0 +1,107 @@
+"""Who led is in the log: rarely, in order, and with the last sign of whoever led before."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.stages.world import World
+from tocsin import subjects
+from tocsin.domain.events import (
+    Due,
+    LeadershipFact,
+    LeadershipGained,
+    LeadershipLost,
+    LeadershipReleased,
+    Message,
+    Recorded,
+)
+from tocsin.engine.leader_election import Leadership
+from tocsin.engine.leadership_events import TICKER_SIGNS, LeadershipFacts
+from tocsin.ports import LogUnavailable
+from tocsin.subjects import Bucket
+
+
+def candidate(world: World, holder: str) -> Leadership:
+    facts = LeadershipFacts(world.log, world.clock, lease="ticker", holder=holder, signs=TICKER_SIGNS)
+    return Leadership(world.projections, world.clock, key="ticker", holder=holder, ttl=15, facts=facts)
+
+
+async def recorded(world: World) -> list[Recorded[Message]]:
+    return await world.log.read(subjects.leadership("ticker"))
+
+
+async def told(world: World) -> list[tuple[str, str]]:
+    facts = [one.message for one in await recorded(world)]
+    return [
+        (subjects.subject_of(fact).rpartition(".")[2], fact.holder)
+        for fact in facts
+        if isinstance(fact, LeadershipFact)
+    ]
+
+
+async def test_each_term_is_recorded_and_no_renewal(world: World) -> None:
+    one, other = candidate(world, "one"), candidate(world, "other")
+    for _ in range(5):
+        await one.run_once()
+        await other.run_once()
+        world.clock.advance(5)
+    await one.release()
+    await other.run_once()
+    assert await told(world) == [("gained", "one"), ("released", "one"), ("gained", "other")]
+
+
+async def test_a_leader_that_slept_past_its_lease_tells_how_long_nobody_led(world: World) -> None:
+    """Though it is given the lease again at once, since nobody else asked."""
+    leader = candidate(world, "one")
+    await leader.run_once()
+    world.clock.advance(5)
+    renewed = world.clock.now()
+    await leader.run_once()
+    world.clock.advance(60)
+    await leader.run_once()
+    gained, lost, again = (one.message for one in await recorded(world))
+    assert isinstance(gained, LeadershipGained)
+    assert isinstance(lost, LeadershipLost)
+    assert (lost.last_sign, lost.at) == (renewed, renewed + timedelta(seconds=60))
+    assert isinstance(again, LeadershipGained)
+    assert again.at == lost.at
+
+
+async def test_who_gains_the_lease_tells_when_it_was_last_seen_that_somebody_led(world: World) -> None:
+    await world.define({"name": "tick", "schedule": "* * * * *", "function": "f"})
+    leader = candidate(world, "one")
+    await leader.run_once()
+    world.clock.advance(60)
+    await world.given(Due(job="tick", scheduled_time=world.clock.now(), definition=1))
+    sign = world.clock.now()
+    world.clock.advance(3_600)
+    await candidate(world, "other").run_once()
+    first, last = (one.message for one in await recorded(world))
+    assert isinstance(first, LeadershipGained)
+    assert isinstance(last, LeadershipGained)
+    assert (first.last_sign, last.last_sign) == (None, sign)
+
+
+async def test_what_could_not_be_stored_is_stored_with_the_next_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object, **__: object) -> int:
+        raise LogUnavailable("away")
+
+    leader = candidate(world, "one")
+    with monkeypatch.context() as patch:
+        patch.setattr(world.log, "publish", away)
+        await leader.run_once()
+        assert leader.is_leading
+    assert await told(world) == []
+    await leader.release()
+    assert await told(world) == [("gained", "one"), ("released", "one")]
+    assert isinstance((await recorded(world))[-1].message, LeadershipReleased)
+
+
+async def test_a_lease_that_somebody_took_away_was_lost(world: World) -> None:
+    leader = candidate(world, "one")
+    await leader.run_once()
+    await world.projections.put(Bucket.LEADER, "ticker", b'{"holder": "usurper"}')
+    await leader.run_once()
+    assert await told(world) == [("gained", "one"), ("lost", "one")]

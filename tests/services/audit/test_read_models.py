@@ -1,0 +1,157 @@
+"""The history and the KV projections are compared with the facts (I8), and each difference is noticed."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from tests.everything import Everything
+from tests.services.audit.test_defects import happened
+from tocsin import subjects
+from tocsin.adapters.sql import open_history
+from tocsin.domain import ledger
+from tocsin.domain.registration import Registration
+from tocsin.ports import ExecutionRow
+from tocsin.services.audit import Comparing, Comparison
+from tocsin.stages.recorder import RECORDED
+from tocsin.subjects import Bucket, Stream
+from tocsin.testing import InMemoryProjections, ManualClock
+
+
+@dataclass
+class Shown:
+    """What the read models show, in which a test changes something."""
+
+    rows: dict[str, ExecutionRow] = field(default_factory=dict)
+    definitions: dict[str, bytes] = field(default_factory=dict)
+    locks: dict[str, bytes] = field(default_factory=dict)
+    upto: int = 0
+
+
+@pytest.fixture(scope="module")
+def everything() -> Everything:
+    return asyncio.run(happened())
+
+
+@pytest.fixture(scope="module")
+def shown(everything: Everything, tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    """What the real history makes of the facts, and the projections as they are to be."""
+
+    async def record(path: Path) -> Shown:
+        kinds = tuple(filter_.split(".")[0] for filter_ in RECORDED[Stream.LOG])
+        facts = [recorded for recorded in everything.log if recorded.subject.startswith(kinds)]
+        async with open_history(f"sqlite:///{path}") as history:
+            await history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
+            rows = {row.execution_id: row for row in (await history.executions()).rows}
+            assert len(rows) == await history.count()
+        return Shown(rows, definitions(everything), upto=facts[-1].sequence)
+
+    return asyncio.run(record(tmp_path_factory.mktemp("history") / "history.db"))
+
+
+def definitions(everything: Everything) -> dict[str, bytes]:
+    """What KV `definitions` is to show."""
+    states = {job: ledger.fold(facts) for job, facts in everything.jobs.items()}
+    found = {subjects.token(job): Registration.of(state) for job, state in states.items()}
+    return {key: registration.encode() for key, registration in found.items() if registration is not None}
+
+
+class StubHistory:
+    """The two questions that a comparison asks, answered as a test wants them."""
+
+    def __init__(self, shown: Shown) -> None:
+        self._shown = shown
+
+    async def offset(self, _: Stream) -> int:
+        return self._shown.upto
+
+    async def execution(self, execution_id: str) -> ExecutionRow | None:
+        return self._shown.rows.get(execution_id)
+
+    async def count(self) -> int:
+        return len(self._shown.rows)
+
+
+async def compared(everything: Everything, shown: Shown) -> Comparison:
+    clock = ManualClock()
+    projections = InMemoryProjections(clock)
+    for bucket, values in ((Bucket.DEFINITIONS, shown.definitions), (Bucket.LOCKS, shown.locks)):
+        for key, value in values.items():
+            await projections.put(bucket, key, value)
+    comparing = Comparing(StubHistory(shown), projections, clock)
+    await comparing.begin()
+    for recorded in (*everything.ledger, *everything.log):
+        await comparing.take(recorded)
+    finishing = asyncio.create_task(comparing.finish())
+    while not finishing.done():
+        await clock.run(1)
+    return finishing.result()
+
+
+async def test_what_is_as_the_facts_say_is_no_violation(everything: Everything, shown: Shown) -> None:
+    comparison = await compared(everything, shown)
+    assert (comparison.violations, comparison.remarks) == ((), ())
+
+
+def row(shown: Shown, **fields: object) -> Shown:
+    """The first row says something else."""
+    first = next(row for row in shown.rows.values() if row.status == "completed")
+    return replace(shown, rows={**shown.rows, first.execution_id: replace(first, **fields)})  # type: ignore[arg-type]
+
+
+DEFECTS: Mapping[str, tuple[Callable[[Shown], Shown], str]] = {
+    "a row is missing": (lambda s: replace(s, rows=dict([*s.rows.items()][1:])), "the history does not show it"),
+    "a row has another status": (
+        lambda s: row(s, status="failed"),
+        "shows `status` as failed, and its facts say completed",
+    ),
+    "a row has another error": (lambda s: row(s, error="oops"), "shows `error` as oops"),
+    "a row is of another job": (lambda s: row(s, job_name="else"), "shows it as one of else"),
+    "a row has not ended": (lambda s: row(s, completed_at=None), "shows `completed_at` as None"),
+    "a job is shown that is none": (
+        lambda s: replace(s, definitions={**s.definitions, "ghost": b"{}"}),
+        "KV `definitions` shows it, and there is no such job",
+    ),
+}
+
+
+@pytest.mark.parametrize(("defect", "told"), DEFECTS.values(), ids=DEFECTS)
+async def test_each_difference_is_noticed(
+    everything: Everything, shown: Shown, defect: Callable[[Shown], Shown], told: str
+) -> None:
+    found = (await compared(everything, defect(shown))).violations
+    assert [violation.invariant for violation in found] == ["I8"]
+    assert told in found[0].reason
+
+
+async def test_a_job_that_is_not_shown_or_otherwise_is_noticed(everything: Everything, shown: Shown) -> None:
+    before = Everything([r for r in everything.ledger if not r.subject.endswith(".deleted")], everything.log)
+    right = replace(shown, definitions=definitions(before))
+    assert (await compared(before, right)).violations == ()
+    told = [violation.reason for violation in (await compared(before, shown)).violations]
+    assert told == ["KV `definitions` does not show it"] * len(before.jobs)
+    wrong = replace(right, definitions={**right.definitions, "etl": b"{}"})
+    [violation] = (await compared(before, wrong)).violations
+    assert violation.reason == "KV `definitions` shows it otherwise than its ledger says"
+
+
+async def test_a_lock_that_is_still_shown_is_noticed(everything: Everything, shown: Shown) -> None:
+    [over, *_] = (execution_id for execution_id, end in everything.ends.items() if end.message.job == "locked")
+    stale = replace(shown, locks={"locked": json.dumps({"execution_id": over}).encode()})
+    [violation] = (await compared(everything, stale)).violations
+    assert violation.reason == f"KV `locks` shows {over} as its holder, which is over"
+
+
+async def test_what_the_history_has_not_come_to_is_not_compared(everything: Everything, shown: Shown) -> None:
+    behind = replace(shown, rows={}, upto=0)
+    assert (await compared(everything, behind)).violations == ()
+
+
+async def test_rows_beyond_the_facts_are_remarked(everything: Everything, shown: Shown) -> None:
+    rows = {**shown.rows, "old": next(iter(shown.rows.values()))}
+    assert (await compared(everything, replace(shown, rows=rows))).remarks == (
+        "the history holds 1 executions that these facts do not",
+    )

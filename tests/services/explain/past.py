@@ -1,0 +1,101 @@
+"""The past of a job, made by the real domain: definitions, a ticker that is there or away, and who led."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import cast
+
+from tocsin import subjects
+from tocsin.domain import ledger
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import (
+    Actor,
+    DefinitionFact,
+    Due,
+    LeadershipFact,
+    LeadershipGained,
+    LeadershipLost,
+    LeadershipReleased,
+    Message,
+    Passed,
+    Recorded,
+)
+from tocsin.domain.ledger import Ledger
+from tocsin.services.explain import Answer, Evidence, judge
+
+ADA = Actor(identity="ada")
+
+
+def utc(text: str) -> datetime:
+    """An instant; without an offset in UTC."""
+    at = datetime.fromisoformat(text)
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+class Past:
+    """What was stored, and when."""
+
+    def __init__(self, schedule: str | None = "0 * * * *", timezone: str = "UTC", **more: object) -> None:
+        self.definition = {"name": "job", "schedule": schedule, "timezone": timezone, "function": "f", **more}
+        self.facts: list[Recorded[Message]] = []
+        self.now = datetime.min.replace(tzinfo=UTC)
+
+    @property
+    def state(self) -> Ledger:
+        return ledger.fold(self.facts)
+
+    def store(self, facts: Iterable[Message], at: datetime) -> None:
+        self.now = max(self.now, at)
+        for fact in facts:
+            self.facts.append(Recorded(fact, subjects.subject_of(fact), len(self.facts) + 1, at))
+
+    def defined(self, at: str, **changed: object) -> "Past":
+        self.definition |= changed
+        definition = JobDefinition.model_validate(self.definition)
+        self.store(ledger.define(self.state, definition, by=ADA), utc(at))
+        return self
+
+    def paused(self, at: str) -> "Past":
+        self.store(ledger.pause(self.state, "job", by=ADA, reason="too loud"), utc(at))
+        return self
+
+    def resumed(self, at: str) -> "Past":
+        self.store(ledger.resume(self.state, "job", by=ADA), utc(at))
+        return self
+
+    def deleted(self, at: str) -> "Past":
+        self.store(ledger.delete(self.state, "job", by=ADA, reason="not needed"), utc(at))
+        return self
+
+    def ticked(self, at: str | datetime, allowance: int = ledger.AT_ONCE) -> "Past":
+        now = at if isinstance(at, datetime) else utc(at)
+        self.now = max(self.now, now)
+        while facts := ledger.elapse(self.state, now, allowance=allowance):
+            self.store(facts, now)
+        return self
+
+    def gained(self, at: str, holder: str = "one", last_sign: str | None = None) -> "Past":
+        sign = utc(last_sign) if last_sign else None
+        self.store([LeadershipGained(lease="ticker", holder=holder, at=utc(at), last_sign=sign)], utc(at))
+        return self
+
+    def released(self, at: str, holder: str = "one") -> "Past":
+        self.store([LeadershipReleased(lease="ticker", holder=holder, at=utc(at))], utc(at))
+        return self
+
+    def lost(self, at: str, last_sign: str, holder: str = "one") -> "Past":
+        self.store([LeadershipLost(lease="ticker", holder=holder, at=utc(at), last_sign=utc(last_sign))], utc(at))
+        return self
+
+    def until(self, at: str) -> "Past":
+        self.now = utc(at)
+        return self
+
+    @property
+    def evidence(self) -> Evidence:
+        definitions = [cast("Recorded[DefinitionFact]", r) for r in self.facts if isinstance(r.message, DefinitionFact)]
+        decisions = [cast("Recorded[Due | Passed]", r) for r in self.facts if isinstance(r.message, Due | Passed)]
+        leadership = [r for r in self.facts if isinstance(r.message, LeadershipFact)]
+        return Evidence("job", definitions, decisions, leadership, self.now)
+
+    def why(self, at: str) -> tuple[Answer, ...]:
+        return judge(self.evidence, datetime.fromisoformat(at))

@@ -1,0 +1,116 @@
+"""Whatever the domain decides, the audit finds no fault with, and each instant has the answer that the ledger gives."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.services.explain.past import Past
+from tocsin.domain.events import Due, Passed
+from tocsin.services.audit import audit
+from tocsin.services.explain import judge
+from tocsin.services.explain.answer import Verdict
+
+Command: TypeAlias = tuple[str, object]
+
+# Around the nights in which the clocks of these zones change, and in which one of them skips half an hour.
+STARTS = [datetime(2026, 3, 28, 23, 30, tzinfo=UTC), datetime(2026, 10, 24, 23, 30, tzinfo=UTC)]
+STARTS += [datetime(2026, 10, 3, 14, 0, tzinfo=UTC), datetime(2026, 11, 1, 4, 30, tzinfo=UTC)]
+ZONES = ["UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/New_York"]
+SCHEDULES = ["*/15 * * * *", "30 2 * * *", "15,45 1-3 * * *", "0 * * * *", "@every 7m", "@every 50m", None]
+VERDICTS: dict[str, set[Verdict]] = {
+    "paused": {"paused", "disabled"},
+    "dst_skip": {"no-such-local-time"},
+    "missed": {"missed", "no-such-local-time"},
+    "superseded": {"superseded", "no-such-local-time"},
+    "throttled": {"throttled", "no-such-local-time"},
+}
+
+definitions = st.fixed_dictionaries(
+    {
+        "schedule": st.sampled_from(SCHEDULES),
+        "timezone": st.sampled_from(ZONES),
+        "catch_up": st.sampled_from(["once", "skip", "all"]),
+        "enabled": st.sampled_from([True, True, True, False]),
+    },
+    optional={"dst": st.sampled_from([{"gap": "shift"}, {"fold": "both"}, {"gap": "shift", "fold": "both"}])},
+)
+commands = st.lists(
+    st.one_of(
+        st.tuples(st.just("tick"), st.integers(1, 4 * 3_600)),
+        st.tuples(st.just("tick"), st.integers(1, 20 * 60)),
+        st.tuples(st.just("throttle"), st.integers(1, 3 * 3_600)),
+        st.tuples(st.just("define"), definitions),
+        st.tuples(st.sampled_from(["pause", "resume", "delete"]), st.just(0)),
+        st.tuples(st.just("wait"), st.integers(1, 3 * 3_600)),
+    ),
+    max_size=12,
+)
+
+
+def lived(start: datetime, first: dict[str, object], then: list[Command]) -> Past:
+    """A past from commands; one that does not apply is left out."""
+    past, now = Past(), start
+    past.defined(start.isoformat(), **first)
+    doing: dict[str, Callable[[str], Past]] = {"pause": past.paused, "resume": past.resumed, "delete": past.deleted}
+    for command, value in then:
+        now += timedelta(seconds=value if isinstance(value, int) else 7)
+        exists = past.state.definition is not None
+        if command == "define" and isinstance(value, dict):
+            past.definition.pop("dst", None)
+            past.defined(now.isoformat(), **value)
+        elif command in doing and exists:
+            doing[command](now.isoformat())
+        elif command == "tick":
+            past.ticked(now)
+        elif command == "throttle":
+            past.ticked(now, allowance=1)
+    past.now = now
+    return past
+
+
+GAP = (STARTS[0], {"schedule": "*/15 * * * *", "timezone": "Europe/Berlin", "catch_up": "skip", "enabled": True})
+
+
+@settings(max_examples=150, deadline=None)
+@given(start=st.sampled_from(STARTS), first=definitions, then=commands)
+@example(start=GAP[0], first=GAP[1], then=[("tick", 4 * 3_600)])
+def test_what_the_domain_decides_is_as_promised(start: datetime, first: dict[str, object], then: list[Command]) -> None:
+    past = lived(start, first, then)
+    report = audit(past.facts, patience=timedelta(days=10_000))
+    assert [str(violation) for violation in report.violations] == []
+    assert report.remarks == ()
+    for recorded in past.facts:
+        match recorded.message:
+            case Due() as fact:
+                [answer] = judge(past.evidence, fact.scheduled_time)
+                assert (answer.verdict, answer.at, answer.definition) == ("fired", fact.scheduled_time, fact.definition)
+            case Passed() as fact:
+                for at in {fact.until, *fact.scheduled_times}:
+                    [answer] = judge(past.evidence, at)
+                    # Where a local time that does not exist falls on an instant that fires, the answer is about that one.
+                    expected = VERDICTS[fact.reason] | ({"fired"} if fact.reason == "dst_skip" else set())
+                    assert answer.verdict in expected, answer
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    start=st.sampled_from(STARTS),
+    first=definitions,
+    then=commands,
+    asked=st.lists(st.integers(-3_600, 12 * 3_600), max_size=10),
+)
+def test_every_instant_has_an_answer_and_no_promise_is_broken(
+    start: datetime, first: dict[str, object], then: list[Command], asked: list[int]
+) -> None:
+    past = lived(start, first, then)
+    for seconds in asked:
+        at = start + timedelta(seconds=seconds)
+        for answer in (*judge(past.evidence, at), *judge(past.evidence, at.replace(tzinfo=None))):
+            assert answer.verdict != "unaccounted", answer
+            if answer.skipped_local is None:
+                assert (answer.verdict == "fired") == any(
+                    isinstance(r.message, Due) and r.message.scheduled_time == answer.at for r in past.facts
+                )

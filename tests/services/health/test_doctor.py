@@ -1,0 +1,436 @@
+"""Each finding of `tocsin doctor`, provoked on a real server."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.domain.given import KEY, plan, recorded
+from tests.security.server import Server
+from tests.security.server import server as nats_server
+from tests.system.running import Running, running, settings
+from tocsin import Context, Worker, bootstrap, subjects
+from tocsin.adapters.nats.admin.inspection import ServerState
+from tocsin.adapters.nats.consumers.durable import NatsDurable
+from tocsin.adapters.nats.server.cluster import EmbeddedCluster
+from tocsin.domain import execution
+from tocsin.domain.events import (
+    Acquired,
+    Admitted,
+    Dispatched,
+    Due,
+    Message,
+    Planned,
+    Queued,
+    RetryTimer,
+    Started,
+    Waiting,
+)
+from tocsin.health import Finding, Level, Options, examine, worst
+from tocsin.health.checks import clocks, deadlines, durables, history, streams
+from tocsin.health.checks import server as server_checks
+from tocsin.health.doctor import Check, look_at
+from tocsin.subjects import DEFAULT_QUEUE, INSTALLATION_KEY, TICKER_LEASE, Bucket, Stream, executors
+from tocsin.testing import ManualClock
+
+LATER = timedelta(hours=1)
+"""How far ahead a test looks from, where something must be old."""
+
+
+@asynccontextmanager
+async def initialized(url: str, folder: Path, **more: object) -> AsyncIterator[Running]:
+    """An installation in which nothing runs."""
+    async with bootstrap.connect(settings(url, folder, **more)) as installation:
+        await bootstrap.initialize(installation)
+        yield Running(installation)
+
+
+@pytest.fixture
+async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Running]:
+    async with initialized(nats_url, tmp_path) as it:
+        yield it
+
+
+async def finds(
+    check: Check, tocsin: Running, *, later: timedelta = timedelta(), server: ServerState | None = None
+) -> dict[str, Finding]:
+    """What one check finds, looked at from later."""
+    look = await look_at(tocsin.installation)
+    look = replace(look, now=look.now + later, status=replace(look.status, server=server or look.status.server))
+    return {finding.code: finding for finding in await check(look)}
+
+
+def assert_told(finding: Finding, level: Level, *texts: str) -> None:
+    assert finding.level is level
+    assert finding.means
+    assert finding.do
+    for text in texts:
+        assert text in finding.what
+
+
+async def store(tocsin: Running, *facts: Message) -> int:
+    """Facts of one scope in a row; the last sequence."""
+    log, sequence = tocsin.log, 0
+    for fact in facts:
+        sequence = await log.append(fact, expect=await log.tail(subjects.scope_of(fact)))
+    return sequence
+
+
+# --- all is well -----------------------------------------------------------------------------------------------------
+
+
+async def test_an_installation_at_work_is_well(nats_url: str, tmp_path: Path) -> None:
+    worker = Worker()
+
+    @worker.task("f")
+    async def f(_: Context) -> None: ...
+
+    async with running(nats_url, tmp_path, worker=worker) as tocsin:
+        await tocsin.apply({"name": "job", "function": "f", "schedule": "* * * * * *"})
+
+        async def is_well() -> list[Finding]:
+            found = await examine(tocsin.installation)
+            return found if worst(found) is not Level.BAD else []
+
+        found = await tocsin.until(is_well)
+        # A single server of somebody else's: that is all there is to be said against it.
+        assert {finding.code for finding in found if finding.level is Level.WARN} == {"sync-interval", "replicas"}
+
+
+# --- the server ------------------------------------------------------------------------------------------------------
+
+
+async def test_an_old_server(tocsin: Running) -> None:
+    state = (await look_at(tocsin.installation)).status.server
+    found = await finds(server_checks.version, tocsin, server=replace(state, version="2.11.9-beta"))
+    assert_told(found["server-version"], Level.BAD, "2.11.9", "2.12.2")
+    found = await finds(server_checks.version, tocsin, server=replace(state, version="2.14.6"))
+    assert_told(found["server-version"], Level.WARN, "2.14.6", "2.15.1", "nothing is archived")
+    assert (await finds(server_checks.version, tocsin))["server-version"].level is Level.OK
+
+
+async def test_an_account_that_is_nearly_full(tmp_path: Path) -> None:
+    account = "accounts { A { jetstream { max_file: 10MB, max_mem: 0, max_streams: 11 }, users: [ {user: u, password: p} ] } }"
+    with nats_server(tmp_path / "s", account) as s:
+        nats = {"url": s.url, "user": "u", "password": "p"}
+        async with initialized(s.url, tmp_path, nats=nats) as tocsin:
+            found = await finds(server_checks.limits, tocsin)
+            number = len((await look_at(tocsin.installation)).status.streams)
+            assert_told(found["jetstream-limits"], Level.WARN, f"{number} of 11 streams")
+
+
+async def test_jetstream_that_is_off(tmp_path: Path) -> None:
+    account = "accounts { A { users: [ {user: u, password: p} ] } }"
+    with nats_server(tmp_path / "s", account) as s:
+        nats = {"url": s.url, "user": "u", "password": "p"}
+        async with bootstrap.connect(settings(s.url, tmp_path, nats=nats)) as installation:
+            found = {finding.code: finding for finding in await examine(installation)}
+            assert_told(found["jetstream-off"], Level.BAD, "not enabled")
+
+
+def monitored(folder: Path, interval: str) -> str:
+    return f'http: "127.0.0.1:-1"\njetstream {{ store_dir: {json.dumps(str(folder / "store"))}, sync_interval: {interval} }}'
+
+
+@pytest.mark.parametrize(("interval", "level"), [("always", Level.OK), ("2m", Level.WARN)])
+async def test_whether_writes_are_flushed(interval: str, level: Level, tmp_path: Path) -> None:
+    with nats_server(tmp_path / "s", monitored(tmp_path, interval)) as s:
+        async with initialized(s.url, tmp_path) as tocsin:
+            found = {f.code: f for f in await examine(tocsin.installation, Options([_monitor(s)]))}
+    assert found["sync-interval"].level is level
+    assert found["disk-space"].details == {}
+
+
+async def test_a_monitor_that_does_not_answer(tocsin: Running) -> None:
+    found = {f.code: f for f in await examine(tocsin.installation, Options(["http://127.0.0.1:9"]))}
+    assert_told(found["sync-interval"], Level.WARN, "cannot be known", "http://127.0.0.1:9 did not answer")
+
+
+def _monitor(s: Server) -> str:
+    [ports] = s.folder.glob("nats-server_*.ports")
+    address: str = json.loads(ports.read_text())["monitoring"][0]
+    return address
+
+
+# --- what init makes -------------------------------------------------------------------------------------------------
+
+
+async def test_an_installation_that_is_not_set_up(nats_url: str, tmp_path: Path) -> None:
+    async with bootstrap.connect(settings(nats_url, tmp_path)) as installation:
+        found = await examine(installation)
+        assert {f.code for f in found if f.level is Level.BAD} == {"stream-missing"}
+        assert all("tocsin init" in f.do for f in found if f.code == "stream-missing")
+
+
+async def test_a_limit_that_somebody_set_on_a_stream(tocsin: Running) -> None:
+    names, connection = tocsin.installation.names, tocsin.installation.connection
+    name = names.stream(Stream.LOG)
+    config = (await connection.manage(f"STREAM.INFO.{name}"))["config"]
+    await connection.manage(f"STREAM.UPDATE.{name}", json.dumps(config | {"max_bytes": 1_000_000}).encode())
+    found = await finds(streams.streams, tocsin)
+    assert_told(found["stream-drift"], Level.BAD, name, "max_bytes is 1000000 instead of -1")
+    await bootstrap.initialize(tocsin.installation)
+    assert (await finds(streams.streams, tocsin))["stream-drift"].level is Level.OK
+
+
+async def test_a_durable_that_is_gone(tocsin: Running) -> None:
+    name = tocsin.installation.names.stream(Stream.LOG)
+    await tocsin.installation.connection.manage(f"CONSUMER.DELETE.{name}.retrier")
+    assert_told((await finds(streams.durables, tocsin))["durable-missing"], Level.BAD, f"retrier on {name}")
+    await bootstrap.initialize(tocsin.installation)
+    assert "durable-missing" not in await finds(streams.durables, tocsin)
+
+
+async def test_a_durable_that_somebody_changed(tocsin: Running) -> None:
+    await _change_durable(tocsin, Stream.LOG, "retrier", max_ack_pending=7)
+    found = await finds(streams.durables, tocsin)
+    assert_told(found["durable-drift"], Level.WARN, "retrier", "max_ack_pending is 7 instead of 20000")
+
+
+async def test_a_key_that_is_gone(tocsin: Running) -> None:
+    await tocsin.installation.projections.remove(Bucket.INSTALLATION, INSTALLATION_KEY)
+    assert_told((await finds(streams.key, tocsin))["key-missing"], Level.BAD)
+
+
+async def test_fewer_replicas_than_the_settings_ask_for(nats_url: str, tmp_path: Path) -> None:
+    async with initialized(nats_url, tmp_path) as tocsin:
+        installation = replace(tocsin.installation, settings=tocsin.settings.model_copy(update={"replicas": 3}))
+        found = await finds(streams.replicas, Running(installation))
+        assert_told(found["replicas"], Level.BAD, "the settings ask for 3 replicas", "by 1")
+
+
+@pytest.mark.slow
+async def test_servers_that_are_away(tmp_path: Path) -> None:
+    with EmbeddedCluster(tmp_path / "nats", port=0).start() as cluster:
+        async with initialized(cluster.url, tmp_path, replicas=3) as tocsin:
+            here = tocsin.installation.connection.client.connected_url
+            away = [node for node in cluster.nodes if here is None or node.server.port != here.port]
+
+            async def found(code: str) -> Finding | None:
+                return next((f for f in await examine(tocsin.installation) if f.code == code), None)
+
+            async def is_whole() -> bool:
+                codes = {f.code: f.level for f in await examine(tocsin.installation)}
+                return codes.get("replicas") is Level.OK and "replica-behind" not in codes
+
+            await _eventually(is_whole)
+            away[0].server.stop()
+            behind = await _eventually(lambda: found("replica-behind"))
+            assert_told(behind, Level.WARN, "offline")
+            away[1].server.stop()
+            silent = await _eventually(lambda: found("not-answered"))
+            assert_told(silent, Level.BAD)
+
+
+async def _eventually(asked: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401 - whatever is waited for
+    async with asyncio.timeout(200):
+        while not (answer := await asked()):  # noqa: ASYNC110 - what is waited for happens in servers
+            await asyncio.sleep(0.1)
+        return answer
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_clock_that_is_wrong(tocsin: Running) -> None:
+    wrong = ManualClock(datetime.now(UTC) + timedelta(seconds=60))
+    found = await finds(clocks.machine, Running(replace(tocsin.installation, clock=wrong)))
+    assert_told(found["clock-skew"], Level.BAD, "this machine", "ahead of the log's")
+    assert (await finds(clocks.machine, tocsin))["clock-skew"].level is Level.OK
+
+
+async def test_a_leader_whose_clock_is_wrong(tocsin: Running) -> None:
+    await _lease(tocsin, datetime.now(UTC) - timedelta(seconds=5))
+    found = await finds(clocks.leaders, tocsin)
+    assert_told(found["leader-clock"], Level.WARN, "the leader somebody", "behind the log's")
+    assert "no-leader" not in found
+
+
+async def test_nobody_leads(tocsin: Running) -> None:
+    found = await finds(clocks.leaders, tocsin)
+    assert_told(found["no-leader"], Level.BAD, "no ticker leads")
+    assert_told(found["no-recoverer"], Level.BAD, "no recoverer leads")
+
+
+async def test_a_lease_that_has_ended(tocsin: Running) -> None:
+    await _lease(tocsin, datetime.now(UTC))
+    assert "no-leader" in await finds(clocks.leaders, tocsin, later=LATER)
+
+
+async def _lease(tocsin: Running, renewed_at: datetime) -> None:
+    value = json.dumps({"holder": "somebody", "renewed_at": renewed_at.isoformat()}).encode()
+    await tocsin.installation.projections.put(Bucket.LEADER, TICKER_LEASE, value, ttl=120)
+
+
+# --- durables --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_stage_that_does_not_run(tocsin: Running) -> None:
+    await tocsin.trigger("job")
+    assert (await finds(durables.stages, tocsin))["stage-late"].level is Level.OK
+    found = await finds(durables.stages, tocsin, later=LATER)
+    assert_told(found["stage-absent"], Level.BAD, "nobody reads planner-triggers", "1 wait")
+    assert "tocsin run planner" in found["stage-absent"].do
+
+
+async def test_a_stage_that_is_behind(tocsin: Running) -> None:
+    await tocsin.trigger("job")
+    reader = NatsDurable(tocsin.installation.connection, tocsin.installation.names, Stream.LEDGER, "planner-triggers")
+    taken = await reader.take(1, wait=10)
+    asking = asyncio.create_task(reader.take(1, wait=60))
+
+    async def late() -> dict[str, Finding]:
+        found = await finds(durables.stages, tocsin, later=LATER)
+        return found if "stage-late" in found and found["stage-late"].level is Level.WARN else {}
+
+    assert_told(
+        (await tocsin.until(late))["stage-late"], Level.WARN, "planner is behind on planner-triggers", "1 are out"
+    )
+    asking.cancel()
+    await asyncio.wait([asking])
+    await taken[0].ack()
+    await reader.close()
+
+
+async def test_a_durable_that_gives_out_no_more(tocsin: Running) -> None:
+    await _change_durable(tocsin, Stream.LEDGER, "planner-triggers", max_ack_pending=1)
+    await tocsin.trigger("job")
+    reader = NatsDurable(tocsin.installation.connection, tocsin.installation.names, Stream.LEDGER, "planner-triggers")
+    await reader.take(1, wait=10)
+    found = await finds(durables.stages, tocsin)
+    assert_told(found["durable-full"], Level.BAD, "planner-triggers has 1 messages out")
+    await reader.close()
+
+
+async def test_a_queue_without_a_worker(tocsin: Running) -> None:
+    await store(tocsin, *_dispatched())
+    found = await finds(durables.queues, tocsin)
+    assert_told(found["queue-unattended"], Level.BAD, "1 tasks of queue `default`")
+    reader = NatsDurable(
+        tocsin.installation.connection, tocsin.installation.names, Stream.LOG, executors(DEFAULT_QUEUE)
+    )
+    [task] = await reader.take(1, wait=10)
+    assert (await finds(durables.queues, tocsin))["queue-unattended"].level is Level.OK
+    await task.ack()
+    await reader.close()
+
+
+async def _change_durable(tocsin: Running, stream: Stream, name: str, **fields: object) -> None:
+    connection, on = tocsin.installation.connection, tocsin.installation.names.stream(stream)
+    config = (await connection.manage(f"CONSUMER.INFO.{on}.{name}"))["config"] | fields
+    request = {"stream_name": on, "config": config, "action": "update"}
+    await connection.manage(f"CONSUMER.CREATE.{on}.{name}", json.dumps(request).encode())
+
+
+# --- deadlines -------------------------------------------------------------------------------------------------------
+
+
+def _requested(kind: type[Planned | Admitted]) -> Any:  # noqa: ANN401 - either
+    at = datetime.now(UTC).replace(microsecond=0)
+    return kind(
+        job="job", execution_id="01a1ffef-0000-7000-8000-000000000001", scheduled_time=at, trigger="cron", plan=plan()
+    )
+
+
+def _dispatched() -> tuple[Admitted, Dispatched]:
+    admitted: Admitted = _requested(Admitted)
+    [task] = execution.dispatch(execution.fold(recorded([admitted])), key=KEY)
+    return admitted, task
+
+
+async def test_a_timer_that_was_not_published(tocsin: Running) -> None:
+    timer = RetryTimer(job="job", execution_id="x", step="main", attempt=2)
+    until = datetime.now(UTC) + timedelta(minutes=30)
+    await tocsin.log.delay(timer, until=until, scope=subjects.execution("job", "x"), expect=0)
+    assert (await finds(deadlines.timers, tocsin))["timer-overdue"].level is Level.OK
+    found = await finds(deadlines.timers, tocsin, later=LATER)
+    assert_told(found["timer-overdue"], Level.BAD, "delay.job.x.retry.main.2")
+
+
+async def test_an_instant_without_an_execution(tocsin: Running) -> None:
+    await tocsin.apply({"name": "job", "function": "f", "schedule": "* * * * *"})
+    definition = await tocsin.log.tail(subjects.ledger("job"))
+    at = datetime.now(UTC).replace(second=0, microsecond=0)
+    await store(tocsin, Due(job="job", scheduled_time=at, definition=definition))
+    assert (await finds(deadlines.occurrences, tocsin))["due-unplanned"].level is Level.OK
+    found = await finds(deadlines.occurrences, tocsin, later=LATER)
+    assert_told(found["due-unplanned"], Level.BAD, "job at")
+
+
+async def test_an_execution_that_nobody_decides_on(tocsin: Running) -> None:
+    await store(tocsin, _requested(Planned))
+    assert (await finds(deadlines.executions, tocsin))["overrun"].level is Level.OK
+    assert_told((await finds(deadlines.executions, tocsin, later=LATER))["undecided"], Level.BAD, "job 01a1ffef")
+
+
+async def test_an_execution_that_waits_for_its_lock_is_none(tocsin: Running) -> None:
+    planned = _requested(Planned)
+    waiting = Waiting(execution_id=planned.execution_id, scheduled_time=planned.scheduled_time)
+    await store(
+        tocsin,
+        planned,
+        Queued(job="job", execution_id=planned.execution_id, waiting=(waiting,)),
+    )
+    assert (await finds(deadlines.executions, tocsin, later=LATER))["overrun"].level is Level.OK
+
+
+async def test_an_execution_without_a_task(tocsin: Running) -> None:
+    await store(tocsin, _requested(Admitted))
+    assert_told((await finds(deadlines.executions, tocsin, later=LATER))["undispatched"], Level.BAD)
+
+
+async def test_a_task_that_nobody_claims(tocsin: Running) -> None:
+    await store(tocsin, *_dispatched())
+    assert_told((await finds(deadlines.executions, tocsin, later=LATER))["unclaimed"], Level.WARN)
+
+
+async def test_an_attempt_that_is_past_its_timeout(tocsin: Running) -> None:
+    admitted, task = _dispatched()
+    started = Started(
+        job="job",
+        execution_id=task.execution_id,
+        step="main",
+        attempt=1,
+        delivery=1,
+        worker="w",
+    )
+    await store(tocsin, admitted, task, started)
+    assert (await finds(deadlines.executions, tocsin))["overrun"].level is Level.OK
+    assert_told((await finds(deadlines.executions, tocsin, later=LATER))["overrun"], Level.BAD, "1 executions")
+
+
+async def test_a_lock_that_is_held_too_long(tocsin: Running) -> None:
+    planned = _requested(Planned)
+    held = Acquired(job="job", execution_id=planned.execution_id, scheduled_time=planned.scheduled_time, ttl=120)
+    await store(tocsin, planned, held)
+    assert (await finds(deadlines.locks, tocsin))["lock-overdue"].level is Level.OK
+    assert_told((await finds(deadlines.locks, tocsin, later=LATER))["lock-overdue"], Level.BAD, "job by 01a1ffef")
+
+
+# --- the history -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_history_that_is_nowhere(tocsin: Running) -> None:
+    found = await finds(history.place, tocsin)
+    assert_told(found["history-unreachable"], Level.BAD, "no history is kept in")
+
+
+async def test_a_history_that_is_behind(tocsin: Running) -> None:
+    async with tocsin.installation.history():
+        pass  # a recorder was there once
+    await store(tocsin, _requested(Planned))
+    assert (await finds(history.place, tocsin))["history-behind"].level is Level.OK
+    assert_told((await finds(history.place, tocsin, later=LATER))["history-behind"], Level.BAD, "at 0 of 1")
+
+
+async def test_a_history_that_cannot_be_asked(nats_url: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    database = {"url": f"sqlite:///{tmp_path / 'folder'}"}
+    async with initialized(nats_url, tmp_path, database=database) as tocsin:
+        assert_told((await finds(history.place, tocsin))["history-unreachable"], Level.BAD, "unable to open")

@@ -1,0 +1,200 @@
+"""The DAG advancer, the retrier and the dead-letter sink on one log."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.domain.given import ID, JOB, KEY, admitted, plan, started
+from tests.stages.world import World
+from tocsin import subjects
+from tocsin.domain import execution, ids
+from tocsin.domain.definition import RetryPolicy
+from tocsin.domain.events import (
+    Admitted,
+    Advanced,
+    Completed,
+    DeadLettered,
+    Dispatched,
+    Failed,
+    Failure,
+    Report,
+    RetryScheduled,
+    RetryTimer,
+)
+from tocsin.engine.state_cache import Entities
+from tocsin.ports import SequenceConflict
+from tocsin.stages.dag_advancer.stage import dag_advancer
+
+TWICE = RetryPolicy(max_attempts=2, initial_delay=30, jitter=0)
+BOOM = Failure(type="ValueError", message="boom")
+
+
+async def answer(world: World, outcome: str, step: str = "main", attempt: int = 1, **more: object) -> None:
+    fields = {"outcome": outcome, "step": step, "attempt": attempt, "job": JOB, "execution_id": ID, "delivery": 1}
+    token = ids.report_token(KEY, ID, step, attempt)
+    told = Report.model_validate({**fields, "token": token, **more})
+    subject = subjects.subject_of(told)
+    await world.log.publish(subject, told, message_id=subject)
+
+
+async def run(world: World) -> None:
+    await world.run(world.dag_advancer, world.retrier, world.dead_letter_sink)
+
+
+async def test_a_single_step_needs_three_facts(world: World) -> None:
+    await world.given(admitted())
+    await run(world)
+    await world.given(started())
+    await answer(world, "completed", result=3)
+    await run(world)
+    [completed] = await world.stored(Completed)
+    assert completed.result == 3
+    assert len(await world.log.load(subjects.execution(JOB, ID))) == 4
+
+
+async def test_a_report_without_the_right_token_is_not_believed(world: World) -> None:
+    await world.given(admitted())
+    await run(world)
+    await answer(world, "completed", token="guessed")
+    await answer(world, "failed", token="guessed", error=BOOM)
+    await run(world)
+    assert await world.stored(Completed) == []
+    assert await world.stored(Failed) == []
+
+
+async def test_a_report_that_names_its_claim_saves_the_reading(world: World) -> None:
+    await world.given(admitted())
+    await run(world)
+    [task] = await world.recorded(Dispatched)
+    await world.given(started())
+    reads = 0
+    load = world.log.load
+
+    async def counted(scope: str) -> object:
+        nonlocal reads
+        reads += 1
+        return await load(scope)
+
+    world.log.load = counted  # type: ignore[method-assign, assignment]
+    claim = task.sequence + 1
+    await answer(world, "completed", claim=claim, claimed_after=task.sequence)
+    await run(world)
+    assert len(await world.stored(Completed)) == 1
+    assert reads == 0
+
+
+async def test_a_crash_between_a_step_and_what_follows_it_is_made_up_for(world: World) -> None:
+    graph = plan({"a": (), "b": ("a",), "c": ("a",)})
+    await world.given(admitted(graph))
+    await run(world)
+    await world.given(started("a"), Advanced(job=JOB, execution_id=ID, step="a", attempt=1))
+    await answer(world, "completed", "a")
+    await run(world)
+    assert [task.step for task in await world.stored(Dispatched)] == ["a", "b", "c"]
+
+
+async def test_a_copy_that_knows_nothing_reads_what_others_did(world: World) -> None:
+    await world.given(admitted())
+    await run(world)
+    await world.given(started())
+    executions = Entities(world.log, execution.initial, execution.evolve)
+    [recorded] = await world.recorded(Admitted)
+    with pytest.raises(SequenceConflict):
+        await dag_advancer(world.log, executions, world.clock, KEY).subscriptions[0].handle(recorded)
+    await dag_advancer(world.log, executions, world.clock, KEY).subscriptions[0].handle(recorded)
+    assert len(await world.stored(Dispatched)) == 1
+
+
+async def test_i4_what_is_delivered_again_at_any_time_adds_nothing(world: World) -> None:
+    await world.given(admitted(plan({"a": (), "b": ("a",)}, retry=TWICE)))
+    await run(world)
+    await world.given(started("a"))
+    await answer(world, "failed", "a", error=BOOM)
+    await run(world)
+    await world.redeliver(world.dag_advancer, world.retrier, world.dead_letter_sink)
+    world.clock.advance(31)
+    await run(world)
+    await world.redeliver(world.dag_advancer, world.retrier, world.dead_letter_sink)
+    await world.given(started("a", 2))
+    await answer(world, "completed", "a", 2)
+    await run(world)
+    await world.given(started("b"))
+    await answer(world, "completed", "b")
+    await run(world)
+    size = await world.size()
+    await world.redeliver(world.dag_advancer, world.retrier, world.dead_letter_sink)
+    world.clock.advance(100)
+    await run(world)
+    assert len(await world.stored(Completed)) == 1
+    assert [(task.step, task.attempt) for task in await world.stored(Dispatched)] == [("a", 1), ("a", 2), ("b", 1)]
+    assert await world.size() == size
+
+
+async def test_a_failure_comes_again_after_its_delay_and_not_before(world: World) -> None:
+    await world.given(admitted(plan(retry=TWICE)))
+    await run(world)
+    await world.given(started())
+    await answer(world, "failed", error=BOOM)
+    await run(world)
+    [again] = await world.recorded(RetryScheduled)
+    assert again.message.next_attempt_at == again.time + timedelta(seconds=30)
+    world.clock.advance(29)
+    await run(world)
+    assert len(await world.stored(Dispatched)) == 1
+    world.clock.advance(2)
+    await run(world)
+    assert [task.attempt for task in await world.stored(Dispatched)] == [1, 2]
+
+
+async def test_a_delay_that_a_crash_left_out_is_made_up_for(world: World) -> None:
+    await world.given(admitted(plan(retry=TWICE)))
+    await run(world)
+    at = world.clock.now() + timedelta(seconds=30)
+    await world.given(
+        started(),
+        RetryScheduled(job=JOB, execution_id=ID, step="main", attempt=1, error=BOOM, delay=30, next_attempt_at=at),
+    )
+    await answer(world, "failed", error=BOOM)
+    await run(world)
+    world.clock.advance(31)
+    await run(world)
+    assert [task.attempt for task in await world.stored(Dispatched)] == [1, 2]
+    assert len(await world.stored(RetryScheduled)) == 1
+    assert len(await world.stored(RetryTimer)) == 1
+
+
+async def test_i7_exhaustion_makes_one_dead_letter(world: World) -> None:
+    await world.given(admitted(plan(retry=TWICE)))
+    await run(world)
+    for attempt in (1, 2):
+        await world.given(started("main", attempt))
+        await answer(world, "failed", attempt=attempt, error=BOOM)
+        await run(world)
+        world.clock.advance(31)
+        await run(world)
+    [letter] = await world.stored(DeadLettered)
+    assert [a.attempt for a in letter.attempts] == [1, 2]
+    await world.redeliver(world.dead_letter_sink, world.retrier)
+    assert len(await world.stored(DeadLettered)) == 1
+
+
+async def test_a_job_that_wants_no_dead_letters_gets_none(world: World) -> None:
+    await world.given(admitted(plan(dead_letter=False)))
+    await run(world)
+    await world.given(started())
+    await answer(world, "failed", error=BOOM)
+    await run(world)
+    assert len(await world.stored(Failed)) == 1
+    assert await world.stored(DeadLettered) == []
+
+
+async def test_the_failure_of_a_lost_holder_does_not_count_and_its_success_does(world: World) -> None:
+    await world.given(admitted(plan(retry=TWICE)))
+    await run(world)
+    await world.given(started(delivery=1), started(delivery=2))
+    await answer(world, "failed", delivery=1, error=BOOM)
+    await run(world)
+    assert await world.stored(RetryScheduled) == []
+    await answer(world, "completed", delivery=1)
+    await run(world)
+    assert len(await world.stored(Completed)) == 1

@@ -1,0 +1,107 @@
+"""Instants that pass without firing, and nobody wished it, raise an alert: each span once."""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from structlog.testing import capture_logs
+
+from tests.stages.test_ticker import leading, tick
+from tests.stages.world import World
+from tocsin import subjects
+from tocsin.domain import ledger
+from tocsin.domain.events import CronMissed, Message, Passed
+from tocsin.domain.ledger import Ledger
+from tocsin.engine.ledger_reader import Ledgers
+
+MINUTELY: dict[str, Any] = {"name": "a.job", "schedule": "* * * * *", "timezone": "Europe/Berlin", "function": "f"}
+
+
+async def absent(world: World, minutes: int) -> list[Passed]:
+    """Nobody decides for so long, and then somebody does; what passed."""
+    world.clock.advance(60 * minutes)
+    state, _ = await Ledgers(world.log).load("a.job")
+    facts = ledger.elapse(state, world.clock.now())
+    await world.given(*facts)
+    return [fact for fact in facts if isinstance(fact, Passed)]
+
+
+async def test_the_public_is_told_of_a_span_that_was_missed(world: World) -> None:
+    await world.define(MINUTELY)
+    begin = world.clock.now()
+    [passed] = await absent(world, 10)
+    await world.run(world.planner)
+    [told] = await world.recorded(CronMissed)
+    assert told.subject == "cron.missed.a_job"
+    assert told.message.data.model_dump() == {
+        "cron_name": "a.job",
+        "cron_expression": "* * * * *",
+        "timezone": "Europe/Berlin",
+        "reason": "missed",
+        "count": 9,
+        "start": begin,
+        "until": begin + timedelta(minutes=9),
+    }
+    assert passed.count == 9
+    assert told.message.timestamp == world.clock.now()
+
+
+async def test_each_span_is_told_once(world: World) -> None:
+    await world.define(MINUTELY)
+    for minutes in (3, 1, 5, 7):
+        await absent(world, minutes)
+    await world.run(world.planner)
+    await world.redeliver(world.planner)
+    assert [event.data.count for event in await world.stored(CronMissed)] == [2, 4, 6]
+
+
+async def test_an_earlier_span_that_is_handled_later_is_told_too(world: World) -> None:
+    await world.define(MINUTELY)
+    for minutes in (3, 5):
+        await absent(world, minutes)
+    passed = await world.recorded(Passed)
+    [subscription] = (s for s in world.planner.subscriptions if s.durable == "planner")
+    for recorded in reversed(passed):
+        await subscription.handle(recorded)
+    assert sorted(event.data.count for event in await world.stored(CronMissed)) == [2, 4]
+
+
+@pytest.mark.parametrize("change", [ledger.pause, ledger.delete])
+async def test_what_somebody_wished_is_no_alert(
+    world: World, change: Callable[[Ledger, str], Sequence[Message]]
+) -> None:
+    await world.define(MINUTELY)
+    state, _ = await Ledgers(world.log).load("a.job")
+    await world.given(*change(state, "a.job"))
+    await absent(world, 10)
+    await world.run(world.planner)
+    assert await world.stored(CronMissed) == []
+
+
+async def test_the_ticker_logs_and_counts_what_was_missed(world: World, metrics: InMemoryMetricReader) -> None:
+    await world.define({**MINUTELY, "catch_up": "skip"})
+    async with leading(world) as ticker:
+        with capture_logs() as lines:
+            await tick(world, ticker, 10 * 60 + 30)
+    [line] = [line for line in lines if line.get("action") == "missed"]
+    assert (line["log_level"], line["job"], line["count"]) == ("warning", "a.job", 10)
+    assert counted(metrics) == {("a.job", "missed"): 10}
+
+
+def counted(reader: InMemoryMetricReader) -> dict[tuple[object, object], object]:
+    """What the counter has counted since the test began."""
+    data = reader.get_metrics_data()
+    found: dict[tuple[object, object], object] = {}
+    for resource in data.resource_metrics if data else ():
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                if metric.name == "tocsin_instants_missed":
+                    points: Any = metric.data.data_points
+                    found |= {(p.attributes["job"], p.attributes["reason"]): p.value for p in points}
+    return found
+
+
+def test_its_subject_is_the_job_s() -> None:
+    assert subjects.announcement("missed", "a.job") == "cron.missed.a_job"

@@ -1,0 +1,339 @@
+"""Replays: a dead letter becomes one new execution, and is resolved when that completes."""
+
+from typing import Any
+
+import pytest
+
+from tests.domain.given import KEY
+from tests.stages.world import World
+from tocsin import subjects
+from tocsin.adapters.memory.stream_purge import InMemoryHousekeeping
+from tocsin.domain import ids
+from tocsin.domain.events import (
+    Acquired,
+    Actor,
+    Admitted,
+    Cancelled,
+    CancelRequest,
+    Completed,
+    DeadLettered,
+    Dispatched,
+    Failed,
+    Failure,
+    Planned,
+    Queued,
+    Recorded,
+    Refused,
+    Replayed,
+    Report,
+    Requested,
+    Resolved,
+    RetryTimer,
+    Skipped,
+    Started,
+)
+from tocsin.domain.ledger import delete
+from tocsin.engine.ledger_reader import Ledgers
+from tocsin.ports import SequenceConflict
+from tocsin.subjects import Stream
+
+ADA = Actor(identity="ada", source="test")
+ETL, STEP, ONCE = "etl", "main", {"max_attempts": 1}
+
+
+def etl(**more: object) -> dict[str, object]:
+    return {"name": ETL, "function": "f", "dead_letter": True, "input": {"a": 1}, "retry": ONCE, **more}
+
+
+async def run(world: World) -> None:
+    await world.run(world.planner, world.lock_keeper, world.dag_advancer, world.retrier, world.dead_letter_sink)
+
+
+async def answer(world: World, execution_id: str, outcome: str) -> None:
+    """The executor of an execution's only step claims it and answers."""
+    await world.given(Started(job=ETL, execution_id=execution_id, step=STEP, attempt=1, delivery=1, worker="w"))
+    token = ids.report_token(KEY, execution_id, STEP, 1)
+    error = Failure(type="ValueError", message="boom") if outcome == "failed" else None
+    told = Report.model_validate(
+        {
+            "job": ETL,
+            "execution_id": execution_id,
+            "outcome": outcome,
+            "step": STEP,
+            "attempt": 1,
+            "delivery": 1,
+            "token": token,
+            "error": error,
+        }
+    )
+    await world.log.publish(subjects.subject_of(told), told, message_id=f"{execution_id}-{outcome}")
+    await run(world)
+
+
+async def failed(world: World, message_id: str = "m", **trigger: object) -> DeadLettered:
+    """An execution that was triggered and failed for good."""
+    await world.trigger(ETL, message_id, **trigger)
+    await run(world)
+    task = (await world.stored(Dispatched))[-1]
+    await answer(world, task.execution_id, "failed")
+    return (await world.stored(DeadLettered))[-1]
+
+
+async def replayed(world: World, letter: str, number: int = 1, **fields: Any) -> Requested:  # noqa: ANN401
+    """Somebody replays; what is begun for it."""
+    await world.given(Replayed(job=ETL, id=letter, number=number, **fields))
+    await run(world)
+    return (await world.stored(Requested))[-1]
+
+
+async def test_a_replay_is_a_new_execution_of_the_same_work(world: World) -> None:
+    await world.define(etl(overlap_policy="allow"))
+    letter = await failed(world, input={"b": 2}, args=["x"])
+    begun = await replayed(world, letter.id, by=ADA)
+    assert (begun.trigger, begun.replay_of, begun.by) == ("replay", letter.id, ADA)
+    assert (begun.plan.input, begun.plan.args) == ({"a": 1, "b": 2}, ("x",))
+    assert begun.scheduled_time == letter.scheduled_time
+    [fact] = await world.recorded(Replayed)
+    assert begun.execution_id == ids.replay_id(ETL, letter.id, 1, fact.time)
+    assert begun.execution_id != letter.execution_id
+
+
+async def test_it_uses_the_definition_of_now_with_what_was_given_then(world: World) -> None:
+    await world.define(etl(input={"a": 1, "c": 3}, overlap_policy="allow"))
+    letter = await failed(world, input={"b": 2, "c": 4})
+    await world.define(etl(input={"a": 100, "c": 3}, function="repaired", overlap_policy="allow"))
+    begun = await replayed(world, letter.id, input={"b": 5})
+    assert begun.plan.input == {"a": 100, "b": 5, "c": 4}
+    assert begun.plan.steps[0].function == "repaired"
+
+
+async def test_a_step_keeps_the_input_of_its_own(world: World) -> None:
+    steps = [{"name": STEP, "function": "f", "input": {"a": 2}}]
+    await world.define({**etl(overlap_policy="allow", dag=steps), "function": None})
+    letter = await failed(world)
+    assert (await replayed(world, letter.id)).plan.steps[0].input == {"a": 2}
+
+
+async def test_i4_what_is_delivered_again_adds_nothing(world: World) -> None:
+    await world.define(etl())
+    letter = await failed(world)
+    begun = await replayed(world, letter.id)
+    stages = (world.planner, world.dag_advancer, world.planner, world.dead_letter_sink, world.lock_keeper)
+    size = await world.size()
+    await world.redeliver(*stages)
+    assert await world.size() == size
+    await answer(world, begun.execution_id, "completed")
+    size = await world.size()
+    await world.redeliver(*stages)
+    assert await world.size() == size
+    assert world.pending == 0
+
+
+async def test_i4_an_edit_between_two_deliveries_makes_no_second_execution(world: World) -> None:
+    await world.define(etl())
+    letter = await failed(world)
+    await replayed(world, letter.id)
+    await world.define(etl(function="other"))
+    await world.redeliver(world.planner)
+    assert len([r for r in await world.stored(Planned) if r.trigger == "replay"]) == 1
+
+
+async def test_a_replay_that_completes_resolves_its_dead_letter(world: World) -> None:
+    await world.define(etl())
+    letter = await failed(world)
+    begun = await replayed(world, letter.id)
+    await answer(world, begun.execution_id, "completed")
+    [resolved] = await world.stored(Resolved)
+    assert (resolved.id, resolved.execution_id, resolved.reason) == (letter.id, begun.execution_id, "replayed")
+
+
+async def test_a_crash_before_it_is_resolved_is_made_up_for(world: World) -> None:
+    await world.define(etl())
+    letter = await failed(world)
+    begun = await replayed(world, letter.id)
+    append = world.log.append
+
+    async def crash(fact: Any, *, expect: int) -> int:  # noqa: ANN401 - whatever is appended
+        if isinstance(fact, Resolved):
+            raise ConnectionError("the process dies here")
+        return await append(fact, expect=expect)
+
+    world.log.append = crash  # type: ignore[method-assign]
+    await answer(world, begun.execution_id, "completed")
+    assert len(await world.stored(Completed)) == 1
+    assert await world.stored(Resolved) == []
+    world.log.append = append  # type: ignore[method-assign]
+    world.clock.advance(60)
+    await run(world)
+    assert [fact.id for fact in await world.stored(Resolved)] == [letter.id]
+
+
+async def test_a_replay_that_fails_is_a_dead_letter_that_leads_back(world: World) -> None:
+    await world.define(etl())
+    first = await failed(world)
+    begun = await replayed(world, first.id)
+    await answer(world, begun.execution_id, "failed")
+    second = (await world.stored(DeadLettered))[-1]
+    assert (second.id, second.replay_of) == (begun.execution_id, first.id)
+    assert await world.stored(Resolved) == []
+    again = await replayed(world, second.id)
+    await answer(world, again.execution_id, "completed")
+    assert [fact.id for fact in await world.stored(Resolved)] == [second.id, first.id]
+
+
+async def test_a_completed_execution_that_is_no_replay_resolves_nothing(world: World) -> None:
+    await world.define(etl())
+    await failed(world)
+    await world.trigger(ETL, "n")
+    await run(world)
+    await answer(world, (await world.stored(Dispatched))[-1].execution_id, "completed")
+    assert await world.stored(Resolved) == []
+
+
+# --- overlap ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["skip", "cancel_previous", "enqueue"])
+async def test_replays_wait_for_each_other_and_none_is_lost(world: World, policy: str) -> None:
+    await world.define(etl(overlap_policy=policy))
+    letters = [await failed(world, f"m{n}") for n in range(3)]
+    begun = [(await replayed(world, letter.id)).execution_id for letter in letters]
+    for _ in letters:
+        running = (await world.stored(Dispatched))[-1].execution_id
+        await answer(world, running, "completed")
+    assert {fact.execution_id for fact in await world.stored(Completed)} == set(begun)
+    assert (await world.stored(Skipped), await world.stored(Cancelled)) == ([], [])
+    assert len(await world.stored(Queued)) == 2
+    assert len(await world.stored(Acquired)) == 6
+
+
+async def test_where_overlap_is_allowed_nothing_waits(world: World) -> None:
+    await world.define(etl(overlap_policy="allow"))
+    letters = [await failed(world, f"m{n}") for n in range(2)]
+    for letter in letters:
+        await replayed(world, letter.id)
+    assert [fact.replay_of for fact in (await world.stored(Admitted))[2:]] == [letter.id for letter in letters]
+
+
+# --- what cannot be replayed -----------------------------------------------------------------------------------------
+
+
+async def test_a_job_that_is_gone_by_then_makes_a_dead_letter_of_the_replay(world: World) -> None:
+    await world.define(etl())
+    letter = await failed(world)
+    state, sequence = await Ledgers(world.log).load(ETL)
+    [fact] = delete(state, ETL)
+    await world.log.append(fact, expect=sequence)
+    await replayed(world, letter.id)
+    [refused] = await world.stored(Refused)
+    assert (refused.reason, refused.durable) == (f"no job is called {ETL!r}", "planner-replays")
+    size = await world.size()
+    await world.redeliver(world.planner)
+    assert await world.size() == size
+
+
+async def test_input_that_the_job_refuses_makes_a_dead_letter_of_the_replay(world: World) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    await world.define(etl(input_schema=schema))
+    letter = await failed(world)
+    await replayed(world, letter.id, input={"a": "x"})
+    [refused] = await world.stored(Refused)
+    assert "`input.a`: 'x' is not of type 'integer'" in refused.reason
+
+
+async def test_a_dead_letter_that_is_archived_meanwhile_makes_one_of_the_replay(world: World) -> None:
+    """Nobody waits for ever for what is not in the log any more; nor is the wish lost."""
+    await world.define(etl())
+    letter = await failed(world)
+    await world.given(Resolved(job=ETL, id=letter.id, reason="seen to"))
+    upto, begun = world.log.stream(Stream.LOG).last_sequence, await world.stored(Requested)
+    await world.given(Replayed(job=ETL, id=letter.id, number=1))
+    await InMemoryHousekeeping(world.log).purge(subjects.dead_letter(ETL, letter.id), upto=upto)
+    await run(world)
+    [refused] = await world.stored(Refused)
+    assert refused.reason == f"dead letter {letter.id} went into the archive meanwhile"
+    assert await world.stored(Requested) == begun
+
+
+async def test_a_lagging_replica_makes_no_replay_of_what_it_does_not_know(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.define(etl())
+    letter = await failed(world)
+    await world.given(Replayed(job=ETL, id=letter.id, number=1))
+    [asked] = await world.recorded(Replayed)
+
+    async def nothing(_: str) -> list[Recorded[Any]]:
+        return []
+
+    monkeypatch.setattr(world.log, "load", nothing)
+    with pytest.raises(SequenceConflict, match="a replica that lags was read"):
+        await world.planner.subscriptions[2].handle(asked)
+
+
+async def test_a_replay_goes_by_what_was_in_force_when_it_was_asked_for(world: World) -> None:
+    """Handled late, or again: it may have been refused then, and stays so."""
+    await world.define(etl(overlap_policy="allow"))
+    letter = await failed(world)
+    state, sequence = await Ledgers(world.log).load(ETL)
+    [deleted] = delete(state, ETL)
+    gone = await world.log.append(deleted, expect=sequence)
+    await world.given(Replayed(job=ETL, id=letter.id, number=1, ledger=gone))
+    await world.run(world.planner)
+    await world.define(etl(function="new", overlap_policy="allow"))
+    await world.redeliver(world.planner)
+    [refused] = await world.stored(Refused)
+    assert refused.reason == f"no job is called {ETL!r}"
+    assert [fact.trigger for fact in await world.stored(Requested)] == ["event"]
+
+
+# --- messages that could not be used ---------------------------------------------------------------------------------
+
+
+async def test_a_trigger_that_came_before_its_job_is_planned_when_replayed(world: World) -> None:
+    await world.trigger(ETL, input={"b": 2})
+    await run(world)
+    [refused] = await world.stored(Refused)
+    await world.define(etl())
+    begun = await replayed(world, refused.id)
+    assert (begun.trigger, begun.replay_of, begun.plan.input) == ("replay", refused.id, {"a": 1, "b": 2})
+    await answer(world, begun.execution_id, "completed")
+    assert [fact.id for fact in await world.stored(Resolved)] == [refused.id]
+
+
+def refused_message(subject: str, message: Any) -> Refused:  # noqa: ANN401 - any input
+    return Refused.of(ETL, "some-durable", subject, 7, message.encode(), "for once")
+
+
+async def test_an_input_is_handed_in_again_once(world: World) -> None:
+    request = CancelRequest(reason="late")
+    refused = refused_message(subjects.cancel(ETL, "some-id"), request)
+    await world.given(refused, Replayed(job=ETL, id=refused.id, number=1))
+    await world.run(world.planner)
+    await world.redeliver(world.planner)
+    world.clock.advance(600)
+    await world.redeliver(world.planner)
+    assert await world.stored(CancelRequest) == [request]
+    [resolved] = await world.stored(Resolved)
+    assert (resolved.id, resolved.reason, resolved.execution_id) == (refused.id, "handed in again", None)
+
+
+async def test_a_timer_is_handed_in_again_by_the_log_itself(world: World) -> None:
+    timer = RetryTimer(job=ETL, execution_id="some-id", step="s", attempt=2)
+    refused = refused_message(subjects.subject_of(timer), timer)
+    await world.given(refused, Replayed(job=ETL, id=refused.id, number=1))
+    await world.run(world.planner)
+    world.clock.advance(1)
+    assert await world.stored(RetryTimer) == [timer]
+    await world.run(world.planner)
+    assert len(await world.stored(Resolved)) == 1
+
+
+async def test_a_fact_is_not_handed_in_again(world: World) -> None:
+    end = Failed(job=ETL, execution_id="some-id", scheduled_time=world.clock.now(), trigger="cron")
+    refused = refused_message(subjects.subject_of(end), end)
+    await world.given(refused, Replayed(job=ETL, id=refused.id, number=1))
+    await world.run(world.planner)
+    told = (await world.stored(Refused))[-1]
+    assert "is a fact, which the log has already" in told.reason
+    assert await world.stored(Failed) == []
