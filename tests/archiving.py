@@ -4,7 +4,7 @@ from typing import Final
 
 from tocsin.adapters.memory.archive_store import InMemoryArchiveStore
 from tocsin.archive.archive import Archive, Origin
-from tocsin.archive.combined_log import WholeLog
+from tocsin.archive.combined_log import CombinedLog
 from tocsin.ports import Projections
 from tocsin.subjects import Stream
 from tocsin.testing import InMemoryEventLog, InMemoryStoredLog
@@ -22,7 +22,7 @@ class Attic:
         self._stream = log.stream(Stream.LOG)
         self._streams = InMemoryStoredLog(log)
         self._archive = Archive(InMemoryArchiveStore(), projections)
-        self.whole = WholeLog(self._streams, self._archive)
+        self.whole = CombinedLog(self._streams, self._archive)
 
     async def take(self, *filters: str) -> None:
         """One more segment: of what matches in the log, which is rid of it."""

@@ -13,7 +13,7 @@ from tocsin.domain import execution
 from tocsin.domain.events import Cancelled, Message, Recorded, Recovered
 from tocsin.ports import Batch
 from tocsin.services.operations import event_waiter, input_result
-from tocsin.services.operations.event_waiter import Arrivals, Facts
+from tocsin.services.operations.event_waiter import EventWaiter, Facts
 from tocsin.subjects import Stream
 from tocsin.testing import InMemoryEventLog
 
@@ -47,12 +47,12 @@ async def log() -> WatchedLog:
 
 
 @pytest.fixture
-async def heard(log: WatchedLog) -> AsyncIterator[Arrivals]:
-    async with aclosing(Arrivals(log)) as it:
+async def heard(log: WatchedLog) -> AsyncIterator[EventWaiter]:
+    async with aclosing(EventWaiter(log)) as it:
         yield it
 
 
-async def hearing(it: Arrivals) -> None:
+async def hearing(it: EventWaiter) -> None:
     with it.of("another.>"):
         async with asyncio.timeout(10):
             while not it.is_heard:  # noqa: ASYNC110 - it says it no other way
@@ -72,7 +72,7 @@ async def cancel(log: WatchedLog, expect: int) -> None:
     await log.append(fact, expect=expect)
 
 
-async def test_what_is_stored_is_heard_and_nobody_asks_for_it(log: WatchedLog, heard: Arrivals) -> None:
+async def test_what_is_stored_is_heard_and_nobody_asks_for_it(log: WatchedLog, heard: EventWaiter) -> None:
     await hearing(heard)
     known = await InMemoryEventLog.load(log, SCOPE)
     with heard.of(SCOPE, known) as one, heard.of(SCOPE, known) as other:
@@ -84,7 +84,7 @@ async def test_what_is_stored_is_heard_and_nobody_asks_for_it(log: WatchedLog, h
     assert log.looks == 0
 
 
-async def test_what_was_stored_before_one_waits_is_heard_too(log: WatchedLog, heard: Arrivals) -> None:
+async def test_what_was_stored_before_one_waits_is_heard_too(log: WatchedLog, heard: EventWaiter) -> None:
     await hearing(heard)
     with heard.of(SCOPE, await InMemoryEventLog.load(log, SCOPE)) as awaited:
         await cancel(log, expect=1)
@@ -94,7 +94,7 @@ async def test_what_was_stored_before_one_waits_is_heard_too(log: WatchedLog, he
 
 
 async def test_what_does_not_suffice_takes_nobodys_patience(
-    log: WatchedLog, heard: Arrivals, monkeypatch: pytest.MonkeyPatch
+    log: WatchedLog, heard: EventWaiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_waiter, "LOOKS", (30.0,))
     await hearing(heard)
@@ -111,7 +111,7 @@ async def test_what_does_not_suffice_takes_nobodys_patience(
     assert log.looks == 0
 
 
-async def test_what_cannot_be_heard_is_looked_for(log: WatchedLog, heard: Arrivals) -> None:
+async def test_what_cannot_be_heard_is_looked_for(log: WatchedLog, heard: EventWaiter) -> None:
     log.followable = False
     with structlog.testing.capture_logs() as said, heard.of(SCOPE) as awaited:
         await cancel(log, expect=1)
@@ -121,7 +121,7 @@ async def test_what_cannot_be_heard_is_looked_for(log: WatchedLog, heard: Arriva
 
 
 async def test_an_old_replica_takes_back_nothing_that_was_heard(
-    log: WatchedLog, heard: Arrivals, monkeypatch: pytest.MonkeyPatch
+    log: WatchedLog, heard: EventWaiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_waiter, "LOOKS", (0.01,))
     await hearing(heard)
@@ -134,7 +134,7 @@ async def test_an_old_replica_takes_back_nothing_that_was_heard(
 
 
 async def test_who_waits_for_what_never_comes_is_given_what_there_is(
-    log: WatchedLog, heard: Arrivals, monkeypatch: pytest.MonkeyPatch
+    log: WatchedLog, heard: EventWaiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_waiter, "LOOKS", (0.01, 0.01))
     monkeypatch.setattr(input_result, "PAUSES", (0.01,))

@@ -24,11 +24,11 @@ from tocsin.domain.events import (
     Trigger,
 )
 from tocsin.domain.ledger import JobNotFound
-from tocsin.engine.ledger_reader import Ledgers
+from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.services.jobs import Registry
 from tocsin.services.operations import backfill
 from tocsin.services.operations.backfill import Backfill, Span
-from tocsin.services.operations.errors import Refusal
+from tocsin.services.operations.errors import OperationError
 from tocsin.testing import InMemoryStoredLog
 
 ADA = Actor(identity="ada", source="test")
@@ -124,7 +124,7 @@ async def test_what_cannot_be_made_up_for_says_why(
     world: World, definition: dict[str, object], span: Span, text: str
 ) -> None:
     await world.define(nightly(**definition))
-    with pytest.raises(Refusal, match=text):
+    with pytest.raises(OperationError, match=text):
         await planned(world, span)
 
 
@@ -167,7 +167,7 @@ async def test_no_scheduled_instant_is_used_up(world: World) -> None:
     await world.given(Due(job=JOB, scheduled_time=at(3), definition=definition))
     await world.run(world.planner)
     assert [fact.trigger for fact in await requested(world)] == ["backfill", "cron"]
-    state, _ = await Ledgers(world.log).load(JOB)
+    state, _ = await LedgerReader(world.log).load(JOB)
     assert ledger.missing(state) is None
 
 

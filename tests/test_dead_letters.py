@@ -13,14 +13,14 @@ from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.domain.definition import DefinitionError
-from tocsin.domain.events import Actor, Failed, Refused, Replayed, Requested, Resolved
+from tocsin.domain.events import Actor, Failed, PoisonMessage, Replayed, Requested, Resolved
 from tocsin.domain.execution import Status
 from tocsin.domain.ledger import delete
-from tocsin.engine.ledger_reader import Ledgers
+from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports.queries import DeadLetterQuery
 from tocsin.services.operations import dead_letters
 from tocsin.services.operations.dead_letters import Replay
-from tocsin.services.operations.errors import NotAnId, NotFound, Refusal
+from tocsin.services.operations.errors import NotAnId, NotFound, OperationError
 from tocsin.subjects import Stream
 
 ADA = Actor(identity="ada", source="test")
@@ -52,10 +52,10 @@ async def test_while_a_replay_is_open_another_has_to_be_asked_for(world: World) 
     letter = await failed(world)
     first = await dead_letters.replay(world.log, letter.id)
     text = f"replay 1 of dead letter {letter.id}, execution {first.execution_id}, is still open: --again replays it"
-    with pytest.raises(Refusal, match=text):  # nobody has planned it yet
+    with pytest.raises(OperationError, match=text):  # nobody has planned it yet
         await dead_letters.replay(world.log, letter.id)
     await run(world)
-    with pytest.raises(Refusal, match=text):  # it runs
+    with pytest.raises(OperationError, match=text):  # it runs
         await dead_letters.replay(world.log, letter.id)
     assert (await dead_letters.replay(world.log, letter.id, again=True)).number == 2
     await run(world)
@@ -78,7 +78,7 @@ async def test_what_is_resolved_is_replayed_only_where_that_is_asked_for(world: 
     first = await dead_letters.replay(world.log, letter.id)
     await run(world)
     await answer(world, first.execution_id or "", "completed")
-    with pytest.raises(Refusal, match=rf"is resolved \(by execution {first.execution_id}\): --again replays it"):
+    with pytest.raises(OperationError, match=rf"is resolved \(by execution {first.execution_id}\): --again replays it"):
         await dead_letters.replay(world.log, letter.id)
     assert (await dead_letters.replay(world.log, letter.id, again=True)).number == 2
 
@@ -88,7 +88,7 @@ async def test_the_same_request_is_answered_again_and_not_done_again(world: Worl
     letter = await failed(world)
     first = await dead_letters.replay(world.log, letter.id, request="r-1")
     assert await dead_letters.replay(world.log, letter.id, request="r-1") == first
-    with pytest.raises(Refusal, match="is still open"):
+    with pytest.raises(OperationError, match="is still open"):
         await dead_letters.replay(world.log, letter.id, request="r-2")
     assert len(await world.stored(Replayed)) == 1
 
@@ -106,7 +106,7 @@ async def test_a_replay_that_the_planner_refused_is_closed(world: World) -> None
     definition = etl()
     await world.define(definition)
     letter = await failed(world)
-    state, sequence = await Ledgers(world.log).load(ETL)
+    state, sequence = await LedgerReader(world.log).load(ETL)
     [fact] = delete(state, ETL)
     gone = await world.log.append(fact, expect=sequence)
     await world.given(Replayed(job=ETL, id=letter.id, number=1, ledger=gone))
@@ -120,21 +120,23 @@ async def test_a_replay_runs_though_its_job_is_deleted_before_that_is_handled(wo
     await world.define(etl(overlap_policy="allow"))
     letter = await failed(world)
     made = await dead_letters.replay(world.log, letter.id)
-    state, sequence = await Ledgers(world.log).load(ETL)
+    state, sequence = await LedgerReader(world.log).load(ETL)
     [fact] = delete(state, ETL)
     await world.log.append(fact, expect=sequence)
     await run(world)
     assert await replays_of(world) == [made.execution_id]
-    assert await world.stored(Refused) == []
+    assert await world.stored(PoisonMessage) == []
 
 
 async def test_a_job_that_is_gone_says_what_to_do(world: World) -> None:
     await world.define(etl())
     letter = await failed(world)
-    state, sequence = await Ledgers(world.log).load(ETL)
+    state, sequence = await LedgerReader(world.log).load(ETL)
     [fact] = delete(state, ETL)
     await world.log.append(fact, expect=sequence)
-    with pytest.raises(Refusal, match="no job is called 'etl'; a replay needs its definition, so apply it first"):
+    with pytest.raises(
+        OperationError, match="no job is called 'etl'; a replay needs its definition, so apply it first"
+    ):
         await dead_letters.replay(world.log, letter.id)
     assert await world.stored(Replayed) == []
 
@@ -151,14 +153,14 @@ async def test_a_fact_says_why_it_cannot_be_replayed(world: World) -> None:
     end = Failed(job=ETL, execution_id="some-id", scheduled_time=world.clock.now(), trigger="cron")
     refused = refused_message(subjects.subject_of(end), end)
     await world.given(refused)
-    with pytest.raises(Refusal, match=r"execution\.etl\.some-id\.failed is a fact, which the log has already"):
+    with pytest.raises(OperationError, match=r"execution\.etl\.some-id\.failed is a fact, which the log has already"):
         await dead_letters.replay(world.log, refused.id)
 
 
 async def test_what_still_cannot_be_read_says_so(world: World) -> None:
-    refused = Refused.of(ETL, "planner-triggers", "trigger.etl", 1, b"not json", "unreadable")
+    refused = PoisonMessage.of(ETL, "planner-triggers", "trigger.etl", 1, b"not json", "unreadable")
     await world.given(refused)
-    with pytest.raises(Refusal, match=r"cannot be replayed: it still cannot be read: trigger\.etl"):
+    with pytest.raises(OperationError, match=r"cannot be replayed: it still cannot be read: trigger\.etl"):
         await dead_letters.replay(world.log, refused.id)
 
 
@@ -192,8 +194,8 @@ async def recorded(world: World, folder: Path) -> AsyncIterator[SqlHistory]:
         yield history
 
 
-async def replay_all(world: World, history: SqlHistory, query: DeadLetterQuery) -> list[Replay | Refusal]:
-    found: list[Replay | Refusal] = []
+async def replay_all(world: World, history: SqlHistory, query: DeadLetterQuery) -> list[Replay | OperationError]:
+    found: list[Replay | OperationError] = []
 
     async def collect() -> None:
         found.extend([one async for one in dead_letters.replay_all(world.log, history, query, world.clock, rate=2)])
@@ -214,7 +216,7 @@ async def test_all_that_is_unresolved_is_replayed_and_what_is_open_is_passed_ove
     async with recorded(world, tmp_path) as history:
         found = await replay_all(world, history, DeadLetterQuery(job=ETL))
         assert {one.id for one in found if isinstance(one, Replay)} == {letters[2].id, letters[3].id}
-        [passed_over] = [str(one) for one in found if isinstance(one, Refusal)]
+        [passed_over] = [str(one) for one in found if isinstance(one, OperationError)]
         assert letters[1].id in passed_over
         assert not any(isinstance(one, Replay) for one in await replay_all(world, history, DeadLetterQuery()))
     await run(world)
@@ -251,7 +253,7 @@ async def test_an_archived_one_is_found_and_is_not_replayed_any_more(world: Worl
     found = await dead_letters.find(world.log, letter.id, stored=attic.whole)
     assert (found.state, found.facts, found.replays) == (kept.state, kept.facts, (Status.FAILED,))
     assert not (await dead_letters.resolve(world.log, letter.id, stored=attic.whole)).changed
-    with pytest.raises(Refusal, match=r"is resolved \(by hand\) and was archived: nothing replays it any more"):
+    with pytest.raises(OperationError, match=r"is resolved \(by hand\) and was archived: nothing replays it any more"):
         await dead_letters.replay(world.log, letter.id, again=True, stored=attic.whole)
 
 

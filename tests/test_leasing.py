@@ -56,7 +56,7 @@ async def take(log: InMemoryEventLog, clock: ManualClock, lease: float = 10.0) -
 async def test_what_one_of_our_own_workers_holds_is_not_anothers(log: LaggingLog) -> None:
     await log.append(started(), expect=2)
     found = await lookup.find(log, ID)
-    with pytest.raises(errors.Refusal, match=rf"^job {ID} is held by a worker of Tocsin's own$"):
+    with pytest.raises(errors.OperationError, match=rf"^job {ID} is held by a worker of Tocsin's own$"):
         task_leases.held_of(found)
 
 

@@ -9,7 +9,7 @@ from typing_extensions import override
 from tocsin import subjects
 from tocsin.domain import execution_plan
 from tocsin.domain.definition import DefinitionError, JobDefinition
-from tocsin.domain.definition_diff import Difference
+from tocsin.domain.definition_diff import DefinitionDiff
 from tocsin.domain.events import Actor, Defined, Deleted, Message, Paused, Recorded, Trigger
 from tocsin.domain.ledger import JobNotFound
 from tocsin.domain.registration import Registration
@@ -64,16 +64,16 @@ async def test_applying_again_changes_nothing(world: World) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "differences"),
     [
-        (job(), job(schedule="0 4 * * *"), [Difference("schedule", "0 3 * * *", "0 4 * * *")]),
-        (job(), job(retry={"max_attempts": 5}), [Difference("retry.max_attempts", 3, 5)]),
-        (job(input={"a": {"b": 1}}), job(input={"a": {"b": 2}}), [Difference("input.a.b", 1, 2)]),
-        (job(input={"a": 1}), job(), [Difference("input.a", 1, None)]),
-        (job(tags=["x"]), job(tags=["x", "y"]), [Difference("tags", ["x"], ["x", "y"])]),
+        (job(), job(schedule="0 4 * * *"), [DefinitionDiff("schedule", "0 3 * * *", "0 4 * * *")]),
+        (job(), job(retry={"max_attempts": 5}), [DefinitionDiff("retry.max_attempts", 3, 5)]),
+        (job(input={"a": {"b": 1}}), job(input={"a": {"b": 2}}), [DefinitionDiff("input.a.b", 1, 2)]),
+        (job(input={"a": 1}), job(), [DefinitionDiff("input.a", 1, None)]),
+        (job(tags=["x"]), job(tags=["x", "y"]), [DefinitionDiff("tags", ["x"], ["x", "y"])]),
         (dag(one=1, two=2), dag(zero=0.5, one=1, two=3), None),
     ],
 )
 async def test_an_update_tells_each_field_that_differs(
-    before: JobDefinition, after: JobDefinition, differences: list[Difference] | None, world: World
+    before: JobDefinition, after: JobDefinition, differences: list[DefinitionDiff] | None, world: World
 ) -> None:
     await world.registry.apply([before])
     (change,) = (await world.registry.apply([after])).changes

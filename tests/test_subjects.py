@@ -138,7 +138,7 @@ def test_every_subject_tells_its_job(subject: str, job: str) -> None:
     ],
 )
 def test_what_cannot_be_read_says_so(subject: str, body: bytes) -> None:
-    with pytest.raises(subjects.Unreadable, match=subject):
+    with pytest.raises(subjects.DecodeError, match=subject):
         subjects.decode(subject, body)
 
 
@@ -158,7 +158,7 @@ def test_what_cannot_be_read_says_so(subject: str, body: bytes) -> None:
     ],
 )
 def test_what_cannot_be_read_is_told_in_words(body: bytes, reason: str) -> None:
-    with pytest.raises(subjects.Unreadable) as refused:
+    with pytest.raises(subjects.DecodeError) as refused:
         subjects.decode("trigger.j", body)
     assert str(refused.value) == f"trigger.j: {reason}"
 

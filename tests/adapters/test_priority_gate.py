@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 
-from tocsin.adapters.nats.consumers.priority_gate import MANY, Precedence, Turns
+from tocsin.adapters.nats.consumers.priority_gate import MANY, PriorityGate, Turns
 
 FOR_EVER = 1e9
 
@@ -16,8 +16,8 @@ async def begun(turns: Turns) -> asyncio.Task[None]:
 
 
 async def test_while_there_is_no_rush_everybody_has_a_turn_at_once() -> None:
-    precedence = Precedence(patience=FOR_EVER)
-    first, waiting = Turns(precedence, can_wait=False), Turns(precedence, can_wait=True)
+    precedence = PriorityGate(patience=FOR_EVER)
+    first, waiting = Turns(precedence, low_priority=False), Turns(precedence, low_priority=True)
     for messages in (0, 1, MANY - 1):
         with first.handling(messages), waiting.handling(messages):
             assert (await begun(first)).done()
@@ -25,8 +25,8 @@ async def test_while_there_is_no_rush_everybody_has_a_turn_at_once() -> None:
 
 
 async def test_what_can_wait_waits_for_the_end_of_a_rush() -> None:
-    precedence = Precedence(patience=FOR_EVER)
-    first, waiting = Turns(precedence, can_wait=False), Turns(precedence, can_wait=True)
+    precedence = PriorityGate(patience=FOR_EVER)
+    first, waiting = Turns(precedence, low_priority=False), Turns(precedence, low_priority=True)
     with first.handling(MANY):
         with first.handling(MANY):
             turn = await begun(waiting)
@@ -37,20 +37,20 @@ async def test_what_can_wait_waits_for_the_end_of_a_rush() -> None:
 
 
 async def test_no_rush_is_made_by_what_can_wait() -> None:
-    waiting = Turns(Precedence(patience=FOR_EVER), can_wait=True)
+    waiting = Turns(PriorityGate(patience=FOR_EVER), low_priority=True)
     with waiting.handling(10 * MANY):
         assert (await begun(waiting)).done()
 
 
 async def test_a_rush_that_does_not_end_is_waited_for_no_longer_than_patience_lasts() -> None:
-    precedence = Precedence(patience=0.03)
-    with Turns(precedence, can_wait=False).handling(MANY):
-        await Turns(precedence, can_wait=True).come()
+    precedence = PriorityGate(patience=0.03)
+    with Turns(precedence, low_priority=False).handling(MANY):
+        await Turns(precedence, low_priority=True).come()
 
 
 async def test_what_has_waited_for_a_rush_does_not_wait_for_it_again() -> None:
-    precedence = Precedence(patience=0.03, recovery=FOR_EVER)
-    first, waiting = Turns(precedence, can_wait=False), Turns(precedence, can_wait=True)
+    precedence = PriorityGate(patience=0.03, recovery=FOR_EVER)
+    first, waiting = Turns(precedence, low_priority=False), Turns(precedence, low_priority=True)
     with first.handling(MANY):
         await waiting.come()
     with first.handling(MANY):
@@ -58,8 +58,8 @@ async def test_what_has_waited_for_a_rush_does_not_wait_for_it_again() -> None:
 
 
 async def test_the_next_rush_is_waited_for_again() -> None:
-    precedence = Precedence(patience=0.03, recovery=0)
-    first, waiting = Turns(precedence, can_wait=False), Turns(precedence, can_wait=True)
+    precedence = PriorityGate(patience=0.03, recovery=0)
+    first, waiting = Turns(precedence, low_priority=False), Turns(precedence, low_priority=True)
     with first.handling(MANY):
         await waiting.come()
     with first.handling(MANY):
@@ -67,7 +67,7 @@ async def test_the_next_rush_is_waited_for_again() -> None:
 
 
 async def test_a_handler_that_fails_ends_its_rush() -> None:
-    precedence = Precedence(patience=FOR_EVER)
-    with suppress(ZeroDivisionError), Turns(precedence, can_wait=False).handling(MANY):
+    precedence = PriorityGate(patience=FOR_EVER)
+    with suppress(ZeroDivisionError), Turns(precedence, low_priority=False).handling(MANY):
         _ = 1 / 0
-    await Turns(precedence, can_wait=True).come()
+    await Turns(precedence, low_priority=True).come()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.archive.purge_filters import Removal
-from tocsin.archive.segment_selection import Harvest
+from tocsin.archive.purge_filters import PurgeFilters
+from tocsin.archive.segment_selection import SegmentSelection
 from tocsin.ports import LogUnavailable, StoredMessage
 from tocsin.subjects import Stream, matches
 
@@ -31,14 +31,14 @@ def stream(*subjects: str) -> list[StoredMessage]:
 
 
 def ripe(messages: Sequence[StoredMessage]) -> set[int]:
-    harvest = Harvest()
+    harvest = SegmentSelection()
     for message in messages:
         harvest.take(message)
     return {message.sequence for message in harvest.ripe()}
 
 
 def purges(messages: Sequence[StoredMessage], archived: set[int]) -> list[tuple[str, int]]:
-    removal = Removal([message for message in messages if message.sequence in archived])
+    removal = PurgeFilters([message for message in messages if message.sequence in archived])
     for message in messages:
         if message.sequence <= max(archived, default=0):
             removal.take(message)
@@ -112,7 +112,7 @@ def test_dead_letters_go_first_since_they_may_be_replayed() -> None:
 
 def test_a_replica_that_shows_what_was_purged_is_not_believed() -> None:
     first, last = stream("cron.a.triggered", "cron.a.triggered")
-    removal = Removal([last])
+    removal = PurgeFilters([last])
     removal.take(first)
     with pytest.raises(LogUnavailable, match=r"cron\.a\.triggered: a replica that lags was read"):
         removal.take(last)
@@ -120,6 +120,6 @@ def test_a_replica_that_shows_what_was_purged_is_not_believed() -> None:
 
 def test_what_a_backup_put_in_the_place_of_the_archived_stays() -> None:
     [archived] = stream("report.a.1")
-    removal = Removal([archived])
+    removal = PurgeFilters([archived])
     removal.take(stream("report.a.2")[0])
     assert list(removal.purges()) == []

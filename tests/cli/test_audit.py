@@ -13,7 +13,7 @@ from tests.services.audit.test_defects import JOBS, time_passes, work
 from tests.stages.world import World as Stages
 from tocsin.domain import ledger
 from tocsin.domain.events import Due, Started
-from tocsin.engine.ledger_reader import Ledgers
+from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import StoredMessage
 from tocsin.stages.recorder import Recorder
 from tocsin.subjects import Bucket, Stream
@@ -96,7 +96,7 @@ def test_what_is_under_way_is_no_violation_until_patience_is_over(busy: World) -
 async def _due(world: World) -> None:
     """Another instant comes, and nobody makes an execution of it."""
     world.clock.advance(1)
-    state, sequence = await Ledgers(world.log).load("locked")
+    state, sequence = await LedgerReader(world.log).load("locked")
     for fact in ledger.elapse(state, world.clock.now()):
         sequence = await world.log.append(fact, expect=sequence)
 

@@ -9,8 +9,8 @@ from tests.cli.conftest import World
 from tests.cli.test_executions import ERROR, record
 from tests.domain.given import ID, JOB
 from tocsin.cli.input.rates import rate
-from tocsin.cli.runtime.error_report import Refused as RefusedByUs
-from tocsin.domain.events import Attempt, DeadLettered, Refused, Replayed
+from tocsin.cli.runtime.error_report import UsageError
+from tocsin.domain.events import Attempt, DeadLettered, PoisonMessage, Replayed
 from tocsin.subjects import Stream
 from tocsin.testing import START
 
@@ -81,7 +81,7 @@ def test_one_that_was_archived_is_shown_as_before(kept: World) -> None:
 
 
 def test_show_tells_the_bytes_of_a_message_that_nobody_could_use(world: World) -> None:
-    refused = Refused.of(JOB, "planner-triggers", f"trigger.{JOB}", 7, b'{"input": 3}', "unreadable: no object")
+    refused = PoisonMessage.of(JOB, "planner-triggers", f"trigger.{JOB}", 7, b'{"input": 3}', "unreadable: no object")
     world.append(refused)
     told = world.call("dead-letters", "show", refused.id)
     assert (told.code, '{"input": 3}' in told.out, "unreadable: no object" in told.out) == (0, True, True)
@@ -163,7 +163,7 @@ def test_a_rate_is_read(given: str, often: float) -> None:
 
 @pytest.mark.parametrize("given", ["", "0/s", "fast", "10/d", "-1/s", "nan/s"])
 def test_what_is_no_rate_is_refused(given: str) -> None:
-    with pytest.raises(RefusedByUs, match=f"--rate is {given!r}: write 10/s, 100/m or 20/h"):
+    with pytest.raises(UsageError, match=f"--rate is {given!r}: write 10/s, 100/m or 20/h"):
         rate(given, "--rate")
 
 

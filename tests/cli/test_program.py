@@ -9,7 +9,7 @@ from tests.cli.conftest import World
 from tocsin import __version__
 from tocsin.cli.processes.run import chosen
 from tocsin.cli.runtime.command_group import hoisted
-from tocsin.cli.runtime.error_report import Refused, failure_of
+from tocsin.cli.runtime.error_report import UsageError, failure_of
 from tocsin.cli.runtime.exit_codes import MEANINGS
 from tocsin.ports import LogUnavailable
 
@@ -231,7 +231,7 @@ def test_stages_are_run_in_the_order_of_the_flow(world: World) -> None:
     ],
 )
 def test_stages_that_cannot_be_run_are_refused(given: list[str], *, every: bool, expected: str) -> None:
-    with pytest.raises(Refused, match=expected):
+    with pytest.raises(UsageError, match=expected):
         chosen(given, STAGES, every=every)
 
 

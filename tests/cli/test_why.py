@@ -10,7 +10,7 @@ from tests.stages.world import World as Stages
 from tocsin import subjects
 from tocsin.domain import ledger
 from tocsin.domain.events import Failed, LeadershipGained, LeadershipReleased, Message, Requested
-from tocsin.engine.ledger_reader import Ledgers
+from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.testing import START, InMemoryStoredLog
 
 
@@ -40,7 +40,7 @@ class Scene:
     async def _passes(self, hours: float, *, decided: bool) -> None:
         self.stages.clock.advance(hours * 3_600)
         if decided:
-            state, _ = await Ledgers(self.stages.log).load("nightly")
+            state, _ = await LedgerReader(self.stages.log).load("nightly")
             await self.stages.given(*ledger.elapse(state, self.stages.clock.now()))
             await self.stages.run(self.stages.planner, self.stages.lock_keeper, self.stages.dag_advancer)
 

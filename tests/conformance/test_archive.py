@@ -15,7 +15,7 @@ from tocsin.adapters.memory.archive_store import InMemoryArchiveStore
 from tocsin.adapters.nats.log import follow
 from tocsin.adapters.nats.log.archive_store import NatsArchiveStore
 from tocsin.archive.archive import Archive, Origin, State
-from tocsin.archive.combined_log import WholeLog
+from tocsin.archive.combined_log import CombinedLog
 from tocsin.domain.events import Message, Report, Trigger
 from tocsin.ports import ArchiveStore, DurableSpec, StoredMessage
 from tocsin.subjects import Bucket, Stream, cursor
@@ -80,7 +80,7 @@ async def test_segments_are_chained_and_read_with_the_streams_as_one(store: Arch
     first, second = await reader.segments()
     assert (first.previous, second.previous) == (None, first.name)
     assert await reader.messages(first) == before[1:3]
-    whole = WholeLog(streams, reader)
+    whole = CombinedLog(streams, reader)
     assert await held(whole) == before
     assert await held(whole, after=1) == before[1:]
     assert await held(whole, after=before[2].time) == [m for m in before if m.time >= before[2].time]
@@ -93,7 +93,7 @@ async def test_segments_are_chained_and_read_with_the_streams_as_one(store: Arch
     assert not await streams.may_be_archived(subjects.execution("*", ID))
 
 
-async def held(log: InMemoryStoredLog | WholeLog, *filters: str, **more: object) -> list[StoredMessage]:
+async def held(log: InMemoryStoredLog | CombinedLog, *filters: str, **more: object) -> list[StoredMessage]:
     upto = (await log.extent(Stream.LOG)).last
     after = {"after": 0, **more}
     return [m async for some in log.messages(Stream.LOG, *filters, upto=upto, **after) for m in some]  # type: ignore[arg-type]

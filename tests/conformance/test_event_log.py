@@ -15,7 +15,7 @@ from tocsin.adapters.nats.log import event_log
 from tocsin.adapters.nats.log.event_log import NEAR
 from tocsin.domain.events import Dispatched, Message, Recorded, Trigger
 from tocsin.ports import Batch, LogUnavailable, SequenceConflict
-from tocsin.subjects import Stream, Unreadable
+from tocsin.subjects import DecodeError, Stream
 
 SCOPE = subjects.execution("a.job", "e1")
 TIMERS = "timer.>"
@@ -330,7 +330,7 @@ async def test_a_scope_with_an_unreadable_fact_is_not_folded(world: World) -> No
     sequence = await world.receive("execution.a_job.e1.from-the-future", b"{}")
 
     for reading in (world.log.load(SCOPE), world.log.last(SCOPE), world.log.get(Stream.LOG, sequence)):
-        with pytest.raises(Unreadable) as caught:
+        with pytest.raises(DecodeError) as caught:
             await reading
         assert caught.value.sequence == sequence
 
@@ -342,7 +342,7 @@ async def test_read_ends_before_what_it_cannot_read_and_says_where_to_go_on(worl
     last = await world.receive(subject, b'{"reason": "two"}')
 
     assert [one.message for one in await world.log.read(subject)] == [Trigger(reason="one")]
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(DecodeError) as caught:
         await world.log.read(subject, after=broken - 1)
     assert caught.value.sequence == broken
     assert [one.sequence for one in await world.log.read(subject, after=broken)] == [last]

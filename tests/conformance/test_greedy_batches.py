@@ -11,9 +11,9 @@ from tests.conformance.given import dispatched, report
 from tests.conformance.worlds import nats_world
 from tocsin.adapters.nats.consumers import stage_router as routers
 from tocsin.adapters.nats.consumers.greedy_batches import REACHED_FOR
-from tocsin.adapters.nats.consumers.priority_gate import Precedence
+from tocsin.adapters.nats.consumers.priority_gate import PriorityGate
 from tocsin.domain.events import Message, Recorded
-from tocsin.engine.delivery_policy import Outcomes
+from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.stage import Stage, Subscription
 from tocsin.ports import DurableSpec
 from tocsin.subjects import Stream, subject_of
@@ -36,7 +36,7 @@ async def test_a_message_behind_a_pause_is_not_held_back(nats_url: str, monkeypa
 
         stage = Stage("patient", (Subscription("patient", Stream.LOG, filters, handle),))
         broker = NatsBroker(nats_url, logger=None, apply_types=False)
-        broker.include_router(routers.stage_router(stage, Outcomes(world.log), world.names))
+        broker.include_router(routers.stage_router(stage, DeliveryPolicy(world.log), world.names))
         async with broker:
             await broker.start()
             for round_ in range(8):
@@ -58,7 +58,7 @@ async def test_a_durable_that_is_missing_is_told_and_waited_for(nats_url: str) -
         await world.log.append(dispatched("e1"), expect=0)
         stage = Stage("late", (Subscription("late", Stream.LOG, filters, handle),))
         broker = NatsBroker(nats_url, logger=None, apply_types=False)
-        broker.include_router(routers.stage_router(stage, Outcomes(world.log), world.names))
+        broker.include_router(routers.stage_router(stage, DeliveryPolicy(world.log), world.names))
         with structlog.testing.capture_logs() as said:
             async with broker:
                 await broker.start()
@@ -81,16 +81,18 @@ async def test_what_can_wait_is_taken_up_behind_what_came_at_once(nats_url: str)
         stage = Stage(
             "both",
             (
-                Subscription("waiting", Stream.LOG, ("report.>",), handle, can_wait=True),
+                Subscription("waiting", Stream.LOG, ("report.>",), handle, low_priority=True),
                 Subscription("first", Stream.LOG, ("execution.>",), handle),
             ),
         )
         for subscription in stage.subscriptions:
             await world.durable(DurableSpec(subscription.durable, Stream.LOG, subscription.filters))
         await world.log.publish(subject_of(report()), report(), message_id="report")
-        precedence = Precedence(patience=1e9)
+        precedence = PriorityGate(patience=1e9)
         broker = NatsBroker(nats_url, logger=None, apply_types=False)
-        broker.include_router(routers.stage_router(stage, Outcomes(world.log), world.names, precedence=precedence))
+        broker.include_router(
+            routers.stage_router(stage, DeliveryPolicy(world.log), world.names, precedence=precedence)
+        )
         async with broker:
             with precedence.rush():
                 await broker.start()

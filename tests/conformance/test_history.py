@@ -46,8 +46,8 @@ from tocsin.domain.events import (
     Message,
     Passed,
     Paused,
+    PoisonMessage,
     Recorded,
-    Refused,
     Resolved,
     Resumed,
     RetryScheduled,
@@ -225,7 +225,7 @@ def facts_of(execution_id: str, job: str = "nightly") -> dict[str, Message]:
             last_attempt=NOON,
         ),
         "resolved": Resolved(job=job, id=execution_id),
-        "refused": Refused(
+        "refused": PoisonMessage(
             job=job,
             id=f"planner-{execution_id}",
             reason="unreadable",

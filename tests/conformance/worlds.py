@@ -9,9 +9,9 @@ from secrets import token_hex
 from typing import Protocol, TypeVar
 
 from tests.servers import REPLICAS
-from tocsin.adapters.memory.stream_purge import InMemoryHousekeeping
+from tocsin.adapters.memory.stream_purge import InMemoryStreamPurge
 from tocsin.adapters.nats.admin.provision import provision
-from tocsin.adapters.nats.admin.stream_purge import NatsHousekeeping
+from tocsin.adapters.nats.admin.stream_purge import NatsStreamPurge
 from tocsin.adapters.nats.client.connection import Connection, connect
 from tocsin.adapters.nats.client.names import Names
 from tocsin.adapters.nats.consumers.durable import NatsDurable
@@ -23,9 +23,9 @@ from tocsin.adapters.nats.log.stored_log import NatsStoredLog
 from tocsin.ports import (
     DurableSpec,
     EventLog,
-    Housekeeping,
     Projections,
     StoredLog,
+    StreamPurge,
     TaskQueue,
     TaskQueues,
 )
@@ -50,7 +50,7 @@ class World(Protocol):
     @property
     def stored(self) -> StoredLog: ...
     @property
-    def housekeeping(self) -> Housekeeping: ...
+    def housekeeping(self) -> StreamPurge: ...
     @property
     def projections(self) -> Projections: ...
 
@@ -84,7 +84,7 @@ class MemoryWorld:
         self.clock = ManualClock()
         self.log = InMemoryEventLog(self.clock)
         self.stored = InMemoryStoredLog(self.log)
-        self.housekeeping = InMemoryHousekeeping(self.log)
+        self.housekeeping = InMemoryStreamPurge(self.log)
         self.projections = InMemoryProjections(self.clock)
 
     def now(self) -> datetime:
@@ -116,7 +116,7 @@ class NatsWorld:
         self.names = names
         self.log = NatsEventLog(connection, names)
         self.stored = NatsStoredLog(connection, names)
-        self.housekeeping = NatsHousekeeping(connection, names)
+        self.housekeeping = NatsStreamPurge(connection, names)
         self.projections = NatsProjections(connection, names)
         self._open: list[NatsTaskQueue | NatsTaskQueues | NatsDurable] = []
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from tocsin.domain.definition import STORED, DefinitionError, JobDefinition, Problem, RetryPolicy, Step, show
+from tocsin.domain.definition import STORED, DefinitionError, DefinitionProblem, JobDefinition, RetryPolicy, Step, show
 
 
 def problems_of(error: ValidationError) -> list[str]:
@@ -157,25 +157,25 @@ def test_what_was_recorded_stays_readable() -> None:
 @pytest.mark.parametrize(
     ("problem", "line"),
     [
-        (Problem("why"), "why"),
-        (Problem("why", job="job `a`"), "job `a`: why"),
-        (Problem("why", field="x"), "`x`: why"),
+        (DefinitionProblem("why"), "why"),
+        (DefinitionProblem("why", job="job `a`"), "job `a`: why"),
+        (DefinitionProblem("why", field="x"), "`x`: why"),
         (
-            Problem("why", field="x", value="1", step="s", job="job `a`", source="f"),
+            DefinitionProblem("why", field="x", value="1", step="s", job="job `a`", source="f"),
             "f: job `a`: `x` in step `s` is 1: why",
         ),
         (
-            Problem(", did you mean `y`?", field="x", step="s", unknown=True),
+            DefinitionProblem(", did you mean `y`?", field="x", step="s", unknown=True),
             "unknown field `x` in step `s`, did you mean `y`?",
         ),
     ],
 )
-def test_a_problem_is_one_line(problem: Problem, line: str) -> None:
+def test_a_problem_is_one_line(problem: DefinitionProblem, line: str) -> None:
     assert str(problem) == line
 
 
 def test_an_error_lists_all_its_problems() -> None:
-    assert str(DefinitionError(Problem("one"), Problem("two"))) == "one\ntwo"
+    assert str(DefinitionError(DefinitionProblem("one"), DefinitionProblem("two"))) == "one\ntwo"
 
 
 @pytest.mark.parametrize(

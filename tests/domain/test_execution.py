@@ -27,7 +27,7 @@ from tocsin.domain.events import (
     RetryScheduled,
     RetryTimer,
 )
-from tocsin.domain.execution import Execution, Phase, Refusal, Status
+from tocsin.domain.execution import ClaimDenied, Execution, Phase, Status
 
 BOOM = Failure(type="ValueError", message="boom")
 THRICE = RetryPolicy(max_attempts=3, initial_delay=30, multiplier=2, max_delay=50, jitter=0)
@@ -162,24 +162,24 @@ def claim(state: Execution, attempt: int = 1, delivery: int = 1, task: int = 99)
 def test_a_claim_is_granted_once_for_a_delivery() -> None:
     facts = [admitted(), *dispatched(admitted())]
     assert claim(after(*facts)) == started()
-    assert claim(after(*facts, started())) == Refusal("held")
+    assert claim(after(*facts, started())) == ClaimDenied("held")
     assert claim(after(*facts, started()), delivery=2) == started(delivery=2)
 
 
 def test_a_claim_is_refused_when_the_execution_is_over_or_the_step_done() -> None:
     facts = run("main", admitted())
     cancelled = Cancelled(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron")
-    assert claim(after(*facts, cancelled), delivery=2) == Refusal("over")
+    assert claim(after(*facts, cancelled), delivery=2) == ClaimDenied("over")
     graph = plan({"main": (), "other": ()})
     facts = run("main", admitted(graph))
     advanced = execution.succeed(after(*facts), report("completed"), key=KEY)
-    assert claim(after(*facts, *advanced), delivery=2) == Refusal("done")
+    assert claim(after(*facts, *advanced), delivery=2) == ClaimDenied("done")
 
 
 def test_a_claim_of_an_earlier_attempt_is_refused() -> None:
     facts = run("main", admitted(plan(retry=THRICE)))
     [again] = execution.fail(after(*facts), report("failed", error=BOOM), at=NOON)
-    assert claim(after(*facts, again), delivery=2) == Refusal("superseded")
+    assert claim(after(*facts, again), delivery=2) == ClaimDenied("superseded")
 
 
 OF_STEPS = st.sampled_from(["main", "other"])

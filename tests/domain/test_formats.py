@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tocsin.domain.definition import JobDefinition, RetryPolicy, Step
-from tocsin.domain.formats import DefinitionError, Problem, read
+from tocsin.domain.formats import DefinitionError, DefinitionProblem, read
 from tocsin.domain.formats.suggestion import nearest
 
 HIP: dict[str, Any] = {"name": "a", "function": "f", "schedule": "@daily"}
@@ -62,9 +62,11 @@ def test_problems_are_addressed_for_programs_too() -> None:
     with pytest.raises(DefinitionError) as refused:
         read(document, source="jobs.yaml")
     assert refused.value.problems == (
-        Problem("a duration cannot be negative", "timeout", "-1", job="job `a`", source="jobs.yaml"),
-        Problem(", did you mean `depends_on`?", "dependson", step="s", job="job `c`", source="jobs.yaml", unknown=True),
-        Problem("`function` and `dag` exclude each other: give one", job="job `c`", source="jobs.yaml"),
+        DefinitionProblem("a duration cannot be negative", "timeout", "-1", job="job `a`", source="jobs.yaml"),
+        DefinitionProblem(
+            ", did you mean `depends_on`?", "dependson", step="s", job="job `c`", source="jobs.yaml", unknown=True
+        ),
+        DefinitionProblem("`function` and `dag` exclude each other: give one", job="job `c`", source="jobs.yaml"),
     )
 
 
@@ -136,7 +138,7 @@ def test_any_document_yields_definitions_or_a_refusal(document: object) -> None:
         assert all(step.timeout and step.retry and step.queue is not None for step in definition.steps())
 
 
-def answer(document: object) -> tuple[tuple[JobDefinition, ...], tuple[Problem, ...]]:
+def answer(document: object) -> tuple[tuple[JobDefinition, ...], tuple[DefinitionProblem, ...]]:
     try:
         return read(document), ()
     except DefinitionError as error:

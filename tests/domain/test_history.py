@@ -23,8 +23,8 @@ from tocsin.domain.events import (
     Failure,
     Message,
     Planned,
+    PoisonMessage,
     Recorded,
-    Refused,
     RetryScheduled,
     Skipped,
 )
@@ -259,7 +259,7 @@ def test_a_dead_letter_of_an_execution() -> None:
 
 
 def test_a_dead_letter_of_a_message_that_nobody_could_use() -> None:
-    letter = Refused(
+    letter = PoisonMessage(
         job=JOB, id="planner-7", reason="unreadable", durable="planner", subject="ledger.x.due", sequence=7, body="e30="
     )
     kept: dict[str, JsonValue] = {"durable": "planner", "subject": "ledger.x.due", "sequence": 7, "body": "e30="}

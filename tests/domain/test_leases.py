@@ -25,7 +25,7 @@ from tocsin.domain.events import (
     RetryTimer,
     Started,
 )
-from tocsin.domain.execution import MAX_CLAIMS, Execution, Phase, Refusal
+from tocsin.domain.execution import MAX_CLAIMS, ClaimDenied, Execution, Phase
 
 TWICE = RetryPolicy(max_attempts=2, initial_delay=30, jitter=0)
 
@@ -104,11 +104,11 @@ def test_a_timer_that_comes_too_late_decides_nothing(facts: tuple[Message, ...],
 
 
 def test_a_claim_with_a_lease_stands_whatever_its_queue_delivers() -> None:
-    def asked(lease: float | None) -> Started | Refusal:
+    def asked(lease: float | None) -> Started | ClaimDenied:
         state = after(task(), claim(lease=lease))
         return execution.claim(state, step="main", attempt=1, delivery=2, task=2, worker="other")
 
-    assert asked(30.0) == Refusal("held")
+    assert asked(30.0) == ClaimDenied("held")
     assert isinstance(asked(None), Started)
 
 
@@ -117,7 +117,7 @@ def test_what_was_given_up_is_claimed_anew_under_the_first_number() -> None:
     granted = execution.claim(state, step="main", attempt=1, delivery=1, task=5, worker="other")
     assert isinstance(granted, Started)
     late = execution.claim(state, step="main", attempt=1, delivery=2, task=2, worker="other")
-    assert late == Refusal("superseded")
+    assert late == ClaimDenied("superseded")
 
 
 def test_the_answer_of_who_lost_the_lease() -> None:
@@ -163,7 +163,7 @@ def test_what_is_read_of_a_scope_tells_what_all_its_facts_tell(moves: list[str])
                 found = execution.claim(
                     state, step="main", attempt=1, delivery=step.delivery + 1, task=step.task, worker="w"
                 )
-                facts += [] if isinstance(found, Refusal) else [found.model_copy(update={"lease": 5.0})]
+                facts += [] if isinstance(found, ClaimDenied) else [found.model_copy(update={"lease": 5.0})]
             case "dispatch":
                 facts += execution.resume(state, at=NOON, key=KEY)
             case _:
@@ -240,7 +240,7 @@ def test_what_expired_takes_no_answer_and_no_claim() -> None:
     over = execution.evolve(state, recorded(execution.expire(state))[0])
     assert isinstance(execution.expire(state)[0], Failed)
     assert execution.succeed(over, report("completed"), key=KEY) == []
-    assert execution.claim(over, step="main", attempt=1, delivery=1, task=2, worker="w") == Refusal("over")
+    assert execution.claim(over, step="main", attempt=1, delivery=1, task=2, worker="w") == ClaimDenied("over")
 
 
 def test_an_older_version_of_the_fact_holds_no_lease() -> None:

@@ -26,7 +26,7 @@ from tocsin.domain.events import (
     RetryTimer,
     Started,
 )
-from tocsin.domain.execution import Execution, Phase, Refusal
+from tocsin.domain.execution import ClaimDenied, Execution, Phase
 from tocsin.domain.recovery import Findings, Job, Policy
 
 POLICY: Final = Policy()
@@ -257,12 +257,12 @@ def test_a_task_that_was_lost_and_turns_up_is_refused_before_and_after_it_is_rep
     log = running()
     log.store(recovered(1))
 
-    def claim(task: int) -> Started | Refusal:
+    def claim(task: int) -> Started | ClaimDenied:
         return execution.claim(log.state, step="main", attempt=1, delivery=1, task=task, worker="w")
 
-    assert claim(2) == Refusal("superseded")
+    assert claim(2) == ClaimDenied("superseded")
     log.store(*execution.resume(log.state, at=NOON, key=KEY))
-    assert claim(2) == Refusal("superseded")
+    assert claim(2) == ClaimDenied("superseded")
     assert claim(4) == started()
     log.store(started())
     assert log.state.steps["main"].task == 4
@@ -275,7 +275,7 @@ def test_a_task_that_ends_everybody_who_takes_it_is_given_to_no_more_and_then_fa
         assert granted == started(delivery=delivery)
         log.store(started(delivery=delivery))
     another = execution.claim(log.state, step="main", attempt=1, delivery=99, task=2, worker="w")
-    assert another == Refusal("worn_out")
+    assert another == ClaimDenied("worn_out")
     [overdue] = found(log.examine(LIMIT)).overdue
     assert overdue.error.message == "the last of 20 executors that took it reported nothing within 30s"
     [retry] = execution.fail(log.state, report("failed", delivery=20, error=overdue.error), at=NOON)

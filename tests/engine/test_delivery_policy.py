@@ -9,8 +9,8 @@ import pytest
 from tests.domain.given import JOB, admitted
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.domain.events import Message, Recorded, Refused
-from tocsin.engine.delivery_policy import FAILURES, Outcomes
+from tocsin.domain.events import Message, PoisonMessage, Recorded
+from tocsin.engine.delivery_policy import FAILURES, DeliveryPolicy
 from tocsin.engine.stage import Stage, Subscription
 from tocsin.ports import LogUnavailable, SequenceConflict
 from tocsin.subjects import Stream
@@ -75,7 +75,7 @@ async def test_a_log_that_does_not_answer_condemns_no_message(world: World) -> N
         await world.handle(handler.subscription)
         world.clock.advance(5)
     assert world.pending == 0
-    assert await world.stored(Refused) == []
+    assert await world.stored(PoisonMessage) == []
 
 
 async def test_what_nobody_can_read_is_a_dead_letter_with_its_bytes(world: World) -> None:
@@ -93,7 +93,7 @@ async def test_a_message_whose_handler_keeps_failing_is_a_dead_letter(world: Wor
     for _ in range(FAILURES):
         await world.handle(handler.subscription)
         world.clock.advance(60)
-    [letter] = await world.stored(Refused)
+    [letter] = await world.stored(PoisonMessage)
     assert (letter.reason, letter.job, letter.durable) == ("ValueError: a bug", JOB, "scripted")
     assert len(handler.handled) == FAILURES
     assert world.pending == 0
@@ -150,7 +150,7 @@ async def test_what_came_at_once_is_prepared_at_once_without_what_nobody_can_rea
     deliveries = await world.durable(subscription).take(256, wait=0)
     await world.outcomes.apply(subscription, deliveries)
     assert (prepared, handler.handled) == ([[1, 2]], [1, 2])
-    assert len(await world.stored(Refused)) == 1
+    assert len(await world.stored(PoisonMessage)) == 1
 
 
 @pytest.mark.parametrize("error", [LogUnavailable(), SequenceConflict(), RuntimeError("a defect")])
@@ -170,10 +170,10 @@ async def test_a_dead_letter_that_is_stored_already_is_not_stored_again(world: W
     durable = world.durable(Scripted().subscription)
     slow = await durable.take(10, wait=0)
     world.clock.advance(31)
-    await Outcomes(world.log).apply(Scripted().subscription, await durable.take(10, wait=0))
-    await Outcomes(world.log).apply(Scripted().subscription, slow)
+    await DeliveryPolicy(world.log).apply(Scripted().subscription, await durable.take(10, wait=0))
+    await DeliveryPolicy(world.log).apply(Scripted().subscription, slow)
     assert len(await refused(world)) == 1
 
 
-async def refused(world: World) -> list[Refused]:
-    return [r.message for r in await world.log.read("dead-letter.>") if isinstance(r.message, Refused)]
+async def refused(world: World) -> list[PoisonMessage]:
+    return [r.message for r in await world.log.read("dead-letter.>") if isinstance(r.message, PoisonMessage)]

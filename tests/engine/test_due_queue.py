@@ -3,11 +3,11 @@
 from datetime import timedelta
 
 from tests.domain.given import NOON
-from tocsin.engine.due_queue import SLACK, Agenda
+from tocsin.engine.due_queue import SLACK, DueQueue
 
 
 def test_what_is_due_is_taken_once_the_oldest_first() -> None:
-    agenda = Agenda()
+    agenda = DueQueue()
     for minutes, job in ((3, "c"), (1, "a"), (2, "b"), (9, "later")):
         agenda.put(job, NOON + timedelta(minutes=minutes))
     assert list(agenda.take(NOON + timedelta(minutes=3))) == ["a", "b", "c"]
@@ -15,7 +15,7 @@ def test_what_is_due_is_taken_once_the_oldest_first() -> None:
 
 
 def test_a_later_word_replaces_an_earlier_one() -> None:
-    agenda = Agenda()
+    agenda = DueQueue()
     agenda.put("a", NOON)
     agenda.put("a", NOON + timedelta(minutes=1))
     agenda.put("b", NOON)
@@ -25,7 +25,7 @@ def test_a_later_word_replaces_an_earlier_one() -> None:
 
 
 def test_what_nobody_takes_and_is_over_is_forgotten() -> None:
-    agenda = Agenda()
+    agenda = DueQueue()
     agenda.put("stays", NOON)
     for number in range(10 * SLACK):
         agenda.put(f"job-{number}", NOON + timedelta(seconds=number))

@@ -15,15 +15,15 @@ from tocsin.domain.events import (
     Message,
     Recorded,
 )
-from tocsin.engine.leader_election import Leadership
-from tocsin.engine.leadership_events import TICKER_SIGNS, LeadershipFacts
+from tocsin.engine.leader_election import LeaderElection
+from tocsin.engine.leadership_events import TICKER_SIGNS, LeadershipEvents
 from tocsin.ports import LogUnavailable
 from tocsin.subjects import Bucket
 
 
-def candidate(world: World, holder: str) -> Leadership:
-    facts = LeadershipFacts(world.log, world.clock, lease="ticker", holder=holder, signs=TICKER_SIGNS)
-    return Leadership(world.projections, world.clock, key="ticker", holder=holder, ttl=15, facts=facts)
+def candidate(world: World, holder: str) -> LeaderElection:
+    facts = LeadershipEvents(world.log, world.clock, lease="ticker", holder=holder, signs=TICKER_SIGNS)
+    return LeaderElection(world.projections, world.clock, key="ticker", holder=holder, ttl=15, facts=facts)
 
 
 async def recorded(world: World) -> list[Recorded[Message]]:

@@ -10,11 +10,11 @@ import pytest
 from fastapi import FastAPI
 
 from tocsin.adapters.http.api.app import api
-from tocsin.adapters.http.api.components import Parts
+from tocsin.adapters.http.api.components import Components
 from tocsin.adapters.http.auth.authentication import Authentication
 from tocsin.adapters.http.auth.security import Authenticator
 from tocsin.adapters.http.auth.tokens import Tokens
-from tocsin.adapters.http.auth.visibility import Sight
+from tocsin.adapters.http.auth.visibility import Visibility
 from tocsin.adapters.http.middleware.rate_limit import RateLimit, Unlimited
 from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.domain.access import Role
@@ -22,7 +22,7 @@ from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Message, Recorded
 from tocsin.ports import StoredLog
 from tocsin.services.jobs import Registry
-from tocsin.services.operations.event_waiter import Arrivals
+from tocsin.services.operations.event_waiter import EventWaiter
 from tocsin.settings import Settings
 from tocsin.testing import (
     InMemoryEventLog,
@@ -57,9 +57,9 @@ class World:
         """Not told of an installation in memory."""
         return {"root": "tocsin"}
 
-    def parts(self) -> Parts:
+    def parts(self) -> Components:
         """What handlers are given."""
-        return Parts(
+        return Components(
             version="0",
             settings=self.settings,
             registry=Registry(self.log, self.projections),
@@ -69,9 +69,9 @@ class World:
             history=self.history,
             clock=self.clock,
             status=self.status,
-            sight=Sight(self.log, self.clock),
+            sight=Visibility(self.log, self.clock),
             queues=InMemoryTaskQueues(self.log),
-            arrivals=Arrivals(self.log),
+            arrivals=EventWaiter(self.log),
         )
 
     def app(self) -> FastAPI:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from tocsin import subjects
 from tocsin.adapters.memory.archive_store import InMemoryArchiveStore
-from tocsin.adapters.memory.stream_purge import InMemoryHousekeeping
+from tocsin.adapters.memory.stream_purge import InMemoryStreamPurge
 from tocsin.archive.archive import Archive, Origin
-from tocsin.archive.combined_log import WholeLog
-from tocsin.engine.leader_election import Leadership
+from tocsin.archive.combined_log import CombinedLog
+from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.stage import Stage
 from tocsin.ports import Extent, Projections, StoredMessage
-from tocsin.stages.archiver.archive_eligibility import Keeping, Ripeness
-from tocsin.stages.archiver.purge import Removing
+from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility, Keeping
+from tocsin.stages.archiver.purge import PacedPurge
 from tocsin.stages.archiver.stage import Archiver, archiver
 from tocsin.stages.recorder import RECORDED
 from tocsin.subjects import Stream
@@ -48,14 +48,16 @@ class Attic:
         self._streams = _Streams(server, network, process)
         self._archive = Archive(_Store(store, network, process), projections)
         self._housekeeping = _Housekeeping(server, network, process)
-        self.whole = WholeLog(self._streams, self._archive)
+        self.whole = CombinedLog(self._streams, self._archive)
 
-    def archiver(self, history: "SimulatedHistory", leadership: Leadership, clock: ProcessClock) -> Stage:
+    def archiver(self, history: "SimulatedHistory", leadership: LeaderElection, clock: ProcessClock) -> Stage:
         """A candidate for keeping it."""
-        ripeness = Ripeness(self._streams, self._housekeeping, cast("Any", history), keeping=KEEPING, recorded=RECORDED)
+        ripeness = ArchiveEligibility(
+            self._streams, self._housekeeping, cast("Any", history), keeping=KEEPING, recorded=RECORDED
+        )
         it = Archiver(
             ripeness,
-            Removing(self._streams, self._housekeeping, self._archive, clock),
+            PacedPurge(self._streams, self._housekeeping, self._archive, clock),
             self._archive,
             cast("Any", history),
             leadership,
@@ -102,7 +104,7 @@ class _Streams:
 class _Housekeeping:
     def __init__(self, server: "SimulatedServer", network: Network, process: Process) -> None:
         self._server = server
-        self._housekeeping = InMemoryHousekeeping(server)
+        self._housekeeping = InMemoryStreamPurge(server)
         self._network = network
         self._process = process
 

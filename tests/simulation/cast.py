@@ -16,13 +16,13 @@ from tocsin.bootstrap.leader_candidates import candidate
 from tocsin.domain.definition import DefinitionError
 from tocsin.domain.events import CancelRequest, Trigger
 from tocsin.domain.ledger import JobNotFound
-from tocsin.engine.delivery_policy import Outcomes
+from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.stage import Stage, Subscription
 from tocsin.ports import DurableSpec, LogUnavailable, SequenceConflict
 from tocsin.services.jobs import Registry
 from tocsin.services.operations import backfill, dead_letters
 from tocsin.services.operations.enqueue import Duplicate, enqueue
-from tocsin.services.operations.errors import Refusal
+from tocsin.services.operations.errors import OperationError
 from tocsin.settings import Leader, Queue, Recovery, Settings, Stages
 from tocsin.stages.recorder import recorder
 from tocsin.subjects import ARCHIVER_LEASE, Stream
@@ -105,7 +105,7 @@ class Node:
             stages.append(recorder(log, cast("Any", history), clock, past=attic.whole))
         if "archiver" in names and around.is_archived:
             stages.append(attic.archiver(history, candidate(installation, ARCHIVER_LEASE), clock))
-        self._outcomes = Outcomes(
+        self._outcomes = DeliveryPolicy(
             log,
             is_behind=Cursors(projections, clock, late=LATE).is_behind if around.is_archived else None,
             chance=Random(f"{around.seed}/{process.name}"),
@@ -247,7 +247,7 @@ class User:
         letters = await self._server.read(f"dead-letter.{subjects.token(action.job)}.*.dead-lettered")
         for recorded in letters[-1:]:
             letter = recorded.subject.split(".")[2]
-            with suppress(Refusal, DefinitionError):
+            with suppress(OperationError, DefinitionError):
                 for _ in range(action.times):
                     if action.verb == "resolve":
                         await dead_letters.resolve(self._log, letter, reason="it does not matter")

@@ -3,7 +3,7 @@
 from tests.everything import Everything
 from tocsin import subjects
 from tocsin.archive.archive import Archive
-from tocsin.archive.combined_log import WholeLog
+from tocsin.archive.combined_log import CombinedLog
 from tocsin.archive.stream_reader import decoded
 from tocsin.domain import execution, history, ledger
 from tocsin.domain.events import ExecutionFact
@@ -24,7 +24,7 @@ def everything(around: Surroundings) -> Everything:
         Stream.LOG: ("execution.", "lock.", "cron.", "dead-letter.", "report."),
     }
     archive = Archive(around.store, around.buckets)
-    log = WholeLog(InMemoryStoredLog(around.server), archive)
+    log = CombinedLog(InMemoryStoredLog(around.server), archive)
     found = {
         stream: [decoded(one) for one in at_once(_stored(log, stream)) if one.subject.startswith(prefixes)]
         for stream, prefixes in kinds.items()
@@ -32,7 +32,7 @@ def everything(around: Surroundings) -> Everything:
     return Everything(found[Stream.LEDGER], found[Stream.LOG])
 
 
-async def _stored(log: WholeLog, stream: Stream) -> list[StoredMessage]:
+async def _stored(log: CombinedLog, stream: Stream) -> list[StoredMessage]:
     upto = (await log.extent(stream)).last
     return [message async for portion in log.messages(stream, upto=upto) for message in portion]
 

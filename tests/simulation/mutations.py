@@ -18,21 +18,21 @@ from typing import Any, Final, cast
 from tocsin.archive import segment_selection
 from tocsin.archive.archive import Archive
 from tocsin.archive.cursors import Cursors
-from tocsin.archive.purge_filters import Removal
+from tocsin.archive.purge_filters import PurgeFilters
 from tocsin.domain import dead_letter, execution, ids, ledger, lock, retry
 from tocsin.domain.execution import endings, reports, tasks
 from tocsin.domain.ledger import instants, time_decisions
 from tocsin.engine import ledger_reader, public_events, rerun
-from tocsin.engine.clock_guard import CredibleTime
-from tocsin.engine.delivery_policy import Outcomes
-from tocsin.engine.execution_writer import Beginnings
-from tocsin.engine.leader_election import Leadership
-from tocsin.engine.ledger_reader import Ledgers
-from tocsin.engine.state_cache import Entities
+from tocsin.engine.clock_guard import ClockGuard
+from tocsin.engine.delivery_policy import DeliveryPolicy
+from tocsin.engine.execution_writer import ExecutionWriter
+from tocsin.engine.leader_election import LeaderElection
+from tocsin.engine.ledger_reader import LedgerReader
+from tocsin.engine.state_cache import StateCache
 from tocsin.services.operations import task_leases
 from tocsin.stages import dead_letter_sink, lease_keeper, mq_bridge, registrar, retrier
-from tocsin.stages.archiver.archive_eligibility import Ripeness
-from tocsin.stages.archiver.purge import Removing
+from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility
+from tocsin.stages.archiver.purge import PacedPurge
 from tocsin.stages.archiver.stage import Archiver
 from tocsin.stages.lock_keeper import locks
 from tocsin.stages.lock_keeper import stage as lock_keeper
@@ -71,19 +71,19 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     # --- the log and its guards --------------------------------------------------------------------------------------
     _bug(
         "append behind whatever is last",
-        Entities.append,
+        StateCache.append,
         "expect=sequence",
         "expect=await self._log.tail(scope)",
     ),
     _bug(
         "acknowledge before the facts are stored",
-        Outcomes._one,
+        DeliveryPolicy._one,
         "await self._handle(subscription, taken)",
         "await delivery.ack(); delivery._is_answered = False; await self._handle(subscription, taken)",
     ),
     _bug(
         "believe a replica that there is nothing to do",
-        Entities.is_newest,
+        StateCache.is_newest,
         "tail == sequence",
         "True",
     ),
@@ -112,12 +112,14 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "zip(state.regimes, ends, strict=True)",
         "((state.regimes[-1], now),)",
     ),
-    _bug("believe any clock", CredibleTime.is_credible, "if ahead > AHEAD:", "if False:"),
+    _bug("believe any clock", ClockGuard.is_credible, "if ahead > AHEAD:", "if False:"),
     Mutation(
         "lead for ever, and append behind whatever is last",
         (
             Edit(
-                cast("property", Leadership.is_leading).fget or print, "self._clock.monotonic() < self._until", "True"
+                cast("property", LeaderElection.is_leading).fget or print,
+                "self._clock.monotonic() < self._until",
+                "True",
             ),
             Edit(
                 ticker.Ticker._append,
@@ -154,10 +156,10 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "at=None",
     ),
     # --- what the public is told -------------------------------------------------------------------------------------
-    _bug("announce without a look", public_events.Announcements._once, "sequence > after", "False"),
+    _bug("announce without a look", public_events.PublicEvents._once, "sequence > after", "False"),
     _bug(
         "announce nothing where it was planned before",
-        Beginnings.plan,
+        ExecutionWriter.plan,
         "decided, sequence = before[0].message, before[0].sequence",
         "return",
     ),
@@ -214,16 +216,16 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "[(await self._locks._locks.load(s), self._locks._locks._upto.update({s: 2**60})) "
         "for s in map(subjects.lock, jobs)]",
     ),
-    _bug("take each answer for that of the leader", Entities.loaded, "upto=upto", "upto=2**60"),
+    _bug("take each answer for that of the leader", StateCache.loaded, "upto=upto", "upto=2**60"),
     _bug(
         "believe a replica that the holder of a lock is not over",
         locks.Locks.is_over,
         "if not state.is_over and not await self._executions.is_newest(scope, sequence):\n        state,",
         "if False:\n        state,",
     ),
-    _bug("remember a lock whatever is stored", Entities.append, "self._to_be_read.add(scope)", "pass"),
-    _bug("learn what follows something else", Entities.learn, "if after in (0, sequence):", "if True:"),
-    _bug("keep what nobody has read", Entities.learn, "or scope in self._to_be_read", ""),
+    _bug("remember a lock whatever is stored", StateCache.append, "self._to_be_read.add(scope)", "pass"),
+    _bug("learn what follows something else", StateCache.learn, "if after in (0, sequence):", "if True:"),
+    _bug("keep what nobody has read", StateCache.learn, "or scope in self._to_be_read", ""),
     _bug(
         "let in nobody who has the lock already", locks.Locks.admit, "execution.admit(known[0], fence=held.fence)", "()"
     ),
@@ -393,8 +395,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "return ()",
     ),
     _bug("take a request to replay twice", dead_letter.ask_to_replay, "replay_of(state, request) is not None", "False"),
-    _bug("decide a replay by what holds when it is handled", rerun.Replays._plan, "at=fact.ledger", "at=None"),
-    _bug("believe a replica of what was in force", Ledgers.in_force, "at > upto", "False"),
+    _bug("decide a replay by what holds when it is handled", rerun.Reruns._plan, "at=fact.ledger", "at=None"),
+    _bug("believe a replica of what was in force", LedgerReader.in_force, "at > upto", "False"),
     _bug(
         "settle a dead letter in the name of what failed",
         rerun.resolve_replayed,
@@ -406,25 +408,39 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug("handle what was decided long ago", Cursors.is_behind, "return sequence <= upto", "return False"),
     _bug(
         "archive what somebody has still to decide on",
-        Ripeness._decided,
+        ArchiveEligibility._decided,
         "await self._housekeeping.decided(stream)",
         "(await self._streams.extent(stream)).last",
     ),
-    _bug("archive what is not recorded", Ripeness._decided, "last = min(last, missing.sequence - 1)", "pass"),
-    _bug("archive what is open", segment_selection.Harvest._take_of_scope, "if decision in", "if True or decision in"),
-    _bug("archive how things stand", segment_selection.Harvest.take, "self._pick(before)", "self._pick(message)"),
+    _bug("archive what is not recorded", ArchiveEligibility._decided, "last = min(last, missing.sequence - 1)", "pass"),
+    _bug(
+        "archive what is open",
+        segment_selection.SegmentSelection._take_of_scope,
+        "if decision in",
+        "if True or decision in",
+    ),
+    _bug(
+        "archive how things stand", segment_selection.SegmentSelection.take, "self._pick(before)", "self._pick(message)"
+    ),
     _bug("forget the archiver before", Archive.write, "previous=state.head", "previous=None"),
     Mutation(
         "lead for ever, and move an archive that somebody else moved",
         (
             Edit(
-                cast("property", Leadership.is_leading).fget or print, "self._clock.monotonic() < self._until", "True"
+                cast("property", LeaderElection.is_leading).fget or print,
+                "self._clock.monotonic() < self._until",
+                "True",
             ),
             Edit(Archive.move, "expect=expect", "expect=None"),
         ),
     ),
-    _bug("purge what came later", Removing.remove, "purge(subject, upto=upto)", "purge(subject, upto=2**60)"),
-    _bug("purge what is open with what is over", Removal.take, "self._kept.setdefault(one, message.sequence)", "pass"),
+    _bug("purge what came later", PacedPurge.remove, "purge(subject, upto=upto)", "purge(subject, upto=2**60)"),
+    _bug(
+        "purge what is open with what is over",
+        PurgeFilters.take,
+        "self._kept.setdefault(one, message.sequence)",
+        "pass",
+    ),
     # --- read models -------------------------------------------------------------------------------------------------
     _bug("move the recorder's place without the rows", Recorder.recorded, "batch.messages", "batch.messages[:3]"),
     _bug("record from a place of one's own", Recorder.recorded, "upto=batch.upto", "upto=place"),

@@ -10,8 +10,8 @@ from tocsin import subjects
 from tocsin.domain.events import Failure, LeaseTimer, Started
 from tocsin.ports import EventLog, LogUnavailable, SequenceConflict, TaskQueues
 from tocsin.services.operations import lookup, task_leases, worker_answers
-from tocsin.services.operations.errors import Refusal
-from tocsin.services.operations.lookup import Found
+from tocsin.services.operations.errors import OperationError
+from tocsin.services.operations.lookup import ExecutionMatch
 from tocsin.services.operations.task_leases import Held, Lease
 
 from .process import Process, ProcessClock
@@ -129,10 +129,10 @@ class OutsideExecutor:
         claim, found = held.claim.message, held.found
         for _ in range(TRIES):
             facts = await self._log.load(subjects.execution(claim.job, claim.execution_id))
-            found = Found(held.found.job, claim.execution_id, tuple(facts) or found.facts)
+            found = ExecutionMatch(held.found.job, claim.execution_id, tuple(facts) or found.facts)
             try:
                 mine = task_leases.held_of(found, step=claim.step, worker=claim.worker)
-            except Refusal:
+            except OperationError:
                 return None
             if mine is not None and mine.claim.sequence == held.claim.sequence:
                 return mine

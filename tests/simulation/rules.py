@@ -25,10 +25,10 @@ from tocsin.domain.events import (
     LockFact,
     Message,
     Planned,
+    PoisonMessage,
     Queued,
     Recorded,
     Recovered,
-    Refused,
     Released,
     Replayed,
     Report,
@@ -50,7 +50,7 @@ from .workload import BRIDGED, Run
 M = TypeVar("M", bound=Message)
 
 AHEAD: Final = timedelta(seconds=15)
-"""How far ahead of the log a clock may be that is believed (`CredibleTime`), and a little more."""
+"""How far ahead of the log a clock may be that is believed (`ClockGuard`), and a little more."""
 
 UNHEARD: Final = timedelta(seconds=20)
 """For how long nobody may have heard an answer."""
@@ -279,7 +279,7 @@ def _what_a_replay_completed_is_resolved(everything: Everything) -> Iterator[str
 
 def _what_is_refused_stays_refused(everything: Everything) -> Iterator[str]:
     replays = {fact.sequence: fact for fact in everything.facts(Replayed)}
-    for letter in everything.facts(Refused):
+    for letter in everything.facts(PoisonMessage):
         asked = replays.get(letter.message.sequence) if letter.message.durable == subjects.REPLAYS else None
         if asked is not None:
             fact = asked.message

@@ -16,18 +16,18 @@ from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.memory.archive_store import InMemoryArchiveStore
 from tocsin.adapters.memory.stored_log import InMemoryStoredLog
-from tocsin.adapters.memory.stream_purge import InMemoryHousekeeping
+from tocsin.adapters.memory.stream_purge import InMemoryStreamPurge
 from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.archive.archive import Archive, ArchiveDamaged, Origin, State
-from tocsin.archive.combined_log import WholeLog
+from tocsin.archive.combined_log import CombinedLog
 from tocsin.archive.cursors import KEPT, Cursors
 from tocsin.domain import ids
 from tocsin.domain.events import Admitted, Dispatched, Due, Failure, Report, Started, Terminal
-from tocsin.engine.delivery_policy import Outcomes
-from tocsin.engine.leader_election import Leadership
+from tocsin.engine.delivery_policy import DeliveryPolicy
+from tocsin.engine.leader_election import LeaderElection
 from tocsin.ports import EventLog, SequenceConflict, StoredMessage
-from tocsin.stages.archiver.archive_eligibility import STREAMS, Keeping, Ripeness
-from tocsin.stages.archiver.purge import Removing
+from tocsin.stages.archiver.archive_eligibility import STREAMS, ArchiveEligibility, Keeping
+from tocsin.stages.archiver.purge import PacedPurge
 from tocsin.stages.archiver.stage import Archiver
 from tocsin.stages.recorder import RECORDED, Recorder
 from tocsin.subjects import Bucket, Stream, cursor
@@ -125,9 +125,9 @@ class Site:
         self.store = InMemoryArchiveStore()
         self._answered: set[str] = set()
         self.streams = InMemoryStoredLog(self.world.log)
-        self.whole = WholeLog(self.streams, self.archive())
+        self.whole = CombinedLog(self.streams, self.archive())
         cursors = Cursors(self.world.projections, self.world.clock)
-        self.world.outcomes = Outcomes(self.world.log, is_behind=cursors.is_behind)
+        self.world.outcomes = DeliveryPolicy(self.world.log, is_behind=cursors.is_behind)
         self.stages = (
             self.world.registrar,
             self.world.planner,
@@ -143,11 +143,11 @@ class Site:
         return Archive(store, projections)
 
     def archiver(self, fate: Fate | None = None, keeping: Keeping = KEEPING) -> Archiver:
-        housekeeping = Mortal(InMemoryHousekeeping(self.world.log), fate or Fate(), ("purge",))
-        leadership = Leadership(self.world.projections, self.world.clock, key="archiver", holder="test")
-        ripeness = Ripeness(self.streams, housekeeping, self.history, keeping=keeping, recorded=RECORDED)
+        housekeeping = Mortal(InMemoryStreamPurge(self.world.log), fate or Fate(), ("purge",))
+        leadership = LeaderElection(self.world.projections, self.world.clock, key="archiver", holder="test")
+        ripeness = ArchiveEligibility(self.streams, housekeeping, self.history, keeping=keeping, recorded=RECORDED)
         archive, clock = self.archive(fate), self.world.clock
-        removing = Removing(self.streams, housekeeping, archive, clock)
+        removing = PacedPurge(self.streams, housekeeping, archive, clock)
         return Archiver(ripeness, removing, archive, self.history, leadership, clock, origin=ORIGIN, keeping=keeping)
 
     async def settle(self) -> None:
@@ -469,7 +469,7 @@ async def test_the_history_forgets_what_is_older_than_it_keeps(site: Site) -> No
 async def test_where_nothing_may_be_purged_all_stays_and_the_operator_is_told(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(InMemoryHousekeeping, "obstacle", lambda _: "the server is too old")
+    monkeypatch.setattr(InMemoryStreamPurge, "obstacle", lambda _: "the server is too old")
     before = await site.held()
     with capture_logs() as lines:
         await site.archiver(keeping=replace(KEEPING, history=DAY)).run_once(site.world.clock.now())

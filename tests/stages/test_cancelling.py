@@ -18,10 +18,10 @@ from tocsin.domain.events import (
     Completed,
     Dispatched,
     Failure,
-    Refused,
+    PoisonMessage,
     Waiting,
 )
-from tocsin.domain.execution import Refusal
+from tocsin.domain.execution import ClaimDenied
 from tocsin.stages.dag_advancer.stage import PATIENCE
 
 ADA = Actor(identity="ada", source="test")
@@ -57,7 +57,7 @@ async def test_a_step_that_waits_is_never_dispatched_and_a_claim_is_refused(worl
     await run(world)
     assert [task.step for task in await world.stored(Dispatched)] == ["extract"]
     state = execution.fold(await world.log.load(subjects.execution(JOB, ID)))
-    assert execution.claim(state, step="extract", attempt=1, delivery=2, task=99, worker="w") == Refusal("over")
+    assert execution.claim(state, step="extract", attempt=1, delivery=2, task=99, worker="w") == ClaimDenied("over")
 
 
 async def test_a_step_that_waits_for_its_next_attempt_has_none(world: World) -> None:
@@ -99,7 +99,7 @@ async def test_a_request_may_come_before_the_execution_is_planned(world: World) 
     world.clock.advance(1)
     await run(world)
     assert len(await world.stored(Cancelled)) == 1
-    assert await world.stored(Refused) == []
+    assert await world.stored(PoisonMessage) == []
 
 
 async def test_a_request_for_what_never_comes_is_a_dead_letter(world: World) -> None:
@@ -107,7 +107,7 @@ async def test_a_request_for_what_never_comes_is_a_dead_letter(world: World) -> 
     await run(world)
     world.clock.advance(PATIENCE.total_seconds())
     await run(world)
-    [letter] = await world.stored(Refused)
+    [letter] = await world.stored(PoisonMessage)
     assert letter.reason == f"no execution of {JOB!r} has the id {ID!r}"
     assert world.pending == 0
 
@@ -119,7 +119,7 @@ async def test_a_request_that_names_no_execution_is_a_dead_letter(world: World, 
     await world.given(admitted())
     world.log.receive(subject, b"")
     await run(world)
-    [letter] = await world.stored(Refused)
+    [letter] = await world.stored(PoisonMessage)
     assert letter.reason == "it names no execution: cancel.<job>.<execution>"
     assert await world.stored(Cancelled) == []
 

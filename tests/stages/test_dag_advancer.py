@@ -21,7 +21,7 @@ from tocsin.domain.events import (
     RetryScheduled,
     RetryTimer,
 )
-from tocsin.engine.state_cache import Entities
+from tocsin.engine.state_cache import StateCache
 from tocsin.ports import SequenceConflict
 from tocsin.stages.dag_advancer.stage import dag_advancer
 
@@ -97,7 +97,7 @@ async def test_a_copy_that_knows_nothing_reads_what_others_did(world: World) -> 
     await world.given(admitted())
     await run(world)
     await world.given(started())
-    executions = Entities(world.log, execution.initial, execution.evolve)
+    executions = StateCache(world.log, execution.initial, execution.evolve)
     [recorded] = await world.recorded(Admitted)
     with pytest.raises(SequenceConflict):
         await dag_advancer(world.log, executions, world.clock, KEY).subscriptions[0].handle(recorded)

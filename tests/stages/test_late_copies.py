@@ -27,12 +27,12 @@ from tocsin.domain.events import (
     Failure,
     Lost,
     Planned,
-    Refused,
+    PoisonMessage,
     Report,
 )
 from tocsin.domain.execution import Execution, Status
 from tocsin.domain.recovery import Policy, Stalled, examine
-from tocsin.engine.ledger_reader import Ledgers
+from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import LogUnavailable, SequenceConflict
 from tocsin.stages.lock_keeper.stage import LockKeeper, lock_keeper
 from tocsin.stages.planner import planner
@@ -44,7 +44,7 @@ from tocsin.testing import settle
 
 
 async def delete(world: World, job: str) -> int:
-    state, sequence = await Ledgers(world.log).load(job)
+    state, sequence = await LedgerReader(world.log).load(job)
     [fact] = ledger.delete(state, job)
     return await world.log.append(fact, expect=sequence)
 
@@ -155,12 +155,12 @@ async def test_i2_what_a_definition_named_before_it_was_replaced_is_decided_by_a
         world.clock.advance(90)
         await delete(world, JOB)
         await asyncio.sleep(0)
-        ticker._know(JOB, *await Ledgers(world.log).load(JOB))
+        ticker._know(JOB, *await LedgerReader(world.log).load(JOB))
         ticker._agenda.put(JOB, began)
         await ticker.run_once(began)
         await ticker.run_once(world.clock.now())
     fired = [fact.scheduled_time for fact in await world.stored(Due)]
-    state, _ = await Ledgers(world.log).load(JOB)
+    state, _ = await LedgerReader(world.log).load(JOB)
     assert len(fired) >= 1
     assert ledger.elapse(state, world.clock.now()) == []
 
@@ -170,7 +170,7 @@ async def test_i4_a_trigger_that_was_refused_runs_nothing_when_it_comes_again_an
 ) -> None:
     await world.trigger(JOB)
     await world.run(world.planner)
-    assert len(await world.stored(Refused)) == 1
+    assert len(await world.stored(PoisonMessage)) == 1
     await world.define({"name": JOB, "function": "f"})
     size = await world.size()
     await world.redeliver(planner(world.log, world.clock, fresh_executions(world.log)))

@@ -28,9 +28,9 @@ from tocsin.domain.events import (
     Started,
 )
 from tocsin.domain.execution import MAX_CLAIMS
-from tocsin.engine.state_cache import Entities
+from tocsin.engine.state_cache import StateCache
 from tocsin.ports import Loaded
-from tocsin.stages.dag_advancer.retry_timer import CAPACITY, HORIZON, Punctual
+from tocsin.stages.dag_advancer.retry_timer import CAPACITY, HORIZON, RetryTimers
 from tocsin.stages.lease_keeper import lease_keeper
 
 JOB, ID = "ojs.mail", "0193a5b0-0000-7000-8000-00000000000a"
@@ -145,7 +145,7 @@ async def test_leases_that_nothing_is_remembered_of_are_read_at_once(
     await answered(world, "completed")
     reads = noted_reads(world, monkeypatch)
     world.clock.advance(31)
-    another = lease_keeper(world.log, Entities(world.log, execution.initial, execution.evolve), KEY)
+    another = lease_keeper(world.log, StateCache(world.log, execution.initial, execution.evolve), KEY)
     await world.run(another)
     assert reads == [(subjects.execution(JOB, ID),)]
     assert await world.stored(Released) == []
@@ -281,7 +281,7 @@ async def test_what_is_far_away_or_too_much_is_left_to_the_log(world: World) -> 
         decided.append(timer)
         raise OSError("no way")
 
-    punctual = Punctual(world.clock, decide)
+    punctual = RetryTimers(world.clock, decide)
     timer: Any = object.__new__(LeaseTimer)
     far = world.clock.now() + HORIZON + timedelta(seconds=1)
     punctual.at(far, timer)
@@ -299,7 +299,7 @@ async def test_an_instant_that_cannot_be_decided_on_hinders_no_other(world: Worl
         decided.append(timer.attempt)
         raise OSError("no way")
 
-    punctual = Punctual(world.clock, decide)
+    punctual = RetryTimers(world.clock, decide)
     for attempt in (2, 1):
         timer = RetryTimer(job=JOB, execution_id=ID, step="main", attempt=attempt)
         punctual.at(world.clock.now() + timedelta(seconds=attempt), timer)
@@ -307,8 +307,8 @@ async def test_an_instant_that_cannot_be_decided_on_hinders_no_other(world: Worl
     assert decided == [1, 2]
 
 
-def _punctual_of(world: World) -> Punctual:
+def _punctual_of(world: World) -> RetryTimers:
     [loop] = world.dag_advancer.loops
     it = getattr(loop, "__self__", None)
-    assert isinstance(it, Punctual)
+    assert isinstance(it, RetryTimers)
     return it

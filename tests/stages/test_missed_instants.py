@@ -14,7 +14,7 @@ from tocsin import subjects
 from tocsin.domain import ledger
 from tocsin.domain.events import CronMissed, Message, Passed
 from tocsin.domain.ledger import Ledger
-from tocsin.engine.ledger_reader import Ledgers
+from tocsin.engine.ledger_reader import LedgerReader
 
 MINUTELY: dict[str, Any] = {"name": "a.job", "schedule": "* * * * *", "timezone": "Europe/Berlin", "function": "f"}
 
@@ -22,7 +22,7 @@ MINUTELY: dict[str, Any] = {"name": "a.job", "schedule": "* * * * *", "timezone"
 async def absent(world: World, minutes: int) -> list[Passed]:
     """Nobody decides for so long, and then somebody does; what passed."""
     world.clock.advance(60 * minutes)
-    state, _ = await Ledgers(world.log).load("a.job")
+    state, _ = await LedgerReader(world.log).load("a.job")
     facts = ledger.elapse(state, world.clock.now())
     await world.given(*facts)
     return [fact for fact in facts if isinstance(fact, Passed)]
@@ -73,7 +73,7 @@ async def test_what_somebody_wished_is_no_alert(
     world: World, change: Callable[[Ledger, str], Sequence[Message]]
 ) -> None:
     await world.define(MINUTELY)
-    state, _ = await Ledgers(world.log).load("a.job")
+    state, _ = await LedgerReader(world.log).load("a.job")
     await world.given(*change(state, "a.job"))
     await absent(world, 10)
     await world.run(world.planner)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.domain.given import ID, JOB, admitted, plan
 from tests.stages.world import World
-from tocsin.domain.events import Completed, Failed, Refused, Report
+from tocsin.domain.events import Completed, Failed, PoisonMessage, Report
 
 
 async def answered(world: World, body: object, execution_id: str = ID) -> None:
@@ -84,7 +84,7 @@ async def test_an_answer_that_could_mean_several_steps_is_refused_with_their_nam
     await world.given(admitted(plan({"a": (), "b": ()})))
     await run(world)
     await answered(world, {})
-    [letter] = await world.stored(Refused)
+    [letter] = await world.stored(PoisonMessage)
     assert letter.reason == "unreadable: the completion names no step, and several are in flight: a, b"
     await answered(world, {"step": "a"})
     await answered(world, {"step": "b"})
@@ -95,7 +95,7 @@ async def test_an_answer_with_the_token_of_another_task_is_refused(world: World)
     await world.given(admitted())
     await run(world)
     await answered(world, {"token": "guessed"})
-    [letter] = await world.stored(Refused)
+    [letter] = await world.stored(PoisonMessage)
     assert letter.reason.endswith("the token is not that of step 'main', attempt 1")
     assert await world.stored(Completed) == []
 
@@ -109,5 +109,5 @@ async def test_an_answer_about_nothing_known_changes_nothing(world: World) -> No
 async def test_an_answer_whose_subject_names_no_execution_is_refused(world: World) -> None:
     world.log.receive("mq.scheduler.complete.lonely", b"{}")
     await run(world)
-    [letter] = await world.stored(Refused)
+    [letter] = await world.stored(PoisonMessage)
     assert letter.reason == "unreadable: mq.scheduler.complete.lonely: names no execution"

@@ -5,7 +5,7 @@ import pytest
 from tests.domain.given import NOON
 from tests.stages.world import World
 from tocsin.domain import ids
-from tocsin.domain.events import Admitted, CronSkipped, CronTriggered, Due, Passed, Planned, Refused, Skipped
+from tocsin.domain.events import Admitted, CronSkipped, CronTriggered, Due, Passed, Planned, PoisonMessage, Skipped
 
 
 def job(**more: object) -> dict[str, object]:
@@ -96,7 +96,7 @@ async def test_a_trigger_is_planned_with_its_input(world: World) -> None:
 async def test_a_trigger_of_an_unknown_job_is_a_dead_letter(world: World) -> None:
     await world.trigger("nobody")
     await world.run(world.planner)
-    [letter] = await world.stored(Refused)
+    [letter] = await world.stored(PoisonMessage)
     assert letter.reason == "no job is called 'nobody'"
 
 
@@ -105,6 +105,6 @@ async def test_a_trigger_with_input_that_the_job_refuses_is_a_dead_letter(world:
     await world.define(job(input={"day": "monday"}, input_schema=schema))
     await world.trigger("nightly", input={"day": 5})
     await world.run(world.planner)
-    [letter] = await world.stored(Refused)
+    [letter] = await world.stored(PoisonMessage)
     assert letter.reason == "job `nightly`: `input.day`: 5 is not of type 'string'"
     assert await world.stored(Planned) == []

@@ -27,19 +27,19 @@ from tocsin.domain.events import (
     Failure,
     Message,
     Planned,
+    PoisonMessage,
     Recorded,
-    Refused,
     Report,
     Requested,
     RetryScheduled,
     Started,
     Trigger,
 )
-from tocsin.engine.delivery_policy import Outcomes
-from tocsin.engine.leader_election import Leadership
-from tocsin.engine.public_events import Announcements
+from tocsin.engine.delivery_policy import DeliveryPolicy
+from tocsin.engine.leader_election import LeaderElection
+from tocsin.engine.public_events import PublicEvents
 from tocsin.engine.stage import Subscription
-from tocsin.engine.state_cache import Entities
+from tocsin.engine.state_cache import StateCache
 from tocsin.ports import DurableSpec, Loaded, LogUnavailable, SequenceConflict
 from tocsin.stages.dag_advancer.stage import dag_advancer
 from tocsin.stages.dead_letter_sink import dead_letter_sink
@@ -102,8 +102,8 @@ async def told(world: World, answer: Report) -> None:
     await world.log.publish(subject, answer, message_id=subject)
 
 
-def fresh_executions(log: InMemoryEventLog) -> Entities[execution.Execution]:
-    return Entities(log, execution.initial, execution.evolve)
+def fresh_executions(log: InMemoryEventLog) -> StateCache[execution.Execution]:
+    return StateCache(log, execution.initial, execution.evolve)
 
 
 # --- a decision stands on what it was decided on ---------------------------------------------------------------------
@@ -169,7 +169,7 @@ async def test_a_lock_that_is_taken_for_what_was_decided_meanwhile_holds_nobody_
     await world.run(world.lock_keeper)
     await world.given(planned("b"))
     sleeper = lock_keeper(
-        world.log, Entities(world.log, execution.initial, execution.evolve), world.projections, world.clock
+        world.log, StateCache(world.log, execution.initial, execution.evolve), world.projections, world.clock
     )
     tail, slept = world.log.tail, False
 
@@ -221,7 +221,7 @@ async def test_i4_a_trigger_that_comes_again_after_its_job_is_gone_is_no_dead_le
     await world.run(world.planner)
     await world.given(Deleted(job=JOB, previous=definition))
     await world.redeliver(planner(world.log, world.clock))
-    assert await world.stored(Refused) == []
+    assert await world.stored(PoisonMessage) == []
 
 
 async def test_a_lock_that_cannot_be_shown_keeps_nothing_from_running(world: World) -> None:
@@ -240,9 +240,9 @@ async def test_a_lock_that_cannot_be_shown_keeps_nothing_from_running(world: Wor
 async def test_a_lagging_replica_makes_no_announcement_twice(world: World) -> None:
     fact = admitted()
     await world.given(fact)
-    await Announcements(world.log, world.clock).decided(fact, after=1)
+    await PublicEvents(world.log, world.clock).decided(fact, after=1)
     await world.given(started())
-    again = Announcements(Lagging(world, upto=1), world.clock)
+    again = PublicEvents(Lagging(world, upto=1), world.clock)
     again._last[subjects.announcement("triggered", JOB)] = 2, 1
     with pytest.raises(SequenceConflict):
         await again.decided(fact, after=1)
@@ -328,7 +328,7 @@ async def test_a_lagging_replica_refuses_no_trigger_of_a_job_that_exists(world: 
     ]
     with pytest.raises(SequenceConflict):
         await planner(Lagging(world, upto=0), world.clock).subscriptions[1].handle(asked)
-    assert await world.stored(Refused) == []
+    assert await world.stored(PoisonMessage) == []
 
 
 async def test_a_lagging_replica_runs_no_trigger_by_the_definition_before(world: World) -> None:
@@ -357,7 +357,7 @@ async def test_a_lagging_replica_swallows_no_announcement(world: World) -> None:
 async def test_an_edit_learned_while_an_append_is_under_way_is_not_forgotten(world: World) -> None:
     job = {"name": "tick", "function": "f", "schedule": "0 1 1 1 *"}
     await world.define(job)
-    leadership = Leadership(world.projections, world.clock, key="ticker", holder="a")
+    leadership = LeaderElection(world.projections, world.clock, key="ticker", holder="a")
     leadership._until = float("inf")
     ticker = Ticker(world.log, leadership, world.clock)
     following = asyncio.create_task(ticker.follow())
@@ -383,7 +383,7 @@ async def test_an_edit_learned_while_an_append_is_under_way_is_not_forgotten(wor
 
 
 async def test_a_lease_whose_renewal_was_not_answered_is_kept(world: World) -> None:
-    leader = Leadership(world.projections, world.clock, key="ticker", holder="a")
+    leader = LeaderElection(world.projections, world.clock, key="ticker", holder="a")
     await leader.run_once()
     put = world.projections.put
 
@@ -409,7 +409,7 @@ async def test_a_job_whose_name_makes_no_subject_is_admitted_like_any_other(nats
         wanted = planned("a").model_copy(update={"job": job})
         sequence = await nats.log.append(wanted, expect=0)
         recorded: Recorded[Message] = Recorded(wanted, subjects.subject_of(wanted), sequence, NOON)
-        executions = Entities(nats.log, execution.initial, execution.evolve)
+        executions = StateCache(nats.log, execution.initial, execution.evolve)
         keeper = lock_keeper(nats.log, executions, nats.projections, World().clock)
         await keeper.subscriptions[0].handle(recorded)
         assert len(await nats.log.load(subjects.scope_of(wanted))) == 2
@@ -421,7 +421,7 @@ async def test_a_trigger_of_every_job_triggers_none(world: World, wildcard: str)
     world.log.receive(f"trigger.{wildcard}", b"{}")
     await world.handle(world.planner.subscriptions[1])
     assert await world.stored(Planned) == []
-    assert [refused.reason for refused in await world.stored(Refused)] == ["no job is called '*'"]
+    assert [refused.reason for refused in await world.stored(PoisonMessage)] == ["no job is called '*'"]
     assert world.pending == 0
 
 
@@ -449,7 +449,7 @@ async def test_a_fact_of_a_newer_version_condemns_no_message_about_it(world: Wor
     await told(world, report("completed"))
     await world.handle(world.dag_advancer.subscriptions[1])
     assert world.pending == 1
-    assert await world.stored(Refused) == []
+    assert await world.stored(PoisonMessage) == []
 
 
 async def test_an_acknowledgement_that_cannot_be_told_stops_no_other_message(world: World) -> None:
@@ -481,7 +481,7 @@ async def test_anything_that_a_server_takes_can_be_a_dead_letter(nats_url: str) 
         nonsense = [b"x" * 1_000_000, b'{"input": {"a": "' + b"x" * 1_000_000 + b'"}}']
         for body in nonsense:
             await nats.receive(subjects.trigger(JOB), body)
-        await Outcomes(nats.log).apply(subscription, await durable.take(10, wait=5))
+        await DeliveryPolicy(nats.log).apply(subscription, await durable.take(10, wait=5))
         assert len(await nats.log.read("dead-letter.>")) == len(nonsense)
 
 

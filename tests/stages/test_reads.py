@@ -9,7 +9,7 @@ import pytest
 from tests.domain.given import KEY, NOON, plan
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.adapters.memory.stream_purge import InMemoryHousekeeping
+from tocsin.adapters.memory.stream_purge import InMemoryStreamPurge
 from tocsin.domain import execution, ids, lock
 from tocsin.domain.events import (
     Acquired,
@@ -25,7 +25,7 @@ from tocsin.domain.events import (
     Started,
 )
 from tocsin.domain.execution import Status
-from tocsin.engine.state_cache import Entities
+from tocsin.engine.state_cache import StateCache
 from tocsin.ports import SequenceConflict
 from tocsin.stages.dag_advancer.stage import dag_advancer
 from tocsin.stages.lock_keeper.stage import lock_keeper
@@ -129,7 +129,7 @@ async def test_what_other_copies_began_is_read_at_once(world: World, reads: Read
         )
         await world.log.publish(subjects.subject_of(report), report, message_id=done.job)
     reads.clear()
-    executions = Entities(world.log, execution.initial, execution.evolve)
+    executions = StateCache(world.log, execution.initial, execution.evolve)
     another = dag_advancer(world.log, executions, world.clock, KEY)
     await world.handle(another.subscriptions[1])
     assert reads == {"load_each": 1}
@@ -140,7 +140,7 @@ async def test_who_queued_at_another_copy_before_an_end_is_handed_the_lock(world
     await world.given(*map(planned, JOBS))
     await world.handle(world.lock_keeper.subscriptions[0])
     await world.given(*(planned(job, "b") for job in JOBS))
-    executions = Entities(world.log, execution.initial, execution.evolve)
+    executions = StateCache(world.log, execution.initial, execution.evolve)
     another = lock_keeper(world.log, executions, world.projections, world.clock)
     await world.handle(another.subscriptions[0])
     assert len(await world.stored(Queued)) == len(JOBS)
@@ -154,7 +154,7 @@ async def test_who_queued_at_another_copy_before_an_end_is_handed_the_lock(world
 
 
 async def test_after_another_was_faster_only_what_is_new_is_read(world: World, reads: Reads) -> None:
-    executions = Entities(world.log, execution.initial, execution.evolve)
+    executions = StateCache(world.log, execution.initial, execution.evolve)
     await given(world, reads, planned("job-0"), Admitted(**{**dict(planned("job-0")), "type": "admitted"}))
     scope = subjects.execution("job-0", "a")
     known = await executions.load(scope)
@@ -166,11 +166,11 @@ async def test_after_another_was_faster_only_what_is_new_is_read(world: World, r
     state, sequence = await executions.load(scope)
     assert reads == {"load": 1}
     assert (state.status, sequence) == (Status.ADMITTED, 3)
-    assert (state, sequence) == await Entities(world.log, execution.initial, execution.evolve).load(scope)
+    assert (state, sequence) == await StateCache(world.log, execution.initial, execution.evolve).load(scope)
 
 
 async def test_what_a_fact_shows_to_be_old_is_not_decided_on(world: World, reads: Reads) -> None:
-    executions = Entities(world.log, execution.initial, execution.evolve)
+    executions = StateCache(world.log, execution.initial, execution.evolve)
     await world.given(planned("job-0"))
     scope = subjects.execution("job-0", "a")
     await executions.load(scope)
@@ -184,11 +184,11 @@ async def test_what_a_fact_shows_to_be_old_is_not_decided_on(world: World, reads
 
 async def test_where_nothing_is_new_all_is_read_again(world: World, reads: Reads) -> None:
     """It has left the log, and the next of its name began: nothing that is remembered holds any more."""
-    executions = Entities(world.log, execution.initial, execution.evolve)
+    executions = StateCache(world.log, execution.initial, execution.evolve)
     await given(world, reads, planned("job-0"))
     scope = subjects.execution("job-0", "a")
     known = await executions.load(scope)
-    await InMemoryHousekeeping(world.log).purge(scope, upto=known[1])
+    await InMemoryStreamPurge(world.log).purge(scope, upto=known[1])
     with pytest.raises(SequenceConflict):
         await executions.append(scope, task("job-0"), behind=known)
     reads.clear()
@@ -198,7 +198,7 @@ async def test_where_nothing_is_new_all_is_read_again(world: World, reads: Reads
 
 async def test_what_was_read_anew_accounts_for_no_more_than_was_read(world: World, reads: Reads) -> None:
     """A replica that lags may know less than the one that was asked before it."""
-    locks = Entities(world.log, lock.initial, lock.evolve, catches_up=False)
+    locks = StateCache(world.log, lock.initial, lock.evolve, catches_up=False)
     scope = subjects.lock("job-0")
     await given(world, reads, Acquired(job="job-0", execution_id="a", scheduled_time=NOON, ttl=90))
     known = await locks.load(scope)
@@ -213,7 +213,7 @@ async def test_what_was_read_anew_accounts_for_no_more_than_was_read(world: Worl
 
 
 async def test_what_is_replaced_by_newer_facts_is_read_whole(world: World, reads: Reads) -> None:
-    locks = Entities(world.log, lock.initial, lock.evolve, catches_up=False)
+    locks = StateCache(world.log, lock.initial, lock.evolve, catches_up=False)
     first, second, third = (
         Acquired(job="job-0", execution_id=name, scheduled_time=NOON, ttl=90) for name in ("a", "b", "c")
     )

@@ -29,9 +29,9 @@ from tocsin.domain.events import (
     RetryScheduled,
     Started,
 )
-from tocsin.domain.execution import Refusal
+from tocsin.domain.execution import ClaimDenied
 from tocsin.domain.recovery import Policy
-from tocsin.engine.ledger_reader import Ledgers
+from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import Heading
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import settle
@@ -231,7 +231,7 @@ async def test_a_task_that_its_queue_has_dealt_with_and_nobody_claimed_is_dispat
 
     state = execution.fold(await scene.world.log.load(subjects.scope_of(task)))
     granted = partial(execution.claim, state, step="main", attempt=1, worker="w")
-    assert granted(delivery=7, task=first.sequence) == Refusal("superseded")
+    assert granted(delivery=7, task=first.sequence) == ClaimDenied("superseded")
     assert isinstance(granted(delivery=1, task=again.sequence), Started)
 
 
@@ -392,7 +392,7 @@ async def test_the_time_limits_of_a_paused_job_hold(scene: Scene) -> None:
 
 
 async def change(world: World, decide: Any) -> None:  # noqa: ANN401 - one of the ledger's
-    state, sequence = await Ledgers(world.log).load("nightly")
+    state, sequence = await LedgerReader(world.log).load("nightly")
     [fact] = decide(state, "nightly")
     await world.log.append(fact, expect=sequence)
 

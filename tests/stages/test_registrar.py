@@ -4,7 +4,7 @@ from tests.stages.world import World
 from tocsin.domain import ledger
 from tocsin.domain.events import DefinitionFact
 from tocsin.domain.registration import Registration
-from tocsin.engine.ledger_reader import Ledgers
+from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.subjects import Bucket
 
 JOB = {"name": "a.job", "schedule": "0 * * * *", "function": "f"}
@@ -25,14 +25,14 @@ async def test_a_definition_is_shown(world: World) -> None:
 
 async def test_a_pause_is_shown_and_a_deletion_takes_it_away(world: World) -> None:
     await world.define(JOB)
-    state, sequence = await Ledgers(world.log).load("a.job")
+    state, sequence = await LedgerReader(world.log).load("a.job")
     [paused] = ledger.pause(state, "a.job")
     await world.log.append(paused, expect=sequence)
     await world.run(world.registrar)
     found = await shown(world)
     assert found is not None
     assert found.paused
-    state, sequence = await Ledgers(world.log).load("a.job")
+    state, sequence = await LedgerReader(world.log).load("a.job")
     [deleted] = ledger.delete(state, "a.job")
     await world.log.append(deleted, expect=sequence)
     await world.run(world.registrar)

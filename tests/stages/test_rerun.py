@@ -7,7 +7,7 @@ import pytest
 from tests.domain.given import KEY
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.adapters.memory.stream_purge import InMemoryHousekeeping
+from tocsin.adapters.memory.stream_purge import InMemoryStreamPurge
 from tocsin.domain import ids
 from tocsin.domain.events import (
     Acquired,
@@ -21,9 +21,9 @@ from tocsin.domain.events import (
     Failed,
     Failure,
     Planned,
+    PoisonMessage,
     Queued,
     Recorded,
-    Refused,
     Replayed,
     Report,
     Requested,
@@ -33,7 +33,7 @@ from tocsin.domain.events import (
     Started,
 )
 from tocsin.domain.ledger import delete
-from tocsin.engine.ledger_reader import Ledgers
+from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import SequenceConflict
 from tocsin.subjects import Stream
 
@@ -221,11 +221,11 @@ async def test_where_overlap_is_allowed_nothing_waits(world: World) -> None:
 async def test_a_job_that_is_gone_by_then_makes_a_dead_letter_of_the_replay(world: World) -> None:
     await world.define(etl())
     letter = await failed(world)
-    state, sequence = await Ledgers(world.log).load(ETL)
+    state, sequence = await LedgerReader(world.log).load(ETL)
     [fact] = delete(state, ETL)
     await world.log.append(fact, expect=sequence)
     await replayed(world, letter.id)
-    [refused] = await world.stored(Refused)
+    [refused] = await world.stored(PoisonMessage)
     assert (refused.reason, refused.durable) == (f"no job is called {ETL!r}", "planner-replays")
     size = await world.size()
     await world.redeliver(world.planner)
@@ -237,7 +237,7 @@ async def test_input_that_the_job_refuses_makes_a_dead_letter_of_the_replay(worl
     await world.define(etl(input_schema=schema))
     letter = await failed(world)
     await replayed(world, letter.id, input={"a": "x"})
-    [refused] = await world.stored(Refused)
+    [refused] = await world.stored(PoisonMessage)
     assert "`input.a`: 'x' is not of type 'integer'" in refused.reason
 
 
@@ -248,9 +248,9 @@ async def test_a_dead_letter_that_is_archived_meanwhile_makes_one_of_the_replay(
     await world.given(Resolved(job=ETL, id=letter.id, reason="seen to"))
     upto, begun = world.log.stream(Stream.LOG).last_sequence, await world.stored(Requested)
     await world.given(Replayed(job=ETL, id=letter.id, number=1))
-    await InMemoryHousekeeping(world.log).purge(subjects.dead_letter(ETL, letter.id), upto=upto)
+    await InMemoryStreamPurge(world.log).purge(subjects.dead_letter(ETL, letter.id), upto=upto)
     await run(world)
-    [refused] = await world.stored(Refused)
+    [refused] = await world.stored(PoisonMessage)
     assert refused.reason == f"dead letter {letter.id} went into the archive meanwhile"
     assert await world.stored(Requested) == begun
 
@@ -275,14 +275,14 @@ async def test_a_replay_goes_by_what_was_in_force_when_it_was_asked_for(world: W
     """Handled late, or again: it may have been refused then, and stays so."""
     await world.define(etl(overlap_policy="allow"))
     letter = await failed(world)
-    state, sequence = await Ledgers(world.log).load(ETL)
+    state, sequence = await LedgerReader(world.log).load(ETL)
     [deleted] = delete(state, ETL)
     gone = await world.log.append(deleted, expect=sequence)
     await world.given(Replayed(job=ETL, id=letter.id, number=1, ledger=gone))
     await world.run(world.planner)
     await world.define(etl(function="new", overlap_policy="allow"))
     await world.redeliver(world.planner)
-    [refused] = await world.stored(Refused)
+    [refused] = await world.stored(PoisonMessage)
     assert refused.reason == f"no job is called {ETL!r}"
     assert [fact.trigger for fact in await world.stored(Requested)] == ["event"]
 
@@ -293,7 +293,7 @@ async def test_a_replay_goes_by_what_was_in_force_when_it_was_asked_for(world: W
 async def test_a_trigger_that_came_before_its_job_is_planned_when_replayed(world: World) -> None:
     await world.trigger(ETL, input={"b": 2})
     await run(world)
-    [refused] = await world.stored(Refused)
+    [refused] = await world.stored(PoisonMessage)
     await world.define(etl())
     begun = await replayed(world, refused.id)
     assert (begun.trigger, begun.replay_of, begun.plan.input) == ("replay", refused.id, {"a": 1, "b": 2})
@@ -301,8 +301,8 @@ async def test_a_trigger_that_came_before_its_job_is_planned_when_replayed(world
     assert [fact.id for fact in await world.stored(Resolved)] == [refused.id]
 
 
-def refused_message(subject: str, message: Any) -> Refused:  # noqa: ANN401 - any input
-    return Refused.of(ETL, "some-durable", subject, 7, message.encode(), "for once")
+def refused_message(subject: str, message: Any) -> PoisonMessage:  # noqa: ANN401 - any input
+    return PoisonMessage.of(ETL, "some-durable", subject, 7, message.encode(), "for once")
 
 
 async def test_an_input_is_handed_in_again_once(world: World) -> None:
@@ -334,6 +334,6 @@ async def test_a_fact_is_not_handed_in_again(world: World) -> None:
     refused = refused_message(subjects.subject_of(end), end)
     await world.given(refused, Replayed(job=ETL, id=refused.id, number=1))
     await world.run(world.planner)
-    told = (await world.stored(Refused))[-1]
+    told = (await world.stored(PoisonMessage))[-1]
     assert "is a fact, which the log has already" in told.reason
     assert await world.stored(Failed) == []

@@ -11,9 +11,9 @@ import pytest
 from tests.stages.world import World
 from tocsin.domain import ledger
 from tocsin.domain.events import Due, Message, Passed, Recorded
-from tocsin.engine.clock_guard import CredibleTime
-from tocsin.engine.leader_election import Leadership
-from tocsin.engine.ledger_reader import Ledgers
+from tocsin.engine.clock_guard import ClockGuard
+from tocsin.engine.leader_election import LeaderElection
+from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import LogUnavailable
 from tocsin.stages.ticker.circuit_breaker import PER_MINUTE
 from tocsin.stages.ticker.stage import Ticker
@@ -23,8 +23,8 @@ from tocsin.testing import settle
 EVERY_MINUTE = {"name": "tick", "schedule": "* * * * *", "function": "f"}
 
 
-def candidate(world: World, holder: str = "a") -> Leadership:
-    return Leadership(world.projections, world.clock, key="ticker", holder=holder, ttl=15, renew_interval=5)
+def candidate(world: World, holder: str = "a") -> LeaderElection:
+    return LeaderElection(world.projections, world.clock, key="ticker", holder=holder, ttl=15, renew_interval=5)
 
 
 @asynccontextmanager
@@ -78,7 +78,7 @@ async def test_i1_two_that_lead_at_once_fire_each_instant_once(world: World) -> 
 async def test_one_that_knows_nothing_new_is_refused_and_reads(world: World) -> None:
     await world.define(EVERY_MINUTE)
     async with leading(world) as ticker:
-        state, sequence = await Ledgers(world.log).load("tick")
+        state, sequence = await LedgerReader(world.log).load("tick")
         [paused] = ledger.pause(state, "tick")
         world.clock.advance(60)
         await world.log.append(paused, expect=sequence)
@@ -329,7 +329,7 @@ async def test_a_clock_that_agrees_with_the_log_is_believed_without_asking_each_
         return await log_now()
 
     monkeypatch.setattr(world.log, "now", counted)
-    time = CredibleTime(world.log, world.clock)
+    time = ClockGuard(world.log, world.clock)
     for _ in range(25):
         assert await time.is_credible(world.clock.now())
         world.clock.advance(1)
@@ -337,7 +337,7 @@ async def test_a_clock_that_agrees_with_the_log_is_believed_without_asking_each_
 
 
 async def test_a_clock_that_jumps_ahead_of_the_log_is_not_believed_until_it_is_right(world: World) -> None:
-    time = CredibleTime(world.log, world.clock)
+    time = ClockGuard(world.log, world.clock)
     assert await time.is_credible(world.clock.now())
     tomorrow = world.clock.now() + timedelta(days=1)
     assert not await time.is_credible(tomorrow)
@@ -346,7 +346,7 @@ async def test_a_clock_that_jumps_ahead_of_the_log_is_not_believed_until_it_is_r
 
 
 async def test_a_clock_that_is_behind_only_fires_late(world: World) -> None:
-    assert await CredibleTime(world.log, world.clock).is_credible(world.clock.now() - timedelta(hours=1))
+    assert await ClockGuard(world.log, world.clock).is_credible(world.clock.now() - timedelta(hours=1))
 
 
 async def test_without_an_answer_of_the_log_no_time_is_believed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,4 +354,4 @@ async def test_without_an_answer_of_the_log_no_time_is_believed(world: World, mo
         raise LogUnavailable("no answer")
 
     monkeypatch.setattr(world.log, "now", unavailable)
-    assert not await CredibleTime(world.log, world.clock).is_credible(world.clock.now())
+    assert not await ClockGuard(world.log, world.clock).is_credible(world.clock.now())

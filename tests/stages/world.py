@@ -13,13 +13,13 @@ from tests.domain.given import KEY
 from tocsin import subjects
 from tocsin.domain import execution, ledger
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import CancelRequest, Message, Recorded, Refused, Timer, Trigger
+from tocsin.domain.events import CancelRequest, Message, PoisonMessage, Recorded, Timer, Trigger
 from tocsin.domain.recovery import Policy
-from tocsin.engine.delivery_policy import Outcomes
-from tocsin.engine.leader_election import Leadership
-from tocsin.engine.ledger_reader import Ledgers
+from tocsin.engine.delivery_policy import DeliveryPolicy
+from tocsin.engine.leader_election import LeaderElection
+from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.stage import Stage, Subscription
-from tocsin.engine.state_cache import Entities
+from tocsin.engine.state_cache import StateCache
 from tocsin.stages.dag_advancer.stage import dag_advancer
 from tocsin.stages.dead_letter_sink import dead_letter_sink
 from tocsin.stages.lease_keeper import lease_keeper
@@ -69,7 +69,7 @@ class WatchedLog(InMemoryEventLog):
 
     def _check(self, message: Message) -> None:
         stage = self._acting.get()
-        if stage is not None and not isinstance(message, (*stage.access.appends, Refused)):
+        if stage is not None and not isinstance(message, (*stage.access.appends, PoisonMessage)):
             self.undeclared.append(
                 f"{stage.name} appends {type(message).__name__}, and its `access` does not name that"
             )
@@ -82,8 +82,8 @@ class World:
         self.clock = ManualClock()
         self.log = WatchedLog(self.clock)
         self.projections = InMemoryProjections(self.clock)
-        self.outcomes = Outcomes(self.log)
-        executions = Entities(self.log, execution.initial, execution.evolve)
+        self.outcomes = DeliveryPolicy(self.log)
+        executions = StateCache(self.log, execution.initial, execution.evolve)
         self.registrar = registrar(self.log, self.projections)
         self.planner = planner(self.log, self.clock, executions)
         self.lock_keeper = lock_keeper(self.log, executions, self.projections, self.clock)
@@ -95,7 +95,7 @@ class World:
 
     def recoverer(self, policy: Policy, *, outside: frozenset[str] = frozenset()) -> Recoverer:
         """One that looks when it is told to."""
-        leadership = Leadership(self.projections, self.clock, key="recoverer", holder="test")
+        leadership = LeaderElection(self.projections, self.clock, key="recoverer", holder="test")
         return Recoverer(
             self.log, self.projections, leadership, self.clock, KEY, policy=policy, outside=outside, interval=1.0
         )
@@ -110,7 +110,7 @@ class World:
     async def define(self, definition: Mapping[str, Any]) -> int:
         """A job; the sequence of its definition."""
         job = JobDefinition.model_validate(definition)
-        state, sequence = await Ledgers(self.log).load(job.name)
+        state, sequence = await LedgerReader(self.log).load(job.name)
         [fact] = ledger.define(state, job)
         return await self.log.append(fact, expect=sequence)
 

@@ -22,7 +22,7 @@ from tests.system.worker_process import RUNS_FILE
 from tocsin import bootstrap
 from tocsin.domain import ledger
 from tocsin.domain.events import DeadLetterFact
-from tocsin.engine.ledger_reader import Ledgers
+from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import LogUnavailable
 from tocsin.ports.queries import DeadLetterQuery, ExecutionQuery, every
 from tocsin.settings import Settings
@@ -281,7 +281,7 @@ class Site(Running):
 
     async def _undecided(self) -> list[str]:
         """The jobs of which an instant has come and is not decided. A job that goes on always has one to come."""
-        states = await Ledgers(self.log).load_all()
+        states = await LedgerReader(self.log).load_all()
         now = self.installation.clock.now()
         return [job for job, (state, _) in states.items() if ledger.elapse(state, now)]
 

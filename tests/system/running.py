@@ -18,7 +18,7 @@ from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import ExecutionFact, Message, Recorded, Trigger
 from tocsin.domain.ledger import Ledger
-from tocsin.engine.ledger_reader import Ledgers
+from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import SequenceConflict
 from tocsin.settings import Settings
 
@@ -64,7 +64,7 @@ class Running:
     async def change(self, job: str, decide: Callable[[Ledger], Iterable[Message]]) -> None:
         """Append what is decided on a job's ledger."""
         while True:
-            state, sequence = await Ledgers(self.log).load(job)
+            state, sequence = await LedgerReader(self.log).load(job)
             try:
                 for fact in decide(state):
                     sequence = await self.log.append(fact, expect=sequence)

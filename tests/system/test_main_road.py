@@ -24,7 +24,7 @@ from tocsin.domain.events import (
     Failed,
     Passed,
     Planned,
-    Refused,
+    PoisonMessage,
     RetryScheduled,
     Skipped,
     Started,
@@ -227,8 +227,8 @@ async def test_a_plain_publish_runs_the_job(tocsin: Running, functions: Function
 async def test_a_trigger_of_a_job_that_does_not_exist_is_kept_as_a_dead_letter(tocsin: Running) -> None:
     await tocsin.trigger("nobody")
 
-    async def refused() -> list[Refused]:
-        return [r.message for r in await tocsin.facts("dead-letter.>", Refused)]
+    async def refused() -> list[PoisonMessage]:
+        return [r.message for r in await tocsin.facts("dead-letter.>", PoisonMessage)]
 
     [letter] = await tocsin.until(refused)
     assert (letter.job, letter.reason) == ("nobody", "no job is called 'nobody'")
@@ -237,8 +237,8 @@ async def test_a_trigger_of_a_job_that_does_not_exist_is_kept_as_a_dead_letter(t
 async def test_a_trigger_that_nobody_can_read_is_kept_with_its_bytes(tocsin: Running) -> None:
     await tocsin.installation.connection.client.publish(f"{tocsin.settings.trigger_prefix}.odd", b"\xff\x00")
 
-    async def refused() -> list[Refused]:
-        return [r.message for r in await tocsin.facts("dead-letter.>", Refused)]
+    async def refused() -> list[PoisonMessage]:
+        return [r.message for r in await tocsin.facts("dead-letter.>", PoisonMessage)]
 
     [letter] = await tocsin.until(refused)
     assert letter.body == "/wA="

@@ -8,7 +8,7 @@ from tests.system.processes import site
 from tests.system.running import event
 from tocsin import subjects
 from tocsin.domain.events import CronMissed, Due, Passed
-from tocsin.services.explain import Asking
+from tocsin.services.explain import ExplainReader
 from tocsin.subjects import TICKER_LEASE
 
 JOB: dict[str, Any] = {
@@ -45,7 +45,7 @@ async def test_what_a_killed_ticker_missed_is_told_and_explained(nats_url: str, 
         while (heard := (await event(told))["data"])["until"] != missed.until.isoformat().replace("+00:00", "Z"):
             pass  # a busy machine may have missed some before
         assert (heard["reason"], heard["count"]) == ("missed", missed.count)
-        asking = Asking(tocsin.log, tocsin.installation.stored)
+        asking = ExplainReader(tocsin.log, tocsin.installation.stored)
         [answer] = await asking.why("tick", in_between.replace(microsecond=0))
         assert (answer.verdict, answer.count) == ("missed", missed.count)
         gap = answer.gap

@@ -25,7 +25,7 @@ from tocsin.domain.events import (
 from tocsin.services.jobs import Registry
 from tocsin.services.operations import backfill, cancellation, dead_letters
 from tocsin.services.operations.backfill import Span
-from tocsin.services.operations.errors import Refusal
+from tocsin.services.operations.errors import OperationError
 
 STAGES_BUT_THE_PLANNER = ("registrar", "lock_keeper", "dag_advancer", "retrier", "dead_letter_sink", "recorder")
 GRAPH = [
@@ -118,7 +118,7 @@ async def test_a_replay_is_one_execution_whoever_is_killed(nats_url: str, tmp_pa
             tocsin.programs.remove(program)
 
         made = await dead_letters.replay(tocsin.log, kept.message.id, reason="repaired")
-        with pytest.raises(Refusal, match="is still open"):
+        with pytest.raises(OperationError, match="is still open"):
             await dead_letters.replay(tocsin.log, kept.message.id)
         await ended(tocsin, tocsin.start("planner", module=("tests.system.mortal", "planned")))
         tocsin.start("planner")

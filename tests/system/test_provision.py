@@ -21,7 +21,7 @@ from tocsin import subjects
 from tocsin.adapters.nats.admin import provision as provisioning
 from tocsin.adapters.nats.admin.provision import Change, ProvisionError, provision
 from tocsin.adapters.nats.admin.streams import overlaps
-from tocsin.adapters.nats.client.connection import Connection, RefusedError, connect
+from tocsin.adapters.nats.client.connection import Connection, JetStreamError, connect
 from tocsin.adapters.nats.client.jetstream_wait import find_key
 from tocsin.adapters.nats.client.names import Names
 from tocsin.adapters.nats.consumers.durable import NatsDurable
@@ -103,7 +103,7 @@ async def test_the_public_side_follows_the_prefixes(connection: Connection) -> N
 async def test_without_the_bridge_there_is_no_stream_for_it(connection: Connection, names: Names) -> None:
     await provision(connection, names)
 
-    with pytest.raises(RefusedError):
+    with pytest.raises(JetStreamError):
         await _stream(connection, names.stream(Stream.MQ))
 
 
@@ -207,7 +207,7 @@ async def test_completions_stay_until_the_bridge_has_them_and_nobody_else_can_ta
     await durable.close()
 
     thief = {"stream_name": mq, "config": {"durable_name": "thief", "ack_policy": "explicit"}, "action": "create"}
-    with pytest.raises(RefusedError):
+    with pytest.raises(JetStreamError):
         await connection.manage(f"CONSUMER.CREATE.{mq}.thief", json.dumps(thief).encode())
 
 

@@ -10,7 +10,7 @@ import structlog
 from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.cli import main
 from tocsin.domain.events import Message
-from tocsin.engine.leader_election import Leadership
+from tocsin.engine.leader_election import LeaderElection
 from tocsin.ports import SequenceConflict
 
 REFUSED: Final = "usurper-refused"
@@ -31,7 +31,7 @@ def usurp() -> None:
             raise
 
     NatsEventLog.append = append  # type: ignore[method-assign]
-    Leadership.is_leading = property(lambda _: True)  # type: ignore[assignment,method-assign]
+    LeaderElection.is_leading = property(lambda _: True)  # type: ignore[assignment,method-assign]
 
 
 if __name__ == "__main__":

@@ -16,9 +16,9 @@ from tocsin.testing import InMemoryEventLog, InMemoryTaskQueue, ManualClock
 from tocsin.worker.connection import Connection
 from tocsin.worker.executor import Executor
 from tocsin.worker.flag import Flag
-from tocsin.worker.handler_runner import Invocations
+from tocsin.worker.handler_runner import HandlerRunner
 from tocsin.worker.handlers import Handlers
-from tocsin.worker.held_tasks import Holding
+from tocsin.worker.held_tasks import HeldTask
 from tocsin.worker.threads import Threads
 
 FUNCTION = "hanzo/iam/credit-reconcile"
@@ -90,7 +90,7 @@ class Bench:
         self.executor = self.executor_over(self.log)
 
     def executor_over(self, log: EventLog) -> Executor:
-        invocations = Invocations(WORKER, self.clock, Threads(), self.shutting_down)
+        invocations = HandlerRunner(WORKER, self.clock, Threads(), self.shutting_down)
         return Executor(log, self.handlers, invocations, self.clock, worker=WORKER)
 
     def connection(self, **queues: InMemoryTaskQueue) -> Connection:
@@ -151,12 +151,12 @@ class Bench:
             self.handlers.add(FUNCTION, handler)
         await self.given_task(**task)
         watched = await self.delivery()
-        await self.executor.run(Holding(watched))
+        await self.executor.run(HeldTask(watched))
         return watched
 
-    def running(self, watched: Watched) -> tuple[Holding, "asyncio.Task[None]"]:
+    def running(self, watched: Watched) -> tuple[HeldTask, "asyncio.Task[None]"]:
         """Begin to run a delivery."""
-        holding = Holding(watched)
+        holding = HeldTask(watched)
         return holding, asyncio.create_task(self.executor.run(holding))
 
     async def reports(self) -> list[Report]:

@@ -21,7 +21,7 @@ from tocsin.domain.events import (
 )
 from tocsin.ports import LogUnavailable, SequenceConflict
 from tocsin.testing import InMemoryEventLog, ManualClock
-from tocsin.worker.held_tasks import Holding
+from tocsin.worker.held_tasks import HeldTask
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ async def test_an_execution_that_is_over_is_not_run(bench: Bench, ran: list[int]
     await bench.given_task()
     watched = await bench.delivery()
     await bench.given(end)
-    await bench.executor.run(Holding(watched))
+    await bench.executor.run(HeldTask(watched))
     assert (ran, await bench.claims(), await bench.reports()) == ([], [], [])
     assert watched.settled == ("ack", 0)
 
@@ -78,7 +78,7 @@ async def test_an_execution_that_is_over_is_not_run(bench: Bench, ran: list[int]
 async def test_what_another_step_wrote_does_not_hinder_a_claim(bench: Bench, ran: list[int]) -> None:
     await bench.given_tasks({"a": (), "b": ()})
     for _ in range(2):
-        await bench.executor.run(Holding(await bench.delivery()))
+        await bench.executor.run(HeldTask(await bench.delivery()))
     claims, reports = await bench.claims(), await bench.reports()
     assert ran == [1, 1]
     assert [(report.step, report.claim) for report in reports] == [(fact.step, at) for at, fact in claims]
@@ -100,7 +100,7 @@ async def test_of_what_other_steps_wrote_no_more_is_read_than_is_new(
     monkeypatch.setattr(bench.log, "load", loading)
     await bench.delivery()
     b = await bench.delivery()
-    await bench.executor.run(Holding(b))
+    await bench.executor.run(HeldTask(b))
     assert (asked, ran) == ([b.sequence], [1])
     assert [fact.step for _, fact in await bench.claims()] == ["a", "b"]
 
@@ -121,7 +121,7 @@ async def test_a_second_holder_takes_over_and_is_told_from_the_first(bench: Benc
     _, running = bench.running(first)
     await first_began.wait()
     second = await bench.again(first)
-    await bench.executor.run(Holding(second))
+    await bench.executor.run(HeldTask(second))
     go_on.set()
     await running
     assert [fact.delivery for _, fact in await bench.claims()] == [1, 2]
@@ -132,8 +132,8 @@ async def test_an_earlier_holder_never_takes_it_back(bench: Bench, ran: list[int
     await bench.given_task()
     first = await bench.delivery()
     second = await bench.again(first)
-    await bench.executor.run(Holding(second))
-    await bench.executor.run(Holding(first))
+    await bench.executor.run(HeldTask(second))
+    await bench.executor.run(HeldTask(first))
     assert ran == [2]
     assert [fact.delivery for _, fact in await bench.claims()] == [2]
 
@@ -141,9 +141,9 @@ async def test_an_earlier_holder_never_takes_it_back(bench: Bench, ran: list[int
 async def test_a_lost_acknowledgement_does_not_repeat_the_work(bench: Bench, ran: list[int]) -> None:
     await bench.given_task()
     deaf = await bench.delivery(deaf=True)
-    await bench.executor.run(Holding(deaf))
+    await bench.executor.run(HeldTask(deaf))
     again = await bench.again(deaf)
-    await bench.executor.run(Holding(again))
+    await bench.executor.run(HeldTask(again))
     assert ran == [1]
     assert len(await bench.reports()) == 1
     assert again.settled == ("ack", 0)
@@ -159,7 +159,7 @@ async def test_a_failure_that_does_not_count_any_more_does_not_stand_in_for_the_
     await bench.given(started(task, 1), started(task, 2))
     await publish_failure(bench, task, 1)
     third = await bench.again(second)
-    await bench.executor.run(Holding(third))
+    await bench.executor.run(HeldTask(third))
     assert ran == [3]
 
 
@@ -169,7 +169,7 @@ async def test_a_failure_of_the_current_holder_is_not_repeated(bench: Bench, ran
     await bench.given(started(task, 1))
     await publish_failure(bench, task, 1)
     again = await bench.again(first)
-    await bench.executor.run(Holding(again))
+    await bench.executor.run(HeldTask(again))
     assert ran == []
     assert again.settled == ("ack", 0)
 
@@ -245,10 +245,10 @@ async def test_a_task_that_turns_up_after_it_was_given_up_for_lost_is_not_run(be
     await bench.given(Recovered(job=JOB, execution_id=ID, recovery=1, lost=(lost,), recovered_at=NOON))
     facts = await bench.log.load(subjects.scope_of(task))
     await bench.given(*execution.resume(execution.fold(facts), at=NOON, key=KEY))
-    await bench.executor.run(Holding(first))
+    await bench.executor.run(HeldTask(first))
     assert (ran, first.settled) == ([], ("ack", 0.0))
     second = await bench.delivery()
-    await bench.executor.run(Holding(second))
+    await bench.executor.run(HeldTask(second))
     assert (ran, second.settled) == ([1], ("ack", 0.0))
     [(_, claim)] = await bench.claims()
     assert [report.outcome for report in await bench.reports()] == ["completed"]
@@ -262,6 +262,6 @@ async def test_a_task_that_has_ended_too_many_executors_is_given_to_no_more(benc
     for _ in range(execution.MAX_CLAIMS):
         watched = await bench.again(watched)
     assert watched.delivered == execution.MAX_CLAIMS + 1
-    await bench.executor.run(Holding(watched))
+    await bench.executor.run(HeldTask(watched))
     assert (ran, watched.settled) == ([], ("ack", 0.0))
     assert len(await bench.claims()) == execution.MAX_CLAIMS

@@ -12,7 +12,7 @@ from tests.worker.given import FUNCTION, WORKER, Bench
 from tocsin import Context, subjects
 from tocsin.domain import execution
 from tocsin.domain.events import Failure
-from tocsin.worker.held_tasks import Holding
+from tocsin.worker.held_tasks import HeldTask
 
 SECRET = "s3cr3t-pässwörd"  # noqa: S105 - a test's
 
@@ -44,7 +44,7 @@ async def test_the_context_tells_that_the_execution_was_recovered(bench: Bench) 
     state = execution.fold(await bench.log.load(subjects.scope_of(start)))
     [task] = execution.dispatch(state, key=KEY)
     await bench.given(task.model_copy(update={"function": FUNCTION}))
-    await bench.executor.run(Holding(await bench.delivery()))
+    await bench.executor.run(HeldTask(await bench.delivery()))
     [context] = seen
     assert (context.is_recovery, context.original_scheduled_time) == (True, NOON)
     assert context.recovery_attempt_time == NOON + timedelta(minutes=7)

@@ -8,7 +8,7 @@ from tocsin.domain.events import Message
 from tocsin.ports import LogUnavailable
 from tocsin.testing import InMemoryEventLog, ManualClock
 from tocsin.worker.heartbeat import Heartbeat
-from tocsin.worker.held_tasks import Holding, Holdings
+from tocsin.worker.held_tasks import HeldTask, HeldTasks
 
 
 class Mute(Watched):
@@ -21,9 +21,9 @@ class Mute(Watched):
 async def test_every_task_that_is_held_is_kept_whatever_happens_to_one(bench: Bench) -> None:
     await bench.given_tasks({"a": (), "b": ()})
     mute, held = Mute(await bench.delivery()), await bench.delivery()
-    holdings = Holdings()
+    holdings = HeldTasks()
     for delivery in (mute, held):
-        holdings.add(Holding(delivery))
+        holdings.add(HeldTask(delivery))
     await Heartbeat(holdings, bench.clock, ack_wait=30).run_once()
     assert held.beats == 1
 
@@ -31,7 +31,7 @@ async def test_every_task_that_is_held_is_kept_whatever_happens_to_one(bench: Be
 async def test_what_is_settled_is_kept_no_longer(bench: Bench) -> None:
     await bench.given_task()
     watched = await bench.delivery()
-    holdings, holding = Holdings(), Holding(watched)
+    holdings, holding = HeldTasks(), HeldTask(watched)
     holdings.add(holding)
     holdings.remove(holding)
     await Heartbeat(holdings, bench.clock, ack_wait=30).run_once()

@@ -8,7 +8,7 @@ import pytest
 from tests.worker.given import FUNCTION, WORKER, Bench, Watched
 from tocsin import subjects
 from tocsin.domain.events import Started
-from tocsin.worker.held_tasks import Holding
+from tocsin.worker.held_tasks import HeldTask
 
 
 class CountedAnew(Watched):
@@ -35,9 +35,9 @@ def bench(ran: list[int]) -> Bench:
 async def test_what_was_reported_is_not_run_again(bench: Bench, ran: list[int]) -> None:
     await bench.given_task()
     first = await bench.delivery(deaf=True)
-    await bench.executor.run(Holding(first))
+    await bench.executor.run(HeldTask(first))
     again = CountedAnew(await bench.again(first))
-    await bench.executor.run(Holding(again))
+    await bench.executor.run(HeldTask(again))
     assert ran == [1]
     assert again.settled == ("ack", 0)
 
@@ -49,7 +49,7 @@ async def test_a_task_whose_holder_may_be_gone_is_not_acknowledged(bench: Bench,
     fields = {"job": task.job, "execution_id": task.execution_id, "step": task.step, "attempt": task.attempt}
     await bench.given(Started.model_validate({**fields, "delivery": 1, "worker": "gone"}))
     again = CountedAnew(await bench.again(first))
-    await bench.executor.run(Holding(again))
+    await bench.executor.run(HeldTask(again))
     assert again.settled != ("ack", 0)
     assert ran == []
 
@@ -60,7 +60,7 @@ async def test_who_comes_too_late_does_not_acknowledge_what_another_holds(bench:
     late = await bench.delivery()
     fields = {"job": task.job, "execution_id": task.execution_id, "step": task.step, "attempt": task.attempt}
     await bench.given(Started.model_validate({**fields, "delivery": 2, "worker": "another"}))
-    await bench.executor.run(Holding(late))
+    await bench.executor.run(HeldTask(late))
     assert late.settled is None
 
 
@@ -76,7 +76,7 @@ async def test_a_claim_of_long_ago_is_not_said_to_follow_what_it_does_not(
     await bench.given(Started.model_validate({**fields, "step": "main", "worker": WORKER}))
     if not is_newest:
         await bench.given(Started.model_validate({**fields, "step": "other", "worker": "another"}))
-    await bench.executor.run(Holding(CountedAnew(first)))
+    await bench.executor.run(HeldTask(CountedAnew(first)))
     before = (await bench.log.read(subjects.subject_of(other)))[0].sequence
     report = await bench.report()
     assert report.claimed_after == (before if is_newest else None)

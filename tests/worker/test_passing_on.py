@@ -6,7 +6,7 @@ from tests.domain.given import ID, JOB
 from tests.worker.given import FUNCTION, Bench, Watched
 from tocsin.domain.events import Failure, Message
 from tocsin.worker.executor import DELIVERIES_TO_FIND_A_HANDLER
-from tocsin.worker.held_tasks import Holding
+from tocsin.worker.held_tasks import HeldTask
 
 
 async def delivered(bench: Bench, times: int) -> Watched:
@@ -20,7 +20,7 @@ async def delivered(bench: Bench, times: int) -> Watched:
 async def test_another_worker_may_have_the_handler(bench: Bench, times: int, delay: float) -> None:
     await bench.given_task()
     watched = await delivered(bench, times)
-    await bench.executor.run(Holding(watched))
+    await bench.executor.run(HeldTask(watched))
     assert watched.settled == ("nak", delay)
     assert await bench.claims() == []
 
@@ -29,7 +29,7 @@ async def test_in_the_end_the_attempt_fails_and_names_what_was_meant(bench: Benc
     bench.handlers.add("hanzo/iam/credit-reconciler", lambda _: None)
     await bench.given_task()
     watched = await delivered(bench, DELIVERIES_TO_FIND_A_HANDLER)
-    await bench.executor.run(Holding(watched))
+    await bench.executor.run(HeldTask(watched))
     message = (
         f"no worker of queue 'default' has a handler for '{FUNCTION}'; "
         "of the last one asked: did you mean 'hanzo/iam/credit-reconciler'?"
@@ -52,7 +52,7 @@ async def test_where_nothing_looks_alike_the_known_ones_are_named(bench: Bench, 
     for name in known:
         bench.handlers.add(name, lambda _: None)
     await bench.given_task()
-    await bench.executor.run(Holding(await delivered(bench, DELIVERIES_TO_FIND_A_HANDLER)))
+    await bench.executor.run(HeldTask(await delivered(bench, DELIVERIES_TO_FIND_A_HANDLER)))
     error = (await bench.report()).error
     assert error is not None
     assert error.message.endswith(text)
@@ -67,6 +67,6 @@ class FromTheFuture(Message):
 async def test_an_unreadable_task_is_left_to_a_newer_worker(bench: Bench) -> None:
     await bench.log.publish(f"execution.{JOB}.{ID}.dispatched.main.1", FromTheFuture(), message_id="future")
     watched = await bench.delivery()
-    await bench.executor.run(Holding(watched))
+    await bench.executor.run(HeldTask(watched))
     assert watched.settled == ("nak", 30.0)
     assert await bench.reports() == []

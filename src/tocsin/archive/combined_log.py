@@ -15,7 +15,7 @@ PORTION: Final = 1_000
 """Messages that are handed out at once, if they do not come at once out of the archive."""
 
 
-class WholeLog:
+class CombinedLog:
     """Implements `ports.StoredLog` over the streams and their archive."""
 
     def __init__(self, streams: StoredLog, archive: Archive) -> None:

@@ -17,7 +17,7 @@ _LEVELS: Final = (1, 2, 3)
 """Leading tokens that executions and dead letters have in common: all, those of a job, those of one."""
 
 
-class Removal:
+class PurgeFilters:
     """Finds what removes the archived messages of one stream, and nothing else."""
 
     def __init__(self, archived: Collection[StoredMessage]) -> None:

@@ -30,7 +30,7 @@ ENDS: Final = {
 
 
 @dataclass
-class Harvest:
+class SegmentSelection:
     """Sorts the messages of one stream."""
 
     _open: dict[str, list[StoredMessage]] = field(default_factory=dict)

@@ -76,7 +76,7 @@ def decoded(stored: StoredMessage) -> Recorded[Message]:
     """
     try:
         message = subjects.decode(stored.subject, stored.body)
-    except subjects.Unreadable as error:
+    except subjects.DecodeError as error:
         error.sequence = stored.sequence
         raise
     return Recorded(message, stored.subject, stored.sequence, stored.time, stored.headers.get(MESSAGE_ID))

@@ -17,12 +17,12 @@ from fastapi import FastAPI
 
 from .. import __version__
 from ..adapters.http.api.app import api, routes
-from ..adapters.http.api.components import Parts
+from ..adapters.http.api.components import Components
 from ..adapters.http.auth.authentication import Authentication
 from ..adapters.http.auth.identity_provider import IdentityProvider
 from ..adapters.http.auth.tokens import Tokens
-from ..adapters.http.auth.visibility import Sight
-from ..adapters.http.in_process import Inside, operations
+from ..adapters.http.auth.visibility import Visibility
+from ..adapters.http.in_process import InProcessClient, operations
 from ..adapters.http.metrics import Metrics, metrics_app
 from ..adapters.http.middleware.rate_limit import rate_limit
 from ..adapters.http.server import answering
@@ -32,7 +32,7 @@ from ..adapters.nats.consumers.task_queues import NatsTaskQueues
 from ..adapters.nats.micro_service import Operation, Question, front
 from ..health.status import as_json, status
 from ..services.jobs import Registry
-from ..services.operations.event_waiter import Arrivals
+from ..services.operations.event_waiter import EventWaiter
 from . import Installation
 
 _log = structlog.get_logger("tocsin")
@@ -69,7 +69,7 @@ async def serving(
         stack.callback(listener.close)
         queues = NatsTaskQueues(installation.connection, installation.names, ack_wait=settings.worker.ack_wait)
         stack.push_async_callback(queues.close)
-        parts = Parts(
+        parts = Components(
             version=__version__,
             settings=settings,
             registry=Registry(installation.log, installation.projections),
@@ -78,10 +78,10 @@ async def serving(
             projections=installation.projections,
             history=await stack.enter_async_context(installation.history()),
             clock=clock,
-            sight=Sight(installation.log, clock),
+            sight=Visibility(installation.log, clock),
             status=partial(_status, installation),
             queues=queues,
-            arrivals=await stack.enter_async_context(aclosing(Arrivals(installation.log))),
+            arrivals=await stack.enter_async_context(aclosing(EventWaiter(installation.log))),
             reset=partial(wipe, installation.connection, installation.names) if allow_reset else None,
         )
         app = api(parts, authenticator, rate)
@@ -98,7 +98,7 @@ async def serving(
 @asynccontextmanager
 async def _over_nats(installation: Installation, app: FastAPI) -> AsyncIterator[None]:
     """The same application behind NATS subjects."""
-    inside = Inside(app, source="nats")
+    inside = InProcessClient(app, source="nats")
 
     async def ask(question: Question) -> tuple[int, Mapping[str, str], bytes]:
         return await inside.ask(question.method, question.path, question.query, question.body, question.headers)
@@ -109,7 +109,7 @@ async def _over_nats(installation: Installation, app: FastAPI) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def _metrics(parts: Parts, host: str, any_port: Collection[str]) -> AsyncIterator[None]:
+async def _metrics(parts: Components, host: str, any_port: Collection[str]) -> AsyncIterator[None]:
     """The figures, on a port of their own."""
     settings = parts.settings
     listener = _listen(host, settings.metrics.port, "metrics.port", any_port)

@@ -5,18 +5,18 @@ from pathlib import Path
 from typing import Final
 
 from ..adapters.files.archive_store import FileArchiveStore
-from ..adapters.nats.admin.stream_purge import NatsHousekeeping
+from ..adapters.nats.admin.stream_purge import NatsStreamPurge
 from ..adapters.nats.client.connection import Connection
 from ..adapters.nats.client.names import Names
 from ..adapters.nats.log.archive_store import NatsArchiveStore
 from ..adapters.nats.log.stored_log import NatsStoredLog
 from ..archive.archive import Archive, Origin
-from ..engine.leader_election import Leadership
+from ..engine.leader_election import LeaderElection
 from ..engine.stage import Stage
 from ..ports import Clock, History, Projections
 from ..settings import Settings
-from ..stages.archiver.archive_eligibility import Keeping, Ripeness
-from ..stages.archiver.purge import Removing
+from ..stages.archiver.archive_eligibility import ArchiveEligibility, Keeping
+from ..stages.archiver.purge import PacedPurge
 from ..stages.archiver.stage import Archiver, archiver
 from ..stages.recorder import RECORDED
 
@@ -45,7 +45,7 @@ def stage(
     names: Names,
     archive_: Archive,
     history: History,
-    leadership: Leadership,
+    leadership: LeaderElection,
     clock: Clock,
     origin: Origin,
 ) -> Stage:
@@ -58,9 +58,9 @@ def stage(
         history=timedelta(days=settings.execution.history_retention_days),
         interval=settings.archive.interval,
     )
-    housekeeping = NatsHousekeeping(connection, names)
+    housekeeping = NatsStreamPurge(connection, names)
     streams = NatsStoredLog(connection, names)
-    ripeness = Ripeness(streams, housekeeping, history, keeping=keeping, recorded=RECORDED)
-    removing = Removing(streams, housekeeping, archive_, clock)
+    ripeness = ArchiveEligibility(streams, housekeeping, history, keeping=keeping, recorded=RECORDED)
+    removing = PacedPurge(streams, housekeeping, archive_, clock)
     it = Archiver(ripeness, removing, archive_, history, leadership, clock, origin=origin, keeping=keeping)
     return archiver(it, leadership)

@@ -17,7 +17,7 @@ from ..adapters.nats.log.projections import NatsProjections
 from ..adapters.nats.log.stored_log import NatsStoredLog
 from ..adapters.system_clock import SystemClock
 from ..archive.archive import Archive
-from ..archive.combined_log import WholeLog
+from ..archive.combined_log import CombinedLog
 from ..domain.ids import fingerprint
 from ..ports import Clock, EventLog, History, LogUnavailable, Projections, StoredLog
 from ..settings import Settings
@@ -89,7 +89,7 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
             names=names,
             connection=connection,
             log=NatsEventLog(connection, names),
-            stored=WholeLog(NatsStoredLog(connection, names), archive),
+            stored=CombinedLog(NatsStoredLog(connection, names), archive),
             projections=projections,
             archive=archive,
             clock=SystemClock(),

@@ -26,7 +26,7 @@ from ..domain.events import (
     Enqueued,
     LeaseTimer,
     Paused,
-    Refused,
+    PoisonMessage,
     Released,
     Replayed,
     Report,
@@ -124,7 +124,7 @@ def _with_refusals(stage: Stage) -> Access:
         return stage.access
     access = stage.access
     looks_up = tuple(dict.fromkeys((*access.looks_up, Bucket.CURSORS)))
-    return replace(access, appends=(*access.appends, Refused), looks_up=looks_up)
+    return replace(access, appends=(*access.appends, PoisonMessage), looks_up=looks_up)
 
 
 def _together(stages: Sequence[Stage]) -> Access:

@@ -9,10 +9,10 @@ from faststream.nats import NatsBroker
 
 from ..adapters.nats.client.connection import AWAY, FOR_EVER
 from ..adapters.nats.client.credentials import security_of
-from ..adapters.nats.consumers.priority_gate import Precedence
+from ..adapters.nats.consumers.priority_gate import PriorityGate
 from ..adapters.nats.consumers.stage_router import stage_router
 from ..archive.cursors import Cursors
-from ..engine.delivery_policy import Outcomes
+from ..engine.delivery_policy import DeliveryPolicy
 from . import archive
 from .installation import Installation, report_key, servers
 from .stages import compose, compose_on
@@ -42,9 +42,9 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             **security_of(settings.nats).broker,
         )
         cursors = Cursors(installation.projections, installation.clock, late=archive.late(settings))
-        outcomes = Outcomes(installation.log, is_behind=cursors.is_behind)
+        outcomes = DeliveryPolicy(installation.log, is_behind=cursors.is_behind)
         finish_within = settings.worker.shutdown_timeout
-        precedence = Precedence()
+        precedence = PriorityGate()
         for stage in stages:
             router = stage_router(
                 stage,

@@ -11,7 +11,7 @@ from ..domain import execution
 from ..domain.recovery import Policy
 from ..engine.leadership_events import TICKER_SIGNS
 from ..engine.stage import Stage
-from ..engine.state_cache import Entities
+from ..engine.state_cache import StateCache
 from ..ports import History
 from ..settings import Settings
 from ..stages.dag_advancer.stage import dag_advancer
@@ -52,7 +52,7 @@ def compose(installation: Installation, names: Collection[str], *, key: bytes) -
     """The named stages but those that need a database. They share what each has folded; nothing else."""
     log, projections, clock = installation.log, installation.projections, installation.clock
     settings = installation.settings
-    executions = Entities(log, execution.initial, execution.evolve)
+    executions = StateCache(log, execution.initial, execution.evolve)
     bridged = bridged_queues(settings)
     stages = (
         registrar(log, projections),

@@ -7,7 +7,7 @@ from functools import partial
 from ..adapters.nats.admin.queue_durables import ensure_executors
 from ..adapters.nats.client.jetstream_wait import insistently
 from ..adapters.nats.consumers.task_queue import NatsTaskQueue
-from ..domain.definition import Problem
+from ..domain.definition import DefinitionProblem
 from ..settings import SettingsError
 from ..settings import load as load_settings
 from ..worker import Connection as WorkerConnection
@@ -39,7 +39,7 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
     """
     if outside := set(options.queues) & set(bridged_queues(installation.settings)):
         reason = f"its transport is `mq`: executors outside take the tasks of `{min(outside)}`, and a worker would run them too"
-        raise SettingsError(Problem(reason, field=f"queues.{min(outside)}"))
+        raise SettingsError(DefinitionProblem(reason, field=f"queues.{min(outside)}"))
     connection, names = installation.connection, installation.names
     ack_wait = installation.settings.worker.ack_wait
     await insistently(partial(ensure_executors, connection, names, options.queues, ack_wait=ack_wait), within=None)

@@ -20,7 +20,7 @@ from .output.format import Format, Output
 from .processes import run, serve, worker
 from .runtime.backend import Backend
 from .runtime.command_group import Commands
-from .runtime.error_report import Refused
+from .runtime.error_report import UsageError
 from .runtime.exit_codes import HELP as EXIT_CODES
 from .runtime.session import Session
 
@@ -81,7 +81,9 @@ def root(  # noqa: PLR0913, PLR0917 - each is an option of the program
         token=token,
     )
     if server and context.invoked_subcommand not in SERVED:
-        raise Refused(f"`{context.invoked_subcommand}` asks NATS itself: leave --server out, and name the NATS server")
+        raise UsageError(
+            f"`{context.invoked_subcommand}` asks NATS itself: leave --server out, and name the NATS server"
+        )
     session.log("error")  # a command tells its failure itself; what runs on logs more
     context.obj = session
 

@@ -22,8 +22,8 @@ from .events import (
     Failed,
     Input,
     Message,
+    PoisonMessage,
     Recorded,
-    Refused,
     Replayed,
     Requested,
     Resolved,
@@ -54,12 +54,12 @@ class Replay:
 class DeadLetter:
     """A dead letter as its facts tell it. `kept`: what it holds, absent only where that could not be read."""
 
-    kept: Recorded[DeadLettered | Refused] | None = None
+    kept: Recorded[DeadLettered | PoisonMessage] | None = None
     replays: tuple[Replay, ...] = ()
     resolved: Recorded[Resolved] | None = None
 
     @property
-    def fact(self) -> DeadLettered | Refused:
+    def fact(self) -> DeadLettered | PoisonMessage:
         """What it holds.
 
         Raises:
@@ -79,7 +79,7 @@ initial: Final = DeadLetter()
 def evolve(state: DeadLetter, recorded: Recorded[Message]) -> DeadLetter:
     """The state after one more fact. Total."""
     match recorded.message:
-        case DeadLettered() | Refused() as fact:
+        case DeadLettered() | PoisonMessage() as fact:
             return replace(state, kept=_recorded(recorded, fact))
         case Replayed() as fact:
             execution_id = ids.replay_id(fact.job, fact.id, fact.number, recorded.time)

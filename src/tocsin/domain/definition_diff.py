@@ -9,7 +9,7 @@ from .definition import JobDefinition
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class DefinitionDiff:
     """One field that an update changes: dotted where it is nested, `dag.<step>.<field>` for steps; None: absent."""
 
     field: str
@@ -17,7 +17,7 @@ class Difference:
     after: JsonValue
 
 
-def differing(before: JobDefinition, after: JobDefinition) -> Iterator[Difference]:
+def differing(before: JobDefinition, after: JobDefinition) -> Iterator[DefinitionDiff]:
     """The fields in which two definitions of a job differ."""
     yield from _differing("", _comparable(before), _comparable(after))
 
@@ -28,9 +28,9 @@ def _comparable(definition: JobDefinition) -> JsonValue:
     return {**dumped, "dag": {step.name: step.model_dump(mode="json", exclude_none=True) for step in definition.dag}}
 
 
-def _differing(field: str, before: JsonValue, after: JsonValue) -> Iterator[Difference]:
+def _differing(field: str, before: JsonValue, after: JsonValue) -> Iterator[DefinitionDiff]:
     if isinstance(before, dict) and isinstance(after, dict):
         for name in dict.fromkeys((*before, *after)):
             yield from _differing(f"{field}.{name}" if field else name, before.get(name), after.get(name))
     elif before != after:
-        yield Difference(field, before, after)
+        yield DefinitionDiff(field, before, after)

@@ -32,8 +32,8 @@ from .events import (
     Failure,
     Message,
     Planned,
+    PoisonMessage,
     Recorded,
-    Refused,
     Requested,
     Resolved,
     RetryScheduled,
@@ -330,7 +330,7 @@ def resolved(messages: Iterable[Recorded[Message]]) -> set[str]:
     return {one.message.id for one in messages if type(one.message) is Resolved}
 
 
-_LETTERS: Final[frozenset[type[Message]]] = frozenset({DeadLettered, Refused})
+_LETTERS: Final[frozenset[type[Message]]] = frozenset({DeadLettered, PoisonMessage})
 
 
 def _dead_letter(recorded: Recorded[Message]) -> DeadLetterRecord | None:
@@ -346,7 +346,7 @@ def _dead_letter(recorded: Recorded[Message]) -> DeadLetterRecord | None:
                 first_attempt=fact.first_attempt,
                 last_attempt=fact.last_attempt,
             )
-        case Refused() as fact:
+        case PoisonMessage() as fact:
             return DeadLetterRecord(
                 id=fact.id,
                 job=fact.job,

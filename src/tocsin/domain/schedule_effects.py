@@ -21,7 +21,7 @@ MOST: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Effects:
+class ScheduleEffects:
     """Instants (UTC) up to `until` that a change adds and removes, oldest first.
 
     `clock_changes` touch the new schedule in that time. `fires_at_once`: instants that become due by the change itself.
@@ -34,12 +34,12 @@ class Effects:
     fires_at_once: tuple[datetime, ...]
 
 
-def effects(state: Ledger, after: JobDefinition | None, now: datetime, until: datetime) -> Effects:
+def effects(state: Ledger, after: JobDefinition | None, now: datetime, until: datetime) -> ScheduleEffects:
     """What follows if the job has another definition from `now` on (None: it is deleted)."""
     changed = _changed(state, after, now)
     until, old, new = _compared(state, changed, now, until)
     schedule = _schedule(after)
-    return Effects(
+    return ScheduleEffects(
         until=until,
         added=tuple(sorted(new - old)),
         removed=tuple(sorted(old - new)),

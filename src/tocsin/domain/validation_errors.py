@@ -4,25 +4,25 @@ from collections.abc import Iterator
 
 from pydantic import ValidationError
 
-from .definition import Problem, show
+from .definition import DefinitionProblem, show
 
 
-def problems(error: ValidationError) -> Iterator[Problem]:
+def problems(error: ValidationError) -> Iterator[DefinitionProblem]:
     """Every finding of the model that should have read it, in words that tell no program's insides."""
     for details in error.errors(include_url=False):
         field = ".".join(str(part) for part in details["loc"])
         cause = details.get("ctx", {}).get("error")
         match details["type"]:
             case "json_invalid":
-                yield Problem(f"not JSON: {cause}")
+                yield DefinitionProblem(f"not JSON: {cause}")
             case "missing":
-                yield Problem("required, and not given", field=field)
+                yield DefinitionProblem("required, and not given", field=field)
             case "extra_forbidden":
-                yield Problem("", field=field, unknown=True)
+                yield DefinitionProblem("", field=field, unknown=True)
             case "model_type" | "model_attributes_type" if not field:
-                yield Problem(f"must be an object, and is {show(details['input'])}")
+                yield DefinitionProblem(f"must be an object, and is {show(details['input'])}")
             case "tuple_type" | "list_type":
-                yield Problem("must be a list", field=field, value=show(details["input"]))
+                yield DefinitionProblem("must be a list", field=field, value=show(details["input"]))
             case _:
                 right = str(cause) if cause else details["msg"].removeprefix("Input ").replace("should", "must")
-                yield Problem(right, field=field, value=show(details["input"]) if field else None)
+                yield DefinitionProblem(right, field=field, value=show(details["input"]) if field else None)

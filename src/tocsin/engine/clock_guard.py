@@ -21,7 +21,7 @@ JUMP: Final = 1.0
 _log = structlog.get_logger("tocsin.ticker")
 
 
-class CredibleTime:
+class ClockGuard:
     """Compares the wall clock with a steady one at every look, and with the log's now and then."""
 
     def __init__(self, log: EventLog, clock: Clock) -> None:

@@ -23,10 +23,10 @@ from typing import Final, TypeAlias
 import structlog
 
 from .. import subjects
-from ..domain.events import Message, Recorded, Refused
+from ..domain.events import Message, PoisonMessage, Recorded
 from ..ports import Delivery, EventLog, LogUnavailable, SequenceConflict
 from ..subjects import Stream
-from .stage import NotYet, Preparation, Subscription
+from .stage import NotReady, Preparation, Subscription
 
 CONFLICTS_AT_ONCE: Final = 5
 FAILURES: Final = 5
@@ -40,7 +40,7 @@ IsBehind: TypeAlias = Callable[[Stream, int, datetime], Awaitable[bool]]
 _log = structlog.get_logger("tocsin.stages")
 
 
-class Outcomes:
+class DeliveryPolicy:
     """Applies the contract to the messages of one stage."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Outcomes:
         queues: dict[str, list[_Taken]] = defaultdict(list)
         for delivery in deliveries:
             if delivery.delivered <= ALONE:
-                order = subscription.in_order_by
+                order = subscription.ordering_key
                 queues[order(delivery.subject) if order else str(delivery.sequence)].append(_Taken(delivery))
         if subscription.prepare is not None:
             await _prepare(subscription, subscription.prepare, [taken for queue in queues.values() for taken in queue])
@@ -78,12 +78,12 @@ class Outcomes:
         delivery = taken.delivery
         try:
             await self._handle(subscription, taken)
-        except (SequenceConflict, NotYet) as error:
-            return await self._later(delivery, 1.0 if isinstance(error, NotYet) else self._moment())
+        except (SequenceConflict, NotReady) as error:
+            return await self._later(delivery, 1.0 if isinstance(error, NotReady) else self._moment())
         except LogUnavailable as error:
             _log.warning("handed back", action="log-unavailable", durable=subscription.durable, error=str(error))
             return await self._later(delivery, 1.0)
-        except subjects.Unreadable as error:
+        except subjects.DecodeError as error:
             if error.sequence is None:
                 return await self._refuse(subscription, delivery, f"unreadable: {error}")
             # Not this message but a fact that it is about, perhaps of a newer version: a newer copy of us will manage.
@@ -133,7 +133,7 @@ class Outcomes:
 
     async def _refuse(self, subscription: Subscription, delivery: Delivery, reason: str) -> bool:
         job, durable = subjects.job_of(delivery.subject), subscription.durable
-        fact = Refused.of(job, durable, delivery.subject, delivery.sequence, delivery.body, reason)
+        fact = PoisonMessage.of(job, durable, delivery.subject, delivery.sequence, delivery.body, reason)
         try:
             await self._log.append(fact, expect=0)
         except SequenceConflict:
@@ -177,10 +177,10 @@ async def _prepare(subscription: Subscription, prepare: Preparation, several: "l
     messages: list[Recorded[Message]] = []
     try:
         for taken in several:
-            with suppress(subjects.Unreadable):  # its own handling says so
+            with suppress(subjects.DecodeError):  # its own handling says so
                 messages.append(taken.read())
         await prepare(messages)
-    except (SequenceConflict, LogUnavailable, subjects.Unreadable):
+    except (SequenceConflict, LogUnavailable, subjects.DecodeError):
         return  # each handler finds out for itself
     except Exception as error:  # noqa: BLE001 - nor does a defect here keep anything from being handled
         _log.error("not prepared", action="preparation-failed", durable=subscription.durable, exc_info=error)

@@ -9,7 +9,7 @@ SLACK: Final = 1_000
 """So many entries that were replaced may lie in the heap, and as many as there are others, before it is made anew."""
 
 
-class Agenda:
+class DueQueue:
     """One time for each job; a later word replaces an earlier one."""
 
     def __init__(self) -> None:

@@ -3,21 +3,21 @@
 from typing import Final
 
 from .. import subjects
-from ..domain.events import Admitted, Message, Planned, Recorded, Refused, Skipped
+from ..domain.events import Admitted, Message, Planned, PoisonMessage, Recorded, Skipped
 from ..domain.execution import Execution
 from ..ports import EventLog, SequenceConflict
-from .public_events import Announcements
-from .state_cache import UNTOLD, Entities
+from .public_events import PublicEvents
+from .state_cache import UNTOLD, StateCache
 
-BEGINNINGS: Final = (Planned, Admitted, Skipped, Refused)
+BEGINNINGS: Final = (Planned, Admitted, Skipped, PoisonMessage)
 """What it stores."""
 
 
-class Beginnings:
+class ExecutionWriter:
     """Begins executions, each once, however often it is asked."""
 
     def __init__(
-        self, log: EventLog, announcements: Announcements, executions: Entities[Execution] | None = None
+        self, log: EventLog, announcements: PublicEvents, executions: StateCache[Execution] | None = None
     ) -> None:
         self._log = log
         self._announcements = announcements
@@ -44,7 +44,7 @@ class Beginnings:
         """Keep what asked for an execution that cannot be, unless it was, by a definition not in force any more."""
         if await self._log.last(subjects.execution(job, execution_id)) is not None:
             return
-        fact = Refused.of(job, durable, asked.subject, asked.sequence, asked.message.encode(), reason)
+        fact = PoisonMessage.of(job, durable, asked.subject, asked.sequence, asked.message.encode(), reason)
         try:
             await self._log.append(fact, expect=0)
         except SequenceConflict:

@@ -12,7 +12,7 @@ import structlog
 
 from ..ports import Clock, LogUnavailable, Projections, SequenceConflict
 from ..subjects import Bucket
-from .leadership_events import LeadershipFacts
+from .leadership_events import LeadershipEvents
 
 TTL: Final = 15.0
 RENEW_INTERVAL: Final = 5.0
@@ -22,7 +22,7 @@ ASK_INTERVAL: Final = 1.0
 _log = structlog.get_logger("tocsin.leadership")
 
 
-class Leadership:
+class LeaderElection:
     """A candidate for one lease. Times are seconds."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Leadership:
         holder: str,
         ttl: float = TTL,
         renew_interval: float = RENEW_INTERVAL,
-        facts: LeadershipFacts | None = None,
+        facts: LeadershipEvents | None = None,
     ) -> None:
         """`facts`: where it is recorded who led; None: nowhere."""
         self._projections = projections

@@ -13,7 +13,7 @@ import structlog
 
 from ..domain.events import LeadershipFact, LeadershipGained, LeadershipLost, LeadershipReleased
 from ..ports import Clock, EventLog, LogUnavailable
-from ..subjects import Unreadable, every, subject_of
+from ..subjects import DecodeError, every, subject_of
 
 RECORDED: Final = (LeadershipGained, LeadershipReleased, LeadershipLost)
 """What it stores."""
@@ -24,7 +24,7 @@ _PENDING: Final = 100
 _log = structlog.get_logger("tocsin.leadership")
 
 
-class LeadershipFacts:
+class LeadershipEvents:
     """Records the terms of one holder of one lease."""
 
     def __init__(self, log: EventLog, clock: Clock, *, lease: str, holder: str, signs: Sequence[str] = ()) -> None:
@@ -70,7 +70,7 @@ class LeadershipFacts:
     async def _last_sign(self) -> datetime | None:
         times = []
         for sign in self._signs:
-            with suppress(LogUnavailable, Unreadable):
+            with suppress(LogUnavailable, DecodeError):
                 if (found := await self._log.last(sign)) is not None:
                     times.append(found.time)
         return max(times, default=None)

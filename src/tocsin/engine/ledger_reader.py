@@ -27,7 +27,7 @@ FACTS: Final = tuple(
 """Filters over the facts of every job's ledger."""
 
 
-class Ledgers:
+class LedgerReader:
     """Reads ledgers whole, going back for facts that newer ones of their kind hide."""
 
     def __init__(self, log: EventLog) -> None:

@@ -9,38 +9,38 @@ from ..domain.events import (
     CancelRequest,
     Completion,
     Message,
-    Refused,
+    PoisonMessage,
     Report,
     RetryTimer,
     Trigger,
 )
-from ..subjects import ANY, Unreadable
+from ..subjects import ANY, DecodeError
 
 INPUTS: Final = (Trigger, CancelRequest, Report, RetryTimer, Completion)
 """What is asked of the stages. A fact was decided: it is in the log already, and cannot be decided again."""
 
 
-class NotAnInput(ValueError):
+class NotRerunnable(ValueError):
     """It cannot be handed in again; the text says why."""
 
 
-def message_of(refused: Refused) -> Trigger | CancelRequest | Report | RetryTimer | Completion:
+def message_of(refused: PoisonMessage) -> Trigger | CancelRequest | Report | RetryTimer | Completion:
     """The input that was refused.
 
     Raises:
-        NotAnInput: it is none, or can still not be read, or is not whole.
+        NotRerunnable: it is none, or can still not be read, or is not whole.
     """
     body = b64decode(refused.body)
     if len(body) >= MAX_BODY:
-        raise NotAnInput(f"it is too large for all of it to be kept: it lies at {refused.sequence} of its stream")
+        raise NotRerunnable(f"it is too large for all of it to be kept: it lies at {refused.sequence} of its stream")
     try:
         message = subjects.decode(refused.subject, body)
-    except Unreadable as error:
-        raise NotAnInput(f"it still cannot be read: {error}") from error
+    except DecodeError as error:
+        raise NotRerunnable(f"it still cannot be read: {error}") from error
     if isinstance(message, Trigger) and subjects.job_of(refused.subject) == ANY:
-        raise NotAnInput(f"{refused.subject} names no job")
+        raise NotRerunnable(f"{refused.subject} names no job")
     if not isinstance(message, INPUTS):
-        raise NotAnInput(
+        raise NotRerunnable(
             f"{refused.subject} is a fact, which the log has already, and not an input: {_advice(message)}"
         )
     return message

@@ -34,7 +34,7 @@ CAPACITY: Final = 10_000
 TRIES: Final = 20
 
 
-class Announcements:
+class PublicEvents:
     """Says in public what was decided. `after` is always the sequence of the decision's fact."""
 
     def __init__(self, log: EventLog, clock: Clock) -> None:

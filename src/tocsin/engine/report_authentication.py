@@ -6,7 +6,7 @@ from .. import subjects
 from ..domain import ids
 from ..domain.events import Recorded, Report, Started
 from ..domain.execution import Execution
-from .state_cache import UNTOLD, Entities
+from .state_cache import UNTOLD, StateCache
 
 
 def is_believed(report: Report, key: bytes) -> bool:
@@ -14,7 +14,7 @@ def is_believed(report: Report, key: bytes) -> bool:
     return compare_digest(report.token, ids.report_token(key, report.execution_id, report.step, report.attempt))
 
 
-def learn_claim(executions: Entities[Execution], report: Report) -> None:
+def learn_claim(executions: StateCache[Execution], report: Report) -> None:
     """A report names its claim, so that whoever dispatched the task needs not read the log to know of it."""
     if report.claim is None or report.claimed_after is None or report.delivery is None:
         return

@@ -21,19 +21,19 @@ from ..domain.events import (
 )
 from ..ports import EventLog, SequenceConflict
 from ..subjects import REPLAYS
-from .execution_writer import Beginnings
-from .ledger_reader import Ledgers
-from .poison_messages import NotAnInput, message_of
+from .execution_writer import ExecutionWriter
+from .ledger_reader import LedgerReader
+from .poison_messages import NotRerunnable, message_of
 from .unregistered_jobs import registered_nowhere
 
 SENT_AGAIN: Final = (Report, RetryTimer, CancelRequest, Completion, Resolved)
 """What it stores beside executions."""
 
 
-class Replays:
+class Reruns:
     """The planner's part for dead letters."""
 
-    def __init__(self, log: EventLog, ledgers: Ledgers, beginnings: Beginnings) -> None:
+    def __init__(self, log: EventLog, ledgers: LedgerReader, beginnings: ExecutionWriter) -> None:
         self._log = log
         self._ledgers = ledgers
         self._beginnings = beginnings
@@ -57,7 +57,7 @@ class Replays:
             return
         try:
             asked = message_of(kept)
-        except NotAnInput as error:
+        except NotRerunnable as error:
             await self._refuse(recorded, replay, str(error))
             return
         if isinstance(asked, Trigger):

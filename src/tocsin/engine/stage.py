@@ -18,13 +18,13 @@ ACK_WAIT: Final = 30.0
 """Seconds after which a message that nobody acknowledged is delivered again."""
 
 
-class NotYet(Exception):
+class NotReady(Exception):
     """What a message is about is not there, and may still come: hand it back for a moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A durable and what to do with its messages. Those with the same `in_order_by(subject)` are handled in order.
+    """A durable and what to do with its messages. Those with the same `ordering_key(subject)` are handled in order.
 
     `prepare` reads at once what the handler would read for each message that came at the same time. It decides nothing, and
     when it fails each handler reads for itself.
@@ -34,10 +34,10 @@ class Subscription:
     stream: Stream
     filters: tuple[str, ...]
     handle: Handler
-    in_order_by: Callable[[str], str] | None = entity_of
+    ordering_key: Callable[[str], str] | None = entity_of
     ack_wait: float = ACK_WAIT
     prepare: Preparation | None = None
-    can_wait: bool = False
+    low_priority: bool = False
     """Whether nobody's beginning depends on it: while there are many beginnings, it is taken up a moment later."""
 
 

@@ -19,7 +19,7 @@ CAPACITY: Final = 10_000
 UNTOLD: Final = datetime.min.replace(tzinfo=UTC)  # an answer to an append tells the sequence, not the log's time
 
 
-class Entities(Generic[S]):
+class StateCache(Generic[S]):
     """The entities of one kind: their states and the sequences that these are of."""
 
     def __init__(

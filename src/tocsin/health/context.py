@@ -13,7 +13,7 @@ from .status import Status
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CheckContext:
     """An installation, what was seen of it, and what its servers say of themselves."""
 
     installation: Installation

@@ -9,11 +9,11 @@ from ..adapters.nats.admin.inspection import Inspection
 from ..adapters.nats.server.monitor import describes_itself
 from ..bootstrap import Installation
 from .checks import clocks, deadlines, durables, history, server, streams
-from .context import Look
+from .context import CheckContext
 from .finding import Finding, bad
 from .status import UNKNOWN, status
 
-Check = Callable[[Look], Awaitable[list[Finding]]]
+Check = Callable[[CheckContext], Awaitable[list[Finding]]]
 
 CHECKS: Final[tuple[Check, ...]] = (
     server.version,
@@ -53,7 +53,7 @@ async def examine(installation: Installation, options: Options = Options()) -> l
     return [finding for findings in found for finding in findings]
 
 
-async def look_at(installation: Installation, options: Options = Options()) -> Look:
+async def look_at(installation: Installation, options: Options = Options()) -> CheckContext:
     """What the checks are made on."""
     seen = await status(installation)
     said = await asyncio.gather(*(asyncio.to_thread(describes_itself, url) for url in options.monitors))
@@ -62,10 +62,10 @@ async def look_at(installation: Installation, options: Options = Options()) -> L
     except UNKNOWN:
         now = seen.at
     inspection = Inspection(installation.connection, installation.names)
-    return Look(installation, inspection, seen, now, dict(zip(options.monitors, said, strict=True)))
+    return CheckContext(installation, inspection, seen, now, dict(zip(options.monitors, said, strict=True)))
 
 
-async def _made(check: Check, look: Look) -> list[Finding]:
+async def _made(check: Check, look: CheckContext) -> list[Finding]:
     try:
         return await check(look)
     except UNKNOWN as error:

@@ -16,7 +16,7 @@ from ..adapters.nats.admin.inspection import (
     lifetime,
     names_of_streams,
 )
-from ..adapters.nats.client.connection import RefusedError
+from ..adapters.nats.client.connection import JetStreamError
 from ..bootstrap import STAGES, Installation, Unreachable, bridged_queues, compose
 from ..domain.registration import Registration
 from ..ports import HistoryUnavailable, LogUnavailable
@@ -27,7 +27,7 @@ from ..subjects import DEFAULT_QUEUE, Bucket, Stream, executors
 T = TypeVar("T")
 
 SQLITE: Final = "sqlite:///"
-UNKNOWN: Final = (LogUnavailable, HistoryUnavailable, RefusedError, Unreachable)
+UNKNOWN: Final = (LogUnavailable, HistoryUnavailable, JetStreamError, Unreachable)
 """What may befall a question without the others being in vain."""
 
 

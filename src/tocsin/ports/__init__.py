@@ -10,7 +10,7 @@ from .errors import LogUnavailable, NotAllowed, SequenceConflict
 from .event_log import Batch, EventLog, Heading, Headings, Loaded, Progress
 from .history import DeadLetterRow, ExecutionRow, History, HistoryUnavailable, JobRow
 from .projections import Projections
-from .stored_log import ArchiveStore, Extent, Housekeeping, StoredLog, StoredMessage
+from .stored_log import ArchiveStore, Extent, StoredLog, StoredMessage, StreamPurge
 from .task_queues import QueueStanding, TaskQueue, TaskQueues
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "Headings",
     "History",
     "HistoryUnavailable",
-    "Housekeeping",
     "JobRow",
     "Loaded",
     "LogUnavailable",
@@ -38,6 +37,7 @@ __all__ = [
     "SequenceConflict",
     "StoredLog",
     "StoredMessage",
+    "StreamPurge",
     "TaskQueue",
     "TaskQueues",
 ]

@@ -56,7 +56,7 @@ class StoredLog(Protocol):
         ...
 
 
-class Housekeeping(Protocol):
+class StreamPurge(Protocol):
     """Taking out of the streams what is kept elsewhere."""
 
     async def decided(self, stream: Stream) -> int:

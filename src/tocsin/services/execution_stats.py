@@ -13,7 +13,7 @@ from .. import subjects
 from ..domain.events import Failed
 from ..domain.execution_stats import ExecutionStats, Happening, RecoveryStats, Tally
 from ..ports import EventLog, Heading
-from ..subjects import Stream, Unreadable
+from ..subjects import DecodeError, Stream
 
 AT_ONCE: Final = 64
 HAPPENINGS: Final[tuple[Happening, ...]] = get_args(Happening)
@@ -63,5 +63,5 @@ async def _look_into(log: EventLog, tally: Tally, heading: Heading) -> None:
             return
         scope = subjects.scope_of(failed.message)
         tally.failed(execution, failed.message, [] if tally.was_handed(execution) else await log.load(scope))
-    except Unreadable:
+    except DecodeError:
         return  # of a newer version: that it failed is known, and why is not

@@ -7,7 +7,7 @@ from typing import Final
 from .. import subjects
 from ..domain.events import Message, Recorded
 from ..ports import Batch, EventLog
-from ..subjects import Stream, Unreadable
+from ..subjects import DecodeError, Stream
 
 _AHEAD: Final = 16
 
@@ -61,6 +61,6 @@ async def follow(
 async def _newest(log: EventLog, one: str) -> int:
     try:
         found = await log.last(one)
-    except Unreadable as error:
+    except DecodeError as error:
         return error.sequence or 0
     return found.sequence if found else 0

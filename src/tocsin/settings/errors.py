@@ -1,11 +1,11 @@
 """What is wrong with settings."""
 
-from ..domain.definition import Problem
+from ..domain.definition import DefinitionProblem
 
 
 class SettingsError(ValueError):
     """The settings cannot be used; `problems` holds everything that is wrong with them."""
 
-    def __init__(self, *problems: Problem) -> None:
+    def __init__(self, *problems: DefinitionProblem) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems

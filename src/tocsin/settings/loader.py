@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource
 
-from ..domain.definition import Problem, show
+from ..domain.definition import DefinitionProblem, show
 from ..domain.formats.suggestion import listed, nearest
 from .errors import SettingsError
 from .model import FieldPath, Queue, Settings
@@ -45,7 +45,7 @@ def load(config: Path | None = None, *, options: Mapping[FieldPath, object] | No
     layers = (_options(options or {}), _variables(), _short_variables(), _file(config))
     chosen: dict[FieldPath, object] = {}
     origins: dict[FieldPath, str] = {}
-    problems: list[Problem] = []
+    problems: list[DefinitionProblem] = []
     for layer in layers:
         for path, value in _leaves(layer.values):
             if any(path[: len(known)] == known or known[: len(path)] == path for known in chosen):
@@ -92,7 +92,7 @@ def _variables() -> _Layer:
     try:
         values = EnvSettingsSource(Settings)()
     except ValueError as error:
-        raise SettingsError(Problem(f"{error}: {error.__cause__}")) from None
+        raise SettingsError(DefinitionProblem(f"{error}: {error.__cause__}")) from None
     named: dict[FieldPath, str] = {}
     for variable in os.environ:
         if variable.upper().startswith("TOCSIN_"):
@@ -119,13 +119,15 @@ def _file(config: Path | None) -> _Layer:
     except FileNotFoundError:
         if named is None:
             return _Layer({}, "")
-        raise SettingsError(Problem("no such file", source=str(path))) from None
+        raise SettingsError(DefinitionProblem("no such file", source=str(path))) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(Problem(str(error), source=str(path))) from None
+        raise SettingsError(DefinitionProblem(str(error), source=str(path))) from None
     except yaml.YAMLError as error:
-        raise SettingsError(Problem(f"not YAML: {' '.join(str(error).split())}", source=str(path))) from None
+        raise SettingsError(DefinitionProblem(f"not YAML: {' '.join(str(error).split())}", source=str(path))) from None
     if not isinstance(written, dict | None):
-        raise SettingsError(Problem(f"expected a mapping of settings, and this is {show(written)}", source=str(path)))
+        raise SettingsError(
+            DefinitionProblem(f"expected a mapping of settings, and this is {show(written)}", source=str(path))
+        )
     return _Layer({str(name): value for name, value in (written or {}).items()}, str(path), str(path))
 
 
@@ -140,7 +142,7 @@ def _resolved(path: FieldPath, value: object, source: str) -> object:
             return "${"
         if name not in os.environ:
             reason = f"the environment variable `{name}` is not set"
-            raise SettingsError(Problem(reason, field=".".join(path), value=show(found[0]), source=source))
+            raise SettingsError(DefinitionProblem(reason, field=".".join(path), value=show(found[0]), source=source))
         return os.environ[name]
 
     return _REFERENCE.sub(variable, value)
@@ -165,7 +167,7 @@ def _nested(values: Mapping[FieldPath, object]) -> dict[str, Any]:
     return nested
 
 
-def _worded(error: ValidationError, origins: Mapping[FieldPath, str]) -> Iterator[Problem]:
+def _worded(error: ValidationError, origins: Mapping[FieldPath, str]) -> Iterator[DefinitionProblem]:
     for details in error.errors(include_url=False):
         path = tuple(str(part) for part in details["loc"])
         field = ".".join(path)
@@ -176,12 +178,12 @@ def _worded(error: ValidationError, origins: Mapping[FieldPath, str]) -> Iterato
             right = ".".join((*path[:-1], meant or ""))
             reason = f", did you mean `{right}`?" if meant else f": the settings here are {listed(known)}"
             source = source or next((o for p, o in origins.items() if p[: len(path)] == path), None)
-            yield Problem(reason, field=field, source=source, unknown=True)
+            yield DefinitionProblem(reason, field=field, source=source, unknown=True)
             continue
         cause = details.get("ctx", {}).get("error")
         reason = str(cause) if cause else details["msg"].removeprefix("Input ").replace("should", "must")
         shown = None if isinstance(details["input"], Mapping) or is_secret(path) else show(details["input"])
-        yield Problem(reason, field=field, value=shown, source=source)
+        yield DefinitionProblem(reason, field=field, value=shown, source=source)
 
 
 def _fields_of(path: FieldPath) -> Mapping[str, Any]:

@@ -31,7 +31,7 @@ from ..domain.execution import Execution
 from ..domain.recovery import TIMED_OUT
 from ..engine.report_authentication import is_believed
 from ..engine.stage import Access, Stage, Subscription
-from ..engine.state_cache import Entities
+from ..engine.state_cache import StateCache
 from ..ports import EventLog, SequenceConflict
 from ..subjects import Stream
 
@@ -39,7 +39,7 @@ STALLED: Final = "stalled"
 ACCESS: Final = Access(appends=(Released, Failed, Report), reads=(Stream.LOG,))
 
 
-def lease_keeper(log: EventLog, executions: Entities[Execution], key: bytes) -> Stage:
+def lease_keeper(log: EventLog, executions: StateCache[Execution], key: bytes) -> Stage:
     """A timer is only an input: what it is about may have ended, or changed hands, and then nothing is decided."""
     it = LeaseKeeper(log, executions, key)
     timers = (subjects.every("timer.lease"), subjects.every("timer.expiry"))
@@ -50,7 +50,7 @@ def lease_keeper(log: EventLog, executions: Entities[Execution], key: bytes) -> 
 class LeaseKeeper:
     """The lease keeper's handler."""
 
-    def __init__(self, log: EventLog, executions: Entities[Execution], key: bytes) -> None:
+    def __init__(self, log: EventLog, executions: StateCache[Execution], key: bytes) -> None:
         self._log = log
         self._executions = executions
         self._key = key

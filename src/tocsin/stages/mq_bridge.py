@@ -23,14 +23,14 @@ from ..domain.events import (
 )
 from ..domain.execution import Execution
 from ..engine.stage import Access, Stage, Subscription
-from ..engine.state_cache import Entities
+from ..engine.state_cache import StateCache
 from ..ports import EventLog, SequenceConflict
-from ..subjects import Stream, Unreadable
+from ..subjects import DecodeError, Stream
 
 ACCESS: Final = Access(appends=(Envelope, Report), reads=(Stream.LOG,))
 
 
-def mq_bridge(log: EventLog, executions: Entities[Execution], key: bytes, queues: Sequence[str]) -> Stage:
+def mq_bridge(log: EventLog, executions: StateCache[Execution], key: bytes, queues: Sequence[str]) -> Stage:
     """The bridge for `queues`. It vouches for answers: whoever may publish on the completion subjects is believed."""
     it = MqBridge(log, executions, key, frozenset(queues))
     tasks = tuple(subjects.tasks(queue) for queue in queues)
@@ -48,7 +48,7 @@ def mq_bridge(log: EventLog, executions: Entities[Execution], key: bytes, queues
 class MqBridge:
     """The bridge's handlers."""
 
-    def __init__(self, log: EventLog, executions: Entities[Execution], key: bytes, queues: frozenset[str]) -> None:
+    def __init__(self, log: EventLog, executions: StateCache[Execution], key: bytes, queues: frozenset[str]) -> None:
         self._log = log
         self._executions = executions
         self._key = key
@@ -68,11 +68,11 @@ class MqBridge:
             return
         job, execution_id = subjects.completed(recorded.subject)
         if not job or subjects.ANY in {job, execution_id}:
-            raise Unreadable(f"{recorded.subject}: names no execution")
+            raise DecodeError(f"{recorded.subject}: names no execution")
         for step, attempt in await self._meant(answer, subjects.execution(job, execution_id)):
             token = ids.report_token(self._key, execution_id, step, attempt)
             if answer.token not in {None, token}:
-                raise Unreadable(f"{recorded.subject}: the token is not that of step {step!r}, attempt {attempt}")
+                raise DecodeError(f"{recorded.subject}: the token is not that of step {step!r}, attempt {attempt}")
             report = Report(
                 job=job,
                 execution_id=execution_id,
@@ -99,7 +99,7 @@ class MqBridge:
             raise SequenceConflict(f"{scope}: a replica that lags was read")
         if len(fitting) > 1:
             names = ", ".join(step for step, _ in fitting)
-            raise Unreadable(f"the completion names no step, and several are in flight: {names}")
+            raise DecodeError(f"the completion names no step, and several are in flight: {names}")
         return fitting
 
     def _is_outside(self, state: Execution, step: str) -> bool:

@@ -14,12 +14,12 @@ from ..domain import execution_plan
 from ..domain.definition import DefinitionError, check_input
 from ..domain.events import CronMissed, Due, Enqueued, Message, Passed, Recorded, Trigger
 from ..domain.execution import Execution
-from ..engine.execution_writer import BEGINNINGS, Beginnings
-from ..engine.ledger_reader import Ledgers
-from ..engine.public_events import ANNOUNCED, Announcements
-from ..engine.rerun import SENT_AGAIN, Replays
+from ..engine.execution_writer import BEGINNINGS, ExecutionWriter
+from ..engine.ledger_reader import LedgerReader
+from ..engine.public_events import ANNOUNCED, PublicEvents
+from ..engine.rerun import SENT_AGAIN, Reruns
 from ..engine.stage import Access, Stage, Subscription
-from ..engine.state_cache import Entities
+from ..engine.state_cache import StateCache
 from ..ports import Clock, EventLog
 from ..subjects import REPLAYS, Stream
 
@@ -28,7 +28,7 @@ ENQUEUED: Final = "planner-enqueued"
 ACCESS: Final = Access(appends=(*BEGINNINGS, *SENT_AGAIN, *ANNOUNCED, CronMissed), reads=(Stream.LEDGER, Stream.LOG))
 
 
-def planner(log: EventLog, clock: Clock, executions: Entities[Execution] | None = None) -> Stage:
+def planner(log: EventLog, clock: Clock, executions: StateCache[Execution] | None = None) -> Stage:
     """Time, triggers and replays become executions; ids made from facts make that idempotent.
 
     `executions`: what the stages of this process remember, so that who decides next on what was planned needs not read it.
@@ -40,9 +40,9 @@ def planner(log: EventLog, clock: Clock, executions: Entities[Execution] | None 
         "planner",
         (
             Subscription("planner", Stream.LEDGER, time, it.on_time, prepare=it.before_time),
-            Subscription(TRIGGERS, Stream.LEDGER, (subjects.every("trigger"),), it.on_trigger, in_order_by=None),
+            Subscription(TRIGGERS, Stream.LEDGER, (subjects.every("trigger"),), it.on_trigger, ordering_key=None),
             Subscription(REPLAYS, Stream.LOG, replayed, it.replays.on_replayed),
-            Subscription(ENQUEUED, Stream.LEDGER, (subjects.every("enqueue"),), it.on_enqueued, in_order_by=None),
+            Subscription(ENQUEUED, Stream.LEDGER, (subjects.every("enqueue"),), it.on_enqueued, ordering_key=None),
         ),
         access=ACCESS,
     )
@@ -51,12 +51,12 @@ def planner(log: EventLog, clock: Clock, executions: Entities[Execution] | None 
 class Planner:
     """The planner's handlers."""
 
-    def __init__(self, log: EventLog, clock: Clock, executions: Entities[Execution] | None) -> None:
+    def __init__(self, log: EventLog, clock: Clock, executions: StateCache[Execution] | None) -> None:
         self._log = log
-        self._ledgers = Ledgers(log)
-        self._announcements = Announcements(log, clock)
-        self._beginnings = Beginnings(log, self._announcements, executions)
-        self.replays = Replays(log, self._ledgers, self._beginnings)
+        self._ledgers = LedgerReader(log)
+        self._announcements = PublicEvents(log, clock)
+        self._beginnings = ExecutionWriter(log, self._announcements, executions)
+        self.replays = Reruns(log, self._ledgers, self._beginnings)
 
     async def before_time(self, several: Sequence[Recorded[Message]]) -> None:
         """Read the definitions that are not remembered, for all instants that came at once."""

@@ -19,7 +19,7 @@ from ..archive.stream_reader import decoded
 from ..domain.events import Message, Recorded
 from ..engine.stage import Access, Stage
 from ..ports import Batch, Clock, EventLog, History, SequenceConflict, StoredLog
-from ..subjects import Bucket, Stream, Unreadable
+from ..subjects import Bucket, DecodeError, Stream
 
 RECORDED: Final[Mapping[Stream, tuple[str, ...]]] = {
     Stream.LOG: (subjects.every("execution.>"), subjects.every("dead-letter.>")),
@@ -145,7 +145,7 @@ class Recorder:
             for stored in portion:
                 try:
                     messages.append(decoded(stored))
-                except Unreadable as error:
+                except DecodeError as error:
                     _log.warning(
                         "unreadable, left out", action="unreadable", sequence=stored.sequence, error=str(error)
                     )

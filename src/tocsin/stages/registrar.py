@@ -10,7 +10,7 @@ from typing import Final
 from .. import subjects
 from ..domain.events import DefinitionFact, Message, Recorded
 from ..domain.registration import Registration
-from ..engine.ledger_reader import Ledgers
+from ..engine.ledger_reader import LedgerReader
 from ..engine.stage import Access, Stage, Subscription
 from ..ports import EventLog, Projections, SequenceConflict
 from ..subjects import Bucket, Stream
@@ -20,7 +20,7 @@ ACCESS: Final = Access(reads=(Stream.LEDGER,), writes=((Bucket.DEFINITIONS, ">")
 
 def registrar(log: EventLog, projections: Projections) -> Stage:
     """Projects each change from the ledger as it is now, so that the last write is right in whatever order they come."""
-    ledgers = Ledgers(log)
+    ledgers = LedgerReader(log)
 
     async def on_change(recorded: Recorded[Message]) -> None:
         if not isinstance(recorded.message, DefinitionFact):

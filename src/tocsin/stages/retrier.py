@@ -14,14 +14,14 @@ from ..domain.events import Exhausted, Failed, Message, Recorded, Report, RetryS
 from ..domain.execution import Execution
 from ..engine.report_authentication import is_believed, learn_claim
 from ..engine.stage import Access, Stage, Subscription
-from ..engine.state_cache import Entities
+from ..engine.state_cache import StateCache
 from ..ports import EventLog
 from ..subjects import Stream
 
 ACCESS: Final = Access(appends=(RetryScheduled, RetryTimer, Exhausted, Failed), reads=(Stream.LOG,))
 
 
-def retrier(log: EventLog, executions: Entities[Execution], key: bytes) -> Stage:
+def retrier(log: EventLog, executions: StateCache[Execution], key: bytes) -> Stage:
     """The fact first, the delay second: the delay's target is only an input, so that storing it twice changes nothing."""
 
     async def on_failure(recorded: Recorded[Message]) -> None:

@@ -33,7 +33,7 @@ from .buckets import (
     cursor,
     lock_key,
 )
-from .codec import Unreadable, decode
+from .codec import DecodeError, decode
 from .durables import (
     DAG_ADVANCER,
     DAG_ADVANCER_REPORTS,
@@ -106,8 +106,8 @@ __all__ = [
     "TICKER_LEASE",
     "WILDCARDS",
     "Bucket",
+    "DecodeError",
     "Stream",
-    "Unreadable",
     "about",
     "acquisitions",
     "admissions",

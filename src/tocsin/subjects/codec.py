@@ -9,7 +9,7 @@ from ..domain.definition import STORED
 from ..domain.validation_errors import problems
 
 
-class Unreadable(ValueError):
+class DecodeError(ValueError):
     """A stored message that no version known here can read; `sequence` is where it lies, if whoever read it knows."""
 
     sequence: int | None = None
@@ -19,14 +19,14 @@ def decode(subject: str, body: bytes) -> e.Message:
     """Read a body by what its subject says that it is.
 
     Raises:
-        Unreadable: the subject names nothing known, or the body does not fit, or is of a newer version.
+        DecodeError: the subject names nothing known, or the body does not fit, or is of a newer version.
     """
     model = _model(subject)
     try:
         # `model_validate_json` does the same, and takes half as long again with a small fact.
         message: e.Message = model.__pydantic_validator__.validate_json(body or b"{}", context=STORED)
     except ValidationError as error:
-        raise Unreadable(f"{subject}: {'; '.join(map(str, problems(error)))}") from error
+        raise DecodeError(f"{subject}: {'; '.join(map(str, problems(error)))}") from error
     return message
 
 
@@ -39,7 +39,7 @@ def _model(subject: str) -> type[e.Message]:
     try:
         return _MODELS[f"{kind}.{decision}" if decision else kind]
     except KeyError:
-        raise Unreadable(f"{subject}: no such message is known here") from None
+        raise DecodeError(f"{subject}: no such message is known here") from None
 
 
 _DECISION: Final = {"ledger": 2, "leadership": 2, "execution": 3, "dead-letter": 3, "cron": 1, "lock": 2, "mq": 1} | {
@@ -60,7 +60,10 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
     },
     "lock.acquired": e.Acquired,
     "lock.queued": e.Queued,
-    **{f"dead-letter.{m.model_fields['type'].default}": m for m in (e.DeadLettered, e.Refused, e.Replayed, e.Resolved)},
+    **{
+        f"dead-letter.{m.model_fields['type'].default}": m
+        for m in (e.DeadLettered, e.PoisonMessage, e.Replayed, e.Resolved)
+    },
     "cron.triggered": e.CronTriggered,
     "cron.skipped": e.CronSkipped,
     "cron.missed": e.CronMissed,

@@ -42,7 +42,7 @@ def subject_of(message: e.Message) -> str:  # noqa: C901, PLR0911, PLR0912 - one
             return f"{execution_prefix(message)}.released.{message.step}.{message.attempt}.{message.task}"
         case e.Replayed():
             return f"dead-letter.{token(message.job)}.{message.id}.replayed.{message.number}"
-        case e.DeadLettered() | e.Refused() | e.Resolved():
+        case e.DeadLettered() | e.PoisonMessage() | e.Resolved():
             return f"dead-letter.{token(message.job)}.{message.id}.{message.type}"
         case e.LeadershipGained() | e.LeadershipReleased() | e.LeadershipLost():
             return f"leadership.{message.lease}.{message.type}"

@@ -13,7 +13,7 @@ from typing import Final
 from .. import subjects
 from ..ports import Clock, EventLog
 from . import backoff
-from .held_tasks import Holding, Holdings
+from .held_tasks import HeldTask, HeldTasks
 from .logger import log as worker_log
 from .outcome import StopReason
 
@@ -23,7 +23,7 @@ CALLED_OFF: Final = (subjects.every("execution.cancelled"), subjects.every("exec
 class Cancellations:
     """One reader for all tasks of a worker. It may be late: claims and the stages decide, this only saves work."""
 
-    def __init__(self, log: EventLog, holdings: Holdings, clock: Clock, *, grace: float) -> None:
+    def __init__(self, log: EventLog, holdings: HeldTasks, clock: Clock, *, grace: float) -> None:
         """Read in `log`, stop in `holdings`; `grace` in seconds."""
         self._log = log
         self._holdings = holdings
@@ -58,13 +58,13 @@ class Cancellations:
                     self._call_off(holding)
             self._upto = max(self._upto, batch.upto)
 
-    def _call_off(self, holding: Holding) -> None:
+    def _call_off(self, holding: HeldTask) -> None:
         if holding.call_off():
             waiting = asyncio.create_task(self._stop_in_the_end(holding))
             self._waiting.add(waiting)
             waiting.add_done_callback(self._waiting.discard)
 
-    async def _stop_in_the_end(self, holding: Holding) -> None:
+    async def _stop_in_the_end(self, holding: HeldTask) -> None:
         await self._clock.sleep(self._grace)
         holding.stop(StopReason.CANCELLED)
 

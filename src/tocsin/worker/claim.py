@@ -7,7 +7,7 @@ from typing import Final
 from .. import subjects
 from ..domain import execution
 from ..domain.events import Dispatched, Message, Recorded, Report, Started
-from ..domain.execution import Refusal
+from ..domain.execution import ClaimDenied
 from ..ports import Delivery, EventLog, SequenceConflict
 
 TRIES: Final = 5
@@ -21,7 +21,7 @@ class Claimed:
     after: int | None
 
 
-async def claim(log: EventLog, task: Dispatched, delivery: Delivery, worker: str) -> Claimed | Refusal | None:
+async def claim(log: EventLog, task: Dispatched, delivery: Delivery, worker: str) -> Claimed | ClaimDenied | None:
     """Claim one delivery of a task; None: others wrote to the execution at every try, or it could not be read.
 
     The first try reads nothing: where the task is the newest fact of its execution, its own sequence is the guard. Where
@@ -46,7 +46,7 @@ async def claim(log: EventLog, task: Dispatched, delivery: Delivery, worker: str
         facts = await log.load(subjects.scope_of(task))
         if (own := _find(facts, started)) is not None:
             # Stored by a try whose answer was lost; or long ago, if a server that crashed counts deliveries anew.
-            return Refusal("done") if await answered(log, task) else own
+            return ClaimDenied("done") if await answered(log, task) else own
         if not facts or facts[-1].sequence < delivery.sequence:
             continue
         state = execution.fold(facts)
@@ -58,7 +58,7 @@ async def claim(log: EventLog, task: Dispatched, delivery: Delivery, worker: str
             task=delivery.sequence,
             worker=worker,
         )
-        if isinstance(granted, Refusal):
+        if isinstance(granted, ClaimDenied):
             return granted
         expect = facts[-1].sequence
     return None

@@ -5,14 +5,14 @@ from typing import Final
 
 from .. import subjects
 from ..domain.events import Dispatched
-from ..domain.execution import Refusal
+from ..domain.execution import ClaimDenied
 from ..ports import Clock, Delivery, EventLog, LogUnavailable
 from . import backoff, failures
 from .ack import ACK, LEAVE, Disposal, HandBack, settle
 from .claim import Claimed, answered, claim
-from .handler_runner import Invocations
+from .handler_runner import HandlerRunner
 from .handlers import Handler, Handlers
-from .held_tasks import Holding
+from .held_tasks import HeldTask
 from .logger import log as worker_log
 from .outcome import Failed, Outcome, Stopped, StopReason, Succeeded
 from .report import report_of, store
@@ -29,7 +29,7 @@ class Executor:
     """Runs deliveries, each from being taken to being settled. Keeping and stopping them is for others."""
 
     def __init__(
-        self, log: EventLog, handlers: Handlers, invocations: Invocations, clock: Clock, *, worker: str
+        self, log: EventLog, handlers: Handlers, invocations: HandlerRunner, clock: Clock, *, worker: str
     ) -> None:
         """Claim and report in `log`, in the name of `worker`."""
         self._log = log
@@ -38,11 +38,11 @@ class Executor:
         self._clock = clock
         self._worker = worker
 
-    async def run(self, holding: Holding) -> None:
+    async def run(self, holding: HeldTask) -> None:
         """Do what one delivery asks for, then acknowledge it or hand it back. Raises nothing."""
         try:
             disposal = await self._work(holding)
-        except subjects.Unreadable as error:
+        except subjects.DecodeError as error:
             # Perhaps of a newer version, which another worker can read: nothing is published, nothing terminated.
             worker_log.error("a task is unreadable", action="task-unreadable", error=str(error))
             disposal = HandBack(UNREADABLE_DELAY)
@@ -55,7 +55,7 @@ class Executor:
             disposal = HandBack(backoff.LONGEST)
         await settle(holding.delivery, disposal)
 
-    async def _work(self, holding: Holding) -> Disposal:
+    async def _work(self, holding: HeldTask) -> Disposal:
         delivery = holding.delivery
         task = _read(delivery)
         handler = self._handlers.get(task.function)
@@ -64,7 +64,7 @@ class Executor:
         if delivery.delivered > 1 and await answered(self._log, task):
             return ACK
         claimed = await claim(self._log, task, delivery, self._worker)
-        if isinstance(claimed, Refusal):
+        if isinstance(claimed, ClaimDenied):
             return _refused(task, delivery, claimed)
         if claimed is None:
             return HandBack(_moment(delivery))
@@ -74,7 +74,7 @@ class Executor:
         await self._report(task, outcome, claimed, delivery)
         return ACK
 
-    async def _perform(self, handler: Handler | None, task: Dispatched, holding: Holding) -> Outcome:
+    async def _perform(self, handler: Handler | None, task: Dispatched, holding: HeldTask) -> Outcome:
         if handler is None:
             return Failed(failures.handler_not_found(task, self._handlers))
         return await self._invocations.run(handler, task, holding)
@@ -92,7 +92,7 @@ class Executor:
 def _read(delivery: Delivery) -> Dispatched:
     task = subjects.decode(delivery.subject, delivery.body)
     if not isinstance(task, Dispatched):
-        raise subjects.Unreadable(f"{delivery.subject}: a {type(task).__name__} is no task")
+        raise subjects.DecodeError(f"{delivery.subject}: a {type(task).__name__} is no task")
     return task
 
 
@@ -102,7 +102,7 @@ def _pass_on(task: Dispatched, delivery: Delivery) -> HandBack:
     return HandBack(backoff.delay(delivery.delivered))
 
 
-def _refused(task: Dispatched, delivery: Delivery, refusal: Refusal) -> Disposal:
+def _refused(task: Dispatched, delivery: Delivery, refusal: ClaimDenied) -> Disposal:
     named = {"reason": refusal.reason, "delivery": delivery.delivered, **_ids(task)}
     worker_log.info("the claim was refused", action="claim-refused", **named)
     return LEAVE if refusal.reason == "held" else ACK

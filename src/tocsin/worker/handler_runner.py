@@ -15,7 +15,7 @@ from . import failures, results, signatures
 from .context import Context
 from .flag import Flag
 from .handlers import Handler
-from .held_tasks import Holding
+from .held_tasks import HeldTask
 from .outcome import Failed, Outcome, Stopped, StopReason
 from .secret_values import SecretValues
 from .signatures import WrongInputError
@@ -25,7 +25,7 @@ _LONGEST_TIMEOUT: Final = 100 * 365 * 86_400.0
 """Seconds; what is longer would not fit into a datetime."""
 
 
-class Invocations:
+class HandlerRunner:
     """Runs handlers in one worker's name."""
 
     def __init__(self, worker: str, clock: Clock, threads: Threads, shutting_down: Flag) -> None:
@@ -35,7 +35,7 @@ class Invocations:
         self._threads = threads
         self._shutting_down = shutting_down
 
-    async def run(self, handler: Handler, task: Dispatched, holding: Holding) -> Outcome:
+    async def run(self, handler: Handler, task: Dispatched, holding: HeldTask) -> Outcome:
         """Run a handler under its step's timeout.
 
         An async handler that runs out of time, or is stopped, is cancelled; what it still returns counts. A sync one
@@ -55,7 +55,7 @@ class Invocations:
         timeout: float,  # noqa: ASYNC109 - the step's, and part of what is reported
         call: Callable[[], object],
         handler: Handler,
-        holding: Holding,
+        holding: HeldTask,
         secrets: SecretValues,
     ) -> Outcome:
         limit = asyncio.timeout(min(timeout, _LONGEST_TIMEOUT))
@@ -81,7 +81,7 @@ class Invocations:
         return results.judge(returned)
 
     def _prepare(
-        self, handler: Handler, task: Dispatched, holding: Holding, secrets: SecretValues
+        self, handler: Handler, task: Dispatched, holding: HeldTask, secrets: SecretValues
     ) -> Callable[[], object]:
         """The call of a handler. Nothing but this, and what it calls, sees the secrets."""
         given, args = secrets.resolve(task)
@@ -91,7 +91,7 @@ class Invocations:
         positional, by_name = signatures.bind(handler.parameters, args, given)
         return partial(handler.function, context, *positional, **by_name)
 
-    def _context(self, task: Dispatched, holding: Holding, given: Input, args: tuple[JsonValue, ...]) -> Context:
+    def _context(self, task: Dispatched, holding: HeldTask, given: Input, args: tuple[JsonValue, ...]) -> Context:
         return Context(
             execution_id=task.execution_id,
             job=task.job,
@@ -115,7 +115,7 @@ class Invocations:
             recovery_attempt_time=task.recovery_attempt_time,
         )
 
-    async def _in_thread(self, call: Callable[[], object], holding: Holding) -> object:
+    async def _in_thread(self, call: Callable[[], object], holding: HeldTask) -> object:
         work = self._threads.submit(call)
         try:
             return await asyncio.wrap_future(work)
@@ -125,7 +125,7 @@ class Invocations:
             raise
 
 
-def _interrupted(error: asyncio.CancelledError, holding: Holding) -> Outcome:
+def _interrupted(error: asyncio.CancelledError, holding: HeldTask) -> Outcome:
     """We stopped it, or something that it awaited was cancelled; else the loop itself is being taken down."""
     task = asyncio.current_task()
     if holding.stopped is not None:

@@ -7,7 +7,7 @@ import asyncio
 from typing import Final
 
 from ..ports import Clock
-from .held_tasks import Holdings
+from .held_tasks import HeldTasks
 from .logger import log
 
 BEATS_PER_ACK_WAIT: Final = 3
@@ -16,7 +16,7 @@ BEATS_PER_ACK_WAIT: Final = 3
 class Heartbeat:
     """One loop for all tasks of a worker."""
 
-    def __init__(self, holdings: Holdings, clock: Clock, *, ack_wait: float) -> None:
+    def __init__(self, holdings: HeldTasks, clock: Clock, *, ack_wait: float) -> None:
         """Beat three times in each `ack_wait` seconds, so that two may be lost."""
         self._holdings = holdings
         self._clock = clock

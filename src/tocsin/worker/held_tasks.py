@@ -10,7 +10,7 @@ from .flag import Flag
 from .outcome import StopReason
 
 
-class Holding:
+class HeldTask:
     """One delivery, from being taken to being settled, and the way to stop its handler from outside."""
 
     __slots__ = ("_handling", "abandoned", "cancelled", "delivery", "entity", "stopped")
@@ -51,21 +51,21 @@ class Holding:
             self._handling.cancel()
 
 
-class Holdings:
+class HeldTasks:
     """All of them."""
 
     def __init__(self) -> None:
         """None yet."""
-        self._all: dict[Holding, None] = {}  # in the order in which they came, so that all that is done to each is too
+        self._all: dict[HeldTask, None] = {}  # in the order in which they came, so that all that is done to each is too
         self._none = asyncio.Event()
         self._none.set()
 
-    def add(self, holding: Holding) -> None:
+    def add(self, holding: HeldTask) -> None:
         """One more."""
         self._all[holding] = None
         self._none.clear()
 
-    def remove(self, holding: Holding) -> None:
+    def remove(self, holding: HeldTask) -> None:
         """Settled."""
         self._all.pop(holding, None)
         if not self._all:
@@ -75,11 +75,11 @@ class Holdings:
         """Until there are none."""
         await self._none.wait()
 
-    def of(self, entity: str) -> list[Holding]:
+    def of(self, entity: str) -> list[HeldTask]:
         """Those of one execution."""
         return [holding for holding in self._all if holding.entity == entity]
 
-    def __iter__(self) -> Iterator[Holding]:
+    def __iter__(self) -> Iterator[HeldTask]:
         """Each, as of now."""
         return iter(tuple(self._all))
 

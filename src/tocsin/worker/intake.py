@@ -6,7 +6,7 @@ from typing import Final
 from ..ports import Clock, Delivery, TaskQueue
 from . import backoff
 from .logger import log
-from .task_pool import Crew
+from .task_pool import TaskPool
 
 WAIT: Final = 1.0
 """Seconds that one look into an empty queue takes; a worker that is asked to stop waits for at most this long."""
@@ -15,7 +15,7 @@ WAIT: Final = 1.0
 class Intake:
     """The loop of one queue. It never takes more than could start now, unless another queue's loop was faster."""
 
-    def __init__(self, name: str, queue: TaskQueue, crew: Crew, clock: Clock) -> None:
+    def __init__(self, name: str, queue: TaskQueue, crew: TaskPool, clock: Clock) -> None:
         """Take from `queue` for `crew`."""
         self._name = name
         self._queue = queue

@@ -7,17 +7,17 @@ from typing import Any, Final
 from .cancellations import Cancellations
 from .connection import Connection
 from .executor import Executor
-from .handler_runner import Invocations
+from .handler_runner import HandlerRunner
 from .handlers import Handlers
 from .heartbeat import Heartbeat
-from .held_tasks import Holdings
+from .held_tasks import HeldTasks
 from .intake import WAIT, Intake
 from .logger import log
 from .options import Options
 from .outcome import StopReason
 from .shutdown import Shutdown
 from .slots import Slots
-from .task_pool import Crew
+from .task_pool import TaskPool
 from .threads import Threads
 
 SETTLE_WITHIN: Final = 2.0
@@ -38,11 +38,11 @@ class Session:
         clock = connection.clock
         self._options = options
         self._shutdown = shutdown
-        self._holdings = Holdings()
+        self._holdings = HeldTasks()
         self._threads = Threads()
-        invocations = Invocations(options.name, clock, self._threads, shutdown.asked)
+        invocations = HandlerRunner(options.name, clock, self._threads, shutdown.asked)
         executor = Executor(connection.log, handlers, invocations, clock, worker=options.name)
-        self._crew = Crew(executor, self._holdings, Slots(options.concurrency, shutdown.asked))
+        self._crew = TaskPool(executor, self._holdings, Slots(options.concurrency, shutdown.asked))
         self._intakes = [Intake(name, connection.queues[name], self._crew, clock) for name in options.queues]
         self._heartbeat = Heartbeat(self._holdings, clock, ack_wait=connection.ack_wait)
         self._cancellations = Cancellations(connection.log, self._holdings, clock, grace=connection.cancel_grace)

@@ -8,16 +8,16 @@ from contextlib import suppress
 from ..ports import Delivery
 from .ack import HandBack, settle
 from .executor import Executor
-from .held_tasks import Holding, Holdings
+from .held_tasks import HeldTask, HeldTasks
 from .logger import log
 from .outcome import StopReason
 from .slots import Slots
 
 
-class Crew:
+class TaskPool:
     """Starts deliveries in free slots, and ends them all."""
 
-    def __init__(self, executor: Executor, holdings: Holdings, slots: Slots) -> None:
+    def __init__(self, executor: Executor, holdings: HeldTasks, slots: Slots) -> None:
         """Nothing runs yet."""
         self.slots = slots
         self._executor = executor
@@ -30,7 +30,7 @@ class Crew:
         All of them are held from now on: the heartbeat keeps those that wait.
         """
         in_hand = {held.delivery.subject for held in self._holdings}
-        holdings = [Holding(delivery) for delivery in deliveries if not _is_in_hand(delivery, in_hand)]
+        holdings = [HeldTask(delivery) for delivery in deliveries if not _is_in_hand(delivery, in_hand)]
         for holding in holdings:
             self._holdings.add(holding)
         for holding in holdings:
@@ -54,14 +54,14 @@ class Crew:
         for task in self._tasks:
             task.cancel()
 
-    async def _see_through(self, holding: Holding) -> None:
+    async def _see_through(self, holding: HeldTask) -> None:
         try:
             await self._executor.run(holding)
         finally:
             self._holdings.remove(holding)
             self._free_slot_of(holding)
 
-    def _free_slot_of(self, holding: Holding) -> None:
+    def _free_slot_of(self, holding: HeldTask) -> None:
         """At once, or when the abandoned thread that still uses it ends."""
         if holding.abandoned is None:
             self.slots.release()

@@ -41,7 +41,7 @@ from tocsin.domain.events import (
     Terminal,
     Trigger,
 )
-from tocsin.engine.ledger_reader import Ledgers
+from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.services.audit import INVARIANTS, PUBLIC
 
 Defect = Callable[[Everything], Everything]
@@ -90,10 +90,10 @@ async def happened() -> Everything:
             await world.trigger("etl", "one")
             await world.trigger("doomed", "another")
         if second in {2, 4}:
-            state, _ = await Ledgers(world.log).load("free")
+            state, _ = await LedgerReader(world.log).load("free")
             await world.given(*(ledger.pause if second == 2 else ledger.resume)(state, "free"))
     for job in JOBS:
-        state, _ = await Ledgers(world.log).load(job["name"])
+        state, _ = await LedgerReader(world.log).load(job["name"])
         await world.given(*ledger.delete(state, job["name"]))
     await time_passes(world)
     await work(world)
@@ -106,7 +106,7 @@ async def time_passes(world: World, *, without: str = "") -> None:
     for job in JOBS:
         if job["name"] == without:
             continue
-        state, _ = await Ledgers(world.log).load(job["name"])
+        state, _ = await LedgerReader(world.log).load(job["name"])
         await world.given(*ledger.elapse(state, world.clock.now()))
 
 

@@ -15,7 +15,7 @@ from tocsin.adapters.sql import open_history
 from tocsin.domain import ledger
 from tocsin.domain.registration import Registration
 from tocsin.ports import ExecutionRow
-from tocsin.services.audit import Comparing, Comparison
+from tocsin.services.audit import Comparison, ProjectionReader
 from tocsin.stages.recorder import RECORDED
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import InMemoryProjections, ManualClock
@@ -81,7 +81,7 @@ async def compared(everything: Everything, shown: Shown) -> Comparison:
     for bucket, values in ((Bucket.DEFINITIONS, shown.definitions), (Bucket.LOCKS, shown.locks)):
         for key, value in values.items():
             await projections.put(bucket, key, value)
-    comparing = Comparing(StubHistory(shown), projections, clock)
+    comparing = ProjectionReader(StubHistory(shown), projections, clock)
     await comparing.begin()
     for recorded in (*everything.ledger, *everything.log):
         await comparing.take(recorded)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, TextIO
 
-from ...domain.definition import DefinitionError, JobDefinition, Problem
+from ...domain.definition import DefinitionError, DefinitionProblem, JobDefinition
 from ...domain.formats import read, refuse_duplicates
 from . import json_text, yaml_text
 
@@ -37,7 +37,7 @@ def load(*sources: str | Path, stdin: TextIO | None = None) -> tuple[JobDefiniti
         DefinitionError: with everything that is wrong in any of the files, and with names that two of them define.
     """
     found: list[tuple[str, JobDefinition]] = []
-    problems: list[Problem] = []
+    problems: list[DefinitionProblem] = []
     for name, text in _texts(sources, stdin or sys.stdin, problems):
         try:
             found.extend(_read(name, text))
@@ -63,7 +63,7 @@ def _read(name: str, text: str) -> Iterable[tuple[str, JobDefinition]]:
     if len(documents) == 1:
         return [(name, definition) for definition in read(documents[0], name)]
     found: list[tuple[str, JobDefinition]] = []
-    problems: list[Problem] = []
+    problems: list[DefinitionProblem] = []
     for number, document in enumerate(documents, start=1):
         place = f"{name}, document {number}"
         try:
@@ -85,7 +85,9 @@ def _parse_either(text: str) -> list[object]:
     return yaml_text.parse(text)
 
 
-def _texts(sources: Iterable[str | Path], stdin: TextIO, problems: list[Problem]) -> Iterable[tuple[str, str]]:
+def _texts(
+    sources: Iterable[str | Path], stdin: TextIO, problems: list[DefinitionProblem]
+) -> Iterable[tuple[str, str]]:
     for source in sources:
         if source == STDIN:
             yield "standard input", stdin.read()
@@ -93,16 +95,18 @@ def _texts(sources: Iterable[str | Path], stdin: TextIO, problems: list[Problem]
         for path in _files(Path(source), problems):
             try:
                 if path.stat().st_size > MAX_FILE_BYTES:
-                    problems.append(Problem(f"larger than {MAX_FILE_BYTES:,} bytes", source=str(path)))
+                    problems.append(DefinitionProblem(f"larger than {MAX_FILE_BYTES:,} bytes", source=str(path)))
                 else:
                     yield str(path), path.read_bytes().decode("utf-8-sig")
             except OSError as error:
-                problems.append(Problem(error.strerror or str(error), source=str(path)))
+                problems.append(DefinitionProblem(error.strerror or str(error), source=str(path)))
             except UnicodeDecodeError as error:
-                problems.append(Problem(f"not UTF-8: byte {error.start + 1} is no character", source=str(path)))
+                problems.append(
+                    DefinitionProblem(f"not UTF-8: byte {error.start + 1} is no character", source=str(path))
+                )
 
 
-def _files(path: Path, problems: list[Problem]) -> list[Path]:
+def _files(path: Path, problems: list[DefinitionProblem]) -> list[Path]:
     if not path.is_dir():
         return [path]
     files = sorted(
@@ -112,7 +116,7 @@ def _files(path: Path, problems: list[Problem]) -> list[Path]:
         if found.suffix.lower() in _PARSERS and found.is_file() and not _is_hidden(found.relative_to(path))
     )
     if not files:
-        problems.append(Problem("no *.yaml, *.yml or *.json in this folder", source=str(path)))
+        problems.append(DefinitionProblem("no *.yaml, *.yml or *.json in this folder", source=str(path)))
     return files
 
 

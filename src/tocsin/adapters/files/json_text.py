@@ -3,7 +3,7 @@
 import json
 from typing import NoReturn
 
-from ...domain.definition import DefinitionError, Problem, show
+from ...domain.definition import DefinitionError, DefinitionProblem, show
 
 
 class NotJSON(DefinitionError):
@@ -20,13 +20,15 @@ def parse(text: str) -> list[object]:
     try:
         return [json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)]
     except json.JSONDecodeError as error:
-        raise NotJSON(Problem(f"not JSON: {error.msg}, column {error.colno}", source=f":{error.lineno}")) from None
+        raise NotJSON(
+            DefinitionProblem(f"not JSON: {error.msg}, column {error.colno}", source=f":{error.lineno}")
+        ) from None
     except RecursionError:
-        raise DefinitionError(Problem("nested too deep")) from None
+        raise DefinitionError(DefinitionProblem("nested too deep")) from None
     except DefinitionError:
         raise
     except ValueError as error:  # an integer of thousands of digits
-        raise DefinitionError(Problem(str(error))) from None
+        raise DefinitionError(DefinitionProblem(str(error))) from None
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -35,9 +37,9 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         names = [name for name, _ in pairs]
         twice = next(name for name in found if names.count(name) > 1)
         called = f" of {show(found['name'])}" if twice != "name" and "name" in found else ""
-        raise DefinitionError(Problem(f"the key `{twice}`{called} is given twice"))
+        raise DefinitionError(DefinitionProblem(f"the key `{twice}`{called} is given twice"))
     return found
 
 
 def _constant(name: str) -> NoReturn:
-    raise DefinitionError(Problem(f"JSON has no {name}"))
+    raise DefinitionError(DefinitionProblem(f"JSON has no {name}"))

@@ -11,7 +11,7 @@ from typing import Any, Final
 import yaml
 from typing_extensions import override
 
-from ...domain.definition import DefinitionError, Problem
+from ...domain.definition import DefinitionError, DefinitionProblem
 
 _TAG: Final = "tag:yaml.org,2002:"
 _JSON_TYPES: Final = frozenset({"null", "bool", "int", "float", "str", "seq", "map"})
@@ -83,19 +83,21 @@ def parse(text: str) -> list[object]:
         if error.context == "while scanning a quoted scalar" and error.context_mark:
             where = error.context_mark
             raise DefinitionError(
-                Problem(f"the quote in column {where.column + 1} is never closed", source=f":{where.line + 1}")
+                DefinitionProblem(
+                    f"the quote in column {where.column + 1} is never closed", source=f":{where.line + 1}"
+                )
             ) from None
         mark = error.problem_mark or error.context_mark
         line = mark.line if mark else 0
         reason = error.problem or error.context or "not YAML"
-        raise DefinitionError(Problem(_hint(text, line) or reason, source=f":{line + 1}")) from None
+        raise DefinitionError(DefinitionProblem(_hint(text, line) or reason, source=f":{line + 1}")) from None
     except yaml.reader.ReaderError as error:
         line = text[: error.position].count("\n")
-        raise DefinitionError(Problem(f"not YAML: {error.reason}", source=f":{line + 1}")) from None
+        raise DefinitionError(DefinitionProblem(f"not YAML: {error.reason}", source=f":{line + 1}")) from None
     except RecursionError:
-        raise DefinitionError(Problem("nested too deep")) from None
+        raise DefinitionError(DefinitionProblem("nested too deep")) from None
     except (ValueError, KeyError) as error:  # an explicit tag on a value that is not of its kind
-        raise DefinitionError(Problem(f"not YAML: {error}")) from None
+        raise DefinitionError(DefinitionProblem(f"not YAML: {error}")) from None
 
 
 def _hint(text: str, number: int) -> str | None:

@@ -16,7 +16,7 @@ R = TypeVar("R", ExecutionRecord, JobRecord)
 
 
 @dataclass(slots=True)
-class Memory(Generic[R]):
+class RowCache(Generic[R]):
     """The records of what is not over, as they are stored, for as long as nobody else stores any."""
 
     capacity: int
@@ -45,11 +45,11 @@ class Memory(Generic[R]):
             self.records.popitem(last=False)
 
 
-def executions() -> Memory[ExecutionRecord]:
+def executions() -> RowCache[ExecutionRecord]:
     """A memory of executions."""
-    return Memory(OPEN_EXECUTIONS, lambda record: record.completed_at is not None)
+    return RowCache(OPEN_EXECUTIONS, lambda record: record.completed_at is not None)
 
 
-def jobs() -> Memory[JobRecord]:
+def jobs() -> RowCache[JobRecord]:
     """A memory of jobs."""
-    return Memory(JOBS, lambda record: record.deleted)
+    return RowCache(JOBS, lambda record: record.deleted)

@@ -17,7 +17,7 @@ from pydantic import JsonValue, TypeAdapter
 from typing_extensions import override
 
 from ... import subjects
-from ...domain.definition import STORED, DefinitionError, JobDefinition, Problem
+from ...domain.definition import STORED, DefinitionError, DefinitionProblem, JobDefinition
 from ...domain.events import (
     Actor,
     Cancelled,
@@ -45,8 +45,8 @@ from ...ports import (
     SequenceConflict,
 )
 from ...ports.queries import DeadLetterQuery, ExecutionQuery, Page
-from ...services.jobs import Asking, Check, Registry
-from ...services.operations.errors import NotFound, Refusal
+from ...services.jobs import Check, Registry, RequestName
+from ...services.operations.errors import NotFound, OperationError
 from ...subjects import Stream
 
 PAGE: Final = 500
@@ -116,14 +116,14 @@ def _refusal(path: str, answer: httpx.Response) -> Exception:  # noqa: PLR0911 -
         case ((429 | 500 | 503), _):
             return LogUnavailable(detail)
         case _:
-            return Refusal(detail)
+            return OperationError(detail)
 
 
-def _problem(error: Mapping[str, str]) -> Problem:
+def _problem(error: Mapping[str, str]) -> DefinitionProblem:
     right = error["right"]
     unknown = right.startswith("unknown field: ")
     reason = right.removeprefix("unknown field: ")
-    return Problem(
+    return DefinitionProblem(
         (", " if reason.startswith("did you") else ": ") + reason if unknown else reason,
         field=error.get("field", ""),
         value=error.get("value"),
@@ -263,7 +263,7 @@ class RemoteRegistry(Registry):
         by: Actor | None = None,
         kind: TriggerSource = "manual",
         reason: str | None = None,
-        asking: Asking | None = None,
+        asking: RequestName | None = None,
         check: Check | None = None,
     ) -> str:
         body: JsonValue = {

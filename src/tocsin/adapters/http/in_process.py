@@ -19,7 +19,7 @@ def operations(routes: Iterable[APIRoute]) -> Iterator[tuple[str, str, str, bool
             yield route.operation_id, method, route.path, route.body_field is not None
 
 
-class Inside:
+class InProcessClient:
     """Asks an application."""
 
     def __init__(self, app: FastAPI, source: str) -> None:

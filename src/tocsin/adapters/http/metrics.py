@@ -31,7 +31,7 @@ from ...domain.events import (
 )
 from ...services import tail
 from ...subjects import TICKER_LEASE, Bucket
-from .api.components import Parts
+from .api.components import Components
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 disable_created_metrics()  # type: ignore[no-untyped-call] # a series more for each, which nobody asks for
@@ -46,7 +46,7 @@ _LOCK: Final = "scheduler.lock."
 class Metrics:
     """Counts what happens, and looks at what is."""
 
-    def __init__(self, parts: Parts, prefix: str) -> None:
+    def __init__(self, parts: Components, prefix: str) -> None:
         """`prefix` stands before every name."""
         self._parts = parts
         self._begun: OrderedDict[str, datetime] = OrderedDict()

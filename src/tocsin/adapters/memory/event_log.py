@@ -7,7 +7,7 @@ from functools import partial
 from ... import subjects
 from ...domain.events import Message, Recorded, Timer
 from ...ports import Batch, DurableSpec, Heading, Headings, Loaded, LogUnavailable, Progress
-from ...subjects import CAPTURED, Stream, Unreadable
+from ...subjects import CAPTURED, DecodeError, Stream
 from .clock import Alarm, ManualClock
 from .durable import InMemoryDurable
 from .stored_stream import Entry, StoredStream
@@ -94,7 +94,7 @@ class InMemoryEventLog:
         for entry in self._streams[subjects.stream_of(subject)].matching((subject,), after)[:limit]:
             try:
                 messages.append(entry.recorded())
-            except Unreadable:
+            except DecodeError:
                 if not messages:
                     raise
                 break
@@ -181,6 +181,6 @@ def _readable(entries: Sequence[Entry]) -> list[Recorded[Message]]:
     for entry in entries:
         try:
             recorded.append(entry.recorded())
-        except Unreadable:
+        except DecodeError:
             continue
     return recorded

@@ -8,7 +8,7 @@ from typing import Final
 from ... import subjects
 from ...domain.events import Message, Recorded
 from ...ports import SequenceConflict
-from ...subjects import Unreadable
+from ...subjects import DecodeError
 from .clock import ManualClock
 from .signal import Signal
 from .subject_tree import SubjectTree
@@ -31,11 +31,11 @@ class Entry:
         """Decoded.
 
         Raises:
-            Unreadable: it does not decode.
+            DecodeError: it does not decode.
         """
         try:
             message = subjects.decode(self.subject, self.body)
-        except Unreadable as error:
+        except DecodeError as error:
             error.sequence = self.sequence
             raise
         return Recorded(message, self.subject, self.sequence, self.time, self.message_id)

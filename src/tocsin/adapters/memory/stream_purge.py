@@ -5,8 +5,8 @@ from ...subjects import Stream
 from .event_log import InMemoryEventLog
 
 
-class InMemoryHousekeeping:
-    """Implements `ports.Housekeeping` over an `InMemoryEventLog`."""
+class InMemoryStreamPurge:
+    """Implements `ports.StreamPurge` over an `InMemoryEventLog`."""
 
     def __init__(self, log: InMemoryEventLog) -> None:
         """Whatever that log stores."""

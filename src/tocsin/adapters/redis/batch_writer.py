@@ -25,7 +25,7 @@ CHUNK: Final = 500
 """Rows asked for at once."""
 
 
-class Recording:
+class BatchWriter:
     """Records the streams of one installation, one batch of each at a time."""
 
     def __init__(self, client: Redis, installation: str) -> None:

@@ -23,8 +23,8 @@ from ...ports.queries import (
 from ...subjects import Stream
 from ..history.database_url import shown
 from . import expiry, keys, pages
-from .batch_writer import Recording
-from .pages import Listing
+from .batch_writer import BatchWriter
+from .pages import Pages
 from .rows import Hash, dead_letter_row, execution_row, job_row
 
 SCHEMA: Final = 1
@@ -53,7 +53,7 @@ class RedisHistory:
         """`installation` names the one whose streams are recorded."""
         self._client = client
         self._installation = installation
-        self._recording = Recording(client, installation)
+        self._recording = BatchWriter(client, installation)
 
     async def offset(self, stream: Stream) -> int:
         """See `ports.History`.
@@ -159,7 +159,7 @@ async def _check(client: Redis, url: str) -> None:
 # --- what is asked, as sets ------------------------------------------------------------------------------------------
 
 
-def _executions(query: ExecutionQuery, *, order: tuple[str, bool] | None = None) -> Listing[ExecutionRow]:
+def _executions(query: ExecutionQuery, *, order: tuple[str, bool] | None = None) -> Pages[ExecutionRow]:
     scored_by, is_downwards = order or _ORDERS[query.sort]
     narrowed_by = [
         keys.executions_by(field, value)
@@ -176,7 +176,7 @@ def _executions(query: ExecutionQuery, *, order: tuple[str, bool] | None = None)
         at = datetime.fromisoformat(stored["scheduled_time"])
         return is_bounded or not ((query.since and at < query.since) or (query.until and at >= query.until))
 
-    return Listing(
+    return Pages(
         sort=query.sort,
         order=scored_by,
         narrowed_by=narrowed_by,
@@ -191,11 +191,11 @@ def _executions(query: ExecutionQuery, *, order: tuple[str, bool] | None = None)
     )
 
 
-def _dead_letters(query: DeadLetterQuery) -> Listing[DeadLetterRow]:
+def _dead_letters(query: DeadLetterQuery) -> Pages[DeadLetterRow]:
     narrowed_by = [] if query.job is None else [keys.dead_letters_of(query.job)]
     if query.unresolved:
         narrowed_by.append(keys.UNRESOLVED)
-    return Listing(
+    return Pages(
         sort=query.sort,
         order=keys.DEAD_LETTERS,
         narrowed_by=narrowed_by,

@@ -30,7 +30,7 @@ _KEPT: Final = 60
 
 
 @dataclass(frozen=True)
-class Listing(Generic[T]):
+class Pages(Generic[T]):
     """A list: the set whose scores it is sorted by, those that narrow it down, and how members become rows."""
 
     sort: str
@@ -48,7 +48,7 @@ class Listing(Generic[T]):
     row: Callable[[Hash], T]
 
 
-async def page(client: Redis, listing: Listing[T], place: Place | None, limit: int) -> Page[T]:
+async def page(client: Redis, listing: Pages[T], place: Place | None, limit: int) -> Page[T]:
     """A page of a list, from behind a place."""
     found: list[tuple[Place, T]] = []
     async with _walked(client, listing) as walked:
@@ -60,7 +60,7 @@ async def page(client: Redis, listing: Listing[T], place: Place | None, limit: i
     return Page(rows, found[limit - 1][0].cursor if len(found) > limit else None)
 
 
-async def count(client: Redis, listing: Listing[T], *, is_exact: bool) -> int:
+async def count(client: Redis, listing: Pages[T], *, is_exact: bool) -> int:
     """How many rows a list has. `is_exact`: the sets say it all, and no row need be looked at."""
     async with _walked(client, listing) as walked:
         if is_exact:
@@ -73,7 +73,7 @@ async def count(client: Redis, listing: Listing[T], *, is_exact: bool) -> int:
 
 
 @asynccontextmanager
-async def _walked(client: Redis, listing: Listing[T]) -> AsyncIterator[str]:
+async def _walked(client: Redis, listing: Pages[T]) -> AsyncIterator[str]:
     """The one set to walk: scored by what the list is sorted by, and with nothing in it that a set could leave out."""
     few = await _meant(client, listing)
     if few is None and not listing.narrowed_by:
@@ -96,7 +96,7 @@ async def _walked(client: Redis, listing: Listing[T]) -> AsyncIterator[str]:
             await client.delete(made, meant)
 
 
-async def _meant(client: Redis, listing: Listing[T]) -> Sequence[str] | None:
+async def _meant(client: Redis, listing: Pages[T]) -> Sequence[str] | None:
     """The ids that begin as they should, if they are few; None: they are many, or may begin as they like."""
     if listing.id_prefix is None:
         return None
@@ -106,7 +106,7 @@ async def _meant(client: Redis, listing: Listing[T]) -> Sequence[str] | None:
 
 
 async def _members(
-    client: Redis, walked: str, listing: Listing[T], place: Place | None, at_once: int
+    client: Redis, walked: str, listing: Pages[T], place: Place | None, at_once: int
 ) -> AsyncIterator[Sequence[Place]]:
     """The members of a set behind a place, in order, some at a time."""
     size = max(at_once, CHUNK)
@@ -136,7 +136,7 @@ def _is_behind(one: Place, place: Place, *, is_downwards: bool) -> bool:
     return mine < theirs if is_downwards else mine > theirs
 
 
-async def _rows(client: Redis, listing: Listing[T], members: Sequence[Place]) -> AsyncIterator[tuple[Place, T]]:
+async def _rows(client: Redis, listing: Pages[T], members: Sequence[Place]) -> AsyncIterator[tuple[Place, T]]:
     async with client.pipeline(transaction=False) as reading:
         for member in members:
             reading.hgetall(listing.key(member.id))

@@ -29,7 +29,7 @@ CHUNK: Final = 500
 """Rows asked for at once; databases limit the parameters of a statement."""
 
 
-class Recording:
+class BatchWriter:
     """Records the streams of one installation, one batch of each at a time."""
 
     def __init__(self, installation: str, dialect: str) -> None:

@@ -15,7 +15,7 @@ from ...ports import DeadLetterRow, ExecutionRow, JobRow
 from ...ports.queries import EVERY_DEAD_LETTER, EVERY_EXECUTION, DeadLetterQuery, ExecutionQuery, Page
 from ...subjects import Stream
 from . import queries
-from .batch_writer import Recording
+from .batch_writer import BatchWriter
 from .engine import connect, writing
 from .migration import migrate
 
@@ -34,7 +34,7 @@ class SqlHistory:
         self._engine = engine
         self._writing = writing(engine)
         self._installation = installation
-        self._recording = Recording(installation, engine.dialect.name)
+        self._recording = BatchWriter(installation, engine.dialect.name)
         self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="tocsin-history")
 
     async def close(self) -> None:

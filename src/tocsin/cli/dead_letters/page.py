@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ...domain.dead_letter import DeadLetter
-from ...domain.events import DeadLettered, Refused
+from ...domain.events import DeadLettered, PoisonMessage
 from ...domain.execution import Status
 from ...services.operations.dead_letters import Letter
 from ..executions.attempts import attempts_table
@@ -28,7 +28,7 @@ def as_json(letter: Letter) -> dict[str, object]:
         "resolved": resolved is not None,
         "resolution": None if resolved is None else {"time": resolved.time, **resolved.message.model_dump(mode="json")},
         "letter": fact.model_dump(mode="json", exclude_none=True),
-        "text": _text(fact) if isinstance(fact, Refused) else None,
+        "text": _text(fact) if isinstance(fact, PoisonMessage) else None,
         "replays": [
             {
                 "number": one.fact.number,
@@ -68,7 +68,7 @@ def _of_execution(fact: DeadLettered) -> list[RenderableType]:
     return shown
 
 
-def _of_message(fact: Refused) -> list[RenderableType]:
+def _of_message(fact: PoisonMessage) -> list[RenderableType]:
     return [
         Text(f"a message that {fact.durable} could not use: {fact.subject}, stored as {fact.sequence}"),
         Text(fact.reason, style="red"),
@@ -108,5 +108,5 @@ def _word(status: Status | None) -> str:
             return status.value
 
 
-def _text(fact: Refused) -> str:
+def _text(fact: PoisonMessage) -> str:
     return b64decode(fact.body).decode(errors="replace")

@@ -11,7 +11,7 @@ from rich.text import Text
 from ...ports.queries import DeadLetterQuery, every
 from ...services.operations import dead_letters
 from ...services.operations.dead_letters import Replay
-from ...services.operations.errors import Refusal
+from ...services.operations.errors import OperationError
 from ..input.confirmation import check, confirm
 from ..input.instants import instant
 from ..input.rates import rate as rate_of
@@ -59,7 +59,7 @@ async def _replay_all(
         confirm(f"replay {len(wanted)} dead letters?", yes=yes, otherwise="nothing was replayed")
         replayed: list[Replay] = []
         passed_over: list[str] = []
-        each: AsyncIterator[Replay | Refusal] = dead_letters.replay_all(
+        each: AsyncIterator[Replay | OperationError] = dead_letters.replay_all(
             installation.log,
             history,
             query,

@@ -19,7 +19,7 @@ from ...services.jobs import Registry
 from ...settings import DEFAULT, origins, shown
 from ..input.worker_object import load_worker
 from ..jobs.apply import apply_files, as_json, summary
-from ..runtime.error_report import Refused
+from ..runtime.error_report import UsageError
 from ..runtime.event_loop import serve
 from ..runtime.session import Session, session_of
 from . import task_lines
@@ -77,7 +77,7 @@ def dev(
     """
     session = session_of(context)
     if ephemeral and session.options.get(("data_dir",)) is not None:
-        raise Refused("--ephemeral keeps nothing, and --data-dir says where to keep it: give one of the two")
+        raise UsageError("--ephemeral keeps nothing, and --data-dir says where to keep it: give one of the two")
     session.log("error", tasks="info")
     made = load_worker(worker) if worker else None
     serve(_dev(session, jobs or [], made, Wanted(port, cluster), ephemeral=ephemeral, reset=allow_reset))

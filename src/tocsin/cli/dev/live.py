@@ -16,8 +16,8 @@ from ...domain.events import (
     Message,
     Passed,
     Paused,
+    PoisonMessage,
     Recorded,
-    Refused,
     Replayed,
     Resolved,
     Resumed,
@@ -34,7 +34,7 @@ from ..output.format import Output, seconds
 SHOWN: Final = (
     *(Defined, Paused, Resumed, Deleted),
     *(Passed, Admitted, Skipped, RetryScheduled, Exhausted, Completed, Failed, Cancelled),
-    *(DeadLettered, Refused, Replayed, Resolved),
+    *(DeadLettered, PoisonMessage, Replayed, Resolved),
 )
 """What is worth a line; each task and each step on its way is not."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...settings import Settings, origins
-from ..runtime.error_report import Refused
+from ..runtime.error_report import UsageError
 from ..runtime.session import Session
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Wanted:
         A configuration file does not count: what it names may be in production.
 
         Raises:
-            Refused: servers of its own and one that is there already are asked for.
+            UsageError: servers of its own and one that is there already are asked for.
             ServerStartError: it does not start.
         """
         settings = session.settings(data_dir=self.data_dir)
@@ -58,9 +58,9 @@ class Wanted:
         if origin == "command line" or origin.startswith("TOCSIN_"):
             named = "--nats" if origin == "command line" else origin
             if self.nodes is not None:
-                raise Refused(f"--cluster starts servers of its own, and {named} names others: give one of the two")
+                raise UsageError(f"--cluster starts servers of its own, and {named} names others: give one of the two")
             if self.port is not None:
-                raise Refused(f"--port is for a server of its own, and {named} names another: give one of the two")
+                raise UsageError(f"--port is for a server of its own, and {named} names another: give one of the two")
             yield DevNats(settings, is_own=False)
         elif self.nodes is None:
             async with session.backend.nats_server(settings.data_dir / "nats", self.port) as server:

@@ -12,11 +12,11 @@ from rich.text import Text
 
 from ...archive import STREAMS, Selection, decoded
 from ...services import audit as proof
-from ...services.audit import Auditor, Comparing, Debt, Report, Violation
-from ...subjects import Unreadable
+from ...services.audit import Auditor, Debt, ProjectionReader, Report, Violation
+from ...subjects import DecodeError
 from ..input.instants import instant, length
 from ..output.format import local
-from ..runtime.error_report import Refused
+from ..runtime.error_report import UsageError
 from ..runtime.event_loop import run
 from ..runtime.exit_codes import Exit
 from ..runtime.session import Session, session_of
@@ -59,7 +59,7 @@ def audit(
     under way is no violation. Ends with 1 if anything does not hold.
     """
     if history and (file is not None or job is not None or since is not None):
-        raise Refused("--history compares with the whole log: leave out --file, --job and --since")
+        raise UsageError("--history compares with the whole log: leave out --file, --job and --since")
     now = datetime.now(UTC)
     selection = Selection(job=job, since=instant(since, "--since", now=now), until=instant(until, "--until", now=now))
     session = session_of(context)
@@ -75,16 +75,16 @@ async def _audit(session: Session, asked: Asked) -> Report:
         if asked.history:
             installation = await stack.enter_async_context(session.installation())
             history = await stack.enter_async_context(installation.history())
-            comparing = Comparing(history, installation.projections, installation.clock)
+            comparing = ProjectionReader(history, installation.projections, installation.clock)
             await comparing.begin()
         found = await stack.enter_async_context(source(session, asked.file, asked.selection))
         if missing := [stream.value for stream in STREAMS if stream not in found.selection.streams]:
-            raise Refused(f"an audit needs both streams, and {missing[0]} is not in this export")
+            raise UsageError(f"an audit needs both streams, and {missing[0]} is not in this export")
         auditor = Auditor(since=found.selection.since, until=found.selection.until, patience=asked.patience)
         async for message in found.messages:
             try:
                 recorded = decoded(message)
-            except Unreadable:
+            except DecodeError:
                 auditor.unreadable(message.subject, message.sequence)
                 continue
             auditor.take(recorded)

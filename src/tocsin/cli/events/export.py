@@ -17,7 +17,7 @@ from ... import __version__
 from ...archive import STREAMS, Manifest, Selection, extents, read, write
 from ...subjects import Stream
 from ..input.instants import instant
-from ..runtime.error_report import Refused
+from ..runtime.error_report import UsageError
 from ..runtime.event_loop import run
 from ..runtime.exit_codes import Exit
 from ..runtime.session import Session, session_of
@@ -77,7 +77,7 @@ def _sink(out: Path | None) -> Iterator[BinaryIO]:
         except BrokenPipeError:
             # Whoever reads has had enough; nothing may be written to it when the interpreter ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise Refused("the reader of the export has gone", Exit.INTERRUPTED) from None
+            raise UsageError("the reader of the export has gone", Exit.INTERRUPTED) from None
         return
     unfinished = out.with_name(f".{out.name}.unfinished")
     try:
@@ -90,6 +90,6 @@ def _sink(out: Path | None) -> Iterator[BinaryIO]:
                 yield raw
         unfinished.replace(out)
     except OSError as error:
-        raise Refused(f"{out}: {(error.strerror or str(error)).lower()}", Exit.NOT_FOUND) from None
+        raise UsageError(f"{out}: {(error.strerror or str(error)).lower()}", Exit.NOT_FOUND) from None
     finally:
         unfinished.unlink(missing_ok=True)

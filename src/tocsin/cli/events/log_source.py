@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...archive import Export, ExportError, Selection, extents, open_export, read
 from ...ports import StoredMessage
-from ..runtime.error_report import Refused
+from ..runtime.error_report import UsageError
 from ..runtime.exit_codes import Exit
 from ..runtime.session import Session
 
@@ -26,7 +26,7 @@ async def source(session: Session, file: Path | None, selection: Selection) -> A
     """Open an export, or the streams.
 
     Raises:
-        Refused: the export cannot be used, or does not hold what is asked of it.
+        UsageError: the export cannot be used, or does not hold what is asked of it.
         Unreachable: NATS does not answer.
     """
     if file is None:
@@ -44,26 +44,26 @@ def opened(file: Path) -> Iterator[Export]:
     """An export, with errors that name it.
 
     Raises:
-        Refused: it cannot be used.
+        UsageError: it cannot be used.
     """
     try:
         with open_export(file, sys.stdin.buffer) as export:
             yield export
     except ExportError as error:
-        raise Refused(f"{file}: {error}") from None
+        raise UsageError(f"{file}: {error}") from None
     except OSError as error:
-        raise Refused(f"{file}: {(error.strerror or str(error)).lower()}") from None
+        raise UsageError(f"{file}: {(error.strerror or str(error)).lower()}") from None
 
 
 def narrowed(export: Export, selection: Selection) -> Selection:
     """What is left of an export after selecting from it.
 
     Raises:
-        Refused: what is asked for is not in it.
+        UsageError: what is asked for is not in it.
     """
     held = export.manifest.selection
     if held.job is not None and selection.job not in {None, held.job}:
-        raise Refused(f"the export holds the job {held.job!r} only", Exit.NOT_FOUND)
+        raise UsageError(f"the export holds the job {held.job!r} only", Exit.NOT_FOUND)
     since = max((at for at in (held.since, selection.since) if at is not None), default=None)
     until = min((at for at in (held.until, selection.until) if at is not None), default=None)
     streams = tuple(stream for stream in held.streams if stream in selection.streams)
@@ -76,4 +76,4 @@ async def _selected(file: Path, export: Export, selection: Selection) -> AsyncIt
             if message.stream in selection.streams and selection.has(message):
                 yield message
     except ExportError as error:
-        raise Refused(f"{file}: {error}") from None
+        raise UsageError(f"{file}: {error}") from None

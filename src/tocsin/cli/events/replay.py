@@ -16,14 +16,14 @@ from ...domain.events import ExecutionFact, Message, Recorded
 from ...ports import StoredMessage
 from ...services.explain import Moment
 from ...services.jobs import Job
-from ...services.operations.lookup import Found
-from ...subjects import Stream, Unreadable
+from ...services.operations.lookup import ExecutionMatch
+from ...subjects import DecodeError, Stream
 from ..executions import commands as executions
 from ..input.instants import instant
 from ..jobs import commands as jobs
 from ..output.format import local
 from ..output.tables import table
-from ..runtime.error_report import Refused, no_such_job
+from ..runtime.error_report import UsageError, no_such_job
 from ..runtime.event_loop import run
 from ..runtime.exit_codes import Exit
 from ..runtime.session import Session, session_of
@@ -62,7 +62,7 @@ def replay(
 ) -> None:
     """Fold the facts up to a moment, and show the state that they come to: of an execution, a job, or everything."""
     if execution is not None and not all(character.isalnum() or character == "-" for character in execution):
-        raise Refused(f"--execution is {execution!r}: an id has letters, digits and hyphens")
+        raise UsageError(f"--execution is {execution!r}: an id has letters, digits and hyphens")
     place = _place(until)
     at = None if place else instant(until, "--until", now=datetime.now(UTC))
     streams = STREAMS if execution is None else (Stream.LOG,)
@@ -95,7 +95,7 @@ async def _read(
             is_over = place is not None and place.is_at(message)
             try:
                 recorded = decoded(message)
-            except Unreadable:
+            except DecodeError:
                 continue
             moment.take(recorded)
             if selection.execution_id is not None:
@@ -113,9 +113,9 @@ def _show(session: Session, moment: Moment, facts: list[Recorded[Message]], sele
     if selection.execution_id is not None:
         of_it = tuple(recorded for recorded in facts if isinstance(recorded.message, ExecutionFact))
         if not of_it:
-            raise Refused(f"no execution had the id {selection.execution_id!r} then", Exit.NOT_FOUND)
+            raise UsageError(f"no execution had the id {selection.execution_id!r} then", Exit.NOT_FOUND)
         first = of_it[0].message
-        found = Found(getattr(first, "job", ""), selection.execution_id, of_it)
+        found = ExecutionMatch(getattr(first, "job", ""), selection.execution_id, of_it)
         shown = executions.Shown.of(found)
         session.output.answer({**as_of, **executions.as_json(shown)}, lambda: [head, *executions.page(shown)])
     elif selection.job is not None:

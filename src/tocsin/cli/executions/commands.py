@@ -13,7 +13,7 @@ from ...domain.dead_letter import attempts_of
 from ...domain.events import Attempt
 from ...domain.execution import Execution, Step
 from ...domain.history import ExecutionRecord, StepRecord
-from ...services.operations.lookup import Found, find
+from ...services.operations.lookup import ExecutionMatch, find
 from ..output import event_lines
 from ..output.event_page import FactPage
 from ..output.format import local, seconds, state
@@ -44,13 +44,13 @@ def show(
 class Shown:
     """One execution as its facts tell it: in the words of the history, but as of this moment."""
 
-    found: Found
+    found: ExecutionMatch
     record: ExecutionRecord
     state: Execution
     attempts: tuple[Attempt, ...]
 
     @classmethod
-    def of(cls, found: Found) -> "Shown":
+    def of(cls, found: ExecutionMatch) -> "Shown":
         """Fold the facts."""
         record = history.fold({}, found.facts)[found.execution_id]
         return cls(found, record, execution.fold(found.facts), attempts_of(found.facts))

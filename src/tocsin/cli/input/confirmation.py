@@ -3,7 +3,7 @@
 import typer
 
 from ..output.format import is_interactive
-from ..runtime.error_report import Refused
+from ..runtime.error_report import UsageError
 from ..runtime.exit_codes import Exit
 
 
@@ -11,18 +11,18 @@ def check(question: str, *, yes: bool) -> None:
     """Make sure that somebody can answer.
 
     Raises:
-        Refused: nobody is there to be asked, and nobody said `--yes`.
+        UsageError: nobody is there to be asked, and nobody said `--yes`.
     """
     if not yes and not is_interactive():
-        raise Refused(f"{question} Nobody is there to answer: say --yes")
+        raise UsageError(f"{question} Nobody is there to answer: say --yes")
 
 
 def confirm(question: str, *, yes: bool, otherwise: str) -> None:
     """Ask, unless the answer was given with `--yes`.
 
     Raises:
-        Refused: the answer is no, and `otherwise` says what that means; or nobody is there to be asked.
+        UsageError: the answer is no, and `otherwise` says what that means; or nobody is there to be asked.
     """
     check(question, yes=yes)
     if not yes and not typer.confirm(question):
-        raise Refused(otherwise, Exit.NO)
+        raise UsageError(otherwise, Exit.NO)

@@ -5,7 +5,7 @@ from typing import overload
 from zoneinfo import ZoneInfo
 
 from ...domain import duration
-from ..runtime.error_report import Refused
+from ..runtime.error_report import UsageError
 
 FORMS = "an ISO date and time such as 2026-11-20T09:00 (on this machine's clock) or 2026-11-20T09:00Z, or how long ago: 90m, 2d"
 
@@ -22,7 +22,7 @@ def instant(written: str | None, option: str, *, now: datetime, timezone: str | 
     Without an offset it is on the wall clock of `timezone`, or of this machine.
 
     Raises:
-        Refused: neither an instant nor a length of time.
+        UsageError: neither an instant nor a length of time.
     """
     if written is None or written == "now":
         return None if written is None else now
@@ -34,16 +34,16 @@ def instant(written: str | None, option: str, *, now: datetime, timezone: str | 
         at = datetime.fromisoformat(written)
         return (at if at.tzinfo or timezone is None else at.replace(tzinfo=ZoneInfo(timezone))).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise Refused(f"{option} is {written!r}: write {FORMS}") from None
+        raise UsageError(f"{option} is {written!r}: write {FORMS}") from None
 
 
 def length(written: str, option: str) -> timedelta:
     """The length of time that an option was given.
 
     Raises:
-        Refused: it is none.
+        UsageError: it is none.
     """
     try:
         return timedelta(seconds=duration.parse(written))
     except duration.DurationError as error:
-        raise Refused(f"{option} is {written!r}: {error}") from None
+        raise UsageError(f"{option} is {written!r}: {error}") from None

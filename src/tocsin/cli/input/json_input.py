@@ -7,14 +7,14 @@ from typing import Any
 from pydantic import JsonValue
 
 from ...domain.definition import show
-from ..runtime.error_report import Refused
+from ..runtime.error_report import UsageError
 
 
 def json_of(option: str, given: str | None, kind: type) -> Any:  # noqa: ANN401 - of the kind that was asked for
     """A JSON object or list, or None where nothing was given.
 
     Raises:
-        Refused: it is not JSON, or not of that kind, or the file cannot be read.
+        UsageError: it is not JSON, or not of that kind, or the file cannot be read.
     """
     if given is None:
         return None
@@ -24,9 +24,9 @@ def json_of(option: str, given: str | None, kind: type) -> Any:  # noqa: ANN401 
         value: JsonValue = json.loads(text)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        raise Refused(f"{source} is {show(text)}: not JSON ({error.msg.lower()}, {place}); write {wanted}") from None
+        raise UsageError(f"{source} is {show(text)}: not JSON ({error.msg.lower()}, {place}); write {wanted}") from None
     if not isinstance(value, kind):
-        raise Refused(f"{source} is {show(value)}: write {wanted}")
+        raise UsageError(f"{source} is {show(value)}: write {wanted}")
     return value
 
 
@@ -35,6 +35,6 @@ def _content(option: str, given: str) -> str:
     try:
         return file.read_text("utf-8")
     except OSError as error:
-        raise Refused(f"{option} names {file}: {(error.strerror or str(error)).lower()}") from None
+        raise UsageError(f"{option} names {file}: {(error.strerror or str(error)).lower()}") from None
     except UnicodeDecodeError:
-        raise Refused(f"{option} names {file}: its text is not UTF-8") from None
+        raise UsageError(f"{option} names {file}: its text is not UTF-8") from None

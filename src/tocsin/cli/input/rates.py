@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from ..runtime.error_report import Refused
+from ..runtime.error_report import UsageError
 
 _PERIODS: Final = {"s": 1.0, "m": 60.0, "h": 3_600.0}
 MOST: Final = 10_000.0
@@ -13,7 +13,7 @@ def rate(written: str, option: str) -> float:
     """How often a second: `10/s`, `100/m`, `20/h`, or a number of times a second.
 
     Raises:
-        Refused: it is none of these.
+        UsageError: it is none of these.
     """
     number, _, period = written.partition("/")
     try:
@@ -21,5 +21,5 @@ def rate(written: str, option: str) -> float:
     except (ValueError, KeyError):
         often = 0.0
     if not 0 < often <= MOST:
-        raise Refused(f"{option} is {written!r}: write 10/s, 100/m or 20/h")
+        raise UsageError(f"{option} is {written!r}: write 10/s, 100/m or 20/h")
     return often

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from ..runtime.error_report import Refused
+from ..runtime.error_report import UsageError
 
 if TYPE_CHECKING:
     from ...worker import Worker
@@ -20,27 +20,27 @@ def load_worker(target: str) -> "Worker":
     """Import the worker that `target` names.
 
     Raises:
-        Refused: there is no such module, file or attribute, importing it fails, or it is no worker.
+        UsageError: there is no such module, file or attribute, importing it fails, or it is no worker.
     """
     from ... import Worker  # noqa: PLC0415 - only commands that run one need it
 
     place, _, attribute = target.rpartition(":") if ":" in target else (target, "", ATTRIBUTE)
     module = _import(place)
     if not hasattr(module, attribute):
-        raise Refused(f"{place} has no `{attribute}`")
+        raise UsageError(f"{place} has no `{attribute}`")
     found = getattr(module, attribute)
     if not isinstance(found, Worker):
-        raise Refused(f"{place}:{attribute} is no worker but {type(found).__name__!r}: write `worker = Worker()`")
+        raise UsageError(f"{place}:{attribute} is no worker but {type(found).__name__!r}: write `worker = Worker()`")
     return found
 
 
 def _import(place: str) -> ModuleType:
     try:
         return _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
-    except Refused:
+    except UsageError:
         raise
     except Exception as error:
-        raise Refused(f"{place} cannot be imported: {type(error).__name__}: {error}") from error
+        raise UsageError(f"{place} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def _from_name(name: str) -> ModuleType:
@@ -52,7 +52,7 @@ def _from_name(name: str) -> ModuleType:
 def _from_file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if not path.is_file() or spec is None or spec.loader is None:
-        raise Refused(f"there is no file {path}")
+        raise UsageError(f"there is no file {path}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     sys.path.insert(0, str(path.resolve().parent))  # as `python FILE` does

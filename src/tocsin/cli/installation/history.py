@@ -6,7 +6,7 @@ import typer
 from rich.text import Text
 
 from ..output.format import is_interactive
-from ..runtime.error_report import Refused
+from ..runtime.error_report import UsageError
 from ..runtime.event_loop import run
 from ..runtime.exit_codes import Exit
 from ..runtime.session import session_of
@@ -28,9 +28,9 @@ def rebuild(
     session = session_of(context)
     if not yes:
         if not is_interactive():
-            raise Refused("rebuild empties the history before it fills it again: say --yes")
+            raise UsageError("rebuild empties the history before it fills it again: say --yes")
         if not typer.confirm("empty the history, and record it anew from the log?"):
-            raise Refused("nothing was done", Exit.NO)
+            raise UsageError("nothing was done", Exit.NO)
 
     async def work() -> int:
         async with session.installation() as installation:

@@ -6,7 +6,7 @@ import typer
 from rich.text import Text
 
 from ...domain.formats.suggestion import listed, nearest
-from ..runtime.error_report import Refused
+from ..runtime.error_report import UsageError
 from ..runtime.session import session_of
 
 
@@ -30,7 +30,7 @@ def permissions(
         if role not in known:
             meant = nearest(role, known)
             hint = f", did you mean `{meant}`?" if meant else f": there are {listed(known)}"
-            raise Refused(f"no role is called `{role}`{hint}")
+            raise UsageError(f"no role is called `{role}`{hint}")
     chosen = {name: rules for name, rules in known.items() if not roles or name in roles}
     session.output.answer(
         {

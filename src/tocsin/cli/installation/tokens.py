@@ -10,7 +10,7 @@ from ...adapters.http.auth.tokens import StoredToken, Tokens
 from ...domain import duration
 from ...domain.access import Role
 from ..output.tables import table
-from ..runtime.error_report import Refused
+from ..runtime.error_report import UsageError
 from ..runtime.event_loop import run
 from ..runtime.exit_codes import Exit
 from ..runtime.session import actor, session_of
@@ -81,7 +81,7 @@ def revoke(
             return await Tokens(installation.projections, installation.clock).revoke(token_id)
 
     if not run(remove()):
-        raise Refused(f"no token has the id {token_id!r}; `tocsin tokens list` shows those that are", Exit.NOT_FOUND)
+        raise UsageError(f"no token has the id {token_id!r}; `tocsin tokens list` shows those that are", Exit.NOT_FOUND)
     session.output.answer({"id": token_id, "action": "revoked"}, lambda: [Text(f"revoked {token_id}", style="yellow")])
 
 
@@ -89,9 +89,9 @@ def _lifetime(written: str) -> timedelta:
     try:
         seconds = duration.parse(written)
     except ValueError as error:
-        raise Refused(f"--expires: {error}") from None
+        raise UsageError(f"--expires: {error}") from None
     if seconds <= 0:
-        raise Refused(f"--expires: {written!r} is over already: must be more than 0 seconds")
+        raise UsageError(f"--expires: {written!r} is over already: must be more than 0 seconds")
     return timedelta(seconds=seconds)
 
 

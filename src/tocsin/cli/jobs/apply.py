@@ -13,12 +13,12 @@ from ...adapters.files import load
 from ...domain import duration
 from ...domain.definition import JobDefinition, show
 from ...domain.schedule import Schedule, next_instants, parse, warnings_at
-from ...domain.schedule_effects import Effects
+from ...domain.schedule_effects import ScheduleEffects
 from ...services.jobs import Change, Plan, Registry, Verb
 from ...settings import Settings
 from ..input.confirmation import confirm
 from ..output.format import local
-from ..runtime.error_report import Refused
+from ..runtime.error_report import UsageError
 from ..runtime.event_loop import run
 from ..runtime.exit_codes import Exit
 from ..runtime.session import Session, actor, session_of
@@ -103,11 +103,11 @@ def read(settings: Settings, files: Collection[str], owner: str) -> tuple[JobDef
 
     Raises:
         DefinitionError: a file cannot be read, or something in it is wrong.
-        Refused: no file is named anywhere.
+        UsageError: no file is named anywhere.
     """
     sources = list(files) or ([str(settings.jobs_file)] if settings.jobs_file else [])
     if not sources:
-        raise Refused("which definitions? Name a file or a folder with -f, or set `jobs_file`")
+        raise UsageError("which definitions? Name a file or a folder with -f, or set `jobs_file`")
     usual = {"owner": owner, "timeout": settings.execution.default_timeout}
     return tuple(
         definition.model_copy(
@@ -169,7 +169,7 @@ def _effects_as_json(change: Change) -> dict[str, object]:
     }
 
 
-def _effects(change: Change) -> Effects | None:
+def _effects(change: Change) -> ScheduleEffects | None:
     return None if change.verb == "unchanged" else change.effects(datetime.now(UTC), AHEAD)
 
 

@@ -11,12 +11,12 @@ from ...domain import duration
 from ...domain.events import Actor
 from ...domain.ledger import JobNotFound
 from ...domain.schedule.wall_clock import local_time
-from ...services.explain import Answer, Asking, Gap, Outcome, Verdict
+from ...services.explain import Answer, ExplainReader, Gap, Outcome, Verdict
 from ...services.jobs import Registry
 from ..output import event_lines
 from ..output.event_page import FactPage
 from ..output.format import seconds
-from ..runtime.error_report import Refused, no_such_job
+from ..runtime.error_report import UsageError, no_such_job
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
 
@@ -61,13 +61,13 @@ def _time(written: str | None) -> datetime | None:
         return datetime.fromisoformat(written)
     except ValueError:
         form = "an ISO date and time such as 2026-11-20T09:00, 2026-11-20T09:00Z or 2026-11-20T09:00+01:00"
-        raise Refused(f"TIME is {written!r}: write {form}") from None
+        raise UsageError(f"TIME is {written!r}: write {form}") from None
 
 
 async def _ask(session: Session, job: str, at: datetime | None) -> tuple[Answer, ...]:
     async with session.installation() as installation:
         try:
-            return await Asking(installation.log, installation.stored).why(job, at)
+            return await ExplainReader(installation.log, installation.stored).why(job, at)
         except JobNotFound:
             registry = Registry(installation.log, installation.projections)
             raise no_such_job(job, [one.name for one in await registry.jobs()]) from None

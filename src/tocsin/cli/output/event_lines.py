@@ -27,10 +27,10 @@ from ...domain.events import (
     Passed,
     Paused,
     Planned,
+    PoisonMessage,
     Queued,
     Recorded,
     Recovered,
-    Refused,
     Released,
     Replayed,
     Resolved,
@@ -152,7 +152,7 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - one 
             return Described("·", "dim", "locked", f"until it ends; looked into after {duration.short(fact.ttl)}")
         case DeadLettered():
             return Described("☠", "bold red", "dead-lettered", _tries(fact.attempts))
-        case Refused():
+        case PoisonMessage():
             return Described("☠", "bold red", "refused", f"{fact.reason} ({fact.subject})")
         case Replayed():
             return Described("↻", "cyan", "replayed", " ".join(filter(None, (f"#{fact.number}", fact.reason))))

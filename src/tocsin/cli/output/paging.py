@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias, TypeVar
 import typer
 
 from ...ports.queries import MAX_LIMIT, USUAL_LIMIT, DeadLetterQuery, ExecutionQuery, Page, every
-from ..runtime.error_report import Refused
+from ..runtime.error_report import UsageError
 
 T = TypeVar("T")
 Query = TypeVar("Query", ExecutionQuery, DeadLetterQuery)
@@ -34,10 +34,10 @@ def limit_of(limit: int | None, *, is_all: bool) -> int:
     """How many rows to ask for at once.
 
     Raises:
-        Refused: both a limit and all are asked for.
+        UsageError: both a limit and all are asked for.
     """
     if is_all and limit is not None:
-        raise Refused("--all and --limit exclude each other")
+        raise UsageError("--all and --limit exclude each other")
     return MAX_LIMIT if is_all else limit or USUAL_LIMIT
 
 

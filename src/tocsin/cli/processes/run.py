@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ...domain.formats.suggestion import listed, nearest
-from ..runtime.error_report import Refused
+from ..runtime.error_report import UsageError
 from ..runtime.event_loop import serve
 from ..runtime.session import Session, session_of
 
@@ -26,15 +26,15 @@ def chosen(given: list[str], known: tuple[str, ...], *, every: bool) -> tuple[st
     """The stages that were asked for, in flow order.
 
     Raises:
-        Refused: none was named, or one does not exist.
+        UsageError: none was named, or one does not exist.
     """
     if every == bool(given):
-        raise Refused(f"name stages, or say --all: {listed(known)}")
+        raise UsageError(f"name stages, or say --all: {listed(known)}")
     for name in given:
         if name.replace("-", "_") not in known:
             meant = nearest(name, known)
             hint = f", did you mean `{meant}`?" if meant else f": there are {listed(known)}"
-            raise Refused(f"no stage is called `{name}`{hint}")
+            raise UsageError(f"no stage is called `{name}`{hint}")
     wanted = {name.replace("-", "_") for name in given}
     return tuple(name for name in known if every or name in wanted)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 from rich.text import Text
 
 from ...services.operations.errors import NotFound
-from .error_report import Refused, failure_of
+from .error_report import UsageError, failure_of
 from .event_loop import run
 from .session import Session
 
@@ -33,7 +33,7 @@ def on_each(
     """Do it on each, and tell what was done, a `line` each.
 
     Raises:
-        Refused: some ids mean nothing; what could be done is done and told.
+        UsageError: some ids mean nothing; what could be done is done and told.
     """
 
     async def ask() -> tuple[list[D], list[NotFound]]:
@@ -51,4 +51,4 @@ def on_each(
     if done:
         session.output.answer([asdict(one) for one in done], lambda: [line(one) for one in done])
     if missing:
-        raise Refused("; ".join(map(str, missing)), failure_of(missing[0]).code)
+        raise UsageError("; ".join(map(str, missing)), failure_of(missing[0]).code)

@@ -8,21 +8,21 @@ from typing import Any, Final, TypeAlias
 
 import typer
 
-from ...domain.definition import DefinitionError, Problem
+from ...domain.definition import DefinitionError, DefinitionProblem
 from ...domain.formats.suggestion import nearest
 from ...domain.ledger import JobNotFound
 from ...domain.schedule import ScheduleError
 from ...ports import HistoryUnavailable, LogUnavailable, SequenceConflict
 from ...ports.queries import InvalidQuery
-from ...services.operations.errors import Ambiguous, NotAnId, NotFound, Refusal
+from ...services.operations.errors import Ambiguous, NotAnId, NotFound, OperationError
 from ...settings import SettingsError
-from ...subjects import Unreadable
+from ...subjects import DecodeError
 from .exit_codes import Exit
 
 _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
-class Refused(Exception):
+class UsageError(Exception):
     """A command says no; the text is the whole explanation."""
 
     def __init__(self, message: str, code: Exit = Exit.USAGE) -> None:
@@ -40,7 +40,7 @@ class Failure:
 
     code: Exit
     message: str
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[DefinitionProblem, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The error object of `--output json`."""
@@ -50,23 +50,23 @@ class Failure:
         return {"error": error}
 
 
-def no_such_job(job: str, known: list[str]) -> Refused:
+def no_such_job(job: str, known: list[str]) -> UsageError:
     """The refusal that names what was probably meant."""
     if _ID.fullmatch(job):
-        return Refused(
+        return UsageError(
             f"{job} is an execution's id, and a job's name is needed: `tocsin executions show {job}` tells of the execution",
             Exit.NOT_FOUND,
         )
     meant = nearest(job, known)
     hint = f", did you mean {meant!r}?" if meant else "; `tocsin jobs list` shows those that are"
-    return Refused(f"no job is called {job!r}{hint}", Exit.NOT_FOUND)
+    return UsageError(f"no job is called {job!r}{hint}", Exit.NOT_FOUND)
 
 
 def failure_of(error: BaseException) -> Failure:
     """What to tell of an exception."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]  # what failed first ended the others
-    if isinstance(error, Refused):
+    if isinstance(error, UsageError):
         return Failure(error.code, str(error))
     for kind, code, text in chain(_KNOWN, _of_the_outside()):
         if isinstance(error, kind):
@@ -89,12 +89,12 @@ _KNOWN: Final[tuple[_Row, ...]] = (
     (NotFound, Exit.NOT_FOUND, "{}"),
     (NotAnId, Exit.USAGE, "{}"),
     (Ambiguous, Exit.USAGE, "{}"),
-    (Refusal, Exit.NO, "{}"),
+    (OperationError, Exit.NO, "{}"),
     (SequenceConflict, Exit.NO, "{}"),
     (LogUnavailable, Exit.UNREACHABLE, "the log cannot be reached: {}"),
     (HistoryUnavailable, Exit.UNREACHABLE, "{}"),
     (InvalidQuery, Exit.USAGE, "{}"),
-    (Unreadable, Exit.UNFORESEEN, "the log holds what this version of Tocsin cannot read: {}"),
+    (DecodeError, Exit.UNFORESEEN, "the log holds what this version of Tocsin cannot read: {}"),
 )
 
 
@@ -105,7 +105,7 @@ def _of_the_outside() -> Iterator[_Row]:
     from ...adapters.http.client import NotPermitted, NotServed  # noqa: PLC0415
     from ...adapters.http.sockets import PortInUseError  # noqa: PLC0415
     from ...adapters.nats.admin.provision_report import ProvisionError  # noqa: PLC0415
-    from ...adapters.nats.client.connection import RefusedError  # noqa: PLC0415
+    from ...adapters.nats.client.connection import JetStreamError  # noqa: PLC0415
     from ...adapters.nats.server.embedded import PortTakenError, ServerStartError, StoreInUseError  # noqa: PLC0415
     from ...bootstrap import Unreachable  # noqa: PLC0415
 
@@ -118,7 +118,7 @@ def _of_the_outside() -> Iterator[_Row]:
         (NotPermitted, Exit.NO, "{}"),
         (StoreInUseError, Exit.UNREACHABLE, "{}"),
         (ServerStartError, Exit.UNREACHABLE, "{}"),
-        (RefusedError, Exit.UNREACHABLE, "NATS refused: {}"),
+        (JetStreamError, Exit.UNREACHABLE, "NATS refused: {}"),
         (SQLAlchemyError, Exit.UNREACHABLE, "the history cannot be used: {}"),
     )
 

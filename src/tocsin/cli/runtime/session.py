@@ -19,7 +19,7 @@ from ...settings import FieldPath, Settings, load
 from ...subjects import Stream
 from ..output.format import Output
 from .backend import PATIENCE, Backend
-from .error_report import Refused, no_such_job
+from .error_report import UsageError, no_such_job
 from .exit_codes import Exit
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Session:
 
         Raises:
             Unreachable: NATS does not answer.
-            Refused: nothing is set up there.
+            UsageError: nothing is set up there.
         """
         settings = settings or self.settings()
         if self.server:
@@ -82,7 +82,7 @@ class Session:
             if within is None:
                 await self.backend.await_log(installation)
             if checked and not await self._is_set_up(installation, within):
-                raise Refused(
+                raise UsageError(
                     f"nothing is set up under {settings.root!r} on this NATS: run `tocsin init` first", Exit.UNREACHABLE
                 )
             yield installation
@@ -92,7 +92,7 @@ class Session:
         """The history, where one is kept: whoever only reads makes none.
 
         Raises:
-            Refused: there is none where the settings say, or what lies there was never recorded from this installation.
+            UsageError: there is none where the settings say, or what lies there was never recorded from this installation.
         """
         if self.server:
             async with installation.history() as history:
@@ -101,7 +101,7 @@ class Session:
         where = _kept_in(installation.settings.database.url)
         async with installation.history() as history:
             if not await history.offset(Stream.LOG) and await installation.log.last("execution.>") is not None:
-                raise Refused(f"nothing of this installation is recorded in {where}: {_POINT}", Exit.UNREACHABLE)
+                raise UsageError(f"nothing of this installation is recorded in {where}: {_POINT}", Exit.UNREACHABLE)
             yield history
 
     async def _is_set_up(self, installation: "Installation", within: float | None) -> bool:
@@ -127,7 +127,7 @@ def _kept_in(url: str) -> str:
         return "the database of `database.url`"
     file = Path(url.removeprefix(_SQLITE))
     if not file.exists():
-        raise Refused(f"no history is kept in {file}: {_POINT}", Exit.UNREACHABLE)
+        raise UsageError(f"no history is kept in {file}: {_POINT}", Exit.UNREACHABLE)
     return str(file)
 
 

@@ -10,7 +10,7 @@ reading from the log passes `context=STORED`, which leaves out every check that 
     model                            the whole, and the rules that span its fields
 """
 
-from .errors import DefinitionError, Problem, shorten, show
+from .errors import DefinitionError, DefinitionProblem, shorten, show
 from .fields import (
     STORED,
     Args,
@@ -37,13 +37,13 @@ __all__ = [
     "Args",
     "CatchUp",
     "DefinitionError",
+    "DefinitionProblem",
     "Flag",
     "Function",
     "JobDefinition",
     "Name",
     "Object",
     "OverlapPolicy",
-    "Problem",
     "RetryPolicy",
     "Seconds",
     "Step",

@@ -11,7 +11,7 @@ MAX_INTEGER_BITS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class DefinitionProblem:
     """One thing that is wrong with a definition, addressed so that a person finds it and a program can mark it."""
 
     reason: str
@@ -47,7 +47,7 @@ class Problem:
 class DefinitionError(ValueError):
     """A definition is refused, or an input; `problems` holds everything that is wrong and not only the first thing."""
 
-    def __init__(self, *problems: Problem) -> None:
+    def __init__(self, *problems: DefinitionProblem) -> None:
         """Refuse for these reasons."""
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems

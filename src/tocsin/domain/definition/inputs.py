@@ -10,7 +10,7 @@ from jsonschema.protocols import Validator
 from pydantic import JsonValue
 
 from ..secret_reference import SecretReferenceError, find_references
-from .errors import Problem, shorten, show
+from .errors import DefinitionProblem, shorten, show
 from .plain_json import MAX_INPUT_BYTES, json_problem, size_of
 
 _SENTENCE: Final = 200  # characters: a schema validator quotes what it looked at, however long
@@ -20,19 +20,19 @@ def input_problems(
     input: Mapping[str, JsonValue],  # noqa: A002 - the field is called so
     args: Sequence[JsonValue],
     schema: dict[str, JsonValue] | None = None,
-) -> Iterator[Problem]:
+) -> Iterator[DefinitionProblem]:
     """Everything that is wrong with an input and its positional arguments; `schema` is for the input alone."""
     for field, value in (("input", input), ("args", args)):
         if reason := json_problem(value):
-            yield Problem(reason, field=field)
+            yield DefinitionProblem(reason, field=field)
             return
         try:
             find_references(value if isinstance(value, dict) else list(value))
         except SecretReferenceError as error:
-            yield Problem(str(error), field=field)
+            yield DefinitionProblem(str(error), field=field)
     size = sum(size_of(value) for value in (input, args) if value)
     if size > MAX_INPUT_BYTES:
-        yield Problem(
+        yield DefinitionProblem(
             f"{size:,} bytes of JSON, more than {MAX_INPUT_BYTES:,}: keep large data in a store and refer to it",
             field="input",
         )
@@ -40,24 +40,26 @@ def input_problems(
         yield from _schema_problems(schema, input)
 
 
-def _schema_problems(schema: dict[str, JsonValue], instance: Mapping[str, JsonValue]) -> Iterator[Problem]:
+def _schema_problems(schema: dict[str, JsonValue], instance: Mapping[str, JsonValue]) -> Iterator[DefinitionProblem]:
     kind: type[Validator] = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     try:
         kind.check_schema(schema)
         if outside := [reference for reference in _schema_references(schema) if not reference.startswith("#")]:
             # Looking one up would mean that whoever registers a job chooses what the scheduler fetches.
-            yield Problem("a schema may refer to its own parts only", field="input_schema.$ref", value=show(outside[0]))
+            yield DefinitionProblem(
+                "a schema may refer to its own parts only", field="input_schema.$ref", value=show(outside[0])
+            )
             return
         for error in kind(schema, registry=referencing.Registry()).iter_errors(instance):
             path = ".".join(("input", *(str(part) for part in error.absolute_path)))
-            yield Problem(shorten(error.message, _SENTENCE), field=path)
+            yield DefinitionProblem(shorten(error.message, _SENTENCE), field=path)
     except jsonschema.SchemaError as error:
         path = ".".join(("input_schema", *(str(part) for part in error.absolute_path)))
-        yield Problem(f"no valid JSON Schema: {shorten(error.message, _SENTENCE)}", field=path)
+        yield DefinitionProblem(f"no valid JSON Schema: {shorten(error.message, _SENTENCE)}", field=path)
     except RecursionError:
-        yield Problem("no usable JSON Schema: it refers to itself without end", field="input_schema")
+        yield DefinitionProblem("no usable JSON Schema: it refers to itself without end", field="input_schema")
     except (referencing.exceptions.Unresolvable, re.error) as error:
-        yield Problem(f"no usable JSON Schema: {shorten(str(error), _SENTENCE)}", field="input_schema")
+        yield DefinitionProblem(f"no usable JSON Schema: {shorten(str(error), _SENTENCE)}", field="input_schema")
 
 
 def _schema_references(schema: JsonValue | Mapping[str, JsonValue]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, mo
 from .. import schedule as calendar
 from .. import step_graph
 from ..schedule import DstPolicy
-from .errors import DefinitionError, Problem, show
+from .errors import DefinitionError, DefinitionProblem, show
 from .fields import (
     Args,
     CatchUp,
@@ -161,22 +161,22 @@ def check_input(
         raise DefinitionError(*(replace(problem, job=f"job `{definition.name}`") for problem in problems))
 
 
-def _problems(definition: JobDefinition) -> Iterator[Problem]:
+def _problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
     yield from _schedule_problems(definition)
     if (definition.function is None) == (not definition.dag):
         both = definition.function is not None
-        yield Problem(
+        yield DefinitionProblem(
             "`function` and `dag` exclude each other: give one" if both else "give either `function` or `dag`"
         )
     for name, count in step_graph.namesakes(definition.dag).items():
-        yield Problem(f"{count} steps have this name, and each needs its own", field="name", step=name)
+        yield DefinitionProblem(f"{count} steps have this name, and each needs its own", field="name", step=name)
     for name, reason in step_graph.problems(definition.dag):
-        yield Problem(reason, field="depends_on", step=name)
+        yield DefinitionProblem(reason, field="depends_on", step=name)
     wrong = [*_inputs_problems(definition)]
     yield from wrong or _plan_problems(definition)  # one input that is too large makes all of them so
 
 
-def _schedule_problems(definition: JobDefinition) -> Iterator[Problem]:
+def _schedule_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
     try:
         calendar.validate_timezone(definition.timezone)
     except calendar.ScheduleError as error:
@@ -189,12 +189,12 @@ def _schedule_problems(definition: JobDefinition) -> Iterator[Problem]:
             yield _unscheduled("schedule", definition.schedule, error)
 
 
-def _unscheduled(field: str, written: str, error: calendar.ScheduleError) -> Problem:
+def _unscheduled(field: str, written: str, error: calendar.ScheduleError) -> DefinitionProblem:
     suggestion = f" (try: {error.suggestion})" if error.suggestion else ""
-    return Problem(error.problem.removeprefix(f"{field}: ") + suggestion, field=field, value=show(written))
+    return DefinitionProblem(error.problem.removeprefix(f"{field}: ") + suggestion, field=field, value=show(written))
 
 
-def _inputs_problems(definition: JobDefinition) -> Iterator[Problem]:
+def _inputs_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
     yield from input_problems(definition.input, definition.args, definition.input_schema)
     for step in definition.dag:
         if step.input is not None or step.args is not None:
@@ -203,7 +203,7 @@ def _inputs_problems(definition: JobDefinition) -> Iterator[Problem]:
                 yield replace(problem, step=step.name)
 
 
-def _plan_problems(definition: JobDefinition) -> Iterator[Problem]:
+def _plan_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
     """Every execution stores its plan, with the inputs of all steps, in one message."""
     inputs = (
         definition.input,
@@ -215,4 +215,4 @@ def _plan_problems(definition: JobDefinition) -> Iterator[Problem]:
         reason = (
             f"{size:,} bytes of JSON in all inputs together, more than {MAX_PLAN_BYTES:,}: keep large data in a store"
         )
-        yield Problem(reason, field="input")
+        yield DefinitionProblem(reason, field="input")

@@ -57,7 +57,7 @@ class DeadLettered(DeadLetterFact):
     """The dead letter that the execution was a replay of."""
 
 
-class Refused(DeadLetterFact):
+class PoisonMessage(DeadLetterFact):
     """A message that could not be used: kept with its bytes (base64) and the reason.
 
     Both are cut off where they would make this too large to be stored; the message itself stays in the log.
@@ -76,7 +76,7 @@ class Refused(DeadLetterFact):
         return f"{durable}-{sequence}"
 
     @classmethod
-    def of(cls, job: str, durable: str, subject: str, sequence: int, body: bytes, reason: str) -> "Refused":
+    def of(cls, job: str, durable: str, subject: str, sequence: int, body: bytes, reason: str) -> "PoisonMessage":
         """The dead letter of a message; its id is the same wherever that is made."""
         return cls(
             job=job,

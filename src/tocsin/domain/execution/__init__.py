@@ -10,7 +10,7 @@ decided it answers with nothing, so that a redelivered message adds no fact (hip
 """
 
 from .admission import admit, skip
-from .claims import MAX_CLAIMS, Refusal, claim, concerns, is_worn_out, release
+from .claims import MAX_CLAIMS, ClaimDenied, claim, concerns, is_worn_out, release
 from .endings import cancel, expire, give_up
 from .evolve import evolve, fold
 from .reports import fail, in_flight, succeed
@@ -21,9 +21,9 @@ __all__ = [
     "MAX_CLAIMS",
     "OVER",
     "UPSTREAM_BYTES",
+    "ClaimDenied",
     "Execution",
     "Phase",
-    "Refusal",
     "Status",
     "Step",
     "admit",

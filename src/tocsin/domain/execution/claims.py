@@ -23,7 +23,7 @@ _OF_A_STEP: Final = (Dispatched, Started, Released, RetryScheduled, Advanced, Ex
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ClaimDenied:
     """Why a claim is not granted.
 
     The execution is `over`, the step `done`, the attempt (or its task) `superseded` by a later one; or the attempt is `held` under this
@@ -34,22 +34,22 @@ class Refusal:
     reason: Literal["over", "done", "superseded", "held", "worn_out"]
 
 
-def claim(state: Execution, *, step: str, attempt: int, delivery: int, task: int, worker: str) -> Started | Refusal:
+def claim(state: Execution, *, step: str, attempt: int, delivery: int, task: int, worker: str) -> Started | ClaimDenied:
     """Give one delivery of a task to one executor. A later delivery takes an attempt over, an earlier one never does.
 
     `task` is the sequence of the task that was delivered: one that was given up for lost, and then turns up, is refused.
     """
     current = state.steps.get(step)
     if state.status is not Status.ADMITTED or state.requested is None or current is None:
-        return Refusal("over")
+        return ClaimDenied("over")
     if current.phase in {Phase.COMPLETED, Phase.EXHAUSTED}:
-        return Refusal("done")
+        return ClaimDenied("done")
     if current.phase not in RUNNING or attempt != current.attempt or task < current.task:
-        return Refusal("superseded")
+        return ClaimDenied("superseded")
     if delivery <= current.delivery or current.leased:
-        return Refusal("held")
+        return ClaimDenied("held")
     if current.claims >= MAX_CLAIMS:
-        return Refusal("worn_out")
+        return ClaimDenied("worn_out")
     return Started(
         job=state.requested.job,
         execution_id=state.requested.execution_id,

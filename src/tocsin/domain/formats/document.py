@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from ..definition import DefinitionError, JobDefinition, Problem, shorten, show
+from ..definition import DefinitionError, DefinitionProblem, JobDefinition, shorten, show
 from .suggestion import listed, nearest
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -68,13 +68,13 @@ _REASONS: Final = {
 
 
 @dataclass
-class Reading:
+class Document:
     """The normalized fields of one job as far as they were understood, and everything that was not."""
 
     spelled: Callable[[Path], Path]
     """The path under which the document writes what the definition has at a path."""
     fields: dict[str, Any] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[DefinitionProblem] = field(default_factory=list)
 
     def known(
         self, written: Mapping[Any, object], names: Collection[str], *, under: str = "", step: str | None = None
@@ -91,7 +91,7 @@ class Reading:
             text = name if isinstance(name, str) else show(name)
             meant = nearest(text, names, _MISSPELT)
             reason = f", did you mean `{meant}`?" if meant else f": the fields here are {listed(sorted(names))}"
-            self.problems.append(Problem(reason, field=under + shorten(text), step=step, unknown=True))
+            self.problems.append(DefinitionProblem(reason, field=under + shorten(text), step=step, unknown=True))
             if meant:
                 found.setdefault(meant, value)
         return found
@@ -111,7 +111,7 @@ class Reading:
             raise DefinitionError(*self.problems)
         return definition
 
-    def _seen_without(self, error: ValidationError) -> list[Problem]:
+    def _seen_without(self, error: ValidationError) -> list[DefinitionProblem]:
         """The rules that span fields are asked only when each field is right by itself: ask them of those that are."""
         wrong = {str(details["loc"][0]) for details in error.errors() if details["loc"]}
         if not wrong:
@@ -125,20 +125,20 @@ class Reading:
             return self._worded(spanning)
         return []
 
-    def _worded(self, error: ValidationError) -> list[Problem]:
+    def _worded(self, error: ValidationError) -> list[DefinitionProblem]:
         return [problem for details in error.errors(include_url=False) for problem in self._problems(details)]
 
-    def _problems(self, details: ErrorDetails) -> list[Problem]:
+    def _problems(self, details: ErrorDetails) -> list[DefinitionProblem]:
         cause = details.get("ctx", {}).get("error")
         if isinstance(cause, DefinitionError):
             return [replace(problem, field=self._respelled(problem)) for problem in cause.problems]
         path, step = self._addressed(details["loc"])
         if details["type"] == "missing":
-            return [Problem("required, and not given", field=_dotted(self.spelled(path)), step=step)]
+            return [DefinitionProblem("required, and not given", field=_dotted(self.spelled(path)), step=step)]
         given = details["input"]
-        return [Problem(_reason(details), field=_dotted(self.spelled(path)), value=show(given), step=step)]
+        return [DefinitionProblem(_reason(details), field=_dotted(self.spelled(path)), value=show(given), step=step)]
 
-    def _respelled(self, problem: Problem) -> str:
+    def _respelled(self, problem: DefinitionProblem) -> str:
         if not problem.field or problem.step:
             return problem.field
         head, *rest = problem.field.split(".")

@@ -8,17 +8,17 @@ definition has for them. `lock: true` asks for a lock, so that a tick is skipped
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ..definition import JobDefinition, Problem, RetryPolicy, Step, show
-from .document import Path, Reading
+from ..definition import DefinitionProblem, JobDefinition, RetryPolicy, Step, show
+from .document import Document, Path
 
 _JOB: Final = frozenset(JobDefinition.model_fields) | {"lock", "concurrent"}
 _STEP: Final = frozenset(Step.model_fields) | {"step"}
 _RETRY: Final = frozenset(RetryPolicy.model_fields)
 
 
-def reading(written: Mapping[Any, object]) -> Reading:
+def reading(written: Mapping[Any, object]) -> Document:
     """Read one job of a registry."""
-    read = Reading(spelled=_spelled)
+    read = Document(spelled=_spelled)
     job = read.known(written, _JOB)
     for switch, locks in (("lock", True), ("concurrent", False)):
         if switch in job:
@@ -41,31 +41,31 @@ def _spelled(path: Path) -> Path:
             return path
 
 
-def _switch(read: Reading, job: dict[str, object], name: str, *, locks: bool) -> None:
+def _switch(read: Document, job: dict[str, object], name: str, *, locks: bool) -> None:
     """`lock` and its opposite `concurrent`, as an overlap policy."""
     value = job.pop(name)
     if not isinstance(value, bool):
-        read.problems.append(Problem("must be true or false", field=name, value=show(value)))
+        read.problems.append(DefinitionProblem("must be true or false", field=name, value=show(value)))
         return
     locked = value is locks
     policy = job.setdefault("overlap_policy", "skip" if locked else "allow")
     if locked is (policy == "allow"):
         reason = f"`overlap_policy` is {show(policy)}, which contradicts it: leave one of them out"
-        read.problems.append(Problem(reason, field=name, value=show(value)))
+        read.problems.append(DefinitionProblem(reason, field=name, value=show(value)))
 
 
-def _step(read: Reading, written: Mapping[Any, object]) -> dict[str, object]:
+def _step(read: Document, written: Mapping[Any, object]) -> dict[str, object]:
     called = written.get("step", written.get("name"))
     name = called if isinstance(called, str) else None
     step = read.known(written, _STEP, step=name)
     if "step" in step and "name" in step:
-        read.problems.append(Problem("is the same as `step`: leave one of them out", field="name", step=name))
+        read.problems.append(DefinitionProblem("is the same as `step`: leave one of them out", field="name", step=name))
     if "step" in step:
         step["name"] = step.pop("step")
     _retry(read, step, step=name)
     return step
 
 
-def _retry(read: Reading, owner: dict[str, object], *, step: str | None = None) -> None:
+def _retry(read: Document, owner: dict[str, object], *, step: str | None = None) -> None:
     if isinstance(policy := owner.get("retry"), Mapping):
         owner["retry"] = read.known(policy, _RETRY, under="retry.", step=step)

@@ -15,8 +15,8 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from .. import duration
-from ..definition import DefinitionError, JobDefinition, Problem, RetryPolicy, show
-from .document import Path, Reading
+from ..definition import DefinitionError, DefinitionProblem, JobDefinition, RetryPolicy, show
+from .document import Document, Path
 
 MANAGED: Final = frozenset({"last_run_at", "next_run_at", "run_count", "created_at"})
 """Fields that an implementation sets and a client cannot (ojs-cron §2.2)."""
@@ -46,21 +46,21 @@ _RETRY: Final = {
 _EXHAUSTION: Final = {"discard": False, "dead_letter": True}
 
 
-def reading(written: Mapping[Any, object]) -> Reading:
+def reading(written: Mapping[Any, object]) -> Document:
     """Read one CronJob."""
-    read = Reading(spelled=_spelled)
+    read = Document(spelled=_spelled)
     job = read.known(_unfolded(read, written), _JOB)
     fields = {name: job[name] for name in job.keys() & (_SAME | _EXTENSIONS)}
     for required, name in (("cron", "schedule"), ("type", "function")):
         if required in job:
             fields[name] = job[required]
         else:
-            read.problems.append(Problem("required, and not given", field=required))
+            read.problems.append(DefinitionProblem("required, and not given", field=required))
     if "function" not in fields:
         fields["function"] = _STAND_IN
     elif isinstance(kind := fields["function"], str) and not TYPE.fullmatch(kind):
         reason = "must be words of lower-case letters, digits and underscores, joined by dots, e.g. `report.generate`"
-        read.problems.append(Problem(reason, field="type", value=show(kind)))
+        read.problems.append(DefinitionProblem(reason, field="type", value=show(kind)))
         fields["function"] = _STAND_IN
     read.fields = {**fields, **_options(read, job.get("options"))}
     return read
@@ -115,7 +115,7 @@ def _spelled(path: Path) -> Path:
             return path
 
 
-def _unfolded(read: Reading, written: Mapping[Any, object]) -> dict[Any, object]:
+def _unfolded(read: Document, written: Mapping[Any, object]) -> dict[Any, object]:
     """A registration as the conformance suite writes it, with its template laid out."""
     job = dict(written)
     if "expression" in job:
@@ -125,19 +125,19 @@ def _unfolded(read: Reading, written: Mapping[Any, object]) -> dict[Any, object]
         if isinstance(template, Mapping):
             job = {**read.known(template, _TEMPLATE, under="job_template."), **job}
         else:
-            read.problems.append(Problem("must be a mapping", field="job_template", value=show(template)))
+            read.problems.append(DefinitionProblem("must be a mapping", field="job_template", value=show(template)))
     options = job.get("options", {})
     if "meta" in job and isinstance(options, Mapping):  # where the HTTP binding and its clients have it
         job["options"] = {"meta": job.pop("meta"), **options}
     return job
 
 
-def _options(read: Reading, written: object) -> dict[str, object]:
+def _options(read: Document, written: object) -> dict[str, object]:
     retry: dict[str, object] = DEFAULT_RETRY.model_dump()
     if written is None:
         return {"retry": retry}
     if not isinstance(written, Mapping):
-        read.problems.append(Problem("must be a mapping", field="options", value=show(written)))
+        read.problems.append(DefinitionProblem("must be a mapping", field="options", value=show(written)))
         return {"retry": retry}
     options = read.known(_in_seconds(written), _OPTIONS, under="options.")
     policy = options.get("retry", {})
@@ -161,27 +161,27 @@ def _in_seconds(options: Mapping[Any, object]) -> dict[Any, object]:
     return given
 
 
-def _dead_letter(read: Reading, written: object) -> bool:
+def _dead_letter(read: Document, written: object) -> bool:
     if isinstance(written, str) and written in _EXHAUSTION:
         return _EXHAUSTION[written]
     reason = "must be one of `discard` or `dead_letter`"
-    read.problems.append(Problem(reason, field="options.retry.on_exhaustion", value=show(written)))
+    read.problems.append(DefinitionProblem(reason, field="options.retry.on_exhaustion", value=show(written)))
     return False
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def _unsayable(definition: JobDefinition) -> list[Problem]:
+def _unsayable(definition: JobDefinition) -> list[DefinitionProblem]:
     job = f"job `{definition.name}`"
     if definition.dag:
-        return [Problem("a CronJob has no steps", field="dag", job=job)]
+        return [DefinitionProblem("a CronJob has no steps", field="dag", job=job)]
     found = []
     if definition.schedule is None:
-        found.append(Problem("a CronJob needs a schedule", field="cron", job=job))
+        found.append(DefinitionProblem("a CronJob needs a schedule", field="cron", job=job))
     if not TYPE.fullmatch(definition.function or ""):
         reason = "a CronJob's type is words joined by dots, e.g. `report.generate`"
-        found.append(Problem(reason, field="type", value=show(definition.function), job=job))
+        found.append(DefinitionProblem(reason, field="type", value=show(definition.function), job=job))
     return found
 
 

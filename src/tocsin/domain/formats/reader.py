@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ..definition import DefinitionError, JobDefinition, Problem, shorten, show
+from ..definition import DefinitionError, DefinitionProblem, JobDefinition, shorten, show
 from . import hip62, ojs
-from .document import Reading
+from .document import Document
 
 _LISTS: Final = ("jobs", "cron_jobs")
 _OJS: Final = frozenset({"cron", "type", "expression", "job_template"})
@@ -49,7 +49,7 @@ def read_job(written: object, place: str | None = None) -> JobDefinition:
         DefinitionError: with everything that is wrong.
     """
     if not isinstance(written, Mapping):
-        raise DefinitionError(Problem(f"a job is a mapping, and this is {show(written)}", job=place))
+        raise DefinitionError(DefinitionProblem(f"a job is a mapping, and this is {show(written)}", job=place))
     try:
         return _reading({name: value for name, value in written.items() if name != "$schema"}).definition()
     except DefinitionError as error:
@@ -68,48 +68,50 @@ def refuse_duplicates(found: Iterable[tuple[str, JobDefinition]]) -> None:
         raise DefinitionError(*problems)
 
 
-def _duplicates(found: Iterable[tuple[str, JobDefinition]]) -> list[Problem]:
+def _duplicates(found: Iterable[tuple[str, JobDefinition]]) -> list[DefinitionProblem]:
     places: dict[str, list[str]] = {}
     for place, definition in found:
         places.setdefault(definition.name, []).append(place)
     return [
-        Problem(f"defined {len(where)} times: {' and '.join(where)}", job=f"job `{name}`")
+        DefinitionProblem(f"defined {len(where)} times: {' and '.join(where)}", job=f"job `{name}`")
         for name, where in places.items()
         if len(where) > 1
     ]
 
 
-def _reading(job: Mapping[Any, object]) -> Reading:
+def _reading(job: Mapping[Any, object]) -> Document:
     # A job with fields of both is taken as hip-62, which then says what its fields are called.
     is_ojs = not _OJS.isdisjoint(job) and _HIP62.isdisjoint(job)
     return ojs.reading(job) if is_ojs else hip62.reading(job)
 
 
-def _entries(document: object) -> tuple[list[tuple[str, object]], list[Problem]]:
+def _entries(document: object) -> tuple[list[tuple[str, object]], list[DefinitionProblem]]:
     match document:
         case None:
-            return [], [Problem("no jobs: the document is empty")]
+            return [], [DefinitionProblem("no jobs: the document is empty")]
         case list() | tuple():
             return _numbered("", document), []
         case Mapping():
             return _wrapped(document)
         case _:
             return [], [
-                Problem(f"expected a mapping with `jobs`, a list of jobs or one job, and this is {show(document)}")
+                DefinitionProblem(
+                    f"expected a mapping with `jobs`, a list of jobs or one job, and this is {show(document)}"
+                )
             ]
 
 
-def _wrapped(document: Mapping[Any, object]) -> tuple[list[tuple[str, object]], list[Problem]]:
+def _wrapped(document: Mapping[Any, object]) -> tuple[list[tuple[str, object]], list[DefinitionProblem]]:
     key = next((key for key in _LISTS if key in document), None)
     if key is None:
         return [("the job", document)], []
     beside = {name: value for name, value in document.items() if not str(name).startswith(("x-", "$schema"))}
     if key == "cron_jobs":
         beside.pop("count", None)  # the listing of ojs-cron §8.2 reads back as it is
-    read = Reading(spelled=lambda path: path)
+    read = Document(spelled=lambda path: path)
     jobs = read.known(beside, {key})[key]
     if not isinstance(jobs, list | tuple):
-        return [], [*read.problems, Problem("must be a list of jobs", field=key, value=show(jobs))]
+        return [], [*read.problems, DefinitionProblem("must be a list of jobs", field=key, value=show(jobs))]
     return _numbered(key, jobs), read.problems
 
 

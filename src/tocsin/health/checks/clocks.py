@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Final
 
 from ...subjects import RECOVERER_LEASE, TICKER_LEASE
-from ..context import Look
+from ..context import CheckContext
 from ..finding import Finding, bad, ok, warn
 
 SKEWED: Final = timedelta(seconds=2)
@@ -13,13 +13,13 @@ STOPPED: Final = timedelta(seconds=10)
 """A ticker that is so far ahead of the log decides nothing (`engine.clock_guard`)."""
 
 
-async def machine(look: Look) -> list[Finding]:
+async def machine(look: CheckContext) -> list[Finding]:
     """`clock-skew`: this machine's clock against the log's."""
     off = look.installation.clock.now() - await look.installation.log.now()
     return [_judged("clock-skew", "this machine", off)]
 
 
-async def leaders(look: Look) -> list[Finding]:
+async def leaders(look: CheckContext) -> list[Finding]:
     """`no-leader`, `no-recoverer`, and `leader-clock`: the clock of whoever leads against the log's."""
     leases = look.status.leases
     if leases is None:

@@ -11,7 +11,7 @@ from ...domain.events import Acquired, Dispatched, Due, Message, Recorded, Reque
 from ...domain.execution import Execution, Phase, Status
 from ...domain.ids import occurrence_id
 from ...subjects import Stream
-from ..context import Look, told
+from ..context import CheckContext, told
 from ..finding import Finding, bad, ok, warn
 
 GRACE: Final = timedelta(seconds=60)
@@ -23,7 +23,7 @@ SHOWN: Final = 5
 _OVER: Final = frozenset({"completed", "failed", "cancelled", "skipped"})
 
 
-async def timers(look: Look) -> list[Finding]:
+async def timers(look: CheckContext) -> list[Finding]:
     """`timer-overdue`: the log itself should have published it."""
     late = [subject for subject, at in await look.inspection.schedules(TIMERS) if look.now - at >= GRACE]
     if not late:
@@ -39,7 +39,7 @@ async def timers(look: Look) -> list[Finding]:
     ]
 
 
-async def occurrences(look: Look) -> list[Finding]:
+async def occurrences(look: CheckContext) -> list[Finding]:
     """`due-unplanned`: the newest due instant of each job has an execution."""
     log, missing = look.installation.log, []
     for recorded in await log.load(subjects.every("ledger.due")):
@@ -63,7 +63,7 @@ async def occurrences(look: Look) -> list[Finding]:
     ]
 
 
-async def executions(look: Look) -> list[Finding]:
+async def executions(look: CheckContext) -> list[Finding]:
     """`undecided`, `unclaimed`, `overrun`: open executions that do not move."""
     found: dict[str, list[str]] = {"undecided": [], "undispatched": [], "unclaimed": [], "overrun": []}
     async for one in _open(look):
@@ -73,7 +73,7 @@ async def executions(look: Look) -> list[Finding]:
     return findings or [ok("overrun", "every open execution moves")]
 
 
-async def locks(look: Look) -> list[Finding]:
+async def locks(look: CheckContext) -> list[Finding]:
     """`lock-overdue`: held beyond its time by an execution that is not over."""
     late = []
     for scope in sorted(
@@ -120,7 +120,7 @@ class _Open:
         )
 
 
-async def _open(look: Look) -> AsyncIterator[_Open]:
+async def _open(look: CheckContext) -> AsyncIterator[_Open]:
     """The oldest open executions: their ids begin with their time."""
     stored = [subject.split(".") for subject in await look.inspection.subjects(Stream.LOG, "execution.*.*.*")]
     over = {tokens[2] for tokens in stored if tokens[3] in _OVER}
@@ -135,7 +135,7 @@ async def _open(look: Look) -> AsyncIterator[_Open]:
             yield _Open(subjects.name(job), execution_id, facts, state)
 
 
-async def _overdue(look: Look, one: _Open) -> list[str]:
+async def _overdue(look: CheckContext, one: _Open) -> list[str]:
     asked = next((r.time for r in one.facts if isinstance(r.message, Requested)), look.now)
     if one.state.status is Status.PLANNED:
         waits = lock.fold(await look.installation.log.load(subjects.lock(one.job))).is_awaited_by(one.id)

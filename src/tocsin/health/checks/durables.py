@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Final
 
-from ..context import Look
+from ..context import CheckContext
 from ..finding import Finding, bad, ok, warn
 from ..status import Durable
 
@@ -11,7 +11,7 @@ LATE: Final = timedelta(seconds=60)
 """A message that a stage has not dealt with for so long is late."""
 
 
-async def stages(look: Look) -> list[Finding]:
+async def stages(look: CheckContext) -> list[Finding]:
     """`stage-absent`, `stage-late`, `durable-full`."""
     findings = []
     for durable in look.status.durables:
@@ -44,7 +44,7 @@ async def stages(look: Look) -> list[Finding]:
     return findings or [ok("stage-late", "every stage has dealt with all that it was given a minute ago")]
 
 
-async def queues(look: Look) -> list[Finding]:
+async def queues(look: CheckContext) -> list[Finding]:
     """`queue-unattended`, `durable-full`."""
     findings = [
         _full(durable)
@@ -65,7 +65,7 @@ async def queues(look: Look) -> list[Finding]:
     return findings or [ok("queue-unattended", "no tasks wait without a worker")]
 
 
-def _waiting(look: Look, durable: Durable) -> str:
+def _waiting(look: CheckContext, durable: Durable) -> str:
     state = durable.state
     age = "" if durable.oldest is None else f", the oldest for {look.age(durable.oldest).total_seconds():.0f} s"
     return f"{state.pending} wait, {state.ack_pending} are out{age}"

@@ -3,14 +3,14 @@
 from datetime import timedelta
 from typing import Final
 
-from ..context import Look
+from ..context import CheckContext
 from ..finding import Finding, bad, ok, warn
 
 BEHIND: Final = timedelta(seconds=30)
 FAR_BEHIND: Final = timedelta(minutes=10)
 
 
-async def place(look: Look) -> list[Finding]:
+async def place(look: CheckContext) -> list[Finding]:
     """`history-behind`, `history-unreachable`."""
     if (reason := look.status.troubles.get("history")) is not None:
         return [

@@ -5,10 +5,10 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from ...adapters.nats.client.connection import Json, RefusedError
+from ...adapters.nats.client.connection import JetStreamError, Json
 from ...adapters.nats.server.version import OLDEST_SERVER, PURGES_SAFELY
 from ...ports import LogUnavailable
-from ..context import Look
+from ..context import CheckContext
 from ..finding import Finding, bad, ok, warn
 
 NEARLY: Final = 0.8
@@ -25,7 +25,7 @@ _LIMITS: Final = (
 )
 
 
-async def version(look: Look) -> list[Finding]:
+async def version(look: CheckContext) -> list[Finding]:
     """`server-version`."""
     found = look.status.server.version
     number = tuple(int(part) for part in found.partition("-")[0].split(".") if part.isdigit())
@@ -50,13 +50,13 @@ async def version(look: Look) -> list[Finding]:
     return [ok("server-version", f"nats-server {found}")]
 
 
-async def limits(look: Look) -> list[Finding]:
+async def limits(look: CheckContext) -> list[Finding]:
     """`jetstream-limits`, `jetstream-off`."""
     try:
         account = await look.inspection.account()
     except LogUnavailable as error:
         return [_off(str(error))]
-    except RefusedError as error:
+    except JetStreamError as error:
         return [_off(error.description)]
     tiers: dict[str, Json] = account.get("tiers") or {"": account}
     near = [
@@ -78,7 +78,7 @@ async def limits(look: Look) -> list[Finding]:
     ]
 
 
-async def flushing(look: Look) -> list[Finding]:
+async def flushing(look: CheckContext) -> list[Finding]:
     """`sync-interval`: "acknowledged" survives a power failure only where every write is flushed."""
     known = {url: said for url, said in look.monitors.items() if said is not None}
     silent = [url for url in look.monitors if url not in known]
@@ -108,7 +108,7 @@ async def flushing(look: Look) -> list[Finding]:
     return [ok("sync-interval", "every write is flushed before it is acknowledged")]
 
 
-async def disk(look: Look) -> list[Finding]:
+async def disk(look: CheckContext) -> list[Finding]:
     """`disk-space`, of stores that lie on this machine."""
     stores = [
         ((said or {}).get("jetstream", {}).get("config") or {}).get("store_dir") for said in look.monitors.values()

@@ -9,7 +9,7 @@ from ...adapters.nats.admin.provision_report import differences
 from ...adapters.nats.client.connection import Json
 from ...bootstrap import STAGES, bridged_queues, compose, durables_of, is_set_up
 from ...subjects import Bucket, Stream
-from ..context import Look
+from ..context import CheckContext
 from ..finding import Finding, bad, ok, warn
 
 ANSWER: Final = 3.0
@@ -17,7 +17,7 @@ ANSWER: Final = 3.0
 INIT: Final = "run `tocsin init`: it puts this right and changes nothing else"
 
 
-async def unanswered(look: Look) -> list[Finding]:
+async def unanswered(look: CheckContext) -> list[Finding]:
     """`not-answered`: a stream without a leader, a bucket that is away."""
     return [
         bad(
@@ -31,7 +31,7 @@ async def unanswered(look: Look) -> list[Finding]:
     ]
 
 
-async def streams(look: Look) -> list[Finding]:
+async def streams(look: CheckContext) -> list[Finding]:
     """`stream-missing`, `stream-drift`."""
     findings = []
     for name, wanted in _wanted(look).items():
@@ -53,7 +53,7 @@ async def streams(look: Look) -> list[Finding]:
     return findings or [ok("stream-drift", f"{len(look.status.streams)} streams are as they should be")]
 
 
-async def replicas(look: Look) -> list[Finding]:
+async def replicas(look: CheckContext) -> list[Finding]:
     """`replicas`, `replica-behind`, `no-stream-leader`."""
     wanted, found = look.installation.settings.replicas, [s for s in look.status.streams.values() if s is not None]
     findings = [finding for stream in found for finding in _cluster(stream)]
@@ -83,7 +83,7 @@ async def replicas(look: Look) -> list[Finding]:
     return findings
 
 
-async def durables(look: Look) -> list[Finding]:
+async def durables(look: CheckContext) -> list[Finding]:
     """`durable-missing`, `durable-drift`."""
     names = look.installation.names
     specs = durables_of(look.installation.settings, compose(look.installation, STAGES, key=b""))
@@ -117,7 +117,7 @@ async def durables(look: Look) -> list[Finding]:
     return findings or [ok("durable-drift", f"{len(specs)} durables are as they should be")]
 
 
-async def key(look: Look) -> list[Finding]:
+async def key(look: CheckContext) -> list[Finding]:
     """`key-missing`."""
     bucket = look.installation.names.bucket_stream(Bucket.INSTALLATION)
     if look.status.streams.get(bucket) is None:
@@ -134,7 +134,7 @@ async def key(look: Look) -> list[Finding]:
     ]
 
 
-def _wanted(look: Look) -> Mapping[str, Json]:
+def _wanted(look: CheckContext) -> Mapping[str, Json]:
     names, bridge = look.installation.names, bool(bridged_queues(look.installation.settings))
     streams = [stream_config(stream, names) for stream in Stream if bridge or stream is not Stream.MQ]
     buckets = [bucket_config(bucket, names) for bucket in Bucket]

@@ -18,7 +18,7 @@ time.
 """
 
 from .auditor import Auditor, audit
-from .projection_reader import Comparing
+from .projection_reader import ProjectionReader
 from .report import INVARIANTS, PATIENCE, PUBLIC, Comparison, Debt, Proof, Report, Violation
 
 __all__ = [
@@ -26,9 +26,9 @@ __all__ = [
     "PATIENCE",
     "PUBLIC",
     "Auditor",
-    "Comparing",
     "Comparison",
     "Debt",
+    "ProjectionReader",
     "Proof",
     "Report",
     "Violation",

@@ -8,9 +8,9 @@ from ...domain.events import Message, Recorded
 from ...subjects import stream_of
 from .check import Check, Handler
 from .executions import Executions
-from .ledger_time import Time
+from .ledger_time import LedgerTime
 from .locks import Locks
-from .public_events import Public
+from .public_events import PublicEvents
 from .report import INVARIANTS, PATIENCE, Comparison, Report, Violation
 from .requests import Requests
 
@@ -38,13 +38,13 @@ class Auditor:
         self._patience = patience
         is_whole = since is None
         self._executions = Executions(since)
-        self._time = Time(since)
+        self._time = LedgerTime(since)
         self._checks: tuple[Check, ...] = (
             self._time,
             self._executions,
             Requests(since),
             Locks(self._executions, is_whole=is_whole),
-            Public(is_whole=is_whole),
+            PublicEvents(is_whole=is_whole),
         )
         self._handlers: dict[type[Message], list[Handler]] = {}
         for check in self._checks:

@@ -58,7 +58,7 @@ class Owed(NamedTuple):
 
 
 @dataclass(slots=True)
-class Life:
+class ExecutionLife:
     """An execution that is not over, as far as later facts can be judged by it."""
 
     first: Recorded[ExecutionFact]

@@ -31,7 +31,7 @@ from ...domain.events import (
 )
 from . import check
 from .check import Handler, Taken
-from .execution_life import Life
+from .execution_life import ExecutionLife
 from .report import Debt, Proof
 
 FACTS: Final = (
@@ -48,7 +48,7 @@ class Executions:
     def __init__(self, since: datetime | None = None) -> None:
         """Executions that may have begun before `since` (UTC) are not judged."""
         self._since = since
-        self._open: dict[str, Life] = {}
+        self._open: dict[str, ExecutionLife] = {}
         self._over: dict[str, int] = {}
         self._letters: dict[str, Recorded[Failed]] = {}
         self.count = 0
@@ -77,7 +77,7 @@ class Executions:
             if self._since is not None and not isinstance(fact, BEGINNINGS):
                 self._over[fact.execution_id] = 0  # it began before: the rest cannot be judged
                 return
-            life = self._open[fact.execution_id] = Life(recorded)
+            life = self._open[fact.execution_id] = ExecutionLife(recorded)
             self.count += 1
         for wrong in life.take(recorded):
             yield check.violation(wrong.invariant, _entity(fact), wrong.reason, recorded)

@@ -28,7 +28,7 @@ COUNTED: int = 1_000
 """Undecided instants of one job that are counted; more are "1,000 or more"."""
 
 
-class Time:
+class LedgerTime:
     """Follows the time of every job."""
 
     def __init__(self, since: datetime | None = None) -> None:

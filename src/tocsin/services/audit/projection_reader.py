@@ -30,7 +30,7 @@ class Rows(Protocol):
         ...
 
 
-class Comparing:
+class ProjectionReader:
     """One comparison: begun before the facts are read, handed every fact, and finished with what differs."""
 
     def __init__(self, history: Rows, projections: Projections, clock: Clock) -> None:

@@ -28,7 +28,7 @@ Span: TypeAlias = tuple[str, datetime, datetime, int, str]
 """The job, the beginning and the end, how many instants, and why."""
 
 
-class Public:
+class PublicEvents:
     """Pairs decisions with what is told of them; the decision is stored first."""
 
     def __init__(self, *, is_whole: bool = True) -> None:

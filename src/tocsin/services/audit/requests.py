@@ -17,8 +17,8 @@ from ...domain.events import (
     Message,
     Passed,
     Planned,
+    PoisonMessage,
     Recorded,
-    Refused,
     Replayed,
     Requested,
     Skipped,
@@ -68,7 +68,7 @@ class Requests:
             Passed: self._passed,
             Trigger: self._trigger,
             Enqueued: self._enqueued,
-            Refused: self._refusal,
+            PoisonMessage: self._refusal,
             Replayed: self._replayed,
             Planned: self._begun,
             Admitted: self._admitted,
@@ -118,7 +118,7 @@ class Requests:
             self._requests[request] = execution_id
             self._ask(execution_id, job, recorded, request)
 
-    def _refusal(self, recorded: Recorded[Refused]) -> Taken:
+    def _refusal(self, recorded: Recorded[PoisonMessage]) -> Taken:
         fact = recorded.message
         if not fact.subject.startswith("trigger."):
             self._inputs.add((fact.job, fact.id))

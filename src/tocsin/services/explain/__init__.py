@@ -9,6 +9,17 @@ from .answer import Answer, Gap, Outcome, Verdict
 from .execution_outcome import outcome_of
 from .fold_until import Moment
 from .judgement import Evidence, judge, latest
-from .reader import Asking
+from .reader import ExplainReader
 
-__all__ = ["Answer", "Asking", "Evidence", "Gap", "Moment", "Outcome", "Verdict", "judge", "latest", "outcome_of"]
+__all__ = [
+    "Answer",
+    "Evidence",
+    "ExplainReader",
+    "Gap",
+    "Moment",
+    "Outcome",
+    "Verdict",
+    "judge",
+    "latest",
+    "outcome_of",
+]

@@ -13,8 +13,8 @@ from ...domain.events import (
     LedgerFact,
     LockFact,
     Message,
+    PoisonMessage,
     Recorded,
-    Refused,
     Resolved,
 )
 from ...domain.history import ExecutionRecord
@@ -57,7 +57,7 @@ class Moment:
                 self._execution(recorded, execution_id)
             case LockFact(job=job, shard=None):
                 self.locks[job] = lock.evolve(self.locks.get(job, lock.initial), recorded)
-            case DeadLettered() | Refused() as kept:
+            case DeadLettered() | PoisonMessage() as kept:
                 self.dead_letters.add((kept.job, kept.id))
             case Resolved() as resolved:
                 self.dead_letters.discard((resolved.job, resolved.id))

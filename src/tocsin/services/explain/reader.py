@@ -24,7 +24,7 @@ _DEFINITIONS: Final = ("defined", "paused", "resumed", "deleted")
 _TIME: Final = ("due", "passed")
 
 
-class Asking:
+class ExplainReader:
     """Asks the log why a job ran at an instant, or did not."""
 
     def __init__(self, log: EventLog, stored: StoredLog) -> None:

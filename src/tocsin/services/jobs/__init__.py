@@ -9,16 +9,16 @@ Implements hip-62 (API Endpoints: `/v1/jobs`; Audit Trail) and ojs-cron §8 (CRO
 from .job import Check, Job
 from .plan import Change, Plan, Verb
 from .registry import TRIES, Registry
-from .request import Asking, read_back
+from .request import RequestName, read_back
 
 __all__ = [
     "TRIES",
-    "Asking",
     "Change",
     "Check",
     "Job",
     "Plan",
     "Registry",
+    "RequestName",
     "Verb",
     "read_back",
 ]

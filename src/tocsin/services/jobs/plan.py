@@ -6,9 +6,9 @@ from typing import Literal, TypeAlias
 
 from ...domain import ledger
 from ...domain.definition import JobDefinition
-from ...domain.definition_diff import Difference, differing
+from ...domain.definition_diff import DefinitionDiff, differing
 from ...domain.ledger import Ledger
-from ...domain.schedule_effects import Effects, effects
+from ...domain.schedule_effects import ScheduleEffects, effects
 
 Verb: TypeAlias = Literal["create", "update", "unchanged", "delete"]
 
@@ -19,11 +19,11 @@ class Change:
 
     verb: Verb
     definition: JobDefinition
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[DefinitionDiff, ...] = ()
     before: Ledger = ledger.initial
     """The job's ledger that this was planned on."""
 
-    def effects(self, now: datetime, ahead: timedelta) -> Effects:
+    def effects(self, now: datetime, ahead: timedelta) -> ScheduleEffects:
         """What it does to the job's time in the days to come."""
         after = None if self.verb == "delete" else self.definition
         return effects(self.before, after, now, now + ahead)

@@ -14,12 +14,12 @@ from ...domain.definition import STORED, JobDefinition, check_input
 from ...domain.events import Actor, DefinitionFact, Input, Recorded, Trigger, TriggerSource
 from ...domain.ledger import JobNotFound, Ledger
 from ...domain.registration import Registration
-from ...engine.ledger_reader import Ledgers
+from ...engine.ledger_reader import LedgerReader
 from ...ports import EventLog, LogUnavailable, Projections, SequenceConflict
-from ...subjects import Bucket, Stream, Unreadable
+from ...subjects import Bucket, DecodeError, Stream
 from .job import Check, Job, anything
 from .plan import Change, Plan, Verb, change_to
-from .request import ANSWER_PAUSES, Asking, read_back
+from .request import ANSWER_PAUSES, RequestName, read_back
 
 TRIES: Final = 5
 """How often a change is decided anew when somebody else changed the job in between."""
@@ -35,7 +35,7 @@ class Registry:
     def __init__(self, log: EventLog, projections: Projections) -> None:
         self._log = log
         self._projections = projections
-        self._ledgers = Ledgers(log)
+        self._ledgers = LedgerReader(log)
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
@@ -83,7 +83,7 @@ class Registry:
             try:
                 found.append(Registration.model_validate_json(value, context=STORED))
             except ValueError as error:
-                raise Unreadable(f"definitions/{key}: {error}") from error
+                raise DecodeError(f"definitions/{key}: {error}") from error
         return tuple(found)
 
     # --- changing ----------------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class Registry:
         by: Actor | None = None,
         kind: TriggerSource = "manual",
         reason: str | None = None,
-        asking: Asking | None = None,
+        asking: RequestName | None = None,
         check: Check = anything,
     ) -> str:
         """Ask for a run now; the id that its execution will have. The keys of `input` go over the definition's.

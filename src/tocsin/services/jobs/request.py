@@ -13,7 +13,7 @@ ANSWER_PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class RequestName:
     """What a caller calls a request, so that asking again asks for nothing new.
 
     The log knows the name again for as long as its window is; `is_retried` says that it may have been asked before that,

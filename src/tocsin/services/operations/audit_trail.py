@@ -24,7 +24,7 @@ from ...domain.events import (
     Trigger,
 )
 from ...ports import EventLog
-from ...subjects import Unreadable
+from ...subjects import DecodeError
 
 AUDITED = (Defined, Paused, Resumed, Deleted, Trigger, Cancelled, Replayed, Resolved)
 
@@ -54,7 +54,7 @@ async def _read(log: EventLog, subject: str) -> AsyncIterator[Recorded[Message]]
     while True:
         try:
             batch = await log.read(subject, after=after)
-        except Unreadable as error:
+        except DecodeError as error:
             if error.sequence is None:
                 raise
             after = error.sequence

@@ -26,7 +26,7 @@ from ...domain.schedule import parse
 from ...ports import Clock, EventLog, StoredLog
 from ...subjects import Stream
 from ..jobs import Registry
-from .errors import Refusal
+from .errors import OperationError
 
 Order: TypeAlias = Literal["oldest", "newest"]
 Fate: TypeAlias = Literal["fired", "missing"]
@@ -86,19 +86,21 @@ async def plan(
     Raises:
         JobNotFound: there is no such job.
         DefinitionError: the job does not take its own input without more.
-        Refusal: the job names no instants, or too many, or they have not come.
+        OperationError: the job names no instants, or too many, or they have not come.
     """
     definition = (await registry.job(job)).definition
     check_input(definition, execution_plan.input_of(Trigger(), definition), None)
     if not span.start < span.end:
-        raise Refusal(f"a backfill from {span.start.isoformat()} to {span.end.isoformat()}: nothing lies between")
+        raise OperationError(
+            f"a backfill from {span.start.isoformat()} to {span.end.isoformat()}: nothing lies between"
+        )
     if span.end > now:
-        raise Refusal(
+        raise OperationError(
             f"a backfill to {span.end.isoformat()}: that has not come yet; the schedule itself will see to it"
         )
     named = list(islice(_instants(definition, span), MOST + 1))
     if len(named) > MOST:
-        raise Refusal(f"{job!r} has more than {MOST:,} instants in that time: make several backfills of it")
+        raise OperationError(f"{job!r} has more than {MOST:,} instants in that time: make several backfills of it")
     fates = await _fates(log, job, named)
     counts = Counter(fates.values())
     name = name or span.name
@@ -141,10 +143,12 @@ async def begin(
 def _instants(definition: JobDefinition, span: Span) -> Iterator[datetime]:
     job = definition.name
     if definition.schedule is None:
-        raise Refusal(f"{job!r} has no schedule, so it has no instants to make up for: trigger it instead")
+        raise OperationError(f"{job!r} has no schedule, so it has no instants to make up for: trigger it instead")
     schedule = parse(definition.schedule, definition.timezone, dst=definition.dst)
     if schedule.interval is not None:
-        raise Refusal(f"{job!r} runs {definition.schedule}, counted from its last run: only a calendar has a past")
+        raise OperationError(
+            f"{job!r} runs {definition.schedule}, counted from its last run: only a calendar has a past"
+        )
     after, until = span.start - _SMALLEST, span.end - _SMALLEST
     for occurrence in schedule.occurrences(after, until, anchor=span.start):
         if occurrence.skipped_local is None:

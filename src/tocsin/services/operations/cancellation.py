@@ -13,7 +13,7 @@ from ...domain import execution
 from ...domain.events import Actor
 from ...domain.execution import Status
 from ...ports import EventLog, SequenceConflict
-from .lookup import Found, OpenHistory, find
+from .lookup import ExecutionMatch, OpenHistory, find
 
 TRIES: Final = 20
 """How often it is decided anew when the execution moved in between: one that is at work moves often."""
@@ -62,7 +62,7 @@ async def cancel(
                 await log.append(fact, expect=found.facts[-1].sequence)
         except SequenceConflict:
             scope = subjects.execution(found.job, found.execution_id)
-            found = Found(found.job, found.execution_id, tuple(await log.load(scope)) or found.facts)
+            found = ExecutionMatch(found.job, found.execution_id, tuple(await log.load(scope)) or found.facts)
             continue
         return Cancellation(found.job, found.execution_id, Status.CANCELLED if facts else state.status, bool(facts))
     raise SequenceConflict(f"execution {found.execution_id} moved {TRIES} times meanwhile: try again")

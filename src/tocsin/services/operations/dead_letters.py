@@ -15,17 +15,17 @@ from ...archive.stream_reader import archived, wherever
 from ...domain import dead_letter, execution, execution_plan
 from ...domain.dead_letter import DeadLetter
 from ...domain.definition import DefinitionError, check_input
-from ...domain.events import Actor, DeadLettered, Input, Message, Recorded, Refused, Trigger
+from ...domain.events import Actor, DeadLettered, Input, Message, PoisonMessage, Recorded, Trigger
 from ...domain.execution import Status
 from ...domain.ledger import JobNotFound, Ledger
-from ...engine.ledger_reader import Ledgers
-from ...engine.poison_messages import NotAnInput, message_of
+from ...engine.ledger_reader import LedgerReader
+from ...engine.poison_messages import NotRerunnable, message_of
 from ...engine.unregistered_jobs import registered_nowhere
 from ...ports import Clock, EventLog, History, SequenceConflict, StoredLog
 from ...ports.queries import DeadLetterQuery, every
 from ...subjects import Stream
 from ..jobs import read_back
-from .errors import Ambiguous, NotAnId, NotFound, Refusal
+from .errors import Ambiguous, NotAnId, NotFound, OperationError
 from .lookup import COMPLETE, LEAST, SHOWN, OpenHistory
 
 TRIES: Final = 5
@@ -122,12 +122,12 @@ async def replay(  # noqa: PLR0913 - each is said once, by its name
 
     Raises:
         NotFound: there is no such dead letter.
-        Refusal: it cannot be replayed, or needs `again`.
+        OperationError: it cannot be replayed, or needs `again`.
         DefinitionError: the job does not take that input.
     """
     letter = await _find(log, given, None, history, stored)
     if letter.is_archived:
-        raise Refusal(
+        raise OperationError(
             f"dead letter {letter.id} is resolved ({_how(letter)}) and was archived: nothing replays it any more"
         )
     ledger = await _check(log, letter, input)
@@ -160,7 +160,7 @@ async def replay_all(
     by: Actor | None = None,
     reason: str | None = None,
     stored: StoredLog | None = None,
-) -> AsyncIterator[Replay | Refusal]:
+) -> AsyncIterator[Replay | OperationError]:
     """Replay every unresolved dead letter that a query asks for, the oldest first, `rate` a second at most.
 
     One that cannot be replayed, or is being replayed, is told by its refusal and passed over: what is interrupted can be
@@ -173,10 +173,10 @@ async def replay_all(
         try:
             yield await replay(log, row.id, by=by, reason=reason, stored=stored)
             done += 1
-        except Refusal as error:
+        except OperationError as error:
             yield error
         except DefinitionError as error:
-            yield Refusal(f"dead letter {row.id}: {error}")
+            yield OperationError(f"dead letter {row.id}: {error}")
 
 
 async def resolve(
@@ -214,17 +214,21 @@ async def _check(log: EventLog, letter: Letter, over: Input | None) -> int | Non
 
     Returns the sequence of the job's ledger that this was decided on, and the planner decides on; None: it needs no ledger.
     """
-    ledgers, job = Ledgers(log), letter.job
+    ledgers, job = LedgerReader(log), letter.job
     asked = _asked(letter)
     if not isinstance(asked, DeadLettered | Trigger):
         if over:
-            raise Refusal(f"dead letter {letter.id} is a {getattr(asked, 'type', 'message')}: it takes no other input")
+            raise OperationError(
+                f"dead letter {letter.id} is a {getattr(asked, 'type', 'message')}: it takes no other input"
+            )
         return None
     if isinstance(asked, DeadLettered) and await registered_nowhere(log, asked) is not None:
         return None
     state, sequence = await _newest(log, ledgers, job)
     if state.definition is None:
-        raise Refusal(f"dead letter {letter.id}: {JobNotFound(job)}; a replay needs its definition, so apply it first")
+        raise OperationError(
+            f"dead letter {letter.id}: {JobNotFound(job)}; a replay needs its definition, so apply it first"
+        )
     before = asked.definition if isinstance(asked, DeadLettered) else 0
     replayed = dead_letter.ask_to_replay(letter.state, input=over)[0]
     given = execution_plan.given_again(asked, replayed, await ledgers.definition(before) if before else None)
@@ -232,7 +236,7 @@ async def _check(log: EventLog, letter: Letter, over: Input | None) -> int | Non
     return sequence
 
 
-async def _newest(log: EventLog, ledgers: Ledgers, job: str) -> tuple[Ledger, int]:
+async def _newest(log: EventLog, ledgers: LedgerReader, job: str) -> tuple[Ledger, int]:
     """A job's ledger, with all that was stored in it before this call."""
     upto = await log.tail(subjects.ledger(job))
     for _ in range(TRIES):
@@ -249,8 +253,8 @@ def _asked(letter: Letter) -> Message:
         return fact
     try:
         return message_of(fact)
-    except NotAnInput as error:
-        raise Refusal(f"dead letter {letter.id} cannot be replayed: {error}") from None
+    except NotRerunnable as error:
+        raise OperationError(f"dead letter {letter.id} cannot be replayed: {error}") from None
 
 
 async def _check_idle(log: EventLog, letter: Letter, stored: StoredLog | None) -> None:
@@ -258,9 +262,9 @@ async def _check_idle(log: EventLog, letter: Letter, stored: StoredLog | None) -
         newest = letter.state.replays[-1]
         if await _status(log, letter, len(letter.state.replays) - 1, stored) not in execution.OVER:
             named = f"replay {newest.fact.number} of dead letter {letter.id}, execution {newest.execution_id}"
-            raise Refusal(f"{named}, is still open: --again replays it all the same")
+            raise OperationError(f"{named}, is still open: --again replays it all the same")
     if letter.state.resolved is not None:
-        raise Refusal(f"dead letter {letter.id} is resolved ({_how(letter)}): --again replays it all the same")
+        raise OperationError(f"dead letter {letter.id} is resolved ({_how(letter)}): --again replays it all the same")
 
 
 def _how(letter: Letter) -> str:
@@ -276,7 +280,7 @@ async def _status(log: EventLog, letter: Letter, index: int, stored: StoredLog |
     scope = subjects.execution(letter.job, made.execution_id)
     if facts := await wherever(log, stored, scope):
         return execution.fold(facts).status
-    refused = Refused.id_of(subjects.REPLAYS, made.sequence)
+    refused = PoisonMessage.id_of(subjects.REPLAYS, made.sequence)
     if await _read(log, letter.job, refused, stored) is not None:
         return Status.FAILED
     resolved = letter.state.resolved

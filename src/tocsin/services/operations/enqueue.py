@@ -11,8 +11,8 @@ from typing import Final, TypeAlias
 from ... import subjects
 from ...domain.events import Admitted, Dispatched, Enqueued
 from ...ports import EventLog
-from .errors import Refusal
-from .event_waiter import Arrivals, Facts, awaited_of
+from .errors import OperationError
+from .event_waiter import EventWaiter, Facts, awaited_of
 
 AT_ONCE: Final = 64
 """Wishes that are asked for at the same time."""
@@ -20,7 +20,7 @@ AT_ONCE: Final = 64
 WasThere: TypeAlias = Callable[[str], Awaitable[bool]]
 
 
-class Duplicate(Refusal):
+class Duplicate(OperationError):
     """There is an execution of that id already."""
 
     def __init__(self, execution_id: str) -> None:
@@ -29,7 +29,7 @@ class Duplicate(Refusal):
 
 
 async def enqueue(
-    log: EventLog, *wishes: Enqueued, arrivals: Arrivals | None = None, was_there: WasThere | None = None
+    log: EventLog, *wishes: Enqueued, arrivals: EventWaiter | None = None, was_there: WasThere | None = None
 ) -> list[Facts]:
     """Ask for executions: for all of them, or for none where one cannot be.
 

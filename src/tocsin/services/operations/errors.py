@@ -1,19 +1,19 @@
 """Why an operation is not done. The text is for whoever asked."""
 
 
-class Refusal(Exception):
+class OperationError(Exception):
     """What is asked for cannot be done as things are."""
 
 
-class NotFound(Refusal):
+class NotFound(OperationError):
     """There is no such execution or dead letter."""
 
 
-class NotAnId(Refusal):
+class NotAnId(OperationError):
     """What is given can be the id of nothing."""
 
 
-class Ambiguous(Refusal):
+class Ambiguous(OperationError):
     """What is given is the beginning of several ids; `meant` are some of them."""
 
     def __init__(self, given: str, kind: str, meant: tuple[str, ...]) -> None:

@@ -34,7 +34,7 @@ Facts: TypeAlias = Sequence[Recorded[Message]]
 _log = structlog.get_logger("tocsin.operations")
 
 
-class Arrivals:
+class EventWaiter:
     """Tells whoever waits for an execution what is stored of it."""
 
     def __init__(self, log: EventLog) -> None:
@@ -90,7 +90,7 @@ class Arrivals:
 class Awaited:
     """What is known of a scope, and what is heard of it."""
 
-    def __init__(self, log: EventLog, scope: str, known: Facts = (), arrivals: Arrivals | None = None) -> None:
+    def __init__(self, log: EventLog, scope: str, known: Facts = (), arrivals: EventWaiter | None = None) -> None:
         """`arrivals`: tell of it; without them, only looking at the log does."""
         self._log = log
         self._scope = scope
@@ -129,7 +129,7 @@ class Awaited:
 
 
 def awaited_of(
-    log: EventLog, arrivals: Arrivals | None, scope: str, known: Facts = ()
+    log: EventLog, arrivals: EventWaiter | None, scope: str, known: Facts = ()
 ) -> AbstractContextManager[Awaited]:
-    """Listen to an execution where somebody tells of it (see `Arrivals.of`), else look at it."""
+    """Listen to an execution where somebody tells of it (see `EventWaiter.of`), else look at it."""
     return nullcontext(Awaited(log, scope, known)) if arrivals is None else arrivals.of(scope, known)

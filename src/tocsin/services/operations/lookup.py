@@ -27,7 +27,7 @@ OpenHistory = Callable[[], AbstractAsyncContextManager[History]]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ExecutionMatch:
     """One execution, with the newest fact of each of its subjects, oldest first."""
 
     job: str
@@ -42,7 +42,7 @@ async def find(
     job: str | None = None,
     history: OpenHistory | None = None,
     stored: StoredLog | None = None,
-) -> Found:
+) -> ExecutionMatch:
     """The execution whose id is `given`, or begins with it where a history can be asked.
 
     Args:
@@ -60,7 +60,7 @@ async def find(
     if not given or not all(c.isalnum() or c == "-" for c in given):
         raise NotAnId(f"{given!r} is no execution's id: letters, digits and hyphens")
     if facts := await _read(log, given, job, stored):
-        return Found(subjects.job_of(facts[0].subject), given, facts)
+        return ExecutionMatch(subjects.job_of(facts[0].subject), given, facts)
     if history is not None and LEAST <= len(given) < COMPLETE:
         async with history() as rows:
             meant = (await rows.executions(ExecutionQuery(id_prefix=given, job=job, limit=SHOWN))).rows
@@ -85,7 +85,7 @@ async def was_archived(execution_id: str, history: History, stored: StoredLog) -
     return await history.execution(execution_id) is not None or bool(await archived(stored, scope))
 
 
-async def is_newest(log: EventLog, found: Found) -> bool:
+async def is_newest(log: EventLog, found: ExecutionMatch) -> bool:
     """Whether nothing was stored behind what was found; who is to be refused by it is not to be refused by what is old."""
     return await log.tail(subjects.execution(found.job, found.execution_id)) == found.facts[-1].sequence
 

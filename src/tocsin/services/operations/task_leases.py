@@ -17,10 +17,10 @@ from pydantic import JsonValue
 from ... import subjects
 from ...domain import execution
 from ...domain.events import Dispatched, LeaseTimer, Message, Recorded, Started
-from ...domain.execution import Execution, Phase, Refusal
+from ...domain.execution import ClaimDenied, Execution, Phase
 from ...ports import Clock, Delivery, EventLog, LogUnavailable, SequenceConflict, TaskQueues
 from . import errors, input_result
-from .lookup import Found
+from .lookup import ExecutionMatch
 
 TRIES: Final = 5
 LOOK: Final = 0.25
@@ -41,7 +41,7 @@ _log = structlog.get_logger("tocsin.operations")
 class Held:
     """A step that an executor holds under a lease, as the facts of its execution tell it."""
 
-    found: Found
+    found: ExecutionMatch
     state: Execution
     task: Recorded[Dispatched]
     claim: Recorded[Started]
@@ -128,7 +128,7 @@ async def _known(log: EventLog, claims: Sequence[_Claim]) -> dict[str, Sequence[
         return {}
     try:
         return dict(zip(scopes, (await log.load_each(*scopes)).facts, strict=True))
-    except subjects.Unreadable:  # one of them, perhaps of a newer version: each is read by itself
+    except subjects.DecodeError:  # one of them, perhaps of a newer version: each is read by itself
         return {}
 
 
@@ -136,7 +136,7 @@ async def _held(log: EventLog, claim: _Claim, facts: Sequence[Recorded[Message]]
     """What was claimed, as the facts of its execution tell it."""
     if not claim.is_in(facts):  # a replica that lags, or nothing could be read yet
         facts = await input_result.until(log, claim.scope, claim.is_in)
-    return held_of(Found(claim.task.job, claim.task.execution_id, tuple(facts)), step=claim.task.step)
+    return held_of(ExecutionMatch(claim.task.job, claim.task.execution_id, tuple(facts)), step=claim.task.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ async def _claim(log: EventLog, clock: Clock, delivery: Delivery, worker: str, l
             claimed = await log.append(started, expect=expect)
         except SequenceConflict:
             granted = _judged(await log.load(scope), started, delivery)
-            if isinstance(granted, Refusal):
+            if isinstance(granted, ClaimDenied):
                 await _acknowledge(delivery)  # what is held has a lease, and comes back by its timer
                 return None
             if not granted.is_stored:
@@ -221,7 +221,7 @@ class _Chance:
     is_stored: bool = False
 
 
-def _judged(facts: Sequence[Recorded[Message]], started: Started, delivery: Delivery) -> Refusal | _Chance:
+def _judged(facts: Sequence[Recorded[Message]], started: Started, delivery: Delivery) -> ClaimDenied | _Chance:
     """Whether a task can be claimed, by all facts of its execution."""
     newest = facts[-1].sequence if facts else 0
     if newest < delivery.sequence:
@@ -237,13 +237,13 @@ def _judged(facts: Sequence[Recorded[Message]], started: Started, delivery: Deli
         task=delivery.sequence,
         worker=started.worker,
     )
-    return granted if isinstance(granted, Refusal) else _Chance(newest)
+    return granted if isinstance(granted, ClaimDenied) else _Chance(newest)
 
 
 def _read(delivery: Delivery) -> Dispatched | None:
     try:
         task = subjects.decode(delivery.subject, delivery.body)
-    except subjects.Unreadable as error:
+    except subjects.DecodeError as error:
         _log.error("a task is unreadable", action="task-unreadable", error=str(error))
         return None
     return task if isinstance(task, Dispatched) else None
@@ -279,7 +279,7 @@ async def hand_back(log: EventLog, held: Held) -> None:
         await log.append(fact, expect=held.found.facts[-1].sequence)
 
 
-def held_of(found: Found, *, step: str | None = None, worker: str | None = None) -> Held | None:
+def held_of(found: ExecutionMatch, *, step: str | None = None, worker: str | None = None) -> Held | None:
     """The step that is held, by `worker` if given; None: none is, or more than one is and `step` names none.
 
     Raises:
@@ -296,9 +296,9 @@ def held_of(found: Found, *, step: str | None = None, worker: str | None = None)
     if task is None or claim is None:
         return None
     if claim.message.lease is None:
-        raise errors.Refusal(f"job {found.execution_id} is held by a worker of Tocsin's own")
+        raise errors.OperationError(f"job {found.execution_id} is held by a worker of Tocsin's own")
     if worker and claim.message.worker and worker != claim.message.worker:
-        raise errors.Refusal(f"job {found.execution_id} is held by another worker, {claim.message.worker!r}")
+        raise errors.OperationError(f"job {found.execution_id} is held by another worker, {claim.message.worker!r}")
     return Held(found, state, task, claim)
 
 

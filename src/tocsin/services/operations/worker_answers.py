@@ -10,18 +10,20 @@ from ...domain import execution
 from ...domain.events import DeadLettered, Failed, Failure, Report, Started
 from ...domain.execution import Phase
 from ...ports import EventLog
-from .event_waiter import Arrivals, Facts, awaited_of
+from .event_waiter import EventWaiter, Facts, awaited_of
 from .input_result import until
-from .lookup import Found
+from .lookup import ExecutionMatch
 from .task_leases import Held
 
 
-async def complete(log: EventLog, held: Held, result: JsonValue = None, *, arrivals: Arrivals | None = None) -> Found:
+async def complete(
+    log: EventLog, held: Held, result: JsonValue = None, *, arrivals: EventWaiter | None = None
+) -> ExecutionMatch:
     """The work is done; the execution as it is then. `arrivals`: to hear what is decided, and not to ask for it."""
     return await _answer(log, held, _report(held, result=result), arrivals)
 
 
-async def fail(log: EventLog, held: Held, error: Failure, *, arrivals: Arrivals | None = None) -> Found:
+async def fail(log: EventLog, held: Held, error: Failure, *, arrivals: EventWaiter | None = None) -> ExecutionMatch:
     """The attempt failed; the execution as it is then, and its dead letter stored if it has one."""
     found = await _answer(log, held, _report(held, error=error), arrivals)
     if any(isinstance(fact.message, Failed) and fact.message.dead_letter for fact in found.facts):
@@ -30,13 +32,13 @@ async def fail(log: EventLog, held: Held, error: Failure, *, arrivals: Arrivals 
     return found
 
 
-async def _answer(log: EventLog, held: Held, report: Report, arrivals: Arrivals | None) -> Found:
+async def _answer(log: EventLog, held: Held, report: Report, arrivals: EventWaiter | None) -> ExecutionMatch:
     subject = subjects.subject_of(report)
     with awaited_of(log, arrivals, subjects.scope_of(held.task.message), held.found.facts) as awaited:
         # The claim's sequence makes the id of this answer: the same attempt may have been claimed under the same number before.
         await log.publish(subject, report, message_id=f"{subject}.{held.claim.sequence}")
         facts = await awaited.until(lambda facts: not _is_held(facts, held.claim.message))
-    return Found(held.found.job, held.found.execution_id, tuple(facts))
+    return ExecutionMatch(held.found.job, held.found.execution_id, tuple(facts))
 
 
 def _is_held(facts: Facts, claim: Started) -> bool:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from ...archive.segment_selection import Harvest
-from ...ports import History, Housekeeping, StoredLog, StoredMessage
+from ...archive.segment_selection import SegmentSelection
+from ...ports import History, StoredLog, StoredMessage, StreamPurge
 from ...subjects import Stream
 
 PORTION: Final = 50_000
@@ -38,13 +38,13 @@ class Keeping:
     (`archive.cursors.KEPT`) has asked anew by then, and whoever handles something of it has done so."""
 
 
-class Ripeness:
+class ArchiveEligibility:
     """Looks through the streams."""
 
     def __init__(
         self,
         streams: StoredLog,
-        housekeeping: Housekeeping,
+        housekeeping: StreamPurge,
         history: History,
         *,
         keeping: Keeping,
@@ -98,7 +98,7 @@ class Ripeness:
         self, stream: Stream, before: int, last: int, latest: datetime, now: datetime
     ) -> tuple[list[StoredMessage], int, bool]:
         """The ripe messages of a stream, up to which sequence it was looked through, and whether that is all."""
-        harvest, at, new = Harvest(), before, 0
+        harvest, at, new = SegmentSelection(), before, 0
         held = (await self._streams.extent(stream)).messages
         async for portion in self._streams.messages(stream, after=0, upto=last):
             for message in portion:

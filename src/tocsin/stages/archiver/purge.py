@@ -1,14 +1,14 @@
 """Taking out of the streams what the archive holds, without holding them up: see `archive.purge_filters`."""
 
 from ...archive.archive import Archive, Segment
-from ...archive.purge_filters import Removal
-from ...ports import Clock, Housekeeping, StoredLog
+from ...archive.purge_filters import PurgeFilters
+from ...ports import Clock, StoredLog, StreamPurge
 
 
-class Removing:
+class PacedPurge:
     """Takes out what a segment holds. What is left of that at a crash is found again, and nothing is taken twice."""
 
-    def __init__(self, streams: StoredLog, housekeeping: Housekeeping, archive: Archive, clock: Clock) -> None:
+    def __init__(self, streams: StoredLog, housekeeping: StreamPurge, archive: Archive, clock: Clock) -> None:
         """`archive`: it is read, so nothing leaves that cannot be read there."""
         self._streams = streams
         self._housekeeping = housekeeping
@@ -30,7 +30,7 @@ class Removing:
         """
         messages = await self._archive.messages(segment)
         for stream, span in segment.streams.items():
-            removal = Removal([message for message in messages if message.stream is stream])
+            removal = PurgeFilters([message for message in messages if message.stream is stream])
             async for portion in self._streams.messages(stream, after=0, upto=span.last):
                 for message in portion:
                     removal.take(message)

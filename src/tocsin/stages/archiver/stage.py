@@ -13,12 +13,12 @@ from typing import Final
 import structlog
 
 from ...archive.archive import Archive, Origin, Segment, State
-from ...engine.leader_election import Leadership
+from ...engine.leader_election import LeaderElection
 from ...engine.stage import Access, Stage
 from ...ports import Clock, History, LogUnavailable, SequenceConflict
 from ...subjects import ARCHIVE_STATE, ARCHIVER_LEASE, Bucket, cursor
-from .archive_eligibility import STREAMS, Keeping, Ripeness
-from .purge import Removing
+from .archive_eligibility import STREAMS, ArchiveEligibility, Keeping
+from .purge import PacedPurge
 
 ACCESS: Final = Access(
     follows=STREAMS,
@@ -38,11 +38,11 @@ class Archiver:
 
     def __init__(
         self,
-        ripeness: Ripeness,
-        removing: Removing,
+        ripeness: ArchiveEligibility,
+        removing: PacedPurge,
         archive: Archive,
         history: History,
-        leadership: Leadership,
+        leadership: LeaderElection,
         clock: Clock,
         *,
         origin: Origin,
@@ -110,6 +110,6 @@ class Archiver:
         return state, revision
 
 
-def archiver(it: Archiver, leadership: Leadership) -> Stage:
+def archiver(it: Archiver, leadership: LeaderElection) -> Stage:
     """One archiver and its candidature."""
     return Stage("archiver", loops=(leadership.run, it.run), access=ACCESS)

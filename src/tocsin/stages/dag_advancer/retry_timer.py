@@ -24,7 +24,7 @@ REST: Final = 0.02
 _log = structlog.get_logger("tocsin.stages")
 
 
-class Punctual:
+class RetryTimers:
     """Remembers delays, and has `decide` called when each is over."""
 
     def __init__(self, clock: Clock, decide: Callable[[RetryTimer], Awaitable[None]]) -> None:

@@ -23,9 +23,9 @@ from ...domain.events import (
     ExpiryTimer,
     Failed,
     Message,
+    PoisonMessage,
     Recorded,
     Recovered,
-    Refused,
     Released,
     Report,
     Resolved,
@@ -35,11 +35,11 @@ from ...domain.events import (
 from ...domain.execution import Execution, Status
 from ...engine.report_authentication import is_believed, learn_claim
 from ...engine.rerun import resolve_replayed
-from ...engine.stage import Access, NotYet, Stage, Subscription
-from ...engine.state_cache import Entities
+from ...engine.stage import Access, NotReady, Stage, Subscription
+from ...engine.state_cache import StateCache
 from ...ports import Clock, EventLog, SequenceConflict
 from ...subjects import Stream
-from .retry_timer import Punctual
+from .retry_timer import RetryTimers
 
 CANCELS: Final = "dag-advancer-cancels"
 RETRIES: Final = "dag-advancer-retries"
@@ -47,12 +47,12 @@ PATIENCE: Final = timedelta(seconds=30)
 """How long an execution that somebody wants to end may take to be planned: whoever triggered it knows its id before that."""
 
 ACCESS: Final = Access(
-    appends=(Dispatched, Advanced, Completed, Failed, Cancelled, Refused, Resolved, RetryTimer, ExpiryTimer),
+    appends=(Dispatched, Advanced, Completed, Failed, Cancelled, PoisonMessage, Resolved, RetryTimer, ExpiryTimer),
     reads=(Stream.LOG,),
 )
 
 
-def dag_advancer(log: EventLog, executions: Entities[Execution], clock: Clock, key: bytes) -> Stage:
+def dag_advancer(log: EventLog, executions: StateCache[Execution], clock: Clock, key: bytes) -> Stage:
     """One decision a message: a crash between two of them is finished by the redelivery."""
     it = DagAdvancer(log, executions, clock, key)
     admissions = tuple(subjects.every(f"execution.{fact}") for fact in ("admitted", "recovered", "released"))
@@ -65,7 +65,7 @@ def dag_advancer(log: EventLog, executions: Entities[Execution], clock: Clock, k
                 Stream.LOG,
                 (subjects.every("report.completed"),),
                 it.on_success,
-                can_wait=True,
+                low_priority=True,
                 prepare=it.before_success,
             ),
             Subscription(subjects.DAG_ADVANCER_TIMERS, Stream.LOG, (subjects.every("timer.retry"),), it.on_timer),
@@ -80,11 +80,11 @@ def dag_advancer(log: EventLog, executions: Entities[Execution], clock: Clock, k
 class DagAdvancer:
     """The DAG advancer's handlers."""
 
-    def __init__(self, log: EventLog, executions: Entities[Execution], clock: Clock, key: bytes) -> None:
+    def __init__(self, log: EventLog, executions: StateCache[Execution], clock: Clock, key: bytes) -> None:
         self._log = log
         self._executions = executions
         self._key = key
-        self.punctual = Punctual(clock, self._again)
+        self.punctual = RetryTimers(clock, self._again)
 
     async def on_admitted(self, recorded: Recorded[Message]) -> None:
         """An execution may run, or was found lost and is to go on."""
@@ -163,12 +163,12 @@ class DagAdvancer:
         if (await self._executions.load(scope))[0].status is Status.UNKNOWN:
             self._executions.forget(scope)
             if await self._log.now() - recorded.time < PATIENCE:
-                raise NotYet(f"{scope}: nobody planned it")
+                raise NotReady(f"{scope}: nobody planned it")
             await self._refuse(recorded, job, f"no execution of {job!r} has the id {execution_id!r}")
 
     async def _refuse(self, request: Recorded[Message], job: str, reason: str) -> None:
         body = request.message.encode()
-        fact = Refused.of(job or "-", CANCELS, request.subject, request.sequence, body, reason)
+        fact = PoisonMessage.of(job or "-", CANCELS, request.subject, request.sequence, body, reason)
         try:
             await self._log.append(fact, expect=0)
         except SequenceConflict:

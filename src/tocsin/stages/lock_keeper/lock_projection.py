@@ -31,7 +31,7 @@ class _Change:
     gone: set[str] | None = None
 
 
-class LockDisplay:
+class LockProjection:
     """Shows the locks that this copy of the keeper took, and takes away those whose end it saw."""
 
     def __init__(self, projections: Projections, clock: Clock, is_over: Callable[[str, str], Awaitable[bool]]) -> None:

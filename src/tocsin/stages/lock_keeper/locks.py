@@ -20,10 +20,10 @@ from ...domain import execution, lock
 from ...domain.events import Acquired, Admitted, Message, Planned, Recorded, Terminal, Waiting
 from ...domain.execution import Execution, Status
 from ...domain.lock import Lock
-from ...engine.public_events import Announcements
-from ...engine.state_cache import Entities
+from ...engine.public_events import PublicEvents
+from ...engine.state_cache import StateCache
 from ...ports import Clock, EventLog, Projections, SequenceConflict
-from .lock_projection import LockDisplay
+from .lock_projection import LockProjection
 
 MANY: Final = 2
 """More than so many that wait are worth a warning (CRON-S04)."""
@@ -41,16 +41,16 @@ class Locks:
     def __init__(
         self,
         log: EventLog,
-        executions: Entities[Execution],
+        executions: StateCache[Execution],
         projections: Projections,
         clock: Clock,
-        announcements: Announcements,
+        announcements: PublicEvents,
     ) -> None:
         self._log = log
         self._executions = executions
-        self._locks = Entities(log, lock.initial, lock.evolve, catches_up=False)
+        self._locks = StateCache(log, lock.initial, lock.evolve, catches_up=False)
         self._announcements = announcements
-        self.display = LockDisplay(projections, clock, self.is_over)
+        self.display = LockProjection(projections, clock, self.is_over)
 
     async def recall(self, wanted: Sequence[Planned]) -> None:
         """Read at once what is not remembered, and is about to be decided upon: most jobs run once in a long while."""

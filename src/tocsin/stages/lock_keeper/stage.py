@@ -25,9 +25,9 @@ from ...domain.events import (
     Terminal,
 )
 from ...domain.execution import Execution, Status
-from ...engine.public_events import ANNOUNCED, Announcements
+from ...engine.public_events import ANNOUNCED, PublicEvents
 from ...engine.stage import Access, Stage, Subscription
-from ...engine.state_cache import Entities
+from ...engine.state_cache import StateCache
 from ...ports import Clock, EventLog, Projections, SequenceConflict
 from ...subjects import Bucket, Stream
 from .locks import Locks
@@ -39,7 +39,7 @@ ACCESS: Final = Access(
 )
 
 
-def lock_keeper(log: EventLog, executions: Entities[Execution], projections: Projections, clock: Clock) -> Stage:
+def lock_keeper(log: EventLog, executions: StateCache[Execution], projections: Projections, clock: Clock) -> Stage:
     """The lock's fact first, the execution's second: a crash between them leaves a lock that is already its own."""
     it = LockKeeper(log, executions, projections, clock)
     wanted = (subjects.every("execution.planned"), subjects.every("execution.recovered"))
@@ -52,10 +52,12 @@ def lock_keeper(log: EventLog, executions: Entities[Execution], projections: Pro
                 Stream.LOG,
                 wanted,
                 it.on_wanted,
-                in_order_by=subjects.job_of,
+                ordering_key=subjects.job_of,
                 prepare=it.before_wanted,
             ),
-            Subscription(subjects.LOCK_KEEPER_ENDS, Stream.LOG, ends, it.on_end, prepare=it.before_ends, can_wait=True),
+            Subscription(
+                subjects.LOCK_KEEPER_ENDS, Stream.LOG, ends, it.on_end, prepare=it.before_ends, low_priority=True
+            ),
         ),
         access=ACCESS,
         loops=(it.display.run,),
@@ -65,10 +67,12 @@ def lock_keeper(log: EventLog, executions: Entities[Execution], projections: Pro
 class LockKeeper:
     """The lock keeper's handlers."""
 
-    def __init__(self, log: EventLog, executions: Entities[Execution], projections: Projections, clock: Clock) -> None:
+    def __init__(
+        self, log: EventLog, executions: StateCache[Execution], projections: Projections, clock: Clock
+    ) -> None:
         self._log = log
         self._executions = executions
-        self._announcements = Announcements(log, clock)
+        self._announcements = PublicEvents(log, clock)
         self._locks = Locks(log, executions, projections, clock, self._announcements)
         self.display = self._locks.display
 

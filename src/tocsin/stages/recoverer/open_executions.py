@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from ... import subjects
-from ...engine.due_queue import Agenda
+from ...engine.due_queue import DueQueue
 from ...ports import EventLog, Heading, LogUnavailable, Projections, SequenceConflict
 from ...subjects import Bucket, Stream
 
@@ -28,7 +28,7 @@ class OpenExecutions:
         self._projections = projections
         self._first_look = first_look
         self._since: dict[str, int] = {}  # in the order of the log, so that the first is the oldest
-        self._agenda = Agenda()
+        self._agenda = DueQueue()
         self._upto = 0
         self._saved: bytes | None = None
         self.is_complete = False

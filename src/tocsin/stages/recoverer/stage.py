@@ -17,10 +17,10 @@ import structlog
 from ...domain import recovery
 from ...domain.events import Failed, Lost, Recovered, Report
 from ...domain.recovery import Decided, Findings, Job, Policy
-from ...engine.clock_guard import CredibleTime
-from ...engine.leader_election import Leadership
+from ...engine.clock_guard import ClockGuard
+from ...engine.leader_election import LeaderElection
 from ...engine.leadership_events import RECORDED
-from ...engine.ledger_reader import Ledgers
+from ...engine.ledger_reader import LedgerReader
 from ...engine.stage import Access, Stage
 from ...ports import Clock, EventLog, LogUnavailable, Projections, SequenceConflict
 from ...subjects import RECOVERER_LEASE, Bucket, Stream
@@ -54,7 +54,7 @@ class Recoverer:
         self,
         log: EventLog,
         projections: Projections,
-        leadership: Leadership,
+        leadership: LeaderElection,
         clock: Clock,
         key: bytes,
         *,
@@ -68,9 +68,9 @@ class Recoverer:
         self._policy = policy
         self._outside = outside
         self._interval = interval
-        self._ledgers = Ledgers(log)
+        self._ledgers = LedgerReader(log)
         self._deadlines = Deadlines(log, key, policy)
-        self._time = CredibleTime(log, clock)
+        self._time = ClockGuard(log, clock)
         self._saved_at = float("-inf")
         self.open = OpenExecutions(log, projections, first_look=min(FIRST_LOOK, policy.grace, policy.threshold))
 
@@ -141,7 +141,7 @@ class Recoverer:
 def recoverer(
     log: EventLog,
     projections: Projections,
-    leadership: Leadership,
+    leadership: LeaderElection,
     clock: Clock,
     key: bytes,
     *,

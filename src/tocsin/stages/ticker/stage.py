@@ -15,11 +15,11 @@ from ...domain import ledger
 from ...domain.events import Due, LedgerFact, Message, Passed, Recorded
 from ...domain.ledger import Ledger
 from ...domain.schedule import ScheduleError
-from ...engine.clock_guard import CredibleTime
-from ...engine.due_queue import Agenda
-from ...engine.leader_election import Leadership
+from ...engine.clock_guard import ClockGuard
+from ...engine.due_queue import DueQueue
+from ...engine.leader_election import LeaderElection
 from ...engine.leadership_events import RECORDED
-from ...engine.ledger_reader import Ledgers
+from ...engine.ledger_reader import LedgerReader
 from ...engine.stage import Access, Stage
 from ...engine.state_cache import UNTOLD
 from ...ports import Clock, EventLog, LogUnavailable, SequenceConflict
@@ -48,15 +48,15 @@ _log = structlog.get_logger("tocsin.ticker")
 class Ticker:
     """Knows every job's ledger, and asks it what became of time."""
 
-    def __init__(self, log: EventLog, leadership: Leadership, clock: Clock) -> None:
+    def __init__(self, log: EventLog, leadership: LeaderElection, clock: Clock) -> None:
         self._log = log
         self._leadership = leadership
         self._clock = clock
-        self._reader = Ledgers(log)
+        self._reader = LedgerReader(log)
         self._ledgers: dict[str, tuple[Ledger, int]] = {}
-        self._agenda = Agenda()
+        self._agenda = DueQueue()
         self._breaker = CircuitBreaker(clock)
-        self._time = CredibleTime(log, clock)
+        self._time = ClockGuard(log, clock)
         self._caught_up = False
 
     async def follow(self) -> None:
@@ -154,7 +154,7 @@ class Ticker:
         return self._ledgers[job]
 
 
-def ticker(log: EventLog, leadership: Leadership, clock: Clock) -> Stage:
+def ticker(log: EventLog, leadership: LeaderElection, clock: Clock) -> Stage:
     """One ticker and its candidature."""
     it = Ticker(log, leadership, clock)
     return Stage("ticker", loops=(leadership.run, it.follow, it.run), access=ACCESS)

@@ -45,10 +45,10 @@ from . import (
     schedule,
     why,
 )
-from .components import Parts
+from .components import Components
 from .definition_body import written_schemas
-from .error_handlers import Refusals, refuse
-from .fast_routes import Direct
+from .error_handlers import ErrorHandler, refuse
+from .fast_routes import FastRoutes
 from .problems import ProblemDetails, documented
 
 ROUTERS: Final = (
@@ -81,7 +81,7 @@ def routes() -> Iterator[APIRoute]:
         yield from (route for route in router.routes if isinstance(route, APIRoute))
 
 
-def api(parts: Parts, authenticator: Authenticator, rate: RateLimit) -> FastAPI:
+def api(parts: Components, authenticator: Authenticator, rate: RateLimit) -> FastAPI:
     """The application that serves one installation."""
     server = parts.settings.server
     app = _application(parts.version)
@@ -93,8 +93,8 @@ def api(parts: Parts, authenticator: Authenticator, rate: RateLimit) -> FastAPI:
     app.state.rate = rate
     app.state.answers = Answers(parts.projections, parts.clock, patience=server.request_timeout)
     app.state.closing = asyncio.Event()
-    app.add_middleware(Direct)  # the first one is the innermost
-    app.add_middleware(Refusals)
+    app.add_middleware(FastRoutes)  # the first one is the innermost
+    app.add_middleware(ErrorHandler)
     app.add_middleware(BodyLimit, size=server.max_body)
     app.add_middleware(Timeouts, seconds=server.request_timeout)
     app.add_middleware(responses.OjsHeaders)

@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from ....domain.access import Permission
 from ....services.operations import backfill
 from ....services.operations.backfill import Order, Span
-from ....services.operations.errors import Refusal as NotPossible
+from ....services.operations.errors import OperationError as NotPossible
 from ..auth.security import Author, actor, permitted
 from ..middleware.idempotency import IdempotentRoute
 from .change_request import Reason, ReasonText

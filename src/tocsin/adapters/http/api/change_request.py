@@ -7,7 +7,7 @@ from pydantic import StringConstraints
 
 from ....domain.definition import Text
 from ....services.jobs import Check, Job
-from .problems import Refusal, invalid
+from .problems import Problem, invalid
 
 MAX_REASON: Final = 1_000
 
@@ -42,10 +42,10 @@ def _precondition(
     return check
 
 
-def _failed(job: Job | None) -> Refusal:
+def _failed(job: Job | None) -> Problem:
     now = f"it is at version {etag(job)} now" if job else "there is no such job"
     headers = {"ETag": etag(job)} if job else {}
-    return Refusal(412, "precondition-failed", f"the job is not as this request expects it: {now}", headers=headers)
+    return Problem(412, "precondition-failed", f"the job is not as this request expects it: {now}", headers=headers)
 
 
 Precondition: TypeAlias = Annotated[Check, Depends(_precondition)]

@@ -8,13 +8,13 @@ from fastapi import Depends, Request
 
 from ....ports import Clock, EventLog, History, Projections, StoredLog, TaskQueues
 from ....services.jobs import Registry
-from ....services.operations.event_waiter import Arrivals
+from ....services.operations.event_waiter import EventWaiter
 from ....settings import Settings
-from ..auth.visibility import Sight
+from ..auth.visibility import Visibility
 
 
 @dataclass(frozen=True)
-class Parts:
+class Components:
     """One installation, as this adapter sees it."""
 
     version: str
@@ -25,23 +25,23 @@ class Parts:
     projections: Projections
     history: History
     clock: Clock
-    sight: Sight
+    sight: Visibility
     status: Callable[[], Awaitable[dict[str, Any]]]
     """What the installation consists of at this moment."""
     queues: TaskQueues
-    arrivals: Arrivals
+    arrivals: EventWaiter
     """Tells who enqueues that it has begun, and who answers what was decided on it."""
     reset: Callable[[], Awaitable[None]] | None = None
     """Wipes everything, where that is allowed."""
 
 
-def parts_of(request: Request) -> Parts:
+def parts_of(request: Request) -> Components:
     """What the application was made of."""
-    return cast("Parts", request.app.state.parts)
+    return cast("Components", request.app.state.parts)
 
 
-async def _parts(request: Request) -> Parts:  # a coroutine, since FastAPI has a thread run what is none
+async def _parts(request: Request) -> Components:  # a coroutine, since FastAPI has a thread run what is none
     return parts_of(request)
 
 
-Here: TypeAlias = Annotated[Parts, Depends(_parts)]
+Here: TypeAlias = Annotated[Components, Depends(_parts)]

@@ -14,11 +14,11 @@ from ....ports.queries import DeadLetterQuery, DeadLetterSort, every
 from ....services.operations import dead_letters
 from ....services.operations.dead_letters import Letter
 from ....services.operations.errors import NotFound
-from ....services.operations.errors import Refusal as NotPossible
+from ....services.operations.errors import OperationError as NotPossible
 from ..auth.security import Reader, Replayer, actor, forbidden
 from ..middleware.idempotency import IdempotentRoute, asking
 from .change_request import Reason, ReasonText
-from .components import Here, Parts
+from .components import Components, Here
 from .event_view import StoredFact
 from .problems import documented
 
@@ -262,14 +262,14 @@ async def resolve_dead_letter(
     return Settled(job=done.job, id=done.id, changed=done.changed)
 
 
-async def _found(here: Parts, caller: Principal, given: str) -> Letter:
+async def _found(here: Components, caller: Principal, given: str) -> Letter:
     letter = await dead_letters.find(here.log, given, stored=here.stored)
     if not await here.sight.reaches(caller, letter.job):
         raise NotFound(f"no dead letter has the id {given!r}")
     return letter
 
 
-async def _check(here: Parts, caller: Principal, letter: Letter) -> None:
+async def _check(here: Components, caller: Principal, letter: Letter) -> None:
     if not await here.sight.permits(caller, Permission.REPLAY, letter.job):
         raise forbidden(caller, Permission.REPLAY)
 

@@ -12,7 +12,7 @@ from . import problems
 from .path_suggestion import unserved
 
 
-class Refusals:
+class ErrorHandler:
     """Answers what went wrong, as long as nothing was answered yet."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -40,7 +40,7 @@ class Refusals:
 async def refuse(request: Request, error: Exception) -> Response:
     """The answer to an exception, in the shape that belongs to the path."""
     if isinstance(error, HTTPException) and error.status_code == HTTPStatus.NOT_FOUND:  # of no handler: there is none
-        error = problems.Refusal(HTTPStatus.NOT_FOUND, "not-found", unserved(request))
+        error = problems.Problem(HTTPStatus.NOT_FOUND, "not-found", unserved(request))
     refusal = problems.told(request, error)
     if request.url.path.startswith(responses.PREFIX):
         return responses.as_response(refusal, request)

@@ -18,7 +18,7 @@ from ....domain.events import Message, Recorded
 from ....services import tail
 from ....subjects import Stream, job_of, stream_of
 from ..auth.security import Reader
-from .components import Here, Parts
+from .components import Components, Here
 from .event_view import StoredFact
 from .problems import invalid
 
@@ -65,7 +65,7 @@ async def stream_events(
 
 
 async def _events(
-    here: Parts,
+    here: Components,
     caller: Principal,
     job: str | None,
     types: frozenset[str],

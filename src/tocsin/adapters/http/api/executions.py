@@ -19,11 +19,11 @@ from ....ports import ExecutionRow
 from ....ports.queries import ExecutionQuery, ExecutionSort
 from ....services.operations.cancellation import cancel
 from ....services.operations.errors import NotFound
-from ....services.operations.lookup import Found, find
+from ....services.operations.lookup import ExecutionMatch, find
 from ..auth.security import Canceller, Reader, actor, forbidden
 from ..middleware.idempotency import IdempotentRoute
 from .change_request import Reason
-from .components import Here, Parts
+from .components import Components, Here
 from .event_view import StoredFact
 from .jobs import ChangeRequest
 from .problems import documented
@@ -105,7 +105,7 @@ class ExecutionDetails(BaseModel):
     attempts: list[Attempt]
 
     @classmethod
-    def of(cls, found: Found) -> "ExecutionDetails":
+    def of(cls, found: ExecutionMatch) -> "ExecutionDetails":
         """Fold the facts."""
         record = history.fold({}, found.facts)[found.execution_id]
         state = execution.fold(found.facts)
@@ -199,7 +199,7 @@ async def cancel_execution(
     return Ended(job=done.job, execution_id=done.execution_id, status=done.status.value, changed=done.changed)
 
 
-async def _found(here: Parts, caller: Principal, given: str) -> Found:
+async def _found(here: Components, caller: Principal, given: str) -> ExecutionMatch:
     found = await find(here.log, given, stored=here.stored)
     if not await here.sight.reaches(caller, found.job):
         raise NotFound(f"no execution has the id {given!r}")

@@ -16,9 +16,9 @@ from ..auth.security import TRIGGERS, permitted_to
 from ..ojs import workers
 from ..ojs.bodies import read_object
 from ..ojs.responses import OjsResponse
-from .components import Parts, parts_of
+from .components import Components, parts_of
 
-Handler: TypeAlias = Callable[[Parts, Principal, dict[str, Any]], Awaitable[dict[str, Any]]]
+Handler: TypeAlias = Callable[[Components, Principal, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 DIRECT: Final[Mapping[str, Handler]] = {
     f"{workers.PREFIX}/fetch": workers.fetch,
@@ -29,7 +29,7 @@ DIRECT: Final[Mapping[str, Handler]] = {
 """What is posted to an endpoint of the Open Job Spec's workers, as their routes declare it."""
 
 
-class Direct:
+class FastRoutes:
     """Answers what is in the table, and passes all else on."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -17,9 +17,9 @@ from ....subjects import Stream
 from ..auth.security import Author, Reader, Triggerer, actor, permitted, visible
 from ..middleware.idempotency import IdempotentRoute, asking
 from .change_request import Precondition, Reason, ReasonText, both, etag
-from .components import Here, Parts
+from .components import Components, Here
 from .event_view import StoredFact
-from .problems import Refusal, documented, invalid, not_found
+from .problems import Problem, documented, invalid, not_found
 
 AHEAD: Final = 5
 
@@ -151,7 +151,7 @@ async def register_job(
 
     def is_new(job: Job | None) -> None:
         if job is not None and job.definition != definition:
-            raise Refusal(
+            raise Problem(
                 409,
                 "exists",
                 f"a job called {job.name!r} exists: update it with PUT {request.url.path}/{job.name}",
@@ -300,7 +300,7 @@ async def get_definition(here: Here, caller: Reader, sequence: Annotated[int, Pa
     return StoredFact.of(recorded)
 
 
-def definition_of(written: dict[str, Any], here: Parts) -> JobDefinition:
+def definition_of(written: dict[str, Any], here: Components) -> JobDefinition:
     """The definition that a request holds, with what the settings say where it is silent.
 
     Raises:
@@ -309,14 +309,14 @@ def definition_of(written: dict[str, Any], here: Parts) -> JobDefinition:
     return with_defaults(read_job(written), here)
 
 
-def with_defaults(definition: JobDefinition, here: Parts) -> JobDefinition:
+def with_defaults(definition: JobDefinition, here: Components) -> JobDefinition:
     """A definition, with what the settings say where it is silent."""
     if "timeout" in definition.model_fields_set:
         return definition
     return definition.model_copy(update={"timeout": here.settings.execution.default_timeout})
 
 
-async def _details(here: Parts, name: str, response: Response) -> JobDetails:
+async def _details(here: Components, name: str, response: Response) -> JobDetails:
     job = await here.registry.job(name, fresh=True)
     response.headers["ETag"] = etag(job)
     return JobDetails.of(job, here.clock.now())

@@ -18,20 +18,20 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from ....domain.definition import DefinitionError, Problem, show
+from ....domain.definition import DefinitionError, DefinitionProblem, show
 from ....domain.ledger import JobNotFound
 from ....domain.schedule import ScheduleError
 from ....ports import HistoryUnavailable, LogUnavailable, NotAllowed, SequenceConflict
 from ....ports.queries import InvalidQuery
 from ....services.operations import errors as refusals
-from ....subjects import Unreadable
+from ....subjects import DecodeError
 
 MEDIA_TYPE: Final = "application/problem+json"
 
 _log = structlog.get_logger("tocsin.http")
 
 
-class Wrong(BaseModel):
+class FieldError(BaseModel):
     """One thing that is wrong with a request."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
@@ -57,18 +57,18 @@ class ProblemDetails(BaseModel):
     status: Annotated[int, Field(ge=400, le=599)]
     detail: str
     """The whole explanation, for people."""
-    errors: list[Wrong] = []
+    errors: list[FieldError] = []
     """Everything that is wrong with the request, where it is the request."""
 
 
 @dataclass(frozen=True)
-class Refusal(Exception):
+class Problem(Exception):
     """An answer that is a refusal. `kind` is its name for programs."""
 
     status: int
     kind: str
     detail: str
-    errors: tuple[Wrong, ...] = ()
+    errors: tuple[FieldError, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -77,42 +77,42 @@ class Refusal(Exception):
         return self.kind.replace("-", " ")
 
 
-def not_found(what: str, value: str) -> Refusal:
+def not_found(what: str, value: str) -> Problem:
     """There is no such thing, or none that the caller may know of."""
-    return Refusal(404, "not-found", f"no {what} is called {show(value)}")
+    return Problem(404, "not-found", f"no {what} is called {show(value)}")
 
 
-def invalid(field_name: str, value: object, right: str) -> Refusal:
+def invalid(field_name: str, value: object, right: str) -> Problem:
     """A field of the request cannot be used."""
-    wrong = Wrong(field=field_name, value=show(value), right=right)
-    return Refusal(422, "invalid-request", f"`{field_name}` is {wrong.value}: {right}", (wrong,))
+    wrong = FieldError(field=field_name, value=show(value), right=right)
+    return Problem(422, "invalid-request", f"`{field_name}` is {wrong.value}: {right}", (wrong,))
 
 
-def refusal_of(error: Exception) -> Refusal:  # noqa: C901, PLR0911, PLR0912 - one line an exception is what this table is for
+def refusal_of(error: Exception) -> Problem:  # noqa: C901, PLR0911, PLR0912 - one line an exception is what this table is for
     """What to answer to an exception."""
     match error:
-        case Refusal():
+        case Problem():
             return error
         case DefinitionError():
-            return Refusal(422, "invalid-definition", str(error), tuple(_wrong(one) for one in error.problems))
+            return Problem(422, "invalid-definition", str(error), tuple(_wrong(one) for one in error.problems))
         case ScheduleError():
             suggestion = f" (try: {error.suggestion})" if error.suggestion else ""
-            wrong = Wrong(
+            wrong = FieldError(
                 field="schedule", value=show(error.text) if error.text else None, right=error.problem + suggestion
             )
-            return Refusal(422, "invalid-schedule", str(error), (wrong,))
+            return Problem(422, "invalid-schedule", str(error), (wrong,))
         case JobNotFound():
             return not_found("job", error.job)
         case refusals.NotFound():
-            return Refusal(404, "not-found", str(error))
+            return Problem(404, "not-found", str(error))
         case refusals.NotAnId():
-            return Refusal(422, "invalid-request", str(error))
+            return Problem(422, "invalid-request", str(error))
         case InvalidQuery():
-            return Refusal(422, "invalid-request", str(error), (Wrong(field=error.field, right=str(error)),))
-        case refusals.Refusal():
-            return Refusal(409, "not-possible", str(error))
+            return Problem(422, "invalid-request", str(error), (FieldError(field=error.field, right=str(error)),))
+        case refusals.OperationError():
+            return Problem(409, "not-possible", str(error))
         case SequenceConflict():
-            return Refusal(409, "conflict", str(error))
+            return Problem(409, "conflict", str(error))
         case NotAllowed():
             return _unavailable(
                 "the NATS user of this server may not do that: `tocsin permissions api` prints what it needs"
@@ -121,17 +121,17 @@ def refusal_of(error: Exception) -> Refusal:  # noqa: C901, PLR0911, PLR0912 - o
             return _unavailable("the log cannot be reached: nothing is known of what became of this request")
         case HistoryUnavailable() | SQLAlchemyError() | RedisError():
             return _unavailable("the history cannot be reached")
-        case Unreadable():
-            return Refusal(500, "unreadable", "the log holds what this version of Tocsin cannot read")
+        case DecodeError():
+            return Problem(500, "unreadable", "the log holds what this version of Tocsin cannot read")
         case RequestValidationError():
             return _invalid(error)
         case HTTPException():
             return _of_status(error)
         case _:
-            return Refusal(500, "unforeseen", "something nobody foresaw; the log of this server says what")
+            return Problem(500, "unforeseen", "something nobody foresaw; the log of this server says what")
 
 
-def as_response(refusal: Refusal) -> Response:
+def as_response(refusal: Problem) -> Response:
     """A refusal as problem details."""
     details = ProblemDetails(
         type=f"urn:tocsin:problem:{refusal.kind}",
@@ -145,7 +145,7 @@ def as_response(refusal: Refusal) -> Response:
     return Response(body, refusal.status, dict(refusal.headers), MEDIA_TYPE)
 
 
-def told(request: Request, error: Exception) -> Refusal:
+def told(request: Request, error: Exception) -> Problem:
     """What to answer to an exception; what nobody foresaw is told to the log."""
     refusal = refusal_of(error)
     if refusal.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -172,9 +172,9 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def _wrong(problem: Problem) -> Wrong:
+def _wrong(problem: DefinitionProblem) -> FieldError:
     right = problem.reason.lstrip(", :") if problem.unknown else problem.reason
-    return Wrong(
+    return FieldError(
         field=problem.field,
         value=problem.value,
         right=f"unknown field: {right}" if problem.unknown else right,
@@ -183,39 +183,41 @@ def _wrong(problem: Problem) -> Wrong:
     )
 
 
-def _unavailable(detail: str) -> Refusal:
-    return Refusal(503, "unavailable", detail, headers={"Retry-After": "1"})
+def _unavailable(detail: str) -> Problem:
+    return Problem(503, "unavailable", detail, headers={"Retry-After": "1"})
 
 
-def _of_status(error: HTTPException) -> Refusal:
+def _of_status(error: HTTPException) -> Problem:
     phrase = HTTPStatus(error.status_code).phrase
     if error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
-        return Refusal(error.status_code, "too-large", error.detail)
+        return Problem(error.status_code, "too-large", error.detail)
     detail = error.detail if error.detail != phrase else phrase.lower()
-    return Refusal(error.status_code, phrase.lower().replace(" ", "-"), detail, headers=dict(error.headers or {}))
+    return Problem(error.status_code, phrase.lower().replace(" ", "-"), detail, headers=dict(error.headers or {}))
 
 
-def _invalid(error: RequestValidationError) -> Refusal:
+def _invalid(error: RequestValidationError) -> Problem:
     errors = tuple(_wrong_input(details) for details in error.errors())
     malformed = any(details["type"] == "json_invalid" for details in error.errors())
     lines = "\n".join(_line(wrong) for wrong in errors)
-    return Refusal(400 if malformed else 422, "malformed" if malformed else "invalid-request", lines, errors)
+    return Problem(400 if malformed else 422, "malformed" if malformed else "invalid-request", lines, errors)
 
 
-def _wrong_input(details: Mapping[str, Any]) -> Wrong:
+def _wrong_input(details: Mapping[str, Any]) -> FieldError:
     place, *path = (str(part) for part in details["loc"])
     if details["type"] == "json_invalid":
-        return Wrong(field="body", right=f"must be JSON: {details.get('ctx', {}).get('error', 'it cannot be read')}")
+        return FieldError(
+            field="body", right=f"must be JSON: {details.get('ctx', {}).get('error', 'it cannot be read')}"
+        )
     if details["type"] == "missing":
-        return Wrong(field=".".join(path) or place, right="required, and not given")
+        return FieldError(field=".".join(path) or place, right="required, and not given")
     cause = details.get("ctx", {}).get("error")
     right = (
         str(cause) if isinstance(cause, Exception) else details["msg"].removeprefix("Input ").replace("should", "must")
     )
-    return Wrong(field=".".join(path) or place, value=show(details.get("input")), right=right)
+    return FieldError(field=".".join(path) or place, value=show(details.get("input")), right=right)
 
 
-def _line(wrong: Wrong) -> str:
+def _line(wrong: FieldError) -> str:
     return (
         f"`{wrong.field}` is {wrong.value}: {wrong.right}"
         if wrong.value is not None

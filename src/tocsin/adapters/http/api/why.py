@@ -10,7 +10,7 @@ from ....domain.events import Actor
 from ....domain.execution_stats import ExecutionStats, RecoveryStats
 from ....domain.ledger import JobNotFound
 from ....services.execution_stats import statistics
-from ....services.explain import Answer, Asking, Gap, Outcome, Verdict
+from ....services.explain import Answer, ExplainReader, Gap, Outcome, Verdict
 from ..auth.security import Reader
 from .components import Here
 from .event_view import StoredFact
@@ -64,7 +64,7 @@ class WhyAnswers(BaseModel):
     answers: list[Why]
 
 
-class StatisticsTold(BaseModel):
+class StatisticsAnswer(BaseModel):
     """What was counted from the log, from `since` to `until`."""
 
     since: datetime
@@ -88,7 +88,7 @@ async def explain_instant(
     """Say why a job ran at a time, or why it did not."""
     if not await here.sight.reaches(caller, name):
         raise JobNotFound(name)
-    answers = await Asking(here.log, here.stored).why(name, time)
+    answers = await ExplainReader(here.log, here.stored).why(name, time)
     return WhyAnswers(answers=[Why.of(answer) for answer in answers])
 
 
@@ -97,11 +97,11 @@ async def get_statistics(
     here: Here,
     caller: Reader,
     since: Annotated[datetime | None, Query(description="Count from then on; by default for a day.")] = None,
-) -> StatisticsTold:
+) -> StatisticsAnswer:
     """Count how many executions reached an executor, how many were lost, and how many of those were recovered."""
     _ = caller
     begin = since or await here.log.now() - timedelta(days=1)
     found = await statistics(here.log, since=begin if begin.tzinfo else begin.replace(tzinfo=here.clock.now().tzinfo))
-    return StatisticsTold(
+    return StatisticsAnswer(
         since=found.since, until=found.until, executions=found.executions, recoveries=found.recoveries
     )

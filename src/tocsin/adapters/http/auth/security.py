@@ -16,7 +16,7 @@ from ....domain.access import Permission, Principal, Role
 from ....domain.events import Actor
 from ....domain.ledger import JobNotFound
 from ....services.jobs import Check, Job
-from ..api.problems import Refusal
+from ..api.problems import Problem
 from ..middleware.rate_limit import RateLimit
 from .identity_provider import ProviderUnavailable
 from .tokens import InvalidToken
@@ -51,7 +51,7 @@ async def principal(request: Request) -> Principal:
     """Who asks, once for each request, and as often as they may.
 
     Raises:
-        Refusal: nobody knows them, or they ask too often.
+        Problem: nobody knows them, or they ask too often.
     """
     known: Principal | None = getattr(request.state, "principal", None)
     if known is None:
@@ -64,7 +64,7 @@ async def _take(request: Request, who: str) -> None:
     wait = await cast("RateLimit", request.app.state.rate).take(who)
     if wait:
         headers = {"Retry-After": str(math.ceil(wait))}
-        raise Refusal(
+        raise Problem(
             429, "too-many-requests", "you ask too often: wait as long as `Retry-After` says", headers=headers
         )
 
@@ -78,7 +78,7 @@ async def _authenticated(request: Request) -> Principal:
         return Principal(ANONYMOUS, frozenset({Role.ADMIN}), source)
     try:
         return await _by_token(request, authenticator, source)
-    except Refusal:
+    except Problem:
         await _take(request, f"refused:{source}")  # whoever tries tokens is slowed down by where they are
         raise
 
@@ -93,20 +93,20 @@ async def _by_token(request: Request, authenticator: Authenticator, source: str 
         _log.info("a token was refused", action="token-refused", reason=str(error), source=source)
         raise unauthenticated(f"the token is not accepted: {error}", error="invalid_token") from None
     except ProviderUnavailable as error:
-        raise Refusal(503, "unavailable", str(error), headers={"Retry-After": "10"}) from None
+        raise Problem(503, "unavailable", str(error), headers={"Retry-After": "10"}) from None
     return Principal(identity, roles, source)
 
 
-def unauthenticated(detail: str, *, error: str | None = None) -> Refusal:
+def unauthenticated(detail: str, *, error: str | None = None) -> Problem:
     """The answer to somebody who is not known."""
     challenge = 'Bearer realm="tocsin"' + (f', error="{error}"' if error else "")
-    return Refusal(401, "unauthenticated", detail, headers={"WWW-Authenticate": challenge})
+    return Problem(401, "unauthenticated", detail, headers={"WWW-Authenticate": challenge})
 
 
-def forbidden(caller: Principal, permission: Permission) -> Refusal:
+def forbidden(caller: Principal, permission: Permission) -> Problem:
     """The answer to somebody whose roles do not permit it."""
     roles = ", ".join(sorted(caller.roles)) or "none"
-    return Refusal(403, "forbidden", f"this needs the permission `{permission}`; the roles of this token are: {roles}")
+    return Problem(403, "forbidden", f"this needs the permission `{permission}`; the roles of this token are: {roles}")
 
 
 def _refuse_other_sites(request: Request) -> None:
@@ -114,7 +114,7 @@ def _refuse_other_sites(request: Request) -> None:
     origin = request.headers.get("Origin")
     host = request.url.hostname
     if host not in _LOOPBACK or (origin is not None and _host_of(origin) not in _LOOPBACK):
-        raise Refusal(403, "forbidden", "without authentication only this machine may call, by its loopback address")
+        raise Problem(403, "forbidden", "without authentication only this machine may call, by its loopback address")
 
 
 def _host_of(origin: str) -> str:
@@ -126,7 +126,7 @@ async def permitted_to(request: Request, *permissions: Permission) -> Principal:
     """Who asks, if they may do one of some things.
 
     Raises:
-        Refusal: nobody knows them, or they may not, or they ask too often.
+        Problem: nobody knows them, or they may not, or they ask too often.
     """
     caller = await principal(request)
     if not any(caller.may(permission) for permission in permissions):
@@ -175,7 +175,7 @@ def permitted(caller: Principal, permission: Permission) -> Check:
             return
         if not caller.may_see(job):
             raise JobNotFound(job.name)
-        raise Refusal(
+        raise Problem(
             403, "forbidden", f"{job.name!r} is not yours: it needs the role `{Role.ADMIN}`, its creator or its owner"
         )
 

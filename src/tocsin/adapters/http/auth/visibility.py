@@ -24,7 +24,7 @@ class LastDefinition:
         self.created_by = fact.by.identity if is_first and fact.by else fact.created_by
 
 
-class Sight:
+class Visibility:
     """Tells whether somebody may see what became of a job."""
 
     def __init__(self, log: EventLog, clock: Clock) -> None:

@@ -6,7 +6,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..api.problems import Refusal, as_response
+from ..api.problems import Problem, as_response
 
 TOO_LARGE: Final = 413
 
@@ -27,7 +27,7 @@ class BodyLimit:
         reason = f"the body is larger than {self._size:,} bytes: send less at once"
         said = Headers(scope=scope).get("Content-Length", "")
         if said.isdecimal() and int(said[:20]) > self._size:
-            await as_response(Refusal(TOO_LARGE, "too-large", reason))(scope, receive, send)
+            await as_response(Problem(TOO_LARGE, "too-large", reason))(scope, receive, send)
             return
         received = 0
 

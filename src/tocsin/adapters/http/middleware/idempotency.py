@@ -18,9 +18,9 @@ from pydantic import BaseModel, ConfigDict
 from typing_extensions import override
 
 from ....ports import Clock, Projections, SequenceConflict
-from ....services.jobs import Asking
+from ....services.jobs import RequestName
 from ....subjects import Bucket
-from ..api.problems import Refusal, invalid, refusal_of
+from ..api.problems import Problem, invalid, refusal_of
 from ..auth.security import principal
 
 HEADER: Final = "Idempotency-Key"
@@ -63,7 +63,7 @@ class Answers:
         """The answer to a request. `do` makes it, and is told whether somebody may have tried before.
 
         Raises:
-            Refusal: another request bears this key, or this one is still being worked on.
+            Problem: another request bears this key, or this one is still being worked on.
         """
         claim = Answer(fingerprint=fingerprint, claimed_at=self._clock.now())
         value = claim.model_dump_json().encode()
@@ -80,7 +80,7 @@ class Answers:
                 continue
             known = Answer.model_validate_json(found[0])
             if known.fingerprint != fingerprint:
-                raise Refusal(
+                raise Problem(
                     422,
                     "idempotency-key-reused",
                     f"`{HEADER}` was used for a request with another body: take a new one",
@@ -93,7 +93,7 @@ class Answers:
                     return await self._answer(key, claim, revision, do, retried=True)
                 continue
             await asyncio.sleep(POLL)
-        raise Refusal(
+        raise Problem(
             409, "in-progress", "a request with this key is still being worked on", headers={"Retry-After": "1"}
         )
 
@@ -142,7 +142,7 @@ class IdempotentRoute(APIRoute):
             fingerprint = hashlib.sha256(await request.body()).hexdigest()
 
             async def do(retried: bool) -> Response:  # noqa: FBT001 - a callback's one argument
-                request.state.asking = Asking(key, is_retried=retried)
+                request.state.asking = RequestName(key, is_retried=retried)
                 return await handle(request)
 
             return await answers.once(key, fingerprint, do)
@@ -150,9 +150,9 @@ class IdempotentRoute(APIRoute):
         return once
 
 
-def asking(request: Request) -> Asking | None:
+def asking(request: Request) -> RequestName | None:
     """What the request at hand is called; None: it bears no key."""
-    found: Asking | None = getattr(request.state, "asking", None)
+    found: RequestName | None = getattr(request.state, "asking", None)
     return found
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..api.problems import Refusal, as_response
+from ..api.problems import Problem, as_response
 
 STREAMS: Final = "/v1/events"
 """Answered for as long as somebody listens."""
@@ -39,4 +39,4 @@ class Timeouts:
             if not timeout.expired() or begun:
                 raise
             detail = f"not done within {self._seconds:g} seconds: what became of it is not known, so look before trying again"
-            await as_response(Refusal(503, "timeout", detail))(scope, receive, send)
+            await as_response(Problem(503, "timeout", detail))(scope, receive, send)

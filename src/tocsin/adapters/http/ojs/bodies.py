@@ -5,14 +5,14 @@ from typing import Annotated, Any, TypeAlias
 
 from fastapi import Depends, Request
 
-from ..api.problems import Refusal, Wrong
+from ..api.problems import FieldError, Problem
 
 
 async def read_object(request: Request) -> dict[str, Any]:
     """The body of a request.
 
     Raises:
-        Refusal: it is no JSON object; or it holds a number that JSON does not have.
+        Problem: it is no JSON object; or it holds a number that JSON does not have.
     """
     raw = await request.body()
     try:
@@ -32,8 +32,8 @@ def _refuse(constant: str) -> object:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _malformed(right: str) -> Refusal:
-    return Refusal(400, "malformed", f"the body {right}", (Wrong(field="body", right=right),))
+def _malformed(right: str) -> Problem:
+    return Problem(400, "malformed", f"the body {right}", (FieldError(field="body", right=right),))
 
 
 Body: TypeAlias = Annotated[dict[str, Any], Depends(read_object)]

@@ -21,7 +21,7 @@ from ....domain.ledger import JobNotFound
 from ....ports import SequenceConflict
 from ....services.jobs import Job
 from ..api.change_request import Precondition, Reason, both, etag
-from ..api.components import Here, Parts
+from ..api.components import Components, Here
 from ..api.jobs import with_defaults
 from ..auth.security import Author, Reader, actor, permitted, visible
 from ..middleware.idempotency import IdempotentRoute
@@ -184,7 +184,7 @@ async def toggle_cron(
     return await _answer(here, name, response)
 
 
-async def _existing(here: Parts, name: str) -> Job:
+async def _existing(here: Components, name: str) -> Job:
     """A job that is a cron job.
 
     Raises:
@@ -208,14 +208,14 @@ def _is_sayable(job: Job) -> bool:
     return True
 
 
-async def _answer(here: Parts, name: str, response: Response) -> CronAnswer:
+async def _answer(here: Components, name: str, response: Response) -> CronAnswer:
     job = await here.registry.job(name, fresh=True)
     response.headers["ETag"] = etag(job)
     shown = await _shown(here, job, here.clock.now())
     return CronAnswer(cron_job=shown, cron=shown)
 
 
-async def _shown(here: Parts, job: Job, now: datetime) -> CronJob:
+async def _shown(here: Components, job: Job, now: datetime) -> CronJob:
     triggered = await here.log.last(subjects.announcement("triggered", job.name))
     event = triggered.message if triggered else None
     # Runs are counted under the name for ever; those before this registration are of a job that is gone.

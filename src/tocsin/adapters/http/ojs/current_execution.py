@@ -10,10 +10,10 @@ from ....domain import dead_letter, execution
 from ....domain.execution import Status
 from ....ports import EventLog, StoredLog
 from ....services.operations import lookup
-from ....services.operations.lookup import Found
+from ....services.operations.lookup import ExecutionMatch
 
 
-async def find(log: EventLog, id: str, stored: StoredLog | None = None) -> Found:  # noqa: A002 - the field is called so
+async def find(log: EventLog, id: str, stored: StoredLog | None = None) -> ExecutionMatch:  # noqa: A002 - the field is called so
     """The newest execution of a job; what the log holds no more is found in what was ever stored (`stored`).
 
     Raises:
@@ -29,5 +29,5 @@ async def find(log: EventLog, id: str, stored: StoredLog | None = None) -> Found
         facts = await wherever(log, stored, subjects.execution(found.job, newest))
         if not facts:
             break
-        found = Found(found.job, newest, tuple(facts))
+        found = ExecutionMatch(found.job, newest, tuple(facts))
     return found

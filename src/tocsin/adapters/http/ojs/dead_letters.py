@@ -11,10 +11,10 @@ from ....domain.access import Permission, Principal
 from ....ports.queries import DeadLetterQuery
 from ....services.operations import dead_letters, enqueue, input_result
 from ....services.operations.errors import NotFound
-from ....services.operations.lookup import Found
+from ....services.operations.lookup import ExecutionMatch
 from ....subjects import Stream
-from ..api.components import Here, Parts
-from ..api.problems import Refusal
+from ..api.components import Components, Here
+from ..api.problems import Problem
 from ..auth.security import Reader, Replayer, actor, forbidden
 from . import bodies, current_execution, job_view
 from .bodies import OptionalBody
@@ -60,7 +60,7 @@ async def retry(here: Here, caller: Replayer, _: OptionalBody, id: str) -> dict[
     scope = subjects.execution(found.job, replay.execution_id or found.execution_id)
     facts = await input_result.until(here.log, scope, enqueue.has_begun)
     if not facts:
-        raise Refusal(503, "unavailable", f"job {id} will be run again, but the stages are away")
+        raise Problem(503, "unavailable", f"job {id} will be run again, but the stages are away")
     return {"job": job_view.job(facts, id=id)}
 
 
@@ -72,7 +72,7 @@ async def discard(here: Here, caller: Replayer, id: str) -> dict[str, Any]:  # n
     return {"deleted": True, "id": id, "job_id": id}
 
 
-async def _letter(here: Parts, caller: Principal, id: str) -> Found:  # noqa: A002 - the field is called so
+async def _letter(here: Components, caller: Principal, id: str) -> ExecutionMatch:  # noqa: A002 - the field is called so
     found = await current_execution.find(here.log, id, here.stored)
     if not await here.sight.reaches(caller, found.job):
         raise NotFound(f"no job has the id {id!r}")
@@ -83,14 +83,14 @@ async def _letter(here: Parts, caller: Principal, id: str) -> Found:  # noqa: A0
     return found
 
 
-async def _shown(here: Parts, caller: Principal, job: str, execution_id: str | None) -> dict[str, Any] | None:
+async def _shown(here: Components, caller: Principal, job: str, execution_id: str | None) -> dict[str, Any] | None:
     if execution_id is None or not await here.sight.reaches(caller, job):
         return None
     facts = await wherever(here.log, here.stored, subjects.execution(job, execution_id))
     return job_view.job(facts) if facts else None
 
 
-async def _caught_up(here: Parts) -> None:
+async def _caught_up(here: Components) -> None:
     """Wait, not for ever, until the history knows what the log knew: a job that failed just now is listed."""
     newest = await here.log.last("dead-letter.>")
     if newest is None:

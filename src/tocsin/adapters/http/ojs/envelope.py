@@ -16,7 +16,7 @@ from ....domain import duration
 from ....domain.definition import DefinitionError, JobDefinition, RetryPolicy, show
 from ....domain.events import Actor, Enqueued
 from ....services.operations.task_leases import LONGEST
-from ..api.problems import Refusal, Wrong
+from ..api.problems import FieldError, Problem
 
 TYPE: Final = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)*")
 UUID_V7: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -73,7 +73,7 @@ def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqu
     """The wish that a pushed job makes; `execution_id` where it brings no id of its own.
 
     Raises:
-        Refusal: it cannot be used; the answer names the field, the value and what would be right.
+        Problem: it cannot be used; the answer names the field, the value and what would be right.
     """
     if not isinstance(body, Mapping):
         raise _wrong("body", body, "must be a JSON object: a job")
@@ -109,7 +109,7 @@ def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqu
             meta={**reader.meta(), KEY: about},
         )
     except (DefinitionError, ValidationError) as error:
-        raise Refusal(400, "invalid-request", str(error), (Wrong(right=str(error)),)) from None
+        raise Problem(400, "invalid-request", str(error), (FieldError(right=str(error)),)) from None
     return Enqueued(
         execution_id=given_id or execution_id,
         definition=definition,
@@ -288,16 +288,16 @@ def _interval(given: Mapping[str, Any], name: str, usual: float) -> float:
         raise _unusable_policy(f"retry.{name}", value, "must be a duration of ISO 8601, e.g. `PT1S`") from None
 
 
-def _missing(field: str) -> Refusal:
-    wrong = Wrong(field=field, right="required, and not given")
-    return Refusal(400, "invalid-request", f"`{field}`: {wrong.right}", (wrong,))
+def _missing(field: str) -> Problem:
+    wrong = FieldError(field=field, right="required, and not given")
+    return Problem(400, "invalid-request", f"`{field}`: {wrong.right}", (wrong,))
 
 
-def _wrong(field: str, value: object, right: str) -> Refusal:
-    wrong = Wrong(field=field, value=show(value), right=right)
-    return Refusal(400, "invalid-request", f"`{field}` is {wrong.value}: {right}", (wrong,))
+def _wrong(field: str, value: object, right: str) -> Problem:
+    wrong = FieldError(field=field, value=show(value), right=right)
+    return Problem(400, "invalid-request", f"`{field}` is {wrong.value}: {right}", (wrong,))
 
 
-def _unusable_policy(field: str, value: object, right: str) -> Refusal:
-    wrong = Wrong(field=field, value=show(value), right=right)
-    return Refusal(422, "invalid-retry-policy", f"`{field}` is {wrong.value}: {right}", (wrong,))
+def _unusable_policy(field: str, value: object, right: str) -> Problem:
+    wrong = FieldError(field=field, value=show(value), right=right)
+    return Problem(422, "invalid-retry-policy", f"`{field}` is {wrong.value}: {right}", (wrong,))

@@ -13,9 +13,9 @@ from ....domain.access import Permission, Principal
 from ....domain.events import Enqueued
 from ....domain.execution import Status
 from ....services.operations import cancellation, enqueue
-from ....services.operations.lookup import Found, was_archived
-from ..api.components import Here, Parts
-from ..api.problems import Refusal, Wrong
+from ....services.operations.lookup import ExecutionMatch, was_archived
+from ..api.components import Components, Here
+from ..api.problems import FieldError, Problem
 from ..auth.security import Reader, Triggerer, actor, forbidden
 from . import bodies, current_execution, envelope, job_view
 from .bodies import Body
@@ -64,17 +64,17 @@ async def push_batch(here: Here, caller: Triggerer, body: Body) -> dict[str, Any
     given = body.get("jobs")
     if not isinstance(given, list) or not 1 <= len(given) <= MOST:
         right = f"must be an array of 1 to {MOST} jobs"
-        raise Refusal(400, "invalid-request", f"`jobs` {right}", (Wrong(field="jobs", right=right),))
+        raise Problem(400, "invalid-request", f"`jobs` {right}", (FieldError(field="jobs", right=right),))
     defaults, wishes = _defaults(here), []
     made = [uuid7(here.clock.now()) for _ in given]
     for index, one in enumerate(given):
         try:
             wishes.append(envelope.read(one, made[index], defaults, actor(caller)))
-        except Refusal as refusal:
+        except Problem as refusal:
             errors = tuple(
                 wrong.model_copy(update={"field": f"jobs[{index}].{wrong.field}"}) for wrong in refusal.errors
             )
-            raise Refusal(refusal.status, refusal.kind, f"job {index} of the batch: {refusal.detail}", errors) from None
+            raise Problem(refusal.status, refusal.kind, f"job {index} of the batch: {refusal.detail}", errors) from None
     jobs = await _pushed(here, wishes, set(made))
     return {"jobs": jobs, "count": len(jobs)}
 
@@ -98,23 +98,23 @@ async def cancel(here: Here, caller: Triggerer, id: str) -> dict[str, Any]:  # n
     found = await current_execution.find(here.log, id, here.stored)
     shown = job_view.job(found.facts, id=id)
     if execution.fold(found.facts).status is not Status.CANCELLED or before["state"] == "cancelled":
-        raise Refusal(409, "conflict", f"job {id} cannot be cancelled: it is {before['state']}")
+        raise Problem(409, "conflict", f"job {id} cannot be cancelled: it is {before['state']}")
     return {"job": {**shown, "previous_state": before["state"]}}
 
 
-async def seen(here: Parts, caller: Principal, id: str) -> Found:  # noqa: A002 - the field is called so
+async def seen(here: Components, caller: Principal, id: str) -> ExecutionMatch:  # noqa: A002 - the field is called so
     """The execution that stands for a job now, if the caller may know of it.
 
     Raises:
-        Refusal: there is none, or none that they may see.
+        Problem: there is none, or none that they may see.
     """
     found = await current_execution.find(here.log, id, here.stored)
     if not await here.sight.reaches(caller, found.job):
-        raise Refusal(404, "not-found", f"no job has the id {id!r}")
+        raise Problem(404, "not-found", f"no job has the id {id!r}")
     return found
 
 
-async def _pushed(here: Parts, wishes: Sequence[Enqueued], made: Collection[str]) -> list[dict[str, Any]]:
+async def _pushed(here: Components, wishes: Sequence[Enqueued], made: Collection[str]) -> list[dict[str, Any]]:
     """Have them enqueued; `made`: the ids that are new because they were made here."""
 
     async def was_there(execution_id: str) -> bool:
@@ -123,11 +123,11 @@ async def _pushed(here: Parts, wishes: Sequence[Enqueued], made: Collection[str]
     try:
         pushed = await enqueue.enqueue(here.log, *wishes, arrivals=here.arrivals, was_there=was_there)
     except enqueue.Duplicate as error:
-        raise Refusal(409, "duplicate", str(error)) from None
+        raise Problem(409, "duplicate", str(error)) from None
     return [job_view.job(facts) if facts else _to_come(here, wish) for wish, facts in zip(wishes, pushed, strict=True)]
 
 
-def _to_come(here: Parts, wish: Enqueued) -> dict[str, Any]:
+def _to_come(here: Components, wish: Enqueued) -> dict[str, Any]:
     # Stored, but the stages are away: it will be, as it says.
     kept = wish.definition
     about = job_view.about_of(kept.meta)
@@ -144,5 +144,5 @@ def _to_come(here: Parts, wish: Enqueued) -> dict[str, Any]:
     }
 
 
-def _defaults(here: Parts) -> envelope.Defaults:
+def _defaults(here: Components) -> envelope.Defaults:
     return envelope.Defaults(now=here.clock.now(), timeout=here.settings.execution.default_timeout)

@@ -8,8 +8,8 @@ from typing import Any
 from fastapi import APIRouter
 
 from ....ports import QueueStanding
-from ..api.components import Here, Parts
-from ..api.problems import Refusal
+from ..api.components import Components, Here
+from ..api.problems import Problem
 from ..auth.security import Reader, Triggerer
 from . import envelope, job_view
 from .responses import OjsResponse, documented
@@ -58,21 +58,21 @@ async def resume(here: Here, _: Triggerer, name: str) -> dict[str, Any]:
     return await _answer(here, name)
 
 
-async def _answer(here: Parts, name: str) -> dict[str, Any]:
+async def _answer(here: Components, name: str) -> dict[str, Any]:
     standing = await _standing(here, name)
     return {"queue": _shown(standing), "name": name, "status": "paused" if standing.is_paused else "active"}
 
 
-async def _standing(here: Parts, name: str) -> QueueStanding:
+async def _standing(here: Components, name: str) -> QueueStanding:
     standing = await here.queues.standing(_named(name))
     if standing is None:
-        raise Refusal(404, "not-found", f"no queue is called {name!r}")
+        raise Problem(404, "not-found", f"no queue is called {name!r}")
     return standing
 
 
 def _named(name: str) -> str:
     if not envelope.QUEUE.fullmatch(name):
-        raise Refusal(404, "not-found", f"no queue is called {name!r}")
+        raise Problem(404, "not-found", f"no queue is called {name!r}")
     return name
 
 

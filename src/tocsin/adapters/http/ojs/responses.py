@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import override
 
-from ..api.problems import Refusal
+from ..api.problems import Problem
 
 MEDIA_TYPE: Final = "application/openjobspec+json"
 PLAIN: Final = "application/json"
@@ -113,7 +113,7 @@ class OjsHeaders:
         await self._app(scope, receive, told)
 
 
-def as_response(refusal: Refusal, request: Request) -> Response:
+def as_response(refusal: Problem, request: Request) -> Response:
     """A refusal in the specification's shape."""
     # What cannot be used is one status there, whether it is the JSON or what it says.
     kept = refusal.kind in _KINDS and refusal.status == HTTPStatus.UNPROCESSABLE_ENTITY

@@ -11,11 +11,11 @@ from ....domain.execution import Phase
 from ....ports import SequenceConflict
 from ....services.operations import lookup, task_leases, worker_answers
 from ....services.operations.errors import NotAnId, NotFound
-from ....services.operations.errors import Refusal as NotPossible
-from ....services.operations.lookup import Found
+from ....services.operations.errors import OperationError as NotPossible
+from ....services.operations.lookup import ExecutionMatch
 from ....services.operations.task_leases import Held, Lease
-from ..api.components import Here, Parts
-from ..api.problems import Refusal, Wrong
+from ..api.components import Components, Here
+from ..api.problems import FieldError, Problem
 from ..auth.security import Triggerer
 from . import bodies, current_execution, envelope, job_view
 from .bodies import Body
@@ -125,7 +125,7 @@ async def heartbeat(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
         try:
             held = await _held(here, id_, _worker(body))
             await task_leases.extend(here.log, here.clock, held, asked=_seconds(body, "visibility_timeout_ms"))
-        except (Refusal, NotFound, NotAnId, NotPossible, SequenceConflict):
+        except (Problem, NotFound, NotAnId, NotPossible, SequenceConflict):
             lost.append(id_)
         else:
             extended.append(id_)
@@ -154,11 +154,11 @@ def _shown(held: Held) -> dict[str, Any]:
     }
 
 
-async def _held(here: Parts, id: str, worker: str) -> Held:  # noqa: A002 - the field is called so
+async def _held(here: Components, id: str, worker: str) -> Held:  # noqa: A002 - the field is called so
     """What a worker answers for.
 
     Raises:
-        Refusal: nobody holds it, or somebody else does.
+        Problem: nobody holds it, or somebody else does.
     """
     step = id.partition(":")[2] or None
     found, why = await current_execution.find(here.log, id), ""
@@ -176,10 +176,10 @@ async def _held(here: Parts, id: str, worker: str) -> Held:  # noqa: A002 - the 
             "",
         )  # a replica that lags was read, or it moved just now
     state = job_view.job(found.facts, id=id, step=step)["state"]
-    raise Refusal(409, "conflict", why or f"job {id} is not active, but {state}")
+    raise Problem(409, "conflict", why or f"job {id} is not active, but {state}")
 
 
-async def _handed_back(here: Parts, id: str, held: Held) -> Found:  # noqa: A002 - the field is called so
+async def _handed_back(here: Components, id: str, held: Held) -> ExecutionMatch:  # noqa: A002 - the field is called so
     for _ in range(TRIES):
         try:
             await task_leases.hand_back(here.log, held)
@@ -189,7 +189,7 @@ async def _handed_back(here: Parts, id: str, held: Held) -> Found:  # noqa: A002
     return await current_execution.find(here.log, id)
 
 
-def _directive(here: Parts, held: Held) -> str | None:
+def _directive(here: Components, held: Held) -> str | None:
     """What the conformance suite has a job say that its worker is to be told; only where it may run."""
     if here.reset is None:
         return None
@@ -250,5 +250,5 @@ def _is_queue(name: object) -> bool:
     return isinstance(name, str) and envelope.QUEUE.fullmatch(name) is not None
 
 
-def _wrong(field: str, right: str) -> Refusal:
-    return Refusal(400, "invalid-request", f"`{field}` {right}", (Wrong(field=field, right=right),))
+def _wrong(field: str, right: str) -> Problem:
+    return Problem(400, "invalid-request", f"`{field}` {right}", (FieldError(field=field, right=right),))

@@ -5,7 +5,7 @@ import json
 from ....ports import DurableSpec
 from ....subjects import Bucket, cursor
 from ..client import wire
-from ..client.connection import Connection, Json, RefusedError
+from ..client.connection import Connection, JetStreamError, Json
 from ..log.projections import NatsProjections
 from .desired_state import MAX_WAITING
 from .provision_report import Change, ProvisionError, differences, with_filters
@@ -45,7 +45,7 @@ async def _start(projections: NatsProjections, spec: DurableSpec) -> Json:
 async def _stored(connection: Connection, stream: str, name: str) -> Json | None:
     try:
         config: Json = (await connection.manage(f"CONSUMER.INFO.{stream}.{name}"))["config"]
-    except RefusedError as error:
+    except JetStreamError as error:
         if error.code == wire.CONSUMER_NOT_FOUND:
             return None
         if error.code == wire.STREAM_NOT_FOUND:
@@ -59,5 +59,5 @@ async def _send(connection: Connection, stream: str, action: str, config: Json) 
     request = {"stream_name": stream, "config": {"name": name} | config, "action": action}
     try:
         await connection.manage(f"CONSUMER.CREATE.{stream}.{name}", json.dumps(request).encode())
-    except RefusedError as error:
+    except JetStreamError as error:
         raise ProvisionError(f"durable {name} of stream {stream}: {error.description}") from error

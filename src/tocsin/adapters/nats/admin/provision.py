@@ -13,7 +13,7 @@ from nats.aio.client import Client
 from ....engine.stage import ACK_WAIT
 from ....ports import DurableSpec, LogUnavailable, NotAllowed, SequenceConflict
 from ....subjects import DEFAULT_QUEUE, INSTALLATION_KEY, Bucket, Stream
-from ..client.connection import Connection, RefusedError
+from ..client.connection import Connection, JetStreamError
 from ..client.jetstream_wait import why_silent
 from ..client.names import Names
 from ..log.projections import NatsProjections
@@ -86,7 +86,7 @@ def _check_version(client: Client) -> None:
 async def _check_jetstream(connection: Connection) -> None:
     try:
         await connection.manage("INFO")
-    except RefusedError as error:
+    except JetStreamError as error:
         raise ProvisionError(f"JetStream cannot be used: {error.description}") from error
 
 

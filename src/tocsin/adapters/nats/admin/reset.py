@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 from ....subjects import Bucket, Stream
-from ..client.connection import Connection, RefusedError
+from ..client.connection import Connection, JetStreamError
 from ..client.names import Names
 
 _NO_STREAM: Final = 10_059
@@ -24,6 +24,6 @@ async def wipe(connection: Connection, names: Names) -> None:
 async def _purge(connection: Connection, stream: str) -> None:
     try:
         await connection.manage(f"STREAM.PURGE.{stream}")
-    except RefusedError as error:
+    except JetStreamError as error:
         if error.code != _NO_STREAM:
             raise

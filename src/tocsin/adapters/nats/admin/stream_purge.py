@@ -11,8 +11,8 @@ from ..client.names import Names
 from ..server.version import PURGES_SAFELY, Version
 
 
-class NatsHousekeeping:
-    """Implements `ports.Housekeeping`."""
+class NatsStreamPurge:
+    """Implements `ports.StreamPurge`."""
 
     def __init__(self, connection: Connection, names: Names) -> None:
         """The streams exist: `provision` made them."""

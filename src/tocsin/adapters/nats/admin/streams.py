@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ..client import wire
-from ..client.connection import Connection, Json, RefusedError
+from ..client.connection import Connection, JetStreamError, Json
 from .provision_report import Change, ProvisionError, differences
 
 _FIXED: Final = frozenset({"storage", "retention"})
@@ -46,7 +46,7 @@ async def _send(connection: Connection, verb: str, config: Json) -> None:
     name: str = config["name"]
     try:
         await connection.manage(f"STREAM.{verb}.{name}", json.dumps(config).encode())
-    except RefusedError as error:
+    except JetStreamError as error:
         if error.code == wire.SUBJECTS_OVERLAP:
             raise ProvisionError(await _overlap(connection, config)) from error
         what = "created" if verb == "CREATE" else "updated"
@@ -56,7 +56,7 @@ async def _send(connection: Connection, verb: str, config: Json) -> None:
 async def _stored(connection: Connection, name: str) -> Json | None:
     try:
         config: Json = (await connection.manage(f"STREAM.INFO.{name}"))["config"]
-    except RefusedError as error:
+    except JetStreamError as error:
         if error.code == wire.STREAM_NOT_FOUND:
             return None
         raise ProvisionError(f"stream {name} cannot be read: {error.description}") from error

@@ -21,7 +21,7 @@ from pydantic_core import from_json
 
 from ....ports import LogUnavailable, NotAllowed, SequenceConflict
 from . import wire
-from .first_connection import Opening
+from .first_connection import FirstConnection
 from .inline_delivery import listen
 from .publish import Headers, send
 
@@ -57,7 +57,7 @@ _VIOLATION: Final = re.compile(r'permissions violation for (?P<what>publish|subs
 _log = structlog.get_logger("tocsin.nats")
 
 
-class RefusedError(Exception):
+class JetStreamError(Exception):
     """JetStream refused a request for a reason that trying again does not change.
 
     `description` is the server's own, `code` its `err_code`.
@@ -142,7 +142,7 @@ class Connection:
 
         Raises:
             SequenceConflict: the guard refused.
-            RefusedError: the stream does not take such a message.
+            JetStreamError: the stream does not take such a message.
             LogUnavailable: no answer, or no leader.
         """
         loop = asyncio.get_running_loop()
@@ -165,7 +165,7 @@ class Connection:
         asks not `by_leader`.
 
         Raises:
-            RefusedError: the server says no.
+            JetStreamError: the server says no.
             LogUnavailable: it says nothing, or that it cannot now.
         """
         answer: Json = from_json((await self.ask(f"$JS.API.{verb}", request)).data)
@@ -180,12 +180,12 @@ class Connection:
         """The same of what may not be there: None where the server refuses with the code `absent`.
 
         Raises:
-            RefusedError: the server says no for another reason.
+            JetStreamError: the server says no for another reason.
             LogUnavailable: it says nothing, or that it cannot now.
         """
         try:
             return await self.manage(verb, request, by_leader=by_leader)
-        except RefusedError as error:
+        except JetStreamError as error:
             if error.code == absent:
                 return None
             raise
@@ -293,7 +293,7 @@ async def connect(
     """
     client = Client()
     connection = Connection(client)
-    opening = Opening(servers)
+    opening = FirstConnection(servers)
 
     async def interrupted() -> None:
         connection.interrupt()
@@ -355,4 +355,4 @@ def _refuse(what: str, error: Json) -> NoReturn:
         raise SequenceConflict(f"{what}: {description}")
     if error.get("code") == wire.UNAVAILABLE:
         raise LogUnavailable(f"{what}: {description}")
-    raise RefusedError(what, description, code)
+    raise JetStreamError(what, description, code)

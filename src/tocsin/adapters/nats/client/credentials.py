@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 import nkeys  # type: ignore[import-untyped]
 from faststream.nats.security import NatsCredentials, NatsNKey, NatsSecurity, NatsToken, NatsUserPassword
 
-from ....domain.definition import Problem
+from ....domain.definition import DefinitionProblem
 from ....settings import Nats, SettingsError, Tls
 from .connection import Json
 
-__all__ = ["Security", "security_of"]
+__all__ = ["Credentials", "security_of"]
 
 _USER_SEED: Final = b"SU"
 _JWT: Final = b"BEGIN NATS USER JWT"
@@ -27,7 +27,7 @@ _KINDS: Final = ("user", "token", "nkey_seed", "creds")
 
 
 @dataclass(frozen=True, slots=True)
-class Security:
+class Credentials:
     """One way to come in, as each library wants to be told it."""
 
     client: Json
@@ -38,7 +38,7 @@ class Security:
     """Nothing may go over the wire in the open."""
 
 
-def security_of(nats: Nats) -> Security:
+def security_of(nats: Nats) -> Credentials:
     """Read what the settings name.
 
     Raises:
@@ -58,7 +58,7 @@ def security_of(nats: Nats) -> Security:
         "tls_handshake_first": nats.tls.handshake_first,
     }
     options, make = _credentials(nats)
-    return Security(
+    return Credentials(
         client={**options, **tls, "inbox_prefix": nats.inbox_prefix},
         broker={
             "inbox_prefix": nats.inbox_prefix,
@@ -154,4 +154,4 @@ def _read(field: str, path: Path) -> bytes:
 
 
 def _wrong(field: str, reason: str, value: Any = None) -> NoReturn:  # noqa: ANN401 - a path, as it was given
-    raise SettingsError(Problem(reason, field=field, value=None if value is None else str(value)))
+    raise SettingsError(DefinitionProblem(reason, field=field, value=None if value is None else str(value)))

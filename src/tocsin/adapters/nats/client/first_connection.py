@@ -16,7 +16,7 @@ _WHAT_HELPS: Final = "Start it, or name another with --nats, TOCSIN_NATS_URL or 
 _log = structlog.get_logger("tocsin.nats")
 
 
-class Opening:
+class FirstConnection:
     """The attempts to reach a first server. The client tries for ever; when that makes no sense is decided here."""
 
     def __init__(self, servers: str | list[str]) -> None:

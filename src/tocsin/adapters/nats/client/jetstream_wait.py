@@ -12,7 +12,7 @@ from ....ports import LogUnavailable, NotAllowed
 from ....subjects import INSTALLATION_KEY, Bucket, Stream
 from ..log.projections import NatsProjections, is_marker
 from . import wire
-from .connection import Connection, RefusedError
+from .connection import Connection, JetStreamError
 from .names import Names
 
 PATIENCE: Final = 60.0
@@ -30,7 +30,7 @@ async def await_log(connection: Connection, names: Names) -> None:
     """
     streams = (names.stream(Stream.LEDGER), names.stream(Stream.LOG), names.bucket_stream(Bucket.INSTALLATION))
     for stream in streams:
-        with suppress(RefusedError, NotAllowed):
+        with suppress(JetStreamError, NotAllowed):
             await insistently(partial(connection.manage, f"STREAM.INFO.{stream}"), within=None)
 
 

@@ -21,7 +21,7 @@ from nats.aio.msg import Msg
 
 from ....ports import LogUnavailable, NotAllowed
 from ..client import wire
-from ..client.connection import TROUBLE, Connection, RefusedError
+from ..client.connection import TROUBLE, Connection, JetStreamError
 from .priority_gate import Turns
 from .pull import PullInbox
 
@@ -98,7 +98,7 @@ class _Greedy:
                 return  # and may be fetched from all the same
             except LogUnavailable:
                 await asyncio.sleep(PAUSE)
-            except RefusedError as error:
+            except JetStreamError as error:
                 if not is_missed:
                     _log.error("a durable is missing: run `tocsin init`", action="durable-missing", error=str(error))
                 is_missed = True

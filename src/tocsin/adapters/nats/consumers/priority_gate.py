@@ -1,7 +1,7 @@
 """What begins goes before what ends: in one process, when a rush begins.
 
 When a thousand jobs are due in one second, each that has run already brings two more messages, on its report and on its end,
-and on what the others wait for not one. So when many beginnings come at once, what `can_wait` is taken up when they are over,
+and on what the others wait for not one. So when many beginnings come at once, what `low_priority` is taken up when they are over,
 or after `PATIENCE`. A rush that lasts longer is a load, and is dealt with in the order in which it comes: nothing waits
 twice, and a lone execution waits for nothing.
 """
@@ -21,7 +21,7 @@ RECOVERY: Final = 2.0
 """Seconds after the last one before there can be another."""
 
 
-class Precedence:
+class PriorityGate:
     """Who goes first among the subscriptions of one process."""
 
     def __init__(self, *, patience: float = PATIENCE, recovery: float = RECOVERY) -> None:
@@ -56,10 +56,10 @@ class Precedence:
 class Turns:
     """One subscription's turns."""
 
-    def __init__(self, precedence: Precedence, *, can_wait: bool) -> None:
-        """`can_wait`: as its subscription says."""
+    def __init__(self, precedence: PriorityGate, *, low_priority: bool) -> None:
+        """`low_priority`: as its subscription says."""
         self._precedence = precedence
-        self._can_wait = can_wait
+        self._can_wait = low_priority
 
     async def come(self) -> None:
         """Return when it may take messages up."""

@@ -8,11 +8,11 @@ from faststream.nats import JStream, NatsRouter, PullSub
 from nats.aio.msg import Msg
 from nats.js.api import ConsumerConfig
 
-from ....engine.delivery_policy import Outcomes
+from ....engine.delivery_policy import DeliveryPolicy
 from ....engine.stage import Stage, Subscription
 from ..client.names import Names
 from .greedy_batches import make_greedy
-from .priority_gate import Precedence, Turns
+from .priority_gate import PriorityGate, Turns
 from .task_queue import NatsDelivery
 
 if TYPE_CHECKING:
@@ -29,28 +29,34 @@ FINISH_WITHIN: Final = 30.0
 
 def stage_router(
     stage: Stage,
-    outcomes: Outcomes,
+    outcomes: DeliveryPolicy,
     names: Names,
     *,
     finish_within: float = FINISH_WITHIN,
     inbox_prefix: str = "_INBOX",
-    precedence: Precedence | None = None,
+    precedence: PriorityGate | None = None,
 ) -> NatsRouter:
     """A router with one subscriber for each durable of a stage. The durables exist: `provision` made them.
 
     `inbox_prefix`: of the client that they will share. `precedence`: that of the process.
     """
     router, inbox = NatsRouter(), f"{inbox_prefix}.".encode()
-    precedence = precedence or Precedence()
+    precedence = precedence or PriorityGate()
     for subscription in stage.subscriptions:
         subscriber = _subscriber(router, stage, subscription, outcomes, names, inbox=inbox)
-        turns = Turns(precedence, can_wait=subscription.can_wait)
+        turns = Turns(precedence, low_priority=subscription.low_priority)
         make_greedy(subscriber, finish_within=finish_within, turns=turns)
     return router
 
 
 def _subscriber(
-    router: NatsRouter, stage: Stage, subscription: Subscription, outcomes: Outcomes, names: Names, *, inbox: bytes
+    router: NatsRouter,
+    stage: Stage,
+    subscription: Subscription,
+    outcomes: DeliveryPolicy,
+    names: Names,
+    *,
+    inbox: bytes,
 ) -> "BatchPullStreamSubscriber":
     filters = [wire for subject in subscription.filters for wire in names.filters(subject)]
     subscriber = router.subscriber(

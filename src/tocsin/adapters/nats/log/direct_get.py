@@ -14,7 +14,7 @@ from nats.aio.msg import Msg
 from pydantic_core import to_json
 
 from ..client import wire
-from ..client.connection import Connection, Json, RefusedError, status_of
+from ..client.connection import Connection, JetStreamError, Json, status_of
 from ..client.publish import Headers
 
 _BATCH: Final = 1_000
@@ -110,7 +110,7 @@ def _one(message: Msg) -> Stored | None:
 def _check(end: Msg) -> None:
     status = status_of(end)
     if status not in {wire.NO_MESSAGES, wire.END_OF_BATCH}:
-        raise RefusedError("direct get", f"{status} {(end.headers or {}).get(wire.DESCRIPTION, '')}")
+        raise JetStreamError("direct get", f"{status} {(end.headers or {}).get(wire.DESCRIPTION, '')}")
 
 
 def _stored(message: Msg) -> Stored:

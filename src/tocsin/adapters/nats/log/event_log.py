@@ -10,7 +10,7 @@ from typing import Final
 from .... import subjects
 from ....domain.events import Message, Recorded, Timer
 from ....ports import Batch, Headings, Loaded, Progress
-from ....subjects import Stream, Unreadable
+from ....subjects import DecodeError, Stream
 from ..client import wire
 from ..client.connection import Connection
 from ..client.names import Names
@@ -26,7 +26,7 @@ NEAR: Final = 2_000
 class NatsEventLog:
     """Implements `ports.EventLog`.
 
-    Reads raise `Unreadable` where a message does not decode: a scope with a fact that nobody here can read must not be
+    Reads raise `DecodeError` where a message does not decode: a scope with a fact that nobody here can read must not be
     folded as if the fact were not there, since decisions would follow from a state that never was. Only `follow`, whose
     readers decide nothing, leaves such messages out.
 
@@ -133,7 +133,7 @@ class NatsEventLog:
         """Up to `limit` matching messages behind `after`, oldest first. Only an empty answer means that there is no more.
 
         Raises:
-            Unreadable: the first of them; its `sequence` says where to go on. One further on ends the answer before it.
+            DecodeError: the first of them; its `sequence` says where to go on. One further on ends the answer before it.
         """
         stream = self._streams[subjects.stream_of(subject)]
         filters = self._names.filters(subject)
@@ -143,7 +143,7 @@ class NatsEventLog:
         for one in stored[:limit]:
             try:
                 messages.append(self._recorded(one))
-            except Unreadable:
+            except DecodeError:
                 if not messages:
                     raise
                 break
@@ -169,7 +169,7 @@ class NatsEventLog:
         subject = self._names.from_wire(stored.subject)
         try:
             message = subjects.decode(subject, stored.body)
-        except Unreadable as error:
+        except DecodeError as error:
             error.sequence = stored.sequence
             raise
         return Recorded(message, subject, stored.sequence, stored.time, stored.headers.get(wire.MESSAGE_ID))

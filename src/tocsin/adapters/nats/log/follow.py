@@ -13,7 +13,7 @@ import structlog
 from .... import subjects
 from ....domain.events import Message, Recorded
 from ....ports import Batch, Heading, Headings, LogUnavailable
-from ....subjects import Stream, Unreadable
+from ....subjects import DecodeError, Stream
 from ..client import wire
 from ..client.connection import TROUBLE, Connection, Json
 from ..client.names import Names
@@ -216,7 +216,7 @@ def _batch(received: Sequence[Received], caught_up: bool, upto: int) -> Batch:  
     for one in received:
         try:
             message = subjects.decode(one.subject, one.body)
-        except Unreadable as error:
+        except DecodeError as error:
             _log.warning("unreadable, left out", action="unreadable", sequence=one.sequence, error=str(error))
         else:
             recorded.append(Recorded(message, one.subject, one.sequence, one.time, one.message_id))
