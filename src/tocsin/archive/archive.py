@@ -19,6 +19,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
+from ..domain.errors import TocsinError
 from ..ports import ArchiveStore, Extent, Projections, StoredMessage
 from ..subjects import ARCHIVE_STATE, Bucket, Stream, cursor
 from .export import ExportError, Manifest, encode_all, open_export
@@ -28,8 +29,10 @@ KEPT: Final = 4
 """Segments that a reader keeps in memory."""
 
 
-class ArchiveDamaged(Exception):
+class ArchiveDamaged(TocsinError):
     """A segment is not there, or not what was written; the text says which."""
+
+    code = "archive-damaged"
 
 
 class _Model(BaseModel):

@@ -19,6 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol, cast
 
+from ..domain.errors import TocsinError
 from ..ports import Extent, StoredMessage
 from ..subjects import Stream
 from .stream_reader import Extents, Selection
@@ -27,12 +28,16 @@ FORMAT: Final = 1
 _MAGIC: Final = b"\x1f\x8b"
 
 
-class ExportError(ValueError):
+class ExportError(TocsinError, ValueError):
     """A file is no export, or one that was changed."""
+
+    code = "invalid-export"
 
 
 class CutOffError(ExportError):
     """An export ends before its trailer."""
+
+    code = "truncated-export"
 
 
 class Sink(Protocol):

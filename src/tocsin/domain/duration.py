@@ -8,6 +8,8 @@ import re
 from decimal import Decimal
 from typing import Final
 
+from .errors import TocsinError
+
 LONGEST: Final = 10 * 365 * 86_400.0
 """Seconds: ten years. What is longer is a slip of the keyboard, and would overflow a datetime sooner or later."""
 
@@ -29,8 +31,10 @@ _CALENDAR: Final = re.compile(r"P(?:[0-9.]+[YWD])*[0-9.]+[YM].*")
 _EXAMPLES: Final = "write 30s, 5m, 1h30m, 500ms, PT30S or a number of seconds"
 
 
-class DurationError(ValueError):
+class DurationError(TocsinError, ValueError):
     """What was written is no length of time, or none that can be used; the text says what would be right."""
+
+    code = "invalid-duration"
 
 
 def parse(written: object) -> float:

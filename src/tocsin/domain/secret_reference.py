@@ -10,12 +10,16 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from .errors import TocsinError
+
 _OPENING: Final = re.compile(r"\$\$\{|\$\{(?P<inside>[^{}]*)(?P<closed>\})?")
 _NAME: Final = re.compile(r"env:(?P<name>[A-Za-z_][A-Za-z0-9_]*)")
 
 
-class SecretReferenceError(ValueError):
+class SecretReferenceError(TocsinError, ValueError):
     """A reference that cannot be resolved: it is malformed, or names a variable that is not set."""
+
+    code = "secret-not-resolved"
 
 
 def find_references(value: JsonValue) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ import structlog
 
 from .. import subjects
 from ..domain.events import Message, PoisonMessage, Recorded
-from ..ports import Delivery, EventLog, LogUnavailable, SequenceConflict
+from ..ports import Delivery, EventLog, LogUnavailable, OutdatedState
 from ..subjects import Stream
 from .stage import NotReady, Preparation, Subscription
 
@@ -78,7 +78,7 @@ class DeliveryPolicy:
         delivery = taken.delivery
         try:
             await self._handle(subscription, taken)
-        except (SequenceConflict, NotReady) as error:
+        except (OutdatedState, NotReady) as error:
             return await self._later(delivery, 1.0 if isinstance(error, NotReady) else self._moment())
         except LogUnavailable as error:
             _log.warning("handed back", action="log-unavailable", durable=subscription.durable, error=str(error))
@@ -108,7 +108,7 @@ class DeliveryPolicy:
         for again in range(CONFLICTS_AT_ONCE, -1, -1):
             try:
                 await subscription.handle(recorded)
-            except SequenceConflict:
+            except OutdatedState:
                 if not again:
                     raise
             else:
@@ -136,7 +136,7 @@ class DeliveryPolicy:
         fact = PoisonMessage.of(job, durable, delivery.subject, delivery.sequence, delivery.body, reason)
         try:
             await self._log.append(fact, expect=0)
-        except SequenceConflict:
+        except OutdatedState:
             pass  # recorded before; only the acknowledgement was lost
         except LogUnavailable:
             return await self._later(delivery, 1.0)
@@ -180,7 +180,7 @@ async def _prepare(subscription: Subscription, prepare: Preparation, several: "l
             with suppress(subjects.DecodeError):  # its own handling says so
                 messages.append(taken.read())
         await prepare(messages)
-    except (SequenceConflict, LogUnavailable, subjects.DecodeError):
+    except (OutdatedState, LogUnavailable, subjects.DecodeError):
         return  # each handler finds out for itself
     except Exception as error:  # noqa: BLE001 - nor does a defect here keep anything from being handled
         _log.error("not prepared", action="preparation-failed", durable=subscription.durable, exc_info=error)

@@ -15,7 +15,7 @@ from ..domain import ledger
 from ..domain.definition import JobDefinition
 from ..domain.events import Defined, Message, Recorded
 from ..domain.ledger import Ledger, Regime
-from ..ports import Batch, EventLog, LogUnavailable, SequenceConflict
+from ..ports import Batch, EventLog, LogUnavailable, StaleRead
 from ..subjects import Stream
 
 CAPACITY: Final = 10_000
@@ -66,14 +66,14 @@ class LedgerReader:
         answered alike whenever that is handled, and however often.
 
         Raises:
-            SequenceConflict: a replica that lags was asked.
+            StaleRead: a replica that lags was asked.
             LogUnavailable: the same, of an older fact.
         """
         if job == subjects.ANY:
             return None
         state, last, upto = await self._load(job)
         if (at is None or at > upto) and await self._log.tail(subjects.ledger(job)) != last:
-            raise SequenceConflict(f"{job}: a replica that lags was read")
+            raise StaleRead(f"{job}: a replica that lags was read")
         regime = state.current
         while regime is not None and at is not None and regime.fact > at:
             regime = await self._regime(regime.previous) if regime.previous else None

@@ -4,6 +4,7 @@ from base64 import b64decode
 from typing import Final
 
 from .. import subjects
+from ..domain.errors import TocsinError
 from ..domain.events import (
     MAX_BODY,
     CancelRequest,
@@ -20,8 +21,10 @@ INPUTS: Final = (Trigger, CancelRequest, Report, RetryTimer, Completion)
 """What is asked of the stages. A fact was decided: it is in the log already, and cannot be decided again."""
 
 
-class NotRerunnable(ValueError):
+class NotRerunnable(TocsinError, ValueError):
     """It cannot be handed in again; the text says why."""
+
+    code = "not-rerunnable"
 
 
 def message_of(refused: PoisonMessage) -> Trigger | CancelRequest | Report | RetryTimer | Completion:

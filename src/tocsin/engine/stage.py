@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ..domain.errors import TocsinError
 from ..domain.events import Message, Recorded
 from ..subjects import Bucket, Stream, entity_of
 
@@ -18,8 +19,10 @@ ACK_WAIT: Final = 30.0
 """Seconds after which a message that nobody acknowledged is delivered again."""
 
 
-class NotReady(Exception):
+class NotReady(TocsinError):
     """What a message is about is not there, and may still come: hand it back for a moment."""
+
+    code = "not-ready"
 
 
 @dataclass(frozen=True, slots=True)

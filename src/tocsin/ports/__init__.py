@@ -6,7 +6,7 @@ for broken plumbing; a failed job is a fact.
 
 from .clock import Clock
 from .durables import Delivery, DurableSpec
-from .errors import LogUnavailable, NotAllowed, SequenceConflict
+from .errors import LogUnavailable, NotAllowed, OutdatedState, SequenceConflict, StaleRead
 from .event_log import Batch, EventLog, Heading, Headings, Loaded, Progress
 from .history import DeadLetterRow, ExecutionRow, History, HistoryUnavailable, JobRow
 from .projections import Projections
@@ -31,10 +31,12 @@ __all__ = [
     "Loaded",
     "LogUnavailable",
     "NotAllowed",
+    "OutdatedState",
     "Progress",
     "Projections",
     "QueueStanding",
     "SequenceConflict",
+    "StaleRead",
     "StoredLog",
     "StoredMessage",
     "StreamPurge",

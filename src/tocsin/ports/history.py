@@ -7,6 +7,7 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
+from ..domain.errors import TocsinError
 from ..domain.events import Message, Recorded
 from ..subjects import Stream
 from .queries import EVERY_DEAD_LETTER, EVERY_EXECUTION, DeadLetterQuery, ExecutionQuery, Page
@@ -70,8 +71,10 @@ class JobRow:
     definition: dict[str, object] | None
 
 
-class HistoryUnavailable(Exception):
+class HistoryUnavailable(TocsinError):
     """The database of the history cannot be used as the settings name it; the text says why, and what would be right."""
+
+    code = "history-unavailable"
 
 
 class History(Protocol):

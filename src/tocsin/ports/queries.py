@@ -14,6 +14,7 @@ from typing import Final, Generic, Literal, Self, TypeAlias, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from ..domain.definition import show
+from ..domain.errors import TocsinError
 from ..domain.history import Status
 
 ExecutionSort: TypeAlias = Literal["newest", "oldest", "last-started", "first-started", "longest", "shortest"]
@@ -33,8 +34,10 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _CURSOR: Final[TypeAdapter[tuple[str, int, str]]] = TypeAdapter(tuple[str, int, str])
 
 
-class InvalidQuery(ValueError):
+class InvalidQuery(TocsinError, ValueError):
     """A list cannot be asked for like this; `field` says what is wrong with the question."""
+
+    code = "invalid-query"
 
     def __init__(self, field: str, value: object, reason: str) -> None:
         super().__init__(f"`{field}` is {show(value)}: {reason}")

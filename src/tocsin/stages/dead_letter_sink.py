@@ -11,7 +11,7 @@ from .. import subjects
 from ..domain import dead_letter
 from ..domain.events import DeadLettered, Failed, Message, Recorded
 from ..engine.stage import Access, Stage, Subscription
-from ..ports import EventLog, SequenceConflict
+from ..ports import EventLog, SequenceConflict, StaleRead
 from ..subjects import Stream
 
 ACCESS: Final = Access(appends=(DeadLettered,), reads=(Stream.LOG,))
@@ -26,7 +26,7 @@ def dead_letter_sink(log: EventLog) -> Stage:
             return
         facts = await log.load(subjects.scope_of(failed))
         if not facts or facts[-1].sequence < recorded.sequence:
-            raise SequenceConflict("the log's replica that answered has not seen the end yet")
+            raise StaleRead("the log's replica that answered has not seen the end yet")
         try:
             await log.append(dead_letter.of(failed, facts), expect=0)
         except SequenceConflict:

@@ -32,7 +32,7 @@ from ..domain.recovery import TIMED_OUT
 from ..engine.report_authentication import is_believed
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.state_cache import StateCache
-from ..ports import EventLog, SequenceConflict
+from ..ports import EventLog, StaleRead
 from ..subjects import Stream
 
 STALLED: Final = "stalled"
@@ -83,7 +83,7 @@ class LeaseKeeper:
         """
         facts = await self._log.load(scope)
         if not facts:
-            raise SequenceConflict(f"{scope}: a replica that lags was read")
+            raise StaleRead(f"{scope}: a replica that lags was read")
         state = execution.fold(facts)
         if not execution.release(state, lease, reason="lease_over"):
             return False
@@ -118,7 +118,7 @@ class LeaseKeeper:
         about = subjects.reports_on(lease.job, lease.execution_id, lease.step, lease.attempt)
         stored = await self._log.load(about)
         if await self._log.tail(about) != (stored[-1].sequence if stored else 0):
-            raise SequenceConflict(f"{about}: a replica that lags was read")
+            raise StaleRead(f"{about}: a replica that lags was read")
         claim = state.steps[lease.step].claim
         reports = (one.message for one in stored if isinstance(one.message, Report))
         return any(

@@ -24,7 +24,7 @@ from ..domain.events import (
 from ..domain.execution import Execution
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.state_cache import StateCache
-from ..ports import EventLog, SequenceConflict
+from ..ports import EventLog, StaleRead
 from ..subjects import DecodeError, Stream
 
 ACCESS: Final = Access(appends=(Envelope, Report), reads=(Stream.LOG,))
@@ -96,7 +96,7 @@ class MqBridge:
             if answer.step in {None, step} and answer.attempt in {None, attempt} and self._is_outside(state, step)
         ]
         if not fitting and not await self._executions.is_newest(scope, sequence):
-            raise SequenceConflict(f"{scope}: a replica that lags was read")
+            raise StaleRead(f"{scope}: a replica that lags was read")
         if len(fitting) > 1:
             names = ", ".join(step for step, _ in fitting)
             raise DecodeError(f"the completion names no step, and several are in flight: {names}")

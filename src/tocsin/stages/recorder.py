@@ -18,7 +18,7 @@ from .. import subjects
 from ..archive.stream_reader import decoded
 from ..domain.events import Message, Recorded
 from ..engine.stage import Access, Stage
-from ..ports import Batch, Clock, EventLog, History, SequenceConflict, StoredLog
+from ..ports import Batch, Clock, EventLog, History, OutdatedState, StoredLog
 from ..subjects import Bucket, DecodeError, Stream
 
 RECORDED: Final[Mapping[Stream, tuple[str, ...]]] = {
@@ -75,7 +75,7 @@ class Recorder:
             try:
                 async for _ in self.recorded():
                     pause = SHORTEST_PAUSE
-            except SequenceConflict:
+            except OutdatedState:
                 _log.info("another recorder was faster", action="recorder-behind", stream=self._stream, pause=pause)
             except Exception as error:  # noqa: BLE001 - whatever ails the log or the database, it may be over in a moment
                 _log.warning("not recorded", action="recorder-failed", stream=self._stream, pause=pause, exc_info=error)
@@ -94,7 +94,7 @@ class Recorder:
                     async for batch in batches:
                         if batch.caught_up:
                             return
-            except SequenceConflict:
+            except OutdatedState:
                 await self._clock.sleep(SHORTEST_PAUSE)
 
     async def recorded(self) -> AsyncGenerator[Batch, None]:

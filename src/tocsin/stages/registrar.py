@@ -12,7 +12,7 @@ from ..domain.events import DefinitionFact, Message, Recorded
 from ..domain.registration import Registration
 from ..engine.ledger_reader import LedgerReader
 from ..engine.stage import Access, Stage, Subscription
-from ..ports import EventLog, Projections, SequenceConflict
+from ..ports import EventLog, Projections, StaleRead
 from ..subjects import Bucket, Stream
 
 ACCESS: Final = Access(reads=(Stream.LEDGER,), writes=((Bucket.DEFINITIONS, ">"),))
@@ -41,7 +41,7 @@ def registrar(log: EventLog, projections: Projections) -> Stage:
 
     async def check_newest(job: str, sequence: int) -> None:
         if await log.tail(subjects.ledger(job)) != sequence:
-            raise SequenceConflict(f"{job}: its ledger has moved, or a replica that lags was read")
+            raise StaleRead(f"{job}: its ledger has moved, or a replica that lags was read")
 
     changes = tuple(subjects.every(f"ledger.{fact}") for fact in ("defined", "paused", "resumed", "deleted"))
     return Stage("registrar", (Subscription("registrar", Stream.LEDGER, changes, on_change),), access=ACCESS)

@@ -6,11 +6,14 @@ from pydantic import ValidationError
 
 from ..domain import events as e
 from ..domain.definition import STORED
+from ..domain.errors import TocsinError
 from ..domain.validation_errors import problems
 
 
-class DecodeError(ValueError):
+class DecodeError(TocsinError, ValueError):
     """A stored message that no version known here can read; `sequence` is where it lies, if whoever read it knows."""
+
+    code = "undecodable-message"
 
     sequence: int | None = None
 

@@ -7,15 +7,21 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from ..domain.errors import TocsinError
+
 _POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
 
 
-class InvalidHandlerError(TypeError):
+class InvalidHandlerError(TocsinError, TypeError):
     """This function cannot run a task; the text says why and what would be right."""
 
+    code = "invalid-handler"
 
-class WrongInputError(TypeError):
+
+class WrongInputError(TocsinError, TypeError):
     """A task's input or args do not fit its handler's parameters."""
+
+    code = "invalid-input"
 
 
 def check_name(name: object) -> None:

@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from ... import subjects
 from ...domain.definition import STORED, DefinitionError, DefinitionProblem, JobDefinition
+from ...domain.errors import TocsinError
 from ...domain.events import (
     Actor,
     Cancelled,
@@ -54,15 +55,19 @@ _EXECUTIONS: Final = TypeAdapter(list[ExecutionRow])
 _DEAD_LETTERS: Final = TypeAdapter(list[DeadLetterRow])
 
 
-class NotServed(Exception):
+class NotServed(TocsinError):
     """The HTTP API does not do this: it needs NATS itself."""
+
+    code = "not-served-over-http"
 
     def __init__(self) -> None:
         super().__init__("this is not served over HTTP: leave --server out, and name the NATS server")
 
 
-class NotPermitted(Exception):
+class NotPermitted(TocsinError):
     """The API does not let the caller do this; the text is its own."""
+
+    code = "not-permitted"
 
 
 @dataclass(frozen=True)

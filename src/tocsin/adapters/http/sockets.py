@@ -4,12 +4,16 @@ import errno
 import socket
 from typing import Final
 
+from ...domain.errors import TocsinError
+
 LOOPBACK: Final = "127.0.0.1"
 _BACKLOG: Final = 512
 
 
-class PortInUseError(Exception):
+class PortInUseError(TocsinError):
     """Something else listens there, or nobody may; the text says what to do."""
+
+    code = "port-in-use"
 
 
 def listen(host: str, port: int, *, setting: str = "server.port") -> socket.socket:

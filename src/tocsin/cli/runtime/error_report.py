@@ -9,10 +9,11 @@ from typing import Any, Final, TypeAlias
 import typer
 
 from ...domain.definition import DefinitionError, DefinitionProblem
+from ...domain.errors import TocsinError
 from ...domain.formats.suggestion import nearest
 from ...domain.ledger import JobNotFound
 from ...domain.schedule import ScheduleError
-from ...ports import HistoryUnavailable, LogUnavailable, SequenceConflict
+from ...ports import HistoryUnavailable, LogUnavailable, OutdatedState
 from ...ports.queries import InvalidQuery
 from ...services.operations.errors import Ambiguous, NotAnId, NotFound, OperationError
 from ...settings import SettingsError
@@ -22,16 +23,20 @@ from .exit_codes import Exit
 _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
-class UsageError(Exception):
+class UsageError(TocsinError):
     """A command says no; the text is the whole explanation."""
 
-    def __init__(self, message: str, code: Exit = Exit.USAGE) -> None:
+    code = "usage"
+
+    def __init__(self, message: str, exit_code: Exit = Exit.USAGE) -> None:
         super().__init__(message)
-        self.code = code
+        self.exit_code = exit_code
 
 
-class Interrupted(Exception):
+class Interrupted(TocsinError):
     """A signal came before the command was done."""
+
+    code = "interrupted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,7 @@ def failure_of(error: BaseException) -> Failure:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]  # what failed first ended the others
     if isinstance(error, UsageError):
-        return Failure(error.code, str(error))
+        return Failure(error.exit_code, str(error))
     for kind, code, text in chain(_KNOWN, _of_the_outside()):
         if isinstance(error, kind):
             problems = error.problems if isinstance(error, SettingsError | DefinitionError) else ()
@@ -90,7 +95,7 @@ _KNOWN: Final[tuple[_Row, ...]] = (
     (NotAnId, Exit.USAGE, "{}"),
     (Ambiguous, Exit.USAGE, "{}"),
     (OperationError, Exit.NO, "{}"),
-    (SequenceConflict, Exit.NO, "{}"),
+    (OutdatedState, Exit.NO, "{}"),
     (LogUnavailable, Exit.UNREACHABLE, "the log cannot be reached: {}"),
     (HistoryUnavailable, Exit.UNREACHABLE, "{}"),
     (InvalidQuery, Exit.USAGE, "{}"),

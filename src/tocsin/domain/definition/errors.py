@@ -7,6 +7,8 @@ from typing import Final
 
 from typing_extensions import override
 
+from ..errors import TocsinError
+
 MAX_INTEGER_BITS: Final = 64
 
 
@@ -44,8 +46,10 @@ class DefinitionProblem:
         return ": ".join([*where, text])
 
 
-class DefinitionError(ValueError):
+class DefinitionError(TocsinError, ValueError):
     """A definition is refused, or an input; `problems` holds everything that is wrong and not only the first thing."""
+
+    code = "invalid-definition"
 
     def __init__(self, *problems: DefinitionProblem) -> None:
         """Refuse for these reasons."""

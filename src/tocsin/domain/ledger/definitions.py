@@ -1,12 +1,15 @@
 """Decisions on the definition."""
 
 from ..definition import JobDefinition
+from ..errors import TocsinError
 from ..events import Actor, Defined, Deleted, Paused, Resumed
 from .state import Ledger, Regime
 
 
-class JobNotFound(LookupError):
+class JobNotFound(TocsinError, LookupError):
     """There is no such job (or no more)."""
+
+    code = "job-not-found"
 
     def __init__(self, job: str) -> None:
         super().__init__(f"no job is called {job!r}")

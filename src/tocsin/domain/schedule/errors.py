@@ -2,11 +2,13 @@
 
 from typing import Final
 
+from ..errors import TocsinError
+
 _EXCERPT: Final = 96
 _INDENT: Final = "  "
 
 
-class ScheduleError(ValueError):
+class ScheduleError(TocsinError, ValueError):
     """A schedule that cannot be read, or that could never fire.
 
     Attributes:
@@ -15,6 +17,8 @@ class ScheduleError(ValueError):
         start, length: the place in `text` that the sentence is about, in characters.
         suggestion: what to write instead; empty if there is nothing to suggest.
     """
+
+    code = "invalid-schedule"
 
     def __init__(self, problem: str, *, text: str = "", start: int = 0, length: int = 1, suggestion: str = "") -> None:
         self.problem = problem

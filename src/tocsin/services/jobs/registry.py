@@ -15,7 +15,7 @@ from ...domain.events import Actor, DefinitionFact, Input, Recorded, Trigger, Tr
 from ...domain.ledger import JobNotFound, Ledger
 from ...domain.registration import Registration
 from ...engine.ledger_reader import LedgerReader
-from ...ports import EventLog, LogUnavailable, Projections, SequenceConflict
+from ...ports import EventLog, LogUnavailable, OutdatedState, Projections, SequenceConflict
 from ...subjects import Bucket, DecodeError, Stream
 from .job import Check, Job, anything
 from .plan import Change, Plan, Verb, change_to
@@ -238,7 +238,7 @@ class Registry:
             try:
                 for fact in facts:
                     sequence = await self._log.append(fact, expect=sequence)
-            except SequenceConflict:
+            except OutdatedState:
                 continue
             return bool(facts)
         raise SequenceConflict(f"{job!r} was changed by others {TRIES} times meanwhile: try again")

@@ -12,7 +12,7 @@ from ... import subjects
 from ...domain import execution
 from ...domain.events import Actor
 from ...domain.execution import Status
-from ...ports import EventLog, SequenceConflict
+from ...ports import EventLog, OutdatedState, SequenceConflict
 from .lookup import ExecutionMatch, OpenHistory, find
 
 TRIES: Final = 20
@@ -60,7 +60,7 @@ async def cancel(
         try:
             for fact in facts:
                 await log.append(fact, expect=found.facts[-1].sequence)
-        except SequenceConflict:
+        except OutdatedState:
             scope = subjects.execution(found.job, found.execution_id)
             found = ExecutionMatch(found.job, found.execution_id, tuple(await log.load(scope)) or found.facts)
             continue

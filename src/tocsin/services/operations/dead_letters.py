@@ -21,7 +21,7 @@ from ...domain.ledger import JobNotFound, Ledger
 from ...engine.ledger_reader import LedgerReader
 from ...engine.poison_messages import NotRerunnable, message_of
 from ...engine.unregistered_jobs import registered_nowhere
-from ...ports import Clock, EventLog, History, SequenceConflict, StoredLog
+from ...ports import Clock, EventLog, History, OutdatedState, SequenceConflict, StaleRead, StoredLog
 from ...ports.queries import DeadLetterQuery, every
 from ...subjects import Stream
 from ..jobs import read_back
@@ -141,7 +141,7 @@ async def replay(  # noqa: PLR0913 - each is said once, by its name
             for fact in facts:
                 sequence = await log.append(fact, expect=letter.sequence)
                 letter = _with(letter, await read_back(log, Stream.LOG, sequence))
-        except SequenceConflict:
+        except OutdatedState:
             letter = await _read(log, letter.job, letter.id) or letter
             continue
         made = dead_letter.replay_of(letter.state, request) or letter.state.replays[-1]
@@ -199,7 +199,7 @@ async def resolve(
         try:
             for fact in facts:
                 await log.append(fact, expect=letter.sequence)
-        except SequenceConflict:
+        except OutdatedState:
             letter = await _read(log, letter.job, letter.id) or letter
             continue
         return Resolution(letter.job, letter.id, bool(facts))
@@ -243,7 +243,7 @@ async def _newest(log: EventLog, ledgers: LedgerReader, job: str) -> tuple[Ledge
         state, sequence = await ledgers.load(job)
         if sequence >= upto:
             return state, sequence
-    raise SequenceConflict(f"{job}: a replica that lags was read")
+    raise StaleRead(f"{job}: a replica that lags was read")
 
 
 def _asked(letter: Letter) -> Message:
@@ -321,7 +321,7 @@ async def _read(
         if (facts[-1].sequence if facts else 0) == await log.tail(scope):
             break  # else a replica that lags answered
     else:
-        raise SequenceConflict(f"dead letter {id}: a replica that lags was read")
+        raise StaleRead(f"dead letter {id}: a replica that lags was read")
     if is_archived := not facts and stored is not None:
         facts = await archived(stored, scope)
     state = dead_letter.fold(facts)

@@ -23,6 +23,8 @@ WasThere: TypeAlias = Callable[[str], Awaitable[bool]]
 class Duplicate(OperationError):
     """There is an execution of that id already."""
 
+    code = "duplicate-job"
+
     def __init__(self, execution_id: str) -> None:
         super().__init__(f"a job with the id {execution_id!r} was enqueued before")
         self.execution_id = execution_id

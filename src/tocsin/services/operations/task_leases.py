@@ -18,7 +18,7 @@ from ... import subjects
 from ...domain import execution
 from ...domain.events import Dispatched, LeaseTimer, Message, Recorded, Started
 from ...domain.execution import ClaimDenied, Execution, Phase
-from ...ports import Clock, Delivery, EventLog, LogUnavailable, SequenceConflict, TaskQueues
+from ...ports import Clock, Delivery, EventLog, LogUnavailable, OutdatedState, TaskQueues
 from . import errors, input_result
 from .lookup import ExecutionMatch
 
@@ -181,7 +181,7 @@ async def _claim(log: EventLog, clock: Clock, delivery: Delivery, worker: str, l
             # The timer first: a claim without one would be for ever.
             await log.delay(timer, until=until, scope=scope, expect=expect)
             claimed = await log.append(started, expect=expect)
-        except SequenceConflict:
+        except OutdatedState:
             granted = _judged(await log.load(scope), started, delivery)
             if isinstance(granted, ClaimDenied):
                 await _acknowledge(delivery)  # what is held has a lease, and comes back by its timer

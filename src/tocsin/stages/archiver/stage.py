@@ -15,7 +15,7 @@ import structlog
 from ...archive.archive import Archive, Origin, Segment, State
 from ...engine.leader_election import LeaderElection
 from ...engine.stage import Access, Stage
-from ...ports import Clock, History, LogUnavailable, SequenceConflict
+from ...ports import Clock, History, LogUnavailable, OutdatedState
 from ...subjects import ARCHIVE_STATE, ARCHIVER_LEASE, Bucket, cursor
 from .archive_eligibility import STREAMS, ArchiveEligibility, Keeping
 from .purge import PacedPurge
@@ -63,7 +63,7 @@ class Archiver:
             try:
                 while self._leadership.is_leading and await self.run_once(self._clock.now()):
                     pass
-            except (LogUnavailable, SequenceConflict) as error:
+            except (LogUnavailable, OutdatedState) as error:
                 _log.info("not archived", action="archiver-waits", reason=str(error))
             except Exception as error:  # noqa: BLE001 - whatever ails the archive or a database may be over in a moment
                 _log.warning("not archived", action="archiver-failed", exc_info=error)

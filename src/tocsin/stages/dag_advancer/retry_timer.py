@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from ...domain.events import RetryTimer
-from ...ports import Clock, LogUnavailable, SequenceConflict
+from ...ports import Clock, LogUnavailable, OutdatedState
 
 HORIZON: Final = timedelta(minutes=10)
 """A longer delay is left to the log: a quarter of a second is nothing to it."""
@@ -50,7 +50,7 @@ class RetryTimers:
             _, _, timer = heapq.heappop(self._waiting)
             try:
                 await self._decide(timer)
-            except (SequenceConflict, LogUnavailable) as error:
+            except (OutdatedState, LogUnavailable) as error:
                 _log.info("left to the log's timer", action="not-punctual", job=timer.job, error=str(error))
             except Exception as error:  # noqa: BLE001 - the log's timer comes to a handler that tells of it
                 _log.warning("left to the log's timer", action="not-punctual", job=timer.job, exc_info=error)

@@ -37,7 +37,7 @@ from ...engine.report_authentication import is_believed, learn_claim
 from ...engine.rerun import resolve_replayed
 from ...engine.stage import Access, NotReady, Stage, Subscription
 from ...engine.state_cache import StateCache
-from ...ports import Clock, EventLog, SequenceConflict
+from ...ports import Clock, EventLog, OutdatedState
 from ...subjects import Stream
 from .retry_timer import RetryTimers
 
@@ -171,5 +171,5 @@ class DagAdvancer:
         fact = PoisonMessage.of(job or "-", CANCELS, request.subject, request.sequence, body, reason)
         try:
             await self._log.append(fact, expect=0)
-        except SequenceConflict:
+        except OutdatedState:
             return  # recorded before

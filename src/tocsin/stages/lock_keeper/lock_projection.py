@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from ...ports import Clock, Projections, SequenceConflict
+from ...ports import Clock, OutdatedState, Projections
 from ...subjects import Bucket, lock_key
 
 INTERVAL: Final = 1.0
@@ -71,7 +71,7 @@ class LockProjection:
         for job, change in changes.items():
             try:
                 await self._show(job, change)
-            except SequenceConflict:
+            except OutdatedState:
                 self._changes.setdefault(job, change)  # it is going on just now: the next time
             except Exception as error:  # noqa: BLE001 - only shown; each key ends by itself
                 _log.warning("not shown", action="lock-not-shown", job=job, error=str(error))

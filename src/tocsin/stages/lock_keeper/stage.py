@@ -28,7 +28,7 @@ from ...domain.execution import Execution, Status
 from ...engine.public_events import ANNOUNCED, PublicEvents
 from ...engine.stage import Access, Stage, Subscription
 from ...engine.state_cache import StateCache
-from ...ports import Clock, EventLog, Projections, SequenceConflict
+from ...ports import Clock, EventLog, Projections, StaleRead
 from ...subjects import Bucket, Stream
 from .locks import Locks
 
@@ -94,7 +94,7 @@ class LockKeeper:
                 self._executions.forget(scope)
                 state, sequence = await self._executions.load(scope)
                 if sequence < recorded.sequence:
-                    raise SequenceConflict(f"{scope}: a replica that lags was read")
+                    raise StaleRead(f"{scope}: a replica that lags was read")
                 if isinstance(state.requested, Planned) and state.status is Status.PLANNED:
                     await self._locks.read(lost.job)
                     await self._decide(state.requested)

@@ -22,7 +22,7 @@ from ...engine.leader_election import LeaderElection
 from ...engine.leadership_events import RECORDED
 from ...engine.ledger_reader import LedgerReader
 from ...engine.stage import Access, Stage
-from ...ports import Clock, EventLog, LogUnavailable, Projections, SequenceConflict
+from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections
 from ...subjects import RECOVERER_LEASE, Bucket, Stream
 from .deadlines import Deadlines
 from .loss_detection import Evidence
@@ -95,7 +95,7 @@ class Recoverer:
     async def _look(self, scope: str, now: datetime, evidence: Evidence) -> None:
         try:
             again = await self._decide(scope, now, evidence)
-        except SequenceConflict:
+        except OutdatedState:
             again = now + SOON
         except LogUnavailable as error:
             _log.warning("not looked at", action="log-unavailable", scope=scope, error=str(error))

@@ -22,7 +22,7 @@ from ...engine.leadership_events import RECORDED
 from ...engine.ledger_reader import LedgerReader
 from ...engine.stage import Access, Stage
 from ...engine.state_cache import UNTOLD
-from ...ports import Clock, EventLog, LogUnavailable, SequenceConflict
+from ...ports import Clock, EventLog, LogUnavailable, OutdatedState
 from ...subjects import TICKER_LEASE, Bucket, Stream, every, subject_of
 from . import missed_instants
 from .circuit_breaker import CircuitBreaker
@@ -111,7 +111,7 @@ class Ticker:
                 if is_stale:
                     self._know(job, *await self._reader.load(job))
                 upcoming = await self._append(job, now)
-            except SequenceConflict:
+            except OutdatedState:
                 is_stale = True
             except LogUnavailable as error:
                 _log.warning("not decided yet", action="log-unavailable", job=job, error=str(error))

@@ -21,7 +21,7 @@ from starlette.responses import Response
 from ....domain.definition import DefinitionError, DefinitionProblem, show
 from ....domain.ledger import JobNotFound
 from ....domain.schedule import ScheduleError
-from ....ports import HistoryUnavailable, LogUnavailable, NotAllowed, SequenceConflict
+from ....ports import HistoryUnavailable, LogUnavailable, NotAllowed, OutdatedState
 from ....ports.queries import InvalidQuery
 from ....services.operations import errors as refusals
 from ....subjects import DecodeError
@@ -111,7 +111,7 @@ def refusal_of(error: Exception) -> Problem:  # noqa: C901, PLR0911, PLR0912 - o
             return Problem(422, "invalid-request", str(error), (FieldError(field=error.field, right=str(error)),))
         case refusals.OperationError():
             return Problem(409, "not-possible", str(error))
-        case SequenceConflict():
+        case OutdatedState():
             return Problem(409, "conflict", str(error))
         case NotAllowed():
             return _unavailable(

@@ -15,6 +15,7 @@ import jwt
 import structlog
 
 from ....domain.access import Role, roles_of
+from ....domain.errors import TocsinError
 from ....ports import Clock
 from ....settings import Auth
 from .tokens import InvalidToken
@@ -28,8 +29,10 @@ MAX_ANSWER: Final = 1_048_576
 _log = structlog.get_logger("tocsin.http")
 
 
-class ProviderUnavailable(Exception):
+class ProviderUnavailable(TocsinError):
     """The keys cannot be had, so nobody can be told from anybody."""
+
+    code = "identity-provider-unavailable"
 
 
 class IdentityProvider:

@@ -15,6 +15,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict
 
 from ....domain.access import Role
+from ....domain.errors import TocsinError
 from ....domain.events import Actor
 from ....ports import Clock, Projections
 from ....subjects import Bucket
@@ -27,8 +28,10 @@ _ID_BYTES: Final = 6
 _SECRET_BYTES: Final = 32
 
 
-class InvalidToken(Exception):
+class InvalidToken(TocsinError):
     """Somebody's token is not accepted; the text says why, and nothing of the token."""
+
+    code = "invalid-token"
 
 
 class StoredToken(BaseModel):

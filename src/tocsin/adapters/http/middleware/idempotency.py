@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import override
 
-from ....ports import Clock, Projections, SequenceConflict
+from ....ports import Clock, OutdatedState, Projections
 from ....services.jobs import RequestName
 from ....subjects import Bucket
 from ..api.problems import Problem, invalid, refusal_of
@@ -105,7 +105,7 @@ class Answers:
         except Exception as error:
             # What is refused now may have been done before: a claim that was taken over is kept.
             if not retried and is_without_effect(error):
-                with suppress(SequenceConflict):
+                with suppress(OutdatedState):
                     await self._projections.remove(Bucket.ANSWERS, key, expect=revision)
             raise
         headers = {name: response.headers[name] for name in _REMEMBERED if name in response.headers}
@@ -119,7 +119,7 @@ class Answers:
     async def _put(self, key: str, value: bytes, expect: int) -> int | None:
         try:
             return await self._projections.put(Bucket.ANSWERS, key, value, expect=expect, ttl=LIFE.total_seconds())
-        except SequenceConflict:
+        except OutdatedState:
             return None
 
 

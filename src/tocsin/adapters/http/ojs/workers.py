@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from ....domain import execution
 from ....domain.events import Failure
 from ....domain.execution import Phase
-from ....ports import SequenceConflict
+from ....ports import OutdatedState
 from ....services.operations import lookup, task_leases, worker_answers
 from ....services.operations.errors import NotAnId, NotFound
 from ....services.operations.errors import OperationError as NotPossible
@@ -125,7 +125,7 @@ async def heartbeat(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
         try:
             held = await _held(here, id_, _worker(body))
             await task_leases.extend(here.log, here.clock, held, asked=_seconds(body, "visibility_timeout_ms"))
-        except (Problem, NotFound, NotAnId, NotPossible, SequenceConflict):
+        except (Problem, NotFound, NotAnId, NotPossible, OutdatedState):
             lost.append(id_)
         else:
             extended.append(id_)
@@ -184,7 +184,7 @@ async def _handed_back(here: Components, id: str, held: Held) -> ExecutionMatch:
         try:
             await task_leases.hand_back(here.log, held)
             break
-        except SequenceConflict:
+        except OutdatedState:
             held = await _held(here, id, "")
     return await current_execution.find(here.log, id)
 

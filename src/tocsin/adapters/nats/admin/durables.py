@@ -46,9 +46,9 @@ async def _stored(connection: Connection, stream: str, name: str) -> Json | None
     try:
         config: Json = (await connection.manage(f"CONSUMER.INFO.{stream}.{name}"))["config"]
     except JetStreamError as error:
-        if error.code == wire.CONSUMER_NOT_FOUND:
+        if error.err_code == wire.CONSUMER_NOT_FOUND:
             return None
-        if error.code == wire.STREAM_NOT_FOUND:
+        if error.err_code == wire.STREAM_NOT_FOUND:
             raise ProvisionError(f"there is no stream {stream} on this NATS: run `tocsin init` first") from error
         raise ProvisionError(f"durable {name} of stream {stream} cannot be read: {error.description}") from error
     return with_filters(config)

@@ -4,11 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ....domain.errors import TocsinError
 from ..client.connection import Json
 
 
-class ProvisionError(Exception):
+class ProvisionError(TocsinError):
     """The server cannot be brought into the state that is needed; the text says what to do."""
+
+    code = "provisioning-failed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,5 +25,5 @@ async def _purge(connection: Connection, stream: str) -> None:
     try:
         await connection.manage(f"STREAM.PURGE.{stream}")
     except JetStreamError as error:
-        if error.code != _NO_STREAM:
+        if error.err_code != _NO_STREAM:
             raise

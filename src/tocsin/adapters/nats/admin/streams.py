@@ -47,7 +47,7 @@ async def _send(connection: Connection, verb: str, config: Json) -> None:
     try:
         await connection.manage(f"STREAM.{verb}.{name}", json.dumps(config).encode())
     except JetStreamError as error:
-        if error.code == wire.SUBJECTS_OVERLAP:
+        if error.err_code == wire.SUBJECTS_OVERLAP:
             raise ProvisionError(await _overlap(connection, config)) from error
         what = "created" if verb == "CREATE" else "updated"
         raise ProvisionError(f"stream {name} cannot be {what}: {error.description}") from error
@@ -57,7 +57,7 @@ async def _stored(connection: Connection, name: str) -> Json | None:
     try:
         config: Json = (await connection.manage(f"STREAM.INFO.{name}"))["config"]
     except JetStreamError as error:
-        if error.code == wire.STREAM_NOT_FOUND:
+        if error.err_code == wire.STREAM_NOT_FOUND:
             return None
         raise ProvisionError(f"stream {name} cannot be read: {error.description}") from error
     return config

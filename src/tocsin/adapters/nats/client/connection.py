@@ -19,6 +19,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic_core import from_json
 
+from ....domain.errors import TocsinError
 from ....ports import LogUnavailable, NotAllowed, SequenceConflict
 from . import wire
 from .first_connection import FirstConnection
@@ -57,17 +58,19 @@ _VIOLATION: Final = re.compile(r'permissions violation for (?P<what>publish|subs
 _log = structlog.get_logger("tocsin.nats")
 
 
-class JetStreamError(Exception):
+class JetStreamError(TocsinError):
     """JetStream refused a request for a reason that trying again does not change.
 
-    `description` is the server's own, `code` its `err_code`.
+    `description` is the server's own, `err_code` its number (0: none was given).
     """
 
-    def __init__(self, what: str, description: str, code: int = 0) -> None:
+    code = "jetstream-error"
+
+    def __init__(self, what: str, description: str, err_code: int = 0) -> None:
         """`what` was asked."""
-        super().__init__(f"{what}: {description} (error {code})")
+        super().__init__(f"{what}: {description} (error {err_code})")
         self.description = description
-        self.code = code
+        self.err_code = err_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +189,7 @@ class Connection:
         try:
             return await self.manage(verb, request, by_leader=by_leader)
         except JetStreamError as error:
-            if error.code == absent:
+            if error.err_code == absent:
                 return None
             raise
 

@@ -24,6 +24,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+from ....domain.errors import TocsinError
+
 if sys.platform != "win32":
     import fcntl
 
@@ -58,16 +60,22 @@ exec "$@" 3<&-
 """
 
 
-class ServerStartError(Exception):
+class ServerStartError(TocsinError):
     """The embedded server could not be started; the text says why, and what to do."""
+
+    code = "nats-server-not-started"
 
 
 class StoreInUseError(ServerStartError):
     """Another embedded server runs on the same store directory."""
 
+    code = "store-in-use"
+
 
 class PortTakenError(ServerStartError):
     """Something else listens on the port that was asked for."""
+
+    code = "port-in-use"
 
 
 @dataclass(frozen=True, slots=True)
