@@ -1,0 +1,1 @@
+"""The prose check: plain English in docstrings, comments, messages, and Markdown."""
