@@ -106,7 +106,7 @@ class Failover:
         os.kill(leader.server.pid, signal.SIGKILL)
         await self._fires(1)
         await asyncio.to_thread(leader.restart)
-        await asyncio.to_thread(self._cluster.await_health)
+        await asyncio.to_thread(self._cluster.await_complete)
 
 
 async def measure(victim: Victim, rounds: int, leader: dict[str, str], seed: int) -> dict[str, Any]:

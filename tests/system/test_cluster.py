@@ -26,7 +26,7 @@ OWNER = """
 import json, sys, time
 from pathlib import Path
 from tocsin import bootstrap
-from tocsin.adapters.nats.cluster import EmbeddedCluster
+from tocsin.adapters.nats.server.cluster import EmbeddedCluster
 cluster = EmbeddedCluster(Path(sys.argv[1]), port=0).start()
 print(json.dumps([[node.server.port, node.server.pid] for node in cluster.nodes]), flush=True)
 time.sleep(600)
@@ -59,11 +59,11 @@ async def test_a_stream_of_three_replicas_survives_its_leader_and_all_nodes_thei
             assert await published(jetstream, 1) == 1
             leader = leader_of(info, cluster)
             await kill(leader)
-            assert not cluster.is_whole
+            assert not cluster.is_complete
             assert await published(jetstream, 2) == 2
             port = leader.server.port
             await asyncio.to_thread(leader.restart)
-            await asyncio.to_thread(cluster.await_health)
+            await asyncio.to_thread(cluster.await_complete)
             assert leader.server.port == port
         finally:
             await client.close()
@@ -90,7 +90,7 @@ async def test_what_is_sent_again_while_it_is_on_its_way_to_the_replicas_is_stor
 async def test_what_keeps_a_cluster_starts_a_dead_node_again_and_says_so(tmp_path: Path) -> None:
     told: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
     async with EmbeddedCluster(tmp_path, port=ANY_PORT).running() as cluster:
-        keeping = asyncio.create_task(cluster.keep(lambda node, text: told.put_nowait((node.name, text))))
+        keeping = asyncio.create_task(cluster.restart_dead_nodes(lambda node, text: told.put_nowait((node.name, text))))
         os.kill(cluster.nodes[1].server.pid, signal.SIGKILL)
         said = [await asyncio.wait_for(told.get(), 60) for _ in range(3)]
         assert [name for name, _ in said] == ["node-2"] * 3
@@ -116,7 +116,7 @@ def test_a_folder_belongs_to_one_cluster(tmp_path: Path) -> None:
     with embedded.start() as cluster:
         with pytest.raises(StoreInUseError):
             embedded.start()
-        assert cluster.is_whole
+        assert cluster.is_complete
     assert all(node.server.exit_code is not None for node in cluster.nodes)
 
 
@@ -124,7 +124,7 @@ def test_a_port_that_is_taken_is_refused_and_nothing_is_left(tmp_path: Path) -> 
     with EmbeddedServer(port=ANY_PORT).start() as squatter, pytest.raises(PortTakenError):
         EmbeddedCluster(tmp_path, port=squatter.port).start()
     with EmbeddedCluster(tmp_path, port=ANY_PORT).start() as cluster:
-        assert cluster.is_whole
+        assert cluster.is_complete
 
 
 def test_a_size_without_a_point_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The embedded nats-server: ready, alone on its data, and never left behind."""
+"""The embedded nats-server: ready, alone on its store, and never orphaned."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ GENEROUS_SECONDS = 20.0
 OWNER = """
 import sys, time
 from pathlib import Path
-from tocsin.adapters.nats.server import ANY_PORT, EmbeddedServer
+from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 server = EmbeddedServer(Path(sys.argv[1]) if sys.argv[1] else None, port=ANY_PORT).start()
 print(server.port, server.pid, server.store_dir, flush=True)
 time.sleep(600)
@@ -45,14 +45,14 @@ def listens(port: int) -> bool:
 def wait_until(true: Callable[[], bool]) -> None:
     deadline = time.monotonic() + GENEROUS_SECONDS
     while not true():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.01)
 
 
 def session_is_empty(leader: int) -> bool:
-    """Neither the server nor its watchdog runs. A zombie is over: in a container, nobody may ever reap it.
+    """Whether neither the server nor its watchdog runs. A zombie does not run: in a container it may never be reaped.
 
-    Read from /proc, hence true at once on macOS.
+    Reads /proc, and is therefore always true on macOS.
     """
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -66,17 +66,17 @@ def session_is_empty(leader: int) -> bool:
 
 @pytest.fixture
 def usual_port_taken() -> Iterator[None]:
-    """Something listens on 4222: this socket, or whatever did before."""
-    with socket.socket() as squatter:
-        squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """Make sure that port 4222 is in use, by this socket or by another program."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if not listens(USUAL_PORT):
-            squatter.bind(("127.0.0.1", USUAL_PORT))
-            squatter.listen()
+            listener.bind(("127.0.0.1", USUAL_PORT))
+            listener.listen()
         yield
 
 
 async def stored(server: RunningServer, message: bytes | None = None) -> bytes:
-    """Publish to a file stream if there is a message, and read the stream's last message."""
+    """Publish a message, if given, to a file stream and return the stream's last message."""
     client = await nats.connect(server.url)
     try:
         jetstream = client.jetstream()
@@ -88,32 +88,30 @@ async def stored(server: RunningServer, message: bytes | None = None) -> bytes:
         await client.close()
 
 
-async def test_a_started_server_has_jetstream() -> None:
+async def test_started_server_has_jetstream() -> None:
     async with EmbeddedServer(port=ANY_PORT).running() as server:
         assert await stored(server, b"here") == b"here"
 
 
 @pytest.mark.usefixtures("usual_port_taken")
-def test_another_port_is_found_when_the_usual_one_is_taken() -> None:
+def test_free_port_is_used_if_4222_is_taken() -> None:
     with EmbeddedServer().start() as server:
         assert server.port != USUAL_PORT
         assert listens(server.port)
 
 
-def test_an_explicit_port_is_taken_or_refused(tmp_path: Path) -> None:
+def test_explicit_port_is_used_or_reported_as_taken(tmp_path: Path) -> None:
     with EmbeddedServer(port=ANY_PORT).start() as first:
-        with pytest.raises(
-            PortTakenError,
-            match=r"^port \d+ is in use: stop what listens there, or choose another; --port 0 takes any that is free$",
-        ):
+        with pytest.raises(PortTakenError, match=f"Port {first.port} is in use.*--port 0") as taken:
             EmbeddedServer(tmp_path, port=first.port).start()
+        assert taken.value.code == "port-in-use"
         port = first.port
     with EmbeddedServer(tmp_path, port=port).start() as second:
         assert second.url == f"nats://127.0.0.1:{port}"
 
 
 @pytest.mark.parametrize("sync_always", [False, True])
-async def test_data_survives_a_restart(tmp_path: Path, *, sync_always: bool) -> None:
+async def test_data_survives_restart(tmp_path: Path, *, sync_always: bool) -> None:
     embedded = EmbeddedServer(tmp_path / 'a "store" née 1', port=ANY_PORT, sync_always=sync_always)
     async with embedded.running() as server:
         await stored(server, b"kept")
@@ -122,23 +120,22 @@ async def test_data_survives_a_restart(tmp_path: Path, *, sync_always: bool) -> 
 
 
 @pytest.mark.parametrize("sync_always", [False, True])
-def test_the_server_flushes_every_write_when_asked(tmp_path: Path, *, sync_always: bool) -> None:
-    """The configuration file that we write is what the server was given."""
+def test_sync_always_flushes_every_write(tmp_path: Path, *, sync_always: bool) -> None:
     with EmbeddedServer(tmp_path, port=ANY_PORT, sync_always=sync_always).start():
         jetstream = json.loads((tmp_path / "nats-server.conf").read_text(encoding="utf-8"))["jetstream"]
         assert jetstream.get("sync_interval") == ("always" if sync_always else None)
 
 
-def test_data_and_lock_survive_the_servers_own_death(tmp_path: Path) -> None:
+def test_store_can_be_used_after_server_crash(tmp_path: Path) -> None:
     embedded = EmbeddedServer(tmp_path, port=ANY_PORT)
     with embedded.start() as server:
         asyncio.run(stored(server, b"kept"))
         os.kill(server.pid, signal.SIGKILL)
-        with embedded.start() as heir:
-            assert asyncio.run(stored(heir)) == b"kept"
+        with embedded.start() as successor:
+            assert asyncio.run(stored(successor)) == b"kept"
 
 
-def test_an_ephemeral_server_leaves_nothing_behind() -> None:
+def test_ephemeral_server_leaves_nothing() -> None:
     server = EmbeddedServer(port=ANY_PORT).start()
     assert server.store_dir.is_dir()
     server.stop()
@@ -149,7 +146,7 @@ def test_an_ephemeral_server_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("ephemeral", [False, True])
-def test_the_server_ends_when_its_owner_is_killed(tmp_path: Path, *, ephemeral: bool) -> None:
+def test_server_ends_when_its_owner_is_killed(tmp_path: Path, *, ephemeral: bool) -> None:
     argument = "" if ephemeral else str(tmp_path)
     with subprocess.Popen([sys.executable, "-c", OWNER, argument], stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
@@ -164,18 +161,17 @@ def test_the_server_ends_when_its_owner_is_killed(tmp_path: Path, *, ephemeral: 
     wait_until(lambda: session_is_empty(int(pid)))
 
 
-def test_a_store_directory_belongs_to_one_server(tmp_path: Path) -> None:
+def test_store_directory_belongs_to_one_server(tmp_path: Path) -> None:
     with EmbeddedServer(tmp_path, port=ANY_PORT).start() as first:
-        with pytest.raises(StoreInUseError) as refusal:
+        with pytest.raises(StoreInUseError) as in_use:
             EmbeddedServer(tmp_path, port=ANY_PORT).start()
-        assert str(refusal.value) == (
-            f"{tmp_path} is in use by another embedded nats-server (pid {first.pid}, {first.url}): "
-            "connect to that one, stop it, or choose another store directory"
-        )
+        assert in_use.value.code == "store-in-use"
+        assert str(in_use.value).startswith(f"{tmp_path} ")
+        assert f"(pid {first.pid}, {first.url})" in str(in_use.value)
         assert listens(first.port)
 
 
-async def test_a_cancelled_start_leaves_no_server(tmp_path: Path) -> None:
+async def test_cancelled_start_leaves_no_server(tmp_path: Path) -> None:
     embedded = EmbeddedServer(tmp_path, port=ANY_PORT)
     starting = asyncio.ensure_future(embedded.running().__aenter__())
     await asyncio.sleep(0)
@@ -186,40 +182,46 @@ async def test_a_cancelled_start_leaves_no_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "complaint"),
+    ("script", "code", "reason"),
     [
-        (None, "server is not an executable file"),
+        (None, "nats-server-not-found", "server is not an executable file"),
         (
             "#!/bin/sh\necho out of order >&2\nexit 3\n",
-            "ended at once, exit code 3; the last lines of its log:\nout of order",
+            "nats-server-not-started",
+            "ended with exit code 3. The last lines of its log:\nout of order",
         ),
-        ("#!/bin/sh\nexec sleep 60\n", "was not ready within 0.2 s; the last lines of its log:\n(nothing)"),
+        (
+            "#!/bin/sh\nexec sleep 60\n",
+            "nats-server-not-started",
+            "was not ready within 0.2 s. The last lines of its log:\n(nothing)",
+        ),
     ],
     ids=["missing", "ends", "hangs"],
 )
-def test_a_bad_binary_is_told(tmp_path: Path, script: str | None, complaint: str) -> None:
+def test_bad_binary_is_reported_with_its_log(tmp_path: Path, script: str | None, code: str, reason: str) -> None:
     binary = tmp_path / "server"
     if script is not None:
         binary.write_text(script)
         binary.chmod(0o755)
-    with pytest.raises(ServerStartError) as refusal:
+    with pytest.raises(ServerStartError) as failure:
         EmbeddedServer(tmp_path / "store", port=ANY_PORT, binary=binary, ready_within=0.2).start()
-    assert str(refusal.value).endswith(complaint)
+    assert failure.value.code == code
+    assert reason in str(failure.value)
 
 
-def test_an_unusable_store_directory_is_told(tmp_path: Path) -> None:
+def test_unusable_store_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ServerStartError, match=r"the store directory cannot be used: .*file"):
+    with pytest.raises(ServerStartError, match="file") as failure:
         EmbeddedServer(tmp_path / "file").start()
+    assert failure.value.code == "store-unusable"
 
 
-def test_without_the_wheel_the_path_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_is_searched_without_the_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tocsin.adapters.nats.server.process._WHEEL", "no-such-package")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        ServerStartError, match="neither the package no-such-package is installed nor is nats-server on"
-    ):
+    with pytest.raises(ServerStartError, match="no-such-package") as failure:
         installed_binary()
+    assert failure.value.code == "nats-server-not-found"
     (tmp_path / "nats-server").write_text("")
     (tmp_path / "nats-server").chmod(0o755)
     assert installed_binary() == tmp_path / "nats-server"

@@ -28,8 +28,8 @@ from tocsin.adapters.nats.consumers.durable import NatsDurable
 from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.log.projections import NatsProjections
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
+from tocsin.adapters.nats.server.monitor import OLDEST_SERVER
 from tocsin.adapters.nats.server.process import installed_binary
-from tocsin.adapters.nats.server.version import OLDEST_SERVER
 from tocsin.domain.events import Completion
 from tocsin.ports import DurableSpec, LogUnavailable
 from tocsin.subjects import INSTALLATION_KEY, Bucket, Stream

@@ -92,7 +92,7 @@ async def test_a_rolling_restart_of_the_cluster_itself_loses_nothing(tmp_path: P
             for node in cluster.nodes:
                 await progress(tocsin)
                 await asyncio.to_thread(node.restart)
-                await asyncio.to_thread(cluster.await_health)
+                await asyncio.to_thread(cluster.await_complete)
             await progress(tocsin)
         await everything_is_as_it_should_be(tocsin)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..adapters.nats.admin.inspection import Inspection
-from ..adapters.nats.server.monitor import describes_itself
+from ..adapters.nats.server.monitor import server_variables
 from ..bootstrap import Installation
 from .checks import clocks, deadlines, durables, history, server, streams
 from .context import CheckContext
@@ -56,7 +56,7 @@ async def examine(installation: Installation, options: Options = Options()) -> l
 async def look_at(installation: Installation, options: Options = Options()) -> CheckContext:
     """What the checks are made on."""
     seen = await status(installation)
-    said = await asyncio.gather(*(asyncio.to_thread(describes_itself, url) for url in options.monitors))
+    said = await asyncio.gather(*(asyncio.to_thread(server_variables, url) for url in options.monitors))
     try:
         now = await installation.log.now()
     except UNKNOWN:

@@ -41,7 +41,7 @@ class Fleet:
         for strike in strikes:
             victims = [self._victim(name) for name in strike.victims]
             if any(isinstance(victim, Node) for victim in victims):
-                await asyncio.to_thread(self._cluster.await_health)
+                await asyncio.to_thread(self._cluster.await_complete)
             tell(str(strike))
             for name in strike.victims:
                 self.struck[strike.how, self._kind(name)] += 1
@@ -50,7 +50,7 @@ class Fleet:
             else:
                 await self._pause(victims, strike.seconds)
             await asyncio.sleep(strike.rest)
-        await asyncio.to_thread(self._cluster.await_health)
+        await asyncio.to_thread(self._cluster.await_complete)
         await self._tocsin.ready()
 
     async def _kill(self, victims: Sequence[Program | Node], seconds: float) -> None:

@@ -30,7 +30,7 @@ class DevNats:
 
     def keeping(self, tell: "Callable[[Node, str], None]") -> list[Coroutine[Any, Any, None]]:
         """What starts again the nodes that end."""
-        return [self.cluster.keep(tell)] if self.cluster else []
+        return [self.cluster.restart_dead_nodes(tell)] if self.cluster else []
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from ...adapters.nats.client.connection import JetStreamError, Json
-from ...adapters.nats.server.version import OLDEST_SERVER, PURGES_SAFELY
+from ...adapters.nats.server.monitor import OLDEST_SERVER, PURGES_SAFELY
 from ...ports import LogUnavailable
 from ..context import CheckContext
 from ..finding import Finding, bad, ok, warn

@@ -17,7 +17,7 @@ from ..client.connection import Connection, JetStreamError
 from ..client.jetstream_wait import why_silent
 from ..client.names import Names
 from ..log.projections import NatsProjections
-from ..server.version import OLDEST_SERVER, Version
+from ..server.monitor import OLDEST_SERVER, Version
 from .desired_state import archive_config, bucket_config, consumer_config, durable_specs, stream_config
 from .durables import ensure_consumer
 from .provision_report import Change, ProvisionError

