@@ -1,6 +1,6 @@
 """The calendar by itself: read a schedule, ask it when it fires.
 
-from tocsin.calendar import next_fire_times, parse
+from tocsin.cron import next_fire_times, parse
 
 parse("every weekday at 9am", "Europe/Berlin").expressions    # ("0 9 * * 1-5",)
 next_fire_times("*/15 * * * *", "America/New_York", now, 5)    # five aware UTC datetimes

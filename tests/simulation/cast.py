@@ -18,7 +18,7 @@ from tocsin.domain.events import CancelRequest, Trigger
 from tocsin.domain.ledger import JobNotFound
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.stage import Stage, Subscription
-from tocsin.ports import DurableSpec, LogUnavailable, SequenceConflict
+from tocsin.ports import DurableSpec, LogUnavailable, OutdatedState
 from tocsin.services.jobs import Registry
 from tocsin.services.operations import backfill, dead_letters
 from tocsin.services.operations.enqueue import Duplicate, enqueue
@@ -207,7 +207,7 @@ class User:
                 await self._act(action)
             except JobNotFound:
                 return
-            except (LogUnavailable, SequenceConflict):
+            except (LogUnavailable, OutdatedState):
                 await self._process.wait(0.3)
             else:
                 return

@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from tocsin import subjects
 from tocsin.domain.events import Failure, LeaseTimer, Started
-from tocsin.ports import EventLog, LogUnavailable, SequenceConflict, TaskQueues
+from tocsin.ports import EventLog, LogUnavailable, OutdatedState, TaskQueues
 from tocsin.services.operations import lookup, task_leases, worker_answers
 from tocsin.services.operations.errors import OperationError
 from tocsin.services.operations.lookup import ExecutionMatch
@@ -101,7 +101,7 @@ class OutsideExecutor:
                 else:
                     await worker_answers.complete(self._log, mine, "done")
                     self._told.accepted.append(mine.claim.message)
-            except (LogUnavailable, SequenceConflict):
+            except (LogUnavailable, OutdatedState):
                 await self._process.wait(0.3)
             else:
                 return
@@ -120,7 +120,7 @@ class OutsideExecutor:
                 return
             until = self._clock.now() + timedelta(seconds=LEASE)
             await task_leases.extend(self._log, self._clock, mine)
-        except (LogUnavailable, SequenceConflict):
+        except (LogUnavailable, OutdatedState):
             return
         self._told.signs.append(Sign(task_leases.timer_of(mine), self._process.clock.now(), min(until, mine.deadline)))
 

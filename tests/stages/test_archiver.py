@@ -25,7 +25,7 @@ from tocsin.domain import ids
 from tocsin.domain.events import Admitted, Dispatched, Due, Failure, Report, Started, Terminal
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.leader_election import LeaderElection
-from tocsin.ports import EventLog, SequenceConflict, StoredMessage
+from tocsin.ports import EventLog, OutdatedState, StoredMessage
 from tocsin.stages.archiver.archive_eligibility import STREAMS, ArchiveEligibility, Keeping
 from tocsin.stages.archiver.purge import PacedPurge
 from tocsin.stages.archiver.stage import Archiver
@@ -380,7 +380,7 @@ async def test_of_two_archivers_one_adds_a_segment(site: Site) -> None:
     found, upto, _ = await slow._ripeness.look(state.upto, now)
     await site.archiver().run_once(now)
     segment = await slow._archive.write(found, state, upto, ORIGIN)
-    with pytest.raises(SequenceConflict):
+    with pytest.raises(OutdatedState):
         await slow._archive.move(state.model_copy(update={"head": segment.name}), expect=revision)
     assert await site.ever() == before
 

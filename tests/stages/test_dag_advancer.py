@@ -22,7 +22,7 @@ from tocsin.domain.events import (
     RetryTimer,
 )
 from tocsin.engine.state_cache import StateCache
-from tocsin.ports import SequenceConflict
+from tocsin.ports import OutdatedState
 from tocsin.stages.dag_advancer.stage import dag_advancer
 
 TWICE = RetryPolicy(max_attempts=2, initial_delay=30, jitter=0)
@@ -99,7 +99,7 @@ async def test_a_copy_that_knows_nothing_reads_what_others_did(world: World) -> 
     await world.given(started())
     executions = StateCache(world.log, execution.initial, execution.evolve)
     [recorded] = await world.recorded(Admitted)
-    with pytest.raises(SequenceConflict):
+    with pytest.raises(OutdatedState):
         await dag_advancer(world.log, executions, world.clock, KEY).subscriptions[0].handle(recorded)
     await dag_advancer(world.log, executions, world.clock, KEY).subscriptions[0].handle(recorded)
     assert len(await world.stored(Dispatched)) == 1

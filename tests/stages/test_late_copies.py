@@ -33,7 +33,7 @@ from tocsin.domain.events import (
 from tocsin.domain.execution import Execution, Status
 from tocsin.domain.recovery import Policy, Stalled, examine
 from tocsin.engine.ledger_reader import LedgerReader
-from tocsin.ports import LogUnavailable, SequenceConflict
+from tocsin.ports import LogUnavailable, OutdatedState
 from tocsin.stages.lock_keeper.stage import LockKeeper, lock_keeper
 from tocsin.stages.planner import planner
 from tocsin.stages.recoverer.loss_detection import Evidence
@@ -60,7 +60,7 @@ async def test_i8_an_old_change_handled_late_on_a_lagging_replica_leaves_the_new
     await world.run(world.registrar)
     before = await shown(world)
     [change, _] = await world.recorded(Defined)
-    with pytest.raises(SequenceConflict):
+    with pytest.raises(OutdatedState):
         await registrar(Lagging(world, upto=1), world.projections).subscriptions[0].handle(change)
     assert await shown(world) == before
 
@@ -80,7 +80,7 @@ async def test_i8_a_job_that_was_made_and_deleted_meanwhile_is_not_shown_again(w
 
     late = registrar(world.log, world.projections).subscriptions[0]
     world.projections.put = slow  # type: ignore[assignment, method-assign]
-    with pytest.raises(SequenceConflict):
+    with pytest.raises(OutdatedState):
         await late.handle(change)
     await late.handle(change)
     assert await shown(world) is None
@@ -98,7 +98,7 @@ async def test_who_waits_is_let_in_although_a_lagging_replica_does_not_know_it_y
     await executions.load("execution.nightly.a.>")  # so that only what waits is read from the replica
     executions._log = Lagging(world, upto=1)
     keeper = lock_keeper(world.log, executions, world.projections, world.clock)
-    with pytest.raises(SequenceConflict):
+    with pytest.raises(OutdatedState):
         await keeper.subscriptions[1].handle(end)
     executions._log = world.log
     await keeper.subscriptions[1].handle(end)

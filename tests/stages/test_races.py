@@ -40,7 +40,7 @@ from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.public_events import PublicEvents
 from tocsin.engine.stage import Subscription
 from tocsin.engine.state_cache import StateCache
-from tocsin.ports import DurableSpec, Loaded, LogUnavailable, SequenceConflict
+from tocsin.ports import DurableSpec, Loaded, LogUnavailable, OutdatedState
 from tocsin.stages.dag_advancer.stage import dag_advancer
 from tocsin.stages.dead_letter_sink import dead_letter_sink
 from tocsin.stages.lock_keeper.stage import lock_keeper
@@ -186,7 +186,7 @@ async def test_a_lock_that_is_taken_for_what_was_decided_meanwhile_holds_nobody_
 
     world.log.tail = after_a_sleep  # type: ignore[method-assign]
     [b] = [recorded for recorded in await world.recorded(Planned) if recorded.message.execution_id == "b"]
-    with pytest.raises(SequenceConflict):
+    with pytest.raises(OutdatedState):
         await sleeper.subscriptions[0].handle(b)
     await sleeper.subscriptions[0].handle(b)
     world.log.tail = tail  # type: ignore[method-assign]
@@ -244,7 +244,7 @@ async def test_a_lagging_replica_makes_no_announcement_twice(world: World) -> No
     await world.given(started())
     again = PublicEvents(Lagging(world, upto=1), world.clock)
     again._last[subjects.announcement("triggered", JOB)] = 2, 1
-    with pytest.raises(SequenceConflict):
+    with pytest.raises(OutdatedState):
         await again.decided(fact, after=1)
     assert len(await world.stored(CronTriggered)) == 1
 
@@ -255,7 +255,7 @@ async def test_a_lagging_replica_makes_no_dead_letter_with_half_a_history(world:
     )
     await world.given(admitted(), started(), end)
     [failed] = await world.recorded(Failed)
-    with pytest.raises(SequenceConflict):
+    with pytest.raises(OutdatedState):
         await dead_letter_sink(Lagging(world, upto=1)).subscriptions[0].handle(failed)
     assert await world.stored(DeadLettered) == []
 
@@ -265,7 +265,7 @@ async def test_a_lagging_replica_leaves_no_old_definition_shown(world: World) ->
     await world.run(world.registrar)
     await world.define({"name": JOB, "function": "new"})
     [_, change] = await world.recorded(Defined)
-    with pytest.raises(SequenceConflict):
+    with pytest.raises(OutdatedState):
         await registrar(Lagging(world, upto=1), world.projections).subscriptions[0].handle(change)
 
 
@@ -280,7 +280,7 @@ async def test_a_lagging_replica_loses_no_success(world: World) -> None:
     [claim] = [r for r in await world.recorded(Started) if r.message.step == "b"]
     stage = dag_advancer(world.log, fresh_executions(Lagging(world, upto=3)), world.clock, KEY)
     answer = report("completed", "b", claim=claim.sequence, claimed_after=claim.sequence - 1)
-    with pytest.raises(SequenceConflict):
+    with pytest.raises(OutdatedState):
         await stage.subscriptions[1].handle(Recorded(answer, subjects.subject_of(answer), 99, NOON))
 
 
@@ -294,7 +294,7 @@ async def test_a_lagging_replica_loses_no_retry(world: World) -> None:
     [waiting] = await world.recorded(RetryScheduled)
     [(timer, _)] = execution.delays(execution.fold(await world.log.load(subjects.execution(JOB, ID))))
     stage = dag_advancer(world.log, fresh_executions(Lagging(world, upto=waiting.sequence - 1)), world.clock, KEY)
-    with pytest.raises(SequenceConflict):
+    with pytest.raises(OutdatedState):
         await stage.subscriptions[2].handle(Recorded(timer, subjects.subject_of(timer), 99, NOON))
 
 
@@ -304,7 +304,7 @@ async def test_a_lagging_replica_loses_no_failure(world: World) -> None:
     await world.given(started())
     stage = retrier(world.log, fresh_executions(Lagging(world, upto=1)), KEY)
     answer = report("failed", error=Failure(type="E"))
-    with pytest.raises(SequenceConflict):
+    with pytest.raises(OutdatedState):
         await stage.subscriptions[0].handle(Recorded(answer, subjects.subject_of(answer), 99, NOON))
 
 
@@ -315,7 +315,7 @@ async def test_i5_a_holder_that_a_lagging_replica_does_not_know_yet_is_not_over(
     [_, wanted] = await world.recorded(Planned)
     executions = fresh_executions(Lagging(world, upto=0))
     keeper = lock_keeper(world.log, executions, world.projections, world.clock)
-    with pytest.raises(SequenceConflict):
+    with pytest.raises(OutdatedState):
         await keeper.subscriptions[0].handle(wanted)
     assert [fact.execution_id for fact in await world.stored(Acquired)] == ["a"]
 
@@ -326,7 +326,7 @@ async def test_a_lagging_replica_refuses_no_trigger_of_a_job_that_exists(world: 
     [asked] = await world.recorded(Trigger) or [
         r for r in await world.log.read("trigger.>") if isinstance(r.message, Trigger)
     ]
-    with pytest.raises(SequenceConflict):
+    with pytest.raises(OutdatedState):
         await planner(Lagging(world, upto=0), world.clock).subscriptions[1].handle(asked)
     assert await world.stored(PoisonMessage) == []
 
@@ -337,7 +337,7 @@ async def test_a_lagging_replica_runs_no_trigger_by_the_definition_before(world:
     await world.define({"name": JOB, "function": "g"})
     await world.trigger(JOB)
     [asked] = await world.log.read("trigger.>")
-    with pytest.raises(SequenceConflict):
+    with pytest.raises(OutdatedState):
         await planner(Lagging(world, upto=upto), world.clock).subscriptions[1].handle(asked)
     assert await world.stored(Requested) == []
 
@@ -347,7 +347,7 @@ async def test_a_lagging_replica_swallows_no_announcement(world: World) -> None:
     [wanted] = await world.recorded(Planned)
     executions = fresh_executions(world.log)
     keeper = lock_keeper(Lagging(world, upto=1), executions, world.projections, world.clock)
-    with pytest.raises(SequenceConflict):
+    with pytest.raises(OutdatedState):
         await keeper.subscriptions[0].handle(wanted)
 
 

@@ -26,7 +26,7 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.execution import Status
 from tocsin.engine.state_cache import StateCache
-from tocsin.ports import SequenceConflict
+from tocsin.ports import OutdatedState
 from tocsin.stages.dag_advancer.stage import dag_advancer
 from tocsin.stages.lock_keeper.stage import lock_keeper
 
@@ -159,7 +159,7 @@ async def test_after_another_was_faster_only_what_is_new_is_read(world: World, r
     scope = subjects.execution("job-0", "a")
     known = await executions.load(scope)
     await world.given(task("job-0", attempt=1))
-    with pytest.raises(SequenceConflict):
+    with pytest.raises(OutdatedState):
         await executions.append(scope, task("job-0", attempt=2), behind=known)
     reads.clear()
     assert not executions.knows(scope)
@@ -189,7 +189,7 @@ async def test_where_nothing_is_new_all_is_read_again(world: World, reads: Reads
     scope = subjects.execution("job-0", "a")
     known = await executions.load(scope)
     await InMemoryStreamPurge(world.log).purge(scope, upto=known[1])
-    with pytest.raises(SequenceConflict):
+    with pytest.raises(OutdatedState):
         await executions.append(scope, task("job-0"), behind=known)
     reads.clear()
     assert await executions.load(scope) == (execution.initial, 0)
@@ -204,7 +204,7 @@ async def test_what_was_read_anew_accounts_for_no_more_than_was_read(world: Worl
     known = await locks.load(scope)
     locks.loaded(scope, await world.log.load(scope), upto=10)
     assert locks.accounts_for(scope, 10)
-    with pytest.raises(SequenceConflict):
+    with pytest.raises(OutdatedState):
         await locks.append(
             scope, Acquired(job="job-0", execution_id="b", scheduled_time=NOON, ttl=90), behind=(known[0], 0)
         )
@@ -221,7 +221,7 @@ async def test_what_is_replaced_by_newer_facts_is_read_whole(world: World, reads
     scope = subjects.lock("job-0")
     known = await locks.load(scope)
     await given(world, reads, second, third)
-    with pytest.raises(SequenceConflict):
+    with pytest.raises(OutdatedState):
         await locks.append(scope, second, behind=known)
     reads.clear()
     assert (await locks.load(scope))[0].holder == "c"

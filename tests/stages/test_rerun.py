@@ -34,7 +34,7 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.ledger import delete
 from tocsin.engine.ledger_reader import LedgerReader
-from tocsin.ports import SequenceConflict
+from tocsin.ports import OutdatedState
 from tocsin.subjects import Stream
 
 ADA = Actor(identity="ada", source="test")
@@ -267,7 +267,7 @@ async def test_a_lagging_replica_makes_no_replay_of_what_it_does_not_know(
         return []
 
     monkeypatch.setattr(world.log, "load", nothing)
-    with pytest.raises(SequenceConflict, match="a replica that lags was read"):
+    with pytest.raises(OutdatedState, match="a replica that lags was read"):
         await world.planner.subscriptions[2].handle(asked)
 
 

@@ -158,5 +158,5 @@ def _stages(settings: Settings) -> list[Stage]:
     )
     return [
         *compose(nowhere, STAGES, key=b""),
-        *(Stage(it.__name__.rpartition(".")[2], access=it.ACCESS) for it in (recorder, archiver)),
+        *(Stage(name, access=module.ACCESS) for name, module in (("recorder", recorder), ("archiver", archiver))),
     ]

@@ -1,0 +1,5 @@
+"""The fixtures of the stages, for what stages stand on."""
+
+from tests.stages.conftest import _reader, metrics, world
+
+__all__ = ["_reader", "metrics", "world"]
