@@ -1,4 +1,4 @@
-"""Definitions from files, folders and standard input; YAML without its traps; errors with file and line."""
+"""Definitions from files, folders and standard input, and errors with file and line."""
 
 import io
 from contextlib import suppress
@@ -18,16 +18,16 @@ def names(*sources: str | Path, stdin: str = "") -> list[str]:
     return [definition.name for definition in load(*sources, stdin=io.StringIO(stdin))]
 
 
-def refusals(*sources: str | Path, stdin: str = "") -> list[str]:
-    with pytest.raises(DefinitionError) as refused:
+def problems(*sources: str | Path, stdin: str = "") -> list[str]:
+    with pytest.raises(DefinitionError) as error:
         load(*sources, stdin=io.StringIO(stdin))
-    return str(refused.value).splitlines()
+    return str(error.value).splitlines()
 
 
 # --- the examples ----------------------------------------------------------------------------------------------------
 
 
-def test_the_registry_of_hip_62() -> None:
+def test_registry_of_hip_62_loads() -> None:
     assert names(EXAMPLES / "jobs.yaml") == [
         "provider-health-check",
         "credit-reconciliation",
@@ -38,26 +38,26 @@ def test_the_registry_of_hip_62() -> None:
     ]
 
 
-def test_the_demo_has_the_same_jobs_and_two_more() -> None:
-    hurried = {definition.name: definition for definition in load(EXAMPLES / "demo.yaml")}
+def test_demo_has_same_jobs_and_two_more() -> None:
+    demo = {definition.name: definition for definition in load(EXAMPLES / "demo.yaml")}
     for original in load(EXAMPLES / "jobs.yaml"):
-        same = hurried.pop(original.name)
+        same = demo.pop(original.name)
         assert [step.function for step in same.steps()] == [step.function for step in original.steps()]
         assert (same.tags, same.overlap_policy, same.timezone) == (
             original.tags,
             original.overlap_policy,
             original.timezone,
         )
-    assert list(hurried) == ["broken-analytics-etl", "slow-report"]
+    assert list(demo) == ["broken-analytics-etl", "slow-report"]
 
 
-def test_the_demo_s_functions_are_all_there() -> None:
+def test_demo_worker_has_every_function() -> None:
     worker = (EXAMPLES / "demo_worker.py").read_text()
     functions = {step.function for definition in load(EXAMPLES / "demo.yaml") for step in definition.steps()}
     assert {function for function in functions if f'@worker.task("{function}")' not in worker} == set()
 
 
-def test_the_examples_of_ojs_cron() -> None:
+def test_ojs_cron_examples_load() -> None:
     assert names(EXAMPLES / "ojs") == ["external-data-sync", "monthly-billing", "weekday-morning-report"]
 
 
@@ -67,7 +67,7 @@ A = "name: a\nfunction: f\n"
 B = '{"name": "b", "cron": "@daily", "type": "x.y"}'
 
 
-def test_a_folder_in_depth_by_name_and_nothing_hidden(tmp_path: Path) -> None:
+def test_folder_is_searched_recursively_without_hidden_files(tmp_path: Path) -> None:
     (tmp_path / "z").mkdir()
     (tmp_path / "..data").mkdir()
     (tmp_path / "z" / "b.json").write_text(B)
@@ -80,31 +80,31 @@ def test_a_folder_in_depth_by_name_and_nothing_hidden(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "name"), [(A, "a"), (B, "b"), ("{name: c, function: f}", "c"), ("[{name: d, function: f}]", "d")]
 )
-def test_standard_input_in_either_language(text: str, name: str) -> None:
+def test_standard_input_is_yaml_or_json(text: str, name: str) -> None:
     assert names("-", stdin=text) == [name]
 
 
-def test_several_sources_and_several_documents(tmp_path: Path) -> None:
+def test_several_sources_and_documents_load_in_order(tmp_path: Path) -> None:
     (tmp_path / "many.yaml").write_text(f"{A}---\n{A.replace('a', 'c', 1).replace('ncme: a', 'name: c')}")
     (tmp_path / "b.json").write_text("\ufeff" + B)
     assert names(tmp_path / "many.yaml", str(tmp_path / "b.json")) == ["a", "c", "b"]
 
 
-def test_a_name_in_two_files_is_refused_with_both(tmp_path: Path) -> None:
+def test_name_in_two_files_is_reported(tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_text(A)
     (tmp_path / "two.yaml").write_text(A)
-    assert refusals(tmp_path) == [f"job `a`: defined 2 times: {tmp_path}/one.yaml and {tmp_path}/two.yaml"]
+    assert problems(tmp_path) == [f"job `a`: defined 2 times: {tmp_path}/one.yaml and {tmp_path}/two.yaml"]
 
 
-def test_everything_wrong_in_any_file_at_once(tmp_path: Path) -> None:
+def test_all_problems_of_all_files_are_reported(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(A + "timeout: soon\n")
     (tmp_path / "b.json").write_text("{,}")
     (tmp_path / "c.yaml").write_bytes(b"name: \xff")
     (tmp_path / "d.yaml").write_text("")
     (tmp_path / "e.yaml").write_text(f"{A}---\nname: B\nfunction: f\n")
     (tmp_path / "empty").mkdir()
-    found = refusals(tmp_path, tmp_path / "missing.yaml", tmp_path / "empty")
-    assert [line.removeprefix(f"{tmp_path}/") for line in found] == [
+    lines = problems(tmp_path, tmp_path / "missing.yaml", tmp_path / "empty")
+    assert [line.removeprefix(f"{tmp_path}/") for line in lines] == [
         'a.yaml: job `a`: `timeout` is "soon": not a duration: write 30s, 5m, 1h30m, 500ms, PT30S or a number of seconds',
         "b.json:1: not JSON: Expecting property name enclosed in double quotes, column 2",
         "c.yaml: not UTF-8: byte 7 is no character",
@@ -122,15 +122,15 @@ def test_everything_wrong_in_any_file_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "refusal"),
+    ("text", "expected"),
     [
         ('{"name": "a", "type": "x.y", "type": "x.z"}', 'standard input: the key `type` of "a" is given twice'),
         ('{"args": [NaN]}', "standard input: JSON has no NaN"),
         ("[" * 100_000, "standard input: nested too deep"),
     ],
 )
-def test_json_is_read_strictly(text: str, refusal: str) -> None:
-    assert refusals("-", stdin=text) == [refusal]
+def test_json_is_parsed_strictly(text: str, expected: str) -> None:
+    assert problems("-", stdin=text) == [expected]
 
 
 # --- YAML ------------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_json_is_read_strictly(text: str, refusal: str) -> None:
         ("schedule: 0 0 * * 5#3", {"schedule": "0 0 * * 5#3"}),
     ],
 )
-def test_what_looks_like_text_is_text(text: str, value: object) -> None:
+def test_yaml_scalars_follow_the_core_schema(text: str, value: object) -> None:
     assert yaml_text.parse(text) == [value]
 
 
@@ -159,7 +159,7 @@ RESERVED = "YAML reserves `{}` at the beginning of a value: put it in quotes, {}
 
 
 @pytest.mark.parametrize(
-    ("text", "refusal"),
+    ("text", "expected"),
     [
         ("name: a\nschedule: @daily", ":2: " + RESERVED.format("@", 'schedule: "@daily"')),
         (
@@ -174,7 +174,7 @@ RESERVED = "YAML reserves `{}` at the beginning of a value: put it in quotes, {}
         ),
         ("name: a\nfunction: f\nname: b", ":3: the key `name` is given twice, first in line 1"),
         ("a:\n\tb: 1", ":2: YAML indents with spaces, and this line begins with a tab"),
-        ("description: what: this", ":1: a value that holds `: ` must be in quotes"),
+        ("description: what: this", ":1: a value that contains `: ` must be in quotes"),
         ("a: !!python/object:os.system x", ":1: could not determine a constructor for the tag"),
         ("a: !!binary x", ":1: could not determine a constructor for the tag 'tag:yaml.org,2002:binary'"),
         ("a: !!int x", ":1: invalid literal for int() with base 10: 'x'"),
@@ -187,20 +187,20 @@ RESERVED = "YAML reserves `{}` at the beginning of a value: put it in quotes, {}
         ("a: [1", ":1: expected ',' or ']', but got '<stream end>'"),
     ],
 )
-def test_yaml_is_refused_with_its_line_and_what_would_help(text: str, refusal: str) -> None:
-    (found,) = refusals("-", stdin=text)
-    assert found.startswith(f"standard input{refusal}")
+def test_yaml_error_names_line_and_correction(text: str, expected: str) -> None:
+    (problem,) = problems("-", stdin=text)
+    assert problem.startswith(f"standard input{expected}")
 
 
-def test_aliases_cannot_blow_up() -> None:
+def test_alias_expansion_is_bounded() -> None:
     levels = "\n".join(f"  x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 9) if n else 'ha'}]" for n in range(12))
-    (found,) = refusals("-", stdin=f"name: a\nfunction: f\ninput:\n{levels}\n")
-    assert found == (
+    (problem,) = problems("-", stdin=f"name: a\nfunction: f\ninput:\n{levels}\n")
+    assert problem == (
         "standard input: job `a`: `input` is a mapping: more than 65,536 values: keep large data in a store and refer to it"
     )
 
 
 @given(st.text())
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_loads_or_raises_definition_error(text: str) -> None:
     with suppress(DefinitionError):
         load("-", stdin=io.StringIO(text))

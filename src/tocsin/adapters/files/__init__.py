@@ -1,4 +1,4 @@
-"""Job definitions in files: YAML and JSON, one file, a folder, or standard input."""
+"""Job definitions in YAML and JSON files, and archive objects in a folder."""
 
 from .definition_files import STDIN, load
 

@@ -1,4 +1,4 @@
-"""Objects as files in a folder."""
+"""Archive objects stored as files in a folder."""
 
 import asyncio
 import os
@@ -7,14 +7,14 @@ from pathlib import Path
 
 
 class FileArchiveStore:
-    """Implements `ports.ArchiveStore`. An object is flushed to the disk before it is there under its name."""
+    """Implement `ports.ArchiveStore`. An object is flushed to the disk before it gets its name."""
 
     def __init__(self, folder: Path) -> None:
-        """The folder is made when the first object comes."""
+        """Store objects in `folder`, which `put` creates if it is missing."""
         self._folder = folder
 
     async def put(self, name: str, body: bytes) -> None:
-        """Keep an object.
+        """Store an object, unless an object of that name exists.
 
         Raises:
             OSError: the folder cannot be written.
@@ -22,10 +22,10 @@ class FileArchiveStore:
         await asyncio.to_thread(self._write, name, body)
 
     async def get(self, name: str) -> bytes | None:
-        """An object.
+        """Return an object; None if there is none of that name.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: the object cannot be read.
         """
         try:
             return await asyncio.to_thread((self._folder / name).read_bytes)

@@ -1,4 +1,4 @@
-"""From what a user names on the command line to definitions: find the files, parse each, read each, refuse all at once."""
+"""Load job definitions from files, folders and standard input, and report all problems at once."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -11,10 +11,10 @@ from ...domain.formats import read, refuse_duplicates
 from . import json_text, yaml_text
 
 STDIN: Final = "-"
-"""The name that stands for standard input."""
+"""The source name of standard input."""
 
 MAX_FILE_BYTES: Final = 16 * 1024 * 1024
-"""A registry of ten thousand jobs is a third of this; what is larger is some other file."""
+"""A registry of ten thousand jobs has a third of this size. A larger file is not a job file."""
 
 _PARSERS: Final[dict[str, Callable[[str], list[object]]]] = {
     ".yaml": yaml_text.parse,
@@ -24,32 +24,32 @@ _PARSERS: Final[dict[str, Callable[[str], list[object]]]] = {
 
 
 def load(*sources: str | Path, stdin: TextIO | None = None) -> tuple[JobDefinition, ...]:
-    """The definitions of all sources together, in the order given, the files of a folder by name.
+    """Return the definitions of all sources in the given order; files of a folder are sorted by name.
 
-    A folder is searched in depth for `*.yaml`, `*.yml` and `*.json`; what is hidden stays so. YAML may hold several
-    documents.
+    Folders are searched recursively for `*.yaml`, `*.yml` and `*.json`, except hidden files. A YAML file may contain
+    several documents.
 
     Args:
         sources: files, folders, or `-` for standard input, which may be YAML or JSON.
-        stdin: what to read for `-`; None: the process's own.
+        stdin: the stream to read for `-`; None for the standard input of this process.
 
     Raises:
-        DefinitionError: with everything that is wrong in any of the files, and with names that two of them define.
+        DefinitionError: lists every problem of every file, and the names that are defined more than once.
     """
-    found: list[tuple[str, JobDefinition]] = []
+    definitions: list[tuple[str, JobDefinition]] = []
     problems: list[DefinitionProblem] = []
     for name, text in _texts(sources, stdin or sys.stdin, problems):
         try:
-            found.extend(_read(name, text))
+            definitions.extend(_read(name, text))
         except DefinitionError as error:
             problems.extend(error.problems)
     try:
-        refuse_duplicates(found)
+        refuse_duplicates(definitions)
     except DefinitionError as error:
         problems.extend(error.problems)
     if problems:
         raise DefinitionError(*problems)
-    return tuple(definition for _, definition in found)
+    return tuple(definition for _, definition in definitions)
 
 
 def _read(name: str, text: str) -> Iterable[tuple[str, JobDefinition]]:
@@ -62,21 +62,21 @@ def _read(name: str, text: str) -> Iterable[tuple[str, JobDefinition]]:
         ) from None
     if len(documents) == 1:
         return [(name, definition) for definition in read(documents[0], name)]
-    found: list[tuple[str, JobDefinition]] = []
+    definitions: list[tuple[str, JobDefinition]] = []
     problems: list[DefinitionProblem] = []
     for number, document in enumerate(documents, start=1):
         place = f"{name}, document {number}"
         try:
-            found.extend((place, definition) for definition in read(document, place))
+            definitions.extend((place, definition) for definition in read(document, place))
         except DefinitionError as error:
             problems.extend(error.problems)
     if problems:
         raise DefinitionError(*problems)
-    return found
+    return definitions
 
 
 def _parse_either(text: str) -> list[object]:
-    # What opens like JSON may still be YAML in its flow style.
+    # Text that starts like JSON may still be YAML in flow style.
     if text.lstrip().startswith(("{", "[")):
         try:
             return json_text.parse(text)
@@ -110,10 +110,10 @@ def _files(path: Path, problems: list[DefinitionProblem]) -> list[Path]:
     if not path.is_dir():
         return [path]
     files = sorted(
-        found
-        for found in path.rglob("*")
-        # A mounted ConfigMap holds its files a second time under `..data`.
-        if found.suffix.lower() in _PARSERS and found.is_file() and not _is_hidden(found.relative_to(path))
+        file
+        for file in path.rglob("*")
+        # A mounted ConfigMap contains its files a second time under `..data`.
+        if file.suffix.lower() in _PARSERS and file.is_file() and not _is_hidden(file.relative_to(path))
     )
     if not files:
         problems.append(DefinitionProblem("no *.yaml, *.yml or *.json in this folder", source=str(path)))

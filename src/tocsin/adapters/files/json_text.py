@@ -1,4 +1,4 @@
-"""JSON text to a document, without what JSON parsers let pass: a key given twice, NaN, infinity."""
+"""Parse JSON strictly: no repeated keys, no NaN, no infinity."""
 
 import json
 from typing import NoReturn
@@ -7,15 +7,17 @@ from ...domain.definition import DefinitionError, DefinitionProblem, show
 
 
 class NotJSON(DefinitionError):
-    """The text is no JSON."""
+    """The text is not JSON."""
+
+    code = "invalid-json"
 
 
 def parse(text: str) -> list[object]:
-    """The one document in `text`.
+    """Return the document in `text`, as a list of one.
 
     Raises:
-        NotJSON: it cannot be parsed; the problem's source is `:line`.
-        DefinitionError: a key is given twice, or a number is none.
+        NotJSON: the text cannot be parsed; the problem's source is `:line`.
+        DefinitionError: a key is repeated, or a number is NaN, infinite or too long.
     """
     try:
         return [json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)]
@@ -32,13 +34,13 @@ def parse(text: str) -> list[object]:
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in found if names.count(name) > 1)
-        called = f" of {show(found['name'])}" if twice != "name" and "name" in found else ""
+        twice = next(name for name in unique if names.count(name) > 1)
+        called = f" of {show(unique['name'])}" if twice != "name" and "name" in unique else ""
         raise DefinitionError(DefinitionProblem(f"the key `{twice}`{called} is given twice"))
-    return found
+    return unique
 
 
 def _constant(name: str) -> NoReturn:

@@ -1,8 +1,12 @@
-"""YAML text to documents, by the rules of YAML 1.2: what looks like text is text.
+"""Parse YAML with the types of JSON only, by the core schema of YAML 1.2.
 
-The parser's own rules are those of YAML 1.1, in which `on`, `off`, `yes` and `no` are booleans, `1:30` is ninety, `010` is
-eight and `2026-01-01` a date: in a job file each of them is a surprise. Only `true` and `false` are booleans here, numbers
-are decimal unless they begin with `0x` or `0o`, and a key that is given twice is an error. Merge keys (`<<`) are kept.
+PyYAML follows YAML 1.1: `on`, `off`, `yes` and `no` are booleans, `1:30` is ninety, `010` is eight and `2026-01-01` is a
+date. Each of these would be a surprise in a job file. Here only `true` and `false` are booleans, numbers are decimal unless
+they begin with `0x` or `0o`, and a repeated key is an error. Merge keys (`<<`) work.
+
+ruamel.yaml is no shorter way to the same result: with its defaults for YAML 1.2, `2026-01-01` is a date, `1_000` and `0b11`
+are integers, `!!set` and `!!binary` make values that JSON lacks, and a `%YAML 1.1` line brings the booleans back. It would
+need the same tables, and its errors for a repeated key and for a bad number do not name both lines.
 """
 
 import re
@@ -22,11 +26,11 @@ _REFERENCE: Final = re.compile(r"\$\{[^}]*\}?")
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader with the scalars of YAML 1.2's core schema."""
+    """The safe loader of PyYAML with the scalars of YAML 1.2's core schema."""
 
     @override
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """Refuse keys given twice, here where merge keys have not yet put inherited ones beside them."""
+        """Reject repeated keys before merge keys add inherited keys to the mapping."""
         node = super().compose_mapping_node(anchor)
         first: dict[tuple[str, str], yaml.Mark] = {}
         for key, _ in node.value:
@@ -38,7 +42,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_decimal(self, node: yaml.ScalarNode) -> int:
-        """An integer, of which a leading zero makes no octal."""
+        """Return an integer. A leading zero does not make it octal."""
         text = str(self.construct_scalar(node))
         base = {"0o": 8, "0x": 16}.get(text[:2])
         try:
@@ -47,8 +51,8 @@ class _Loader(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(problem=str(error), problem_mark=node.start_mark) from None
 
 
-# Tables of its own: the inherited ones belong to every user of the parser in this process, and hold what no JSON has (dates,
-# sets, binary data).
+# Own tables: the inherited tables are shared by every user of PyYAML in this process, and contain types that JSON lacks
+# (dates, sets, binary data).
 _Loader.yaml_implicit_resolvers = {}
 _Loader.yaml_constructors = {
     tag: construct
@@ -66,26 +70,25 @@ for _name, _pattern, _first in (
     ("null", r"~|null|Null|NULL|", "~nN\0"),
     ("merge", r"<<", "<"),
 ):
-    # The empty scalar is looked up under the empty string, here written as \0.
+    # PyYAML looks the empty scalar up under the empty string, written \0 in the table.
     _Loader.add_implicit_resolver(_TAG + _name, re.compile(rf"^(?:{_pattern})$"), [c.strip("\0") for c in _first])
 _Loader.add_constructor(f"{_TAG}int", _Loader.construct_decimal)
 
 
 def parse(text: str) -> list[object]:
-    """The documents in `text`; an empty one is None, and a text without any holds one empty document.
+    """Return the documents in `text`. An empty document is None; an empty text has one empty document.
 
     Raises:
-        DefinitionError: it cannot be parsed; the problem's source is `:line`, and where quotes are missing it says so.
+        DefinitionError: the text cannot be parsed; the problem's source is `:line`, and its text says where quotes are
+            missing.
     """
     try:
         return list(yaml.load_all(text, Loader=_Loader)) or [None]
     except yaml.MarkedYAMLError as error:
         if error.context == "while scanning a quoted scalar" and error.context_mark:
-            where = error.context_mark
+            mark = error.context_mark
             raise DefinitionError(
-                DefinitionProblem(
-                    f"the quote in column {where.column + 1} is never closed", source=f":{where.line + 1}"
-                )
+                DefinitionProblem(f"the quote in column {mark.column + 1} is never closed", source=f":{mark.line + 1}")
             ) from None
         mark = error.problem_mark or error.context_mark
         line = mark.line if mark else 0
@@ -96,22 +99,22 @@ def parse(text: str) -> list[object]:
         raise DefinitionError(DefinitionProblem(f"not YAML: {error.reason}", source=f":{line + 1}")) from None
     except RecursionError:
         raise DefinitionError(DefinitionProblem("nested too deep")) from None
-    except (ValueError, KeyError) as error:  # an explicit tag on a value that is not of its kind
+    except (ValueError, KeyError) as error:  # an explicit tag does not fit its value
         raise DefinitionError(DefinitionProblem(f"not YAML: {error}")) from None
 
 
 def _hint(text: str, number: int) -> str | None:
-    """What to write where YAML gives a meaning to the character that a value begins with."""
+    """Suggest a correction if a value begins with a character that YAML reserves."""
     lines = text.splitlines()
     line = lines[number] if number < len(lines) else ""
-    if found := _BEGINS.search(line):
-        value = found["value"].strip()
-        example = f'{found["before"].strip(" ,[{-")} "{value}"'.strip()
+    if match := _BEGINS.search(line):
+        value = match["value"].strip()
+        example = f'{match["before"].strip(" ,[{-")} "{value}"'.strip()
         return f"YAML reserves `{value[0]}` at the beginning of a value: put it in quotes, {example}"
-    if found := _REFERENCE.search(line):
-        return f'YAML reserves braces inside a flow mapping: put the reference in quotes, "{found[0]}"'
+    if match := _REFERENCE.search(line):
+        return f'YAML reserves braces inside a flow mapping: put the reference in quotes, "{match[0]}"'
     if line.count(": ") > 1:
-        return "a value that holds `: ` must be in quotes"
+        return "a value that contains `: ` must be in quotes"
     if line[: len(line) - len(line.lstrip())].count("\t"):
         return "YAML indents with spaces, and this line begins with a tab"
     return None
