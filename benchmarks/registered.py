@@ -53,7 +53,7 @@ async def registered(conditions: Conditions, *, jobs: int = JOBS, idle: float = 
                 system, after=0
             )  # what a first start does once, projecting every definition, is not a restart
             await _settled(system)
-        last = await system.installation.log.last(subjects.every("ledger.due"))
+        last = await system.installation.log.last(subjects.filter_for("ledger.due"))
         began = time.perf_counter()
         async with running(installation, PARTS, nats=nats.pids) as system:
             await _beaten(system, after=last.sequence if last else 0)

@@ -168,7 +168,7 @@ async def test_no_scheduled_instant_is_used_up(world: World) -> None:
     await world.run(world.planner)
     assert [fact.trigger for fact in await requested(world)] == ["backfill", "cron"]
     state, _ = await LedgerReader(world.log).load(JOB)
-    assert ledger.missing(state) is None
+    assert ledger.missing_fact(state) is None
 
 
 async def test_i4_what_is_delivered_again_adds_nothing(world: World) -> None:

@@ -93,7 +93,7 @@ def test_the_lock_of_a_job_does_not_cover_those_of_its_shards() -> None:
     ],
 )
 def test_a_filter_finds_what_it_is_for(pattern: str, message: Message) -> None:
-    assert _matches(subjects.every(pattern), subjects.subject_of(message))
+    assert _matches(subjects.filter_for(pattern), subjects.subject_of(message))
 
 
 def test_the_tasks_of_a_queue_are_its_own() -> None:
@@ -166,7 +166,7 @@ def test_what_cannot_be_read_is_told_in_words(body: bytes, reason: str) -> None:
 @pytest.mark.parametrize("end", [*subjects.OPENINGS, *subjects.ENDINGS])
 def test_an_execution_opens_and_ends_under_subjects_that_lead_to_its_scope(end: str) -> None:
     subject = end.replace("*", JOB, 1).replace("*", ID)
-    assert subjects.scope_around(subject) == subjects.execution(JOB, ID)
+    assert subjects.execution_scope(subject) == subjects.execution(JOB, ID)
     assert subjects.is_ending(subject) is (end in subjects.ENDINGS)
 
 

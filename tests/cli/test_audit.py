@@ -97,7 +97,7 @@ async def _due(world: World) -> None:
     """Another instant comes, and nobody makes an execution of it."""
     world.clock.advance(1)
     state, sequence = await LedgerReader(world.log).load("locked")
-    for fact in ledger.elapse(state, world.clock.now()):
+    for fact in ledger.decide_instants(state, world.clock.now()):
         sequence = await world.log.append(fact, expect=sequence)
 
 

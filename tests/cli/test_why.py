@@ -41,7 +41,7 @@ class Scene:
         self.stages.clock.advance(hours * 3_600)
         if decided:
             state, _ = await LedgerReader(self.stages.log).load("nightly")
-            await self.stages.given(*ledger.elapse(state, self.stages.clock.now()))
+            await self.stages.given(*ledger.decide_instants(state, self.stages.clock.now()))
             await self.stages.run(self.stages.planner, self.stages.lock_keeper, self.stages.dag_advancer)
 
     def fails(self) -> None:

@@ -167,7 +167,7 @@ async def test_of_what_came_behind_a_sequence_the_newer_replaces_the_older_too(
 
 
 async def test_several_scopes_are_loaded_at_once(world: World) -> None:
-    lock, said = subjects.lock("a.job"), subjects.announcement("triggered", "a.job")
+    lock, said = subjects.lock("a.job"), subjects.public_event("triggered", "a.job")
     await world.log.append(dispatched(), expect=0)
     await world.log.append(dispatched(execution_id="another"), expect=0)
     await world.log.append(acquired(), expect=0)

@@ -62,11 +62,11 @@ async def test_what_the_public_asks_for_arrives_as_a_trigger(nats: NatsWorld) ->
 
 async def test_what_the_public_asks_to_cancel_arrives_as_a_request(nats: NatsWorld) -> None:
     """A plain publish, the dots of the job's name as they are, and nothing in it."""
-    durable = await nats.durable(DurableSpec("cancels", Stream.LEDGER, (subjects.every("cancel"),)))
+    durable = await nats.durable(DurableSpec("cancels", Stream.LEDGER, (subjects.filter_for("cancel"),)))
     await nats.connection.store(f"{nats.names.public_prefix}.cancel.a.job.id-1", b"", {"Nats-Msg-Id": "a"})
     await nats.log.publish(subjects.cancel("a.job", "id-2"), CancelRequest(reason="own"), message_id="b")
     taken = [*await durable.take(1, wait=10), *await durable.take(1, wait=10)]
-    asked = [(subjects.to_cancel(one.subject), subjects.decode(one.subject, one.body)) for one in taken]
+    asked = [(subjects.parse_cancel(one.subject), subjects.decode(one.subject, one.body)) for one in taken]
     assert asked == [(("a.job", "id-1"), CancelRequest()), (("a.job", "id-2"), CancelRequest(reason="own"))]
 
 

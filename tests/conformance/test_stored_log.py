@@ -63,7 +63,7 @@ async def test_what_is_about_a_job_is_found_whoever_wrote_its_name(world: World)
     await world.receive("trigger.a.job", b"", "public")
     await world.log.append(dispatched(), expect=0)
     await world.log.append(cron_triggered("another"), expect=0)
-    filters = subjects.about("a.job")
+    filters = subjects.job_filters("a.job")
     ledger = await messages(world, Stream.LEDGER, *filters[Stream.LEDGER])
     log = await messages(world, Stream.LOG, *filters[Stream.LOG])
     assert [(message.subject, subjects.job_of(message.subject)) for message in (*ledger, *log)] == [

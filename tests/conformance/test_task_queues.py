@@ -4,7 +4,7 @@ import asyncio
 
 from tests.conformance.given import dispatched
 from tests.conformance.worlds import World
-from tocsin.ports import QueueStanding, TaskQueue
+from tocsin.ports import QueueStatus, TaskQueue
 
 PLENTY = 10.0
 
@@ -29,7 +29,7 @@ async def test_a_queue_is_made_when_it_is_first_asked_for(world: World) -> None:
     await put(world, "e1", "new")
     queue = await queues.open("new")
     assert "new" in await queues.names()
-    assert await queues.standing("new") == QueueStanding("new", is_paused=False, waiting=1, in_hand=0)
+    assert await queues.standing("new") == QueueStatus("new", is_paused=False, waiting=1, in_hand=0)
     assert await taken(queue) == 1
 
 
@@ -50,7 +50,7 @@ async def test_a_paused_queue_hands_out_nothing_until_it_is_resumed(world: World
     await queues.pause("q")
     await put(world, "e1", "q")
     assert list(await queue.take(1, wait=0)) == []
-    assert await queues.standing("q") == QueueStanding("q", is_paused=True, waiting=1, in_hand=0)
+    assert await queues.standing("q") == QueueStatus("q", is_paused=True, waiting=1, in_hand=0)
     await queues.resume("q")
     assert await taken(queue) == 1
     standing = await queues.standing("q")

@@ -14,7 +14,7 @@ from tocsin import subjects
 from tocsin.ports import DurableSpec, Heading, Headings, Progress
 from tocsin.subjects import Stream
 
-TASKS = subjects.every("execution.dispatched")
+TASKS = subjects.filter_for("execution.dispatched")
 
 
 def watching(
@@ -35,7 +35,7 @@ async def until_caught_up(batches: "AsyncGenerator[Headings, None]") -> list[Hea
 async def test_a_watcher_gets_the_headings_of_what_is_there_and_of_what_comes(world: World) -> None:
     first = await world.log.append(dispatched("e1"), expect=0)
     await world.log.append(started("e1"), expect=first)
-    async with watching(world, Stream.LOG, TASKS, subjects.every("execution.completed"), after=0) as batches:
+    async with watching(world, Stream.LOG, TASKS, subjects.filter_for("execution.completed"), after=0) as batches:
         [heading] = await until_caught_up(batches)
         stored = await world.log.get(Stream.LOG, first)
         assert stored is not None

@@ -14,7 +14,7 @@ def failed_twice() -> list[Message]:
     facts.append(started())
     facts += execution.fail(execution.fold(recorded(facts)), report("failed", error=BOOM), at=NOON)
     timer = RetryTimer(job=JOB, execution_id=ID, step="main", attempt=2)
-    facts += execution.dispatch_again(execution.fold(recorded(facts)), timer, key=KEY)
+    facts += execution.dispatch_retry(execution.fold(recorded(facts)), timer, key=KEY)
     facts.append(started(attempt=2))
     facts += execution.fail(execution.fold(recorded(facts)), report("failed", attempt=2, error=BOOM), at=NOON)
     return facts
@@ -24,7 +24,7 @@ def test_the_dead_letter_of_an_exhausted_execution() -> None:
     facts = recorded(failed_twice())
     failed = facts[-1].message
     assert isinstance(failed, Failed)
-    letter = dead_letter.of(failed, facts)
+    letter = dead_letter.of_failed(failed, facts)
     assert [(a.step, a.attempt, a.worker, a.error) for a in letter.attempts] == [
         ("main", 1, "w", BOOM),
         ("main", 2, "w", BOOM),

@@ -105,10 +105,10 @@ def test_a_failure_is_tried_again_after_the_delay_of_the_policy() -> None:
     assert isinstance(again, RetryScheduled)
     assert (again.delay, again.next_attempt_at) == (30, NOON + timedelta(seconds=30))
     timer = RetryTimer(job=again.job, execution_id=again.execution_id, step="main", attempt=2)
-    assert execution.delays(after(*facts, again)) == [(timer, again.next_attempt_at)]
-    [task] = execution.dispatch_again(after(*facts, again), timer, key=KEY)
+    assert execution.retry_timers(after(*facts, again)) == [(timer, again.next_attempt_at)]
+    [task] = execution.dispatch_retry(after(*facts, again), timer, key=KEY)
     assert (task.step, task.attempt) == ("main", 2)
-    assert execution.dispatch_again(after(*facts, again, task), timer, key=KEY) == []
+    assert execution.dispatch_retry(after(*facts, again, task), timer, key=KEY) == []
 
 
 def test_a_failure_told_twice_adds_nothing() -> None:
@@ -122,7 +122,7 @@ def test_a_late_success_ends_the_wait_for_the_next_attempt() -> None:
     [again] = execution.fail(after(*facts), report("failed", error=BOOM), at=NOON)
     [completed] = execution.succeed(after(*facts, again), report("completed"), key=KEY)
     assert isinstance(completed, Completed)
-    assert execution.delays(after(*facts, again, completed)) == []
+    assert execution.retry_timers(after(*facts, again, completed)) == []
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def facts_behind_tasks(draw: st.DrawFn) -> Message:
 def test_a_claim_is_granted_whatever_does_not_concern_it(facts: list[Message]) -> None:
     before = [admitted(plan({"main": (), "other": ()}))]
     task = execution.fold(recorded([*before, *dispatched(*before)]))
-    others = [fact for fact in facts if not execution.concerns(fact, "main")]
+    others = [fact for fact in facts if not execution.affects_step(fact, "main")]
     assert claim(execution.fold(recorded(others), task)) == claim(task) == started()
 
 
@@ -258,7 +258,7 @@ def test_every_graph_advances_as_the_model_says(graph: dict[str, tuple[str, ...]
 
 def _in_flight(facts: Sequence[Message]) -> list[str]:
     state = after(*facts)
-    assert (state.status in execution.OVER) == (not execution.in_flight(state))
+    assert (state.status in execution.TERMINAL_STATUSES) == (not execution.running_steps(state))
     return sorted(name for name, step in state.steps.items() if step.phase is Phase.DISPATCHED)
 
 

@@ -102,19 +102,19 @@ def passed(reason: str) -> Passed:
 
 @pytest.mark.parametrize(("reason", "told"), [("paused", "disabled"), ("dst_skip", "dst_skip")])
 def test_instants_that_pass_in_public_are_skipped_one_by_one(reason: str, told: str) -> None:
-    skipped = execution_plan.skips_of(passed(reason), job())
+    skipped = execution_plan.skipped_instants(passed(reason), job())
     assert [(s.reason, s.scheduled_time) for s in skipped] == [(told, NOON), (told, NOON + timedelta(hours=1))]
     assert skipped[0].execution_id == ids.passed_id(JOB, NOON) != ids.occurrence_id(JOB, NOON)
 
 
 def test_a_local_time_that_does_not_exist_may_fall_on_an_instant_that_fires() -> None:
     due = DUE.model_copy(update={"dst_skip": True})
-    [skipped] = execution_plan.skips_of(due, job())
+    [skipped] = execution_plan.skipped_instants(due, job())
     assert (skipped.reason, skipped.scheduled_time) == ("dst_skip", NOON)
     assert skipped.execution_id != execution_plan.from_due(due, job()).execution_id
-    assert execution_plan.skips_of(DUE, job()) == []
+    assert execution_plan.skipped_instants(DUE, job()) == []
 
 
 @pytest.mark.parametrize("reason", ["missed", "superseded", "throttled"])
 def test_missed_instants_are_in_the_ledger_only(reason: str) -> None:
-    assert execution_plan.skips_of(passed(reason), job()) == []
+    assert execution_plan.skipped_instants(passed(reason), job()) == []

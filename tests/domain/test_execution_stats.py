@@ -17,7 +17,7 @@ BROKEN: Final = Failure(type="ValueError")
 def counted(*happenings: Happening) -> Tally:
     tally = Tally()
     for what in happenings:
-        tally.happened("e", what)
+        tally.record("e", what)
     return tally
 
 
@@ -101,7 +101,7 @@ def test_what_failed_without_a_claim_was_lost_unless_somebody_answered(
 def test_whatever_happens_the_sums_are_right(happenings: list[tuple[str, Happening]]) -> None:
     tally = Tally()
     for execution, what in happenings:
-        tally.happened(execution, what)
+        tally.record(execution, what)
     of, recoveries = tally.executions(), tally.recoveries()
     assert of.total_executions == of.successful_executions + of.lost_executions + of.pending_executions <= 3
     assert recoveries.total_recovery_attempts == sum(what == "recovered" for _, what in happenings)

@@ -215,11 +215,12 @@ def test_steps_that_are_not_over_end_with_the_execution(end: Message, status: St
 
 
 @pytest.mark.parametrize(
-    ("fact", "trigger"), [(started(), history.UNTOLD), (advanced("main"), history.UNTOLD), (dispatched(), "cron")]
+    ("fact", "trigger"),
+    [(started(), history.UNKNOWN_TRIGGER), (advanced("main"), history.UNKNOWN_TRIGGER), (dispatched(), "cron")],
 )
 def test_a_fact_whose_predecessors_nobody_could_read_still_gives_a_record(fact: Message, trigger: str) -> None:
     record = after(fact)
-    assert (record.trigger, record.scheduled_time) == (trigger, at(1) if trigger == history.UNTOLD else NOON)
+    assert (record.trigger, record.scheduled_time) == (trigger, at(1) if trigger == history.UNKNOWN_TRIGGER else NOON)
     assert after(fact, completed()).trigger == "cron"
 
 
@@ -236,7 +237,7 @@ def test_a_fact_of_a_kind_that_is_not_known_changes_nothing() -> None:
     ("failure", "line"), [(BOOM, "ValueError: boom"), (Failure(type="TimeoutError"), "TimeoutError")]
 )
 def test_a_failure_in_one_line(failure: Failure, line: str) -> None:
-    assert history.line(failure) == line
+    assert history.failure_summary(failure) == line
 
 
 def test_a_dead_letter_of_an_execution() -> None:

@@ -75,9 +75,9 @@ RETRIED = RetryScheduled.model_validate(
 def test_a_claim_is_given_up_and_the_same_attempt_dispatched_anew(reason: Any) -> None:  # noqa: ANN401 - a literal
     [fact] = execution.release(after(*HELD), timer(2), reason=reason)
     assert (fact.attempt, fact.delivery, fact.task, fact.reason) == (1, 1, 2, reason)
-    [again] = execution.resume(after(*HELD, fact), at=NOON, key=KEY)
+    [again] = execution.dispatch_missing(after(*HELD, fact), at=NOON, key=KEY)
     assert again == task()
-    assert execution.resume(after(*HELD, fact, again), at=NOON, key=KEY) == []
+    assert execution.dispatch_missing(after(*HELD, fact, again), at=NOON, key=KEY) == []
 
 
 @pytest.mark.parametrize(
@@ -136,14 +136,14 @@ def test_who_is_lost_again_and_again_is_worn_out() -> None:
     for _ in range(MAX_CLAIMS - 1):
         held = after(*facts)
         current = timer(held.steps["main"].task)
-        assert not execution.is_worn_out(held, current)
+        assert not execution.has_reached_claim_limit(held, current)
         facts += [*execution.release(held, current, reason="lease_over"), task(), claim()]
     held = after(*facts)
-    assert execution.is_worn_out(held, timer(held.steps["main"].task))
+    assert execution.has_reached_claim_limit(held, timer(held.steps["main"].task))
     handed_back = [
         fact.model_copy(update={"reason": "handed_back"}) if isinstance(fact, Released) else fact for fact in facts
     ]
-    assert not execution.is_worn_out(after(*handed_back), timer(held.steps["main"].task))
+    assert not execution.has_reached_claim_limit(after(*handed_back), timer(held.steps["main"].task))
 
 
 def newest_of_each(facts: list[Recorded[Message]]) -> list[Recorded[Message]]:
@@ -165,7 +165,7 @@ def test_what_is_read_of_a_scope_tells_what_all_its_facts_tell(moves: list[str])
                 )
                 facts += [] if isinstance(found, ClaimDenied) else [found.model_copy(update={"lease": 5.0})]
             case "dispatch":
-                facts += execution.resume(state, at=NOON, key=KEY)
+                facts += execution.dispatch_missing(state, at=NOON, key=KEY)
             case _:
                 reason: Any = "lease_over" if move == "lapse" else "handed_back"
                 facts += execution.release(state, timer(step.task, step.delivery), reason=reason)
@@ -183,13 +183,13 @@ LATER = NOON + timedelta(hours=1)
 def test_what_is_to_start_later_is_dispatched_then_and_only_once() -> None:
     state = after(plan_=plan().model_copy(update={"start_at": LATER}))
     assert execution.dispatch(state, key=KEY) == []
-    assert execution.delays(state) == [(RetryTimer(job=JOB, execution_id=ID, step="main", attempt=1), LATER)]
+    assert execution.retry_timers(state) == [(RetryTimer(job=JOB, execution_id=ID, step="main", attempt=1), LATER)]
     first = RetryTimer(job=JOB, execution_id=ID, step="main", attempt=1)
-    [fact] = execution.dispatch_again(state, first, key=KEY)
+    [fact] = execution.dispatch_retry(state, first, key=KEY)
     assert (fact.attempt, fact.step) == (1, "main")
     then = execution.evolve(state, recorded([fact])[0])
-    assert execution.dispatch_again(then, first, key=KEY) == []
-    assert execution.delays(then) == []
+    assert execution.dispatch_retry(then, first, key=KEY) == []
+    assert execution.retry_timers(then) == []
 
 
 def test_only_the_steps_without_dependencies_wait_for_the_time() -> None:
@@ -202,7 +202,7 @@ def test_what_waits_for_its_time_can_be_cancelled() -> None:
     state = after(plan_=plan().model_copy(update={"start_at": LATER}))
     [fact] = execution.cancel(state)
     over = execution.evolve(state, recorded([fact])[0])
-    assert execution.dispatch_again(over, RetryTimer(job=JOB, execution_id=ID, step="main", attempt=1), key=KEY) == []
+    assert execution.dispatch_retry(over, RetryTimer(job=JOB, execution_id=ID, step="main", attempt=1), key=KEY) == []
 
 
 # --- expires_at ------------------------------------------------------------------------------------------------------

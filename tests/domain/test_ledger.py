@@ -51,7 +51,7 @@ class Log:
 
     def tick(self, now: datetime) -> list[Due | Passed]:
         told: list[Due | Passed] = []
-        while facts := ledger.elapse(self.state, now):
+        while facts := ledger.decide_instants(self.state, now):
             self.store(facts, now)
             told += facts
         return told
@@ -181,7 +181,7 @@ def test_a_starting_deadline_says_how_late_an_instant_may_fire(seconds: int, *, 
 def test_what_gets_out_of_hand_is_throttled_and_says_so() -> None:
     log = Log()
     log.define(job("* * * * *", catch_up="all"), at("09:30:00"))
-    facts = ledger.elapse(log.state, at("10:00:00"), allowance=10)
+    facts = ledger.decide_instants(log.state, at("10:00:00"), allowance=10)
     assert len(due(facts)) == 10
     assert passed(facts) == [("throttled", 20, at("10:00:00"))]
 
@@ -283,8 +283,10 @@ def test_a_long_absence_is_worked_off_in_several_decisions() -> None:
     log = Log()
     log.define(job("* * * * * *"), at("09:30:00"))
     now = at("10:30:00")
-    first = ledger.elapse(log.state, now)
-    assert passed(first) == [("missed", ledger.AT_ONCE, at("09:30:00") + ledger.AT_ONCE * SECOND)]
+    first = ledger.decide_instants(log.state, now)
+    assert passed(first) == [
+        ("missed", ledger.MAX_INSTANTS_PER_DECISION, at("09:30:00") + ledger.MAX_INSTANTS_PER_DECISION * SECOND)
+    ]
     facts = log.tick(now)
     assert sum(count for _, count, _ in passed(facts)) + len(due(facts)) == 3600
     assert [late for _, late in due(facts)] == [False, False, False]
@@ -371,7 +373,7 @@ def _expected(facts: list[Recorded[Message]], now: datetime) -> list[datetime]:
 @given(st.lists(st.tuples(CHANGES, st.integers(1, 5000)), min_size=1, max_size=12))
 @settings(max_examples=200, deadline=None)
 def test_the_newest_fact_of_each_kind_is_enough(changes: list[tuple[tuple[str, JobDefinition | None], int]]) -> None:
-    """What `missing` asks for completes a ledger of which only the last fact of each subject was read."""
+    """What `missing_fact` asks for completes a ledger of which only the last fact of each subject was read."""
     log, now = Log(), at("00:00:00")
     log.define(job(), now)
     for (change, definition), seconds in changes:
@@ -384,12 +386,12 @@ def test_the_newest_fact_of_each_kind_is_enough(changes: list[tuple[tuple[str, J
             log.store(COMMANDS[change](log.state, "nightly"), now)
     known = {r.subject: r for r in log.facts}
     facts = {r.sequence: r for r in known.values()}
-    while (wanted := ledger.missing(ledger.fold(facts[s] for s in sorted(facts)))) is not None:
+    while (wanted := ledger.missing_fact(ledger.fold(facts[s] for s in sorted(facts)))) is not None:
         assert wanted not in facts
         facts[wanted] = log.facts[wanted - 1]
     state = ledger.fold(facts[s] for s in sorted(facts))
     later = now + timedelta(hours=3)
-    assert ledger.elapse(state, later) == ledger.elapse(log.state, later)
+    assert ledger.decide_instants(state, later) == ledger.decide_instants(log.state, later)
     assert (state.definition, state.is_paused) == (log.state.definition, log.state.is_paused)
 
 
@@ -410,7 +412,7 @@ def test_what_falls_on_one_instant_is_decided_at_once_however_much_there_is(monk
     begin = datetime(2026, 3, 29, 0, 50, tzinfo=UTC)
     told = []
     for at_once in (1_000, 4, 3):
-        monkeypatch.setattr(time_decisions, "AT_ONCE", at_once)
+        monkeypatch.setattr(time_decisions, "MAX_INSTANTS_PER_DECISION", at_once)
         log = Log()
         log.define(job("*/15 * * * *", timezone="Europe/Berlin", catch_up="skip"), begin)
         told.append([at for fact in log.tick(begin + timedelta(hours=3)) for at in fact.scheduled_times])  # type: ignore[union-attr]

@@ -2,7 +2,7 @@
 
 from tests.domain.given import ID, JOB, NOON, admitted, plan, recorded
 from tocsin.domain import lock
-from tocsin.domain.events import Acquired, Admitted, Waiting
+from tocsin.domain.events import Acquired, Admitted, Waiter
 from tocsin.domain.lock import Lock
 
 
@@ -10,8 +10,8 @@ def acquired(execution_id: str = ID) -> Acquired:
     return Acquired(job=JOB, execution_id=execution_id, scheduled_time=NOON, ttl=90)
 
 
-def one(execution_id: str = ID, hour: int = 12) -> Waiting:
-    return Waiting(execution_id=execution_id, scheduled_time=NOON.replace(hour=hour))
+def one(execution_id: str = ID, hour: int = 12) -> Waiter:
+    return Waiter(execution_id=execution_id, scheduled_time=NOON.replace(hour=hour))
 
 
 def test_a_free_lock_is_acquired() -> None:
@@ -51,6 +51,6 @@ def test_what_is_no_fact_of_the_lock_changes_nothing() -> None:
 
 
 def test_a_lock_lasts_for_the_longest_way_through_the_steps_and_the_grace_period() -> None:
-    assert lock.ttl(admitted()) == 30 + lock.GRACE
+    assert lock.ttl(admitted()) == 30 + lock.GRACE_S
     graph = plan({"load": ("left", "right"), "left": ("extract",), "right": (), "extract": ()})
-    assert lock.ttl(Admitted.model_validate({**dict(admitted()), "plan": graph})) == 90 + lock.GRACE
+    assert lock.ttl(Admitted.model_validate({**dict(admitted()), "plan": graph})) == 90 + lock.GRACE_S

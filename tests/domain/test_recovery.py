@@ -27,7 +27,7 @@ from tocsin.domain.events import (
     Started,
 )
 from tocsin.domain.execution import ClaimDenied, Execution, Phase
-from tocsin.domain.recovery import Findings, Job, Policy
+from tocsin.domain.recovery import Findings, JobStatus, Policy
 
 POLICY: Final = Policy()
 THRESHOLD: Final = POLICY.threshold
@@ -227,11 +227,11 @@ def test_what_is_over_needs_nothing() -> None:
         ("gone", 0, timedelta(minutes=6), "its job was deleted"),
     ],
 )
-def test_what_becomes_of_what_was_lost(job: Job, recoveries: int, age: timedelta, outcome: str | None) -> None:
+def test_what_becomes_of_what_was_lost(job: JobStatus, recoveries: int, age: timedelta, outcome: str | None) -> None:
     log = running()
     for number in range(recoveries):
         log.store(recovered(number + 1))
-        log.store(*execution.resume(log.state, at=NOON, key=KEY))
+        log.store(*execution.dispatch_missing(log.state, at=NOON, key=KEY))
     findings = found(log.examine(age))
     decided = recovery.recover(findings, [one.lost for one in findings.stalled], now=NOON + age, policy=POLICY, job=job)
     match decided:
@@ -261,7 +261,7 @@ def test_a_task_that_was_lost_and_turns_up_is_refused_before_and_after_it_is_rep
         return execution.claim(log.state, step="main", attempt=1, delivery=1, task=task, worker="w")
 
     assert claim(2) == ClaimDenied("superseded")
-    log.store(*execution.resume(log.state, at=NOON, key=KEY))
+    log.store(*execution.dispatch_missing(log.state, at=NOON, key=KEY))
     assert claim(2) == ClaimDenied("superseded")
     assert claim(4) == started()
     log.store(started())
@@ -281,7 +281,7 @@ def test_a_task_that_ends_everybody_who_takes_it_is_given_to_no_more_and_then_fa
     [retry] = execution.fail(log.state, report("failed", delivery=20, error=overdue.error), at=NOON)
     log.store(retry)
     timer = RetryTimer(job=JOB, execution_id=ID, step="main", attempt=2)
-    log.store(*execution.dispatch_again(log.state, timer, key=KEY))
+    log.store(*execution.dispatch_retry(log.state, timer, key=KEY))
     assert log.state.steps["main"].claims == 0
     task = log.state.steps["main"].task
     assert execution.claim(log.state, step="main", attempt=2, delivery=1, task=task, worker="w") == started(attempt=2)
@@ -291,7 +291,7 @@ def test_a_recovery_of_a_task_that_is_claimed_by_now_changes_nothing_of_it() -> 
     log = running()
     log.store(started(), recovered(1))
     assert log.state.steps["main"].phase is Phase.STARTED
-    assert execution.resume(log.state, at=NOON, key=KEY) == []
+    assert execution.dispatch_missing(log.state, at=NOON, key=KEY) == []
 
 
 def test_the_success_of_a_task_that_was_given_up_for_lost_counts() -> None:
@@ -334,7 +334,7 @@ class Life(Log):
                 decided = execution.dispatch(state, key=KEY)[:1]  # and the stage dies
             case "timer" if current and current.next_attempt_at and current.next_attempt_at <= self.now:
                 timer = RetryTimer(job=JOB, execution_id=ID, step=step, attempt=attempt + 1)
-                decided = execution.dispatch_again(state, timer, key=KEY)
+                decided = execution.dispatch_retry(state, timer, key=KEY)
             case "started" if current:
                 task = current.task
                 granted = execution.claim(
@@ -359,9 +359,9 @@ class Life(Log):
         self.store(*decided)
         if any(isinstance(fact, Recovered) for fact in decided):
             self.store(*execution.admit(self.state, fence=1))
-            resumed = execution.resume(self.state, at=self.now, key=KEY)
+            resumed = execution.dispatch_missing(self.state, at=self.now, key=KEY)
             self.store(*resumed)
-            assert execution.resume(self.state, at=self.now, key=KEY) == []
+            assert execution.dispatch_missing(self.state, at=self.now, key=KEY) == []
         for overdue in findings.overdue:
             told = report("failed", overdue.step, overdue.attempt, overdue.delivery, error=overdue.error)
             self.store(*execution.fail(self.state, told, at=self.now))

@@ -9,7 +9,7 @@ from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Message, Recorded
 from tocsin.domain.ledger import Ledger
-from tocsin.domain.schedule_effects import MOST, effects
+from tocsin.domain.schedule_effects import MAX_INSTANTS, schedule_effects
 
 NOW = datetime(2026, 3, 27, 12, 0, tzinfo=UTC)
 WEEK = NOW + timedelta(days=7)
@@ -24,59 +24,59 @@ def registered(definition: JobDefinition, *facts: Message, since: datetime = NOW
     """A ledger in which the job was defined a while ago, and is decided up to now."""
     state = ledger.fold([Recorded(ledger.define(ledger.initial, definition)[0], "", 1, since)])
     sequence = 2
-    for fact in (*ledger.elapse(state, NOW), *facts):
+    for fact in (*ledger.decide_instants(state, NOW), *facts):
         state = ledger.evolve(state, Recorded(fact, "", sequence, NOW))
         sequence += 1
     return state
 
 
 def test_a_new_job_only_adds_instants() -> None:
-    found = effects(ledger.initial, job(), NOW, WEEK)
+    found = schedule_effects(ledger.initial, job(), NOW, WEEK)
     assert len(found.added) == 7
     assert (found.removed, found.fires_at_once) == ((), ())
 
 
 def test_an_edit_adds_and_removes_and_keeps_what_both_name() -> None:
-    found = effects(registered(job("0 9,12 * * *")), job("0 9,18 * * *"), NOW, WEEK)
+    found = schedule_effects(registered(job("0 9,12 * * *")), job("0 9,18 * * *"), NOW, WEEK)
     assert {at.hour for at in found.added} == {18}
     assert {at.hour for at in found.removed} == {12}
     assert len(found.added) == len(found.removed) == 7
 
 
 def test_a_deletion_removes_all() -> None:
-    found = effects(registered(job()), None, NOW, WEEK)
+    found = schedule_effects(registered(job()), None, NOW, WEEK)
     assert (len(found.added), len(found.removed)) == (0, 7)
 
 
 def test_disabling_removes_all_and_a_paused_job_has_none() -> None:
-    assert len(effects(registered(job()), job(enabled=False), NOW, WEEK).removed) == 7
+    assert len(schedule_effects(registered(job()), job(enabled=False), NOW, WEEK).removed) == 7
     paused = registered(job())
     [fact] = ledger.pause(paused, "job")
     paused = ledger.evolve(paused, Recorded(fact, "", 99, NOW))
-    assert effects(paused, job("0 10 * * *"), NOW, WEEK).added == ()
+    assert schedule_effects(paused, job("0 10 * * *"), NOW, WEEK).added == ()
 
 
 def test_changes_of_the_clocks_are_told() -> None:
-    found = effects(ledger.initial, job("30 2 * * *", timezone="Europe/Berlin"), NOW, WEEK)
+    found = schedule_effects(ledger.initial, job("30 2 * * *", timezone="Europe/Berlin"), NOW, WEEK)
     [change] = found.clock_changes
     assert (change.kind, change.effect, change.at.isoformat()) == ("gap", "skipped", "2026-03-29T01:00:00+00:00")
 
 
 def test_a_job_that_fires_very_often_is_compared_as_far_as_it_can_be() -> None:
-    found = effects(registered(job("* * * * * *")), job("*/2 * * * * *"), NOW, WEEK)
-    assert found.until == NOW + timedelta(seconds=MOST)
-    assert (len(found.added), len(found.removed)) == (0, MOST // 2)
+    found = schedule_effects(registered(job("* * * * * *")), job("*/2 * * * * *"), NOW, WEEK)
+    assert found.until == NOW + timedelta(seconds=MAX_INSTANTS)
+    assert (len(found.added), len(found.removed)) == (0, MAX_INSTANTS // 2)
 
 
 def test_a_job_without_a_schedule_has_no_instants() -> None:
-    found = effects(registered(job()), job(None), NOW, WEEK)
+    found = schedule_effects(registered(job()), job(None), NOW, WEEK)
     assert (found.added, len(found.removed), found.clock_changes) == ((), 7, ())
 
 
 def test_a_catch_up_policy_that_asks_for_the_past_is_told_to_fire_it() -> None:
     since = NOW - timedelta(hours=3)
     state = ledger.fold([Recorded(ledger.define(ledger.initial, job("@hourly"))[0], "", 1, since)])
-    found = effects(state, job("@hourly", catch_up="all"), NOW + timedelta(minutes=5), WEEK)
+    found = schedule_effects(state, job("@hourly", catch_up="all"), NOW + timedelta(minutes=5), WEEK)
     assert [at.hour for at in found.fires_at_once] == [10, 11]
 
 
@@ -90,6 +90,6 @@ def test_no_edit_fires_anything_of_the_past(before: str, after: str, policy: str
     """Whatever was missed while nobody led: an edit of the schedule makes none of the new instants due."""
     silent_since = NOW - timedelta(seconds=silence)
     state = ledger.fold([Recorded(ledger.define(ledger.initial, job(before, catch_up=policy))[0], "", 1, START)])
-    for sequence, fact in enumerate(ledger.elapse(state, silent_since), start=2):
+    for sequence, fact in enumerate(ledger.decide_instants(state, silent_since), start=2):
         state = ledger.evolve(state, Recorded(fact, "", sequence, silent_since))
-    assert effects(state, job(after, catch_up=policy), NOW, WEEK).fires_at_once == ()
+    assert schedule_effects(state, job(after, catch_up=policy), NOW, WEEK).fires_at_once == ()

@@ -84,7 +84,7 @@ def test_the_read_model_says_the_same_as_the_fold(log: Path) -> None:
     for execution_id, facts in executions(log).items():
         row = history.fold({}, facts)[execution_id]
         status = execution.fold(facts).status
-        assert row.status == (status if status in execution.OVER else row.status)
+        assert row.status == (status if status in execution.TERMINAL_STATUSES else row.status)
 
 
 @per_log
@@ -95,7 +95,7 @@ def test_ledgers_fold_to_what_holds(log: Path) -> None:
         if isinstance(recorded.message, LedgerFact):
             states[recorded.message.job] = ledger.evolve(states[recorded.message.job], recorded)
     assert {job: state.definition is not None for job, state in states.items()} == expected["defined"]
-    assert all(ledger.missing(state) is None for state in states.values())
+    assert all(ledger.missing_fact(state) is None for state in states.values())
 
 
 @per_log

@@ -56,7 +56,7 @@ def left_over(around: Surroundings) -> list[str]:
             left.append(f"{execution_id} of {facts[0].message.job} is {state.status}")
     for job, changes in everything_.jobs.items():
         state_ = ledger.fold(changes)
-        if undecided := ledger.elapse(state_, server.clock.now()):
+        if undecided := ledger.decide_instants(state_, server.clock.now()):
             left.append(f"{job} has undecided time: {undecided[0]}")
     return left
 

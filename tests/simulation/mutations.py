@@ -258,13 +258,13 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     _bug(
         "claim a step whatever became of it",
-        execution.concerns,
+        execution.affects_step,
         "not isinstance(fact, _OF_A_STEP) or fact.step == step",
         "False",
     ),
     _bug(
         "let the timer be the decision",
-        execution.dispatch_again,
+        execution.dispatch_retry,
         "step.phase is not Phase.RETRYING or timer.attempt != step.attempt + 1",
         "timer.attempt < step.attempt",
     ),
@@ -285,7 +285,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "all(s.phase is Phase.COMPLETED for s in after.steps.values())",
         "any(s.phase is Phase.COMPLETED for s in after.steps.values())",
     ),
-    _bug("cancel no step behind a failure", endings.never_ran, "step.phase is Phase.WAITING", "False"),
+    _bug("cancel no step behind a failure", endings.unstarted_steps, "step.phase is Phase.WAITING", "False"),
     # --- tasks that are handed over ----------------------------------------------------------------------------------
     _bug(
         "hand over one attempt",
@@ -394,7 +394,9 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "return tuple(attempts.values())",
         "return ()",
     ),
-    _bug("take a request to replay twice", dead_letter.ask_to_replay, "replay_of(state, request) is not None", "False"),
+    _bug(
+        "take a request to replay twice", dead_letter.request_replay, "replay_of(state, request) is not None", "False"
+    ),
     _bug("decide a replay by what holds when it is handled", rerun.Reruns._plan, "at=fact.ledger", "at=None"),
     _bug("believe a replica of what was in force", LedgerReader.in_force, "at > upto", "False"),
     _bug(

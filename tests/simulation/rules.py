@@ -39,7 +39,7 @@ from tocsin.domain.events import (
     Started,
     Terminal,
     Trigger,
-    Waiting,
+    Waiter,
 )
 from tocsin.subjects import Stream
 
@@ -210,7 +210,7 @@ def _each_trigger_asks_for_a_run_of_its_own(everything: Everything) -> Iterator[
 def _the_earliest_gets_the_lock(everything: Everything) -> Iterator[str]:
     """What makes up for the past comes behind all that does not."""
     planned = {fact.message.execution_id: lock.waiting(fact.message) for fact in everything.facts(Planned)}
-    waiting: dict[str, tuple[Waiting, ...]] = {}
+    waiting: dict[str, tuple[Waiter, ...]] = {}
     for fact in everything.facts(LockFact):
         held = fact.message
         if isinstance(held, Acquired) and (asked := planned.get(held.execution_id)) is not None:
@@ -236,7 +236,7 @@ def _nobody_is_skipped_for_one_who_was_over(everything: Everything) -> Iterator[
                     yield f"I5: {active} was over, and is why it was skipped: {recorded.subject} {recorded.sequence}"
 
 
-def _turn(waiting: Waiting) -> tuple[bool, datetime]:
+def _turn(waiting: Waiter) -> tuple[bool, datetime]:
     return waiting.yields, waiting.scheduled_time
 
 

@@ -19,7 +19,7 @@ from tocsin.domain.events import (
     Dispatched,
     Failure,
     PoisonMessage,
-    Waiting,
+    Waiter,
 )
 from tocsin.domain.execution import ClaimDenied
 from tocsin.stages.dag_advancer.stage import PATIENCE
@@ -125,8 +125,8 @@ async def test_a_request_that_names_no_execution_is_a_dead_letter(world: World, 
 
 
 def test_the_public_may_write_the_dots_of_a_name() -> None:
-    assert subjects.to_cancel(f"cancel.daily.etl.{ID}") == ("daily.etl", ID)
-    assert subjects.to_cancel(subjects.cancel("daily.etl", ID)) == ("daily.etl", ID)
+    assert subjects.parse_cancel(f"cancel.daily.etl.{ID}") == ("daily.etl", ID)
+    assert subjects.parse_cancel(subjects.cancel("daily.etl", ID)) == ("daily.etl", ID)
 
 
 # --- the lock --------------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ async def test_what_waits_for_a_lock_and_is_cancelled_is_never_admitted(world: W
 
 async def test_what_was_given_the_lock_and_cancelled_before_it_was_admitted_hands_it_on(world: World) -> None:
     """A crash, or a faster hand, between the lock's fact and the execution's."""
-    waiting = Waiting(execution_id="b", scheduled_time=NOON)
+    waiting = Waiter(execution_id="b", scheduled_time=NOON)
     acquired = Acquired(job=JOB, execution_id="a", scheduled_time=NOON, ttl=90, waiting=(waiting,))
     await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"), acquired)
     await world.ask_to_cancel(JOB, "a")

@@ -162,7 +162,7 @@ async def test_i2_what_a_definition_named_before_it_was_replaced_is_decided_by_a
     fired = [fact.scheduled_time for fact in await world.stored(Due)]
     state, _ = await LedgerReader(world.log).load(JOB)
     assert len(fired) >= 1
-    assert ledger.elapse(state, world.clock.now()) == []
+    assert ledger.decide_instants(state, world.clock.now()) == []
 
 
 async def test_i4_a_trigger_that_was_refused_runs_nothing_when_it_comes_again_and_the_job_is_there(

@@ -23,7 +23,7 @@ async def absent(world: World, minutes: int) -> list[Passed]:
     """Nobody decides for so long, and then somebody does; what passed."""
     world.clock.advance(60 * minutes)
     state, _ = await LedgerReader(world.log).load("a.job")
-    facts = ledger.elapse(state, world.clock.now())
+    facts = ledger.decide_instants(state, world.clock.now())
     await world.given(*facts)
     return [fact for fact in facts if isinstance(fact, Passed)]
 
@@ -104,4 +104,4 @@ def counted(reader: InMemoryMetricReader) -> dict[tuple[object, object], object]
 
 
 def test_its_subject_is_the_job_s() -> None:
-    assert subjects.announcement("missed", "a.job") == "cron.missed.a_job"
+    assert subjects.public_event("missed", "a.job") == "cron.missed.a_job"

@@ -243,7 +243,7 @@ async def test_a_lagging_replica_makes_no_announcement_twice(world: World) -> No
     await PublicEvents(world.log, world.clock).decided(fact, after=1)
     await world.given(started())
     again = PublicEvents(Lagging(world, upto=1), world.clock)
-    again._last[subjects.announcement("triggered", JOB)] = 2, 1
+    again._last[subjects.public_event("triggered", JOB)] = 2, 1
     with pytest.raises(OutdatedState):
         await again.decided(fact, after=1)
     assert len(await world.stored(CronTriggered)) == 1
@@ -292,7 +292,7 @@ async def test_a_lagging_replica_loses_no_retry(world: World) -> None:
     await told(world, report("failed", error=Failure(type="E")))
     await world.run(world.retrier)
     [waiting] = await world.recorded(RetryScheduled)
-    [(timer, _)] = execution.delays(execution.fold(await world.log.load(subjects.execution(JOB, ID))))
+    [(timer, _)] = execution.retry_timers(execution.fold(await world.log.load(subjects.execution(JOB, ID))))
     stage = dag_advancer(world.log, fresh_executions(Lagging(world, upto=waiting.sequence - 1)), world.clock, KEY)
     with pytest.raises(OutdatedState):
         await stage.subscriptions[2].handle(Recorded(timer, subjects.subject_of(timer), 99, NOON))
@@ -433,7 +433,7 @@ async def test_an_answer_that_is_handed_back_keeps_none_of_another_execution_wai
         if recorded.subject.endswith(".1"):
             raise LogUnavailable("not now")
 
-    answers = (subjects.every("mq.scheduler.complete"),)
+    answers = (subjects.filter_for("mq.scheduler.complete"),)
     subscription = Subscription("answers", Stream.MQ, answers, handle)
     for number in (1, 2):
         world.log.receive(f"mq.scheduler.complete.{JOB}.{number}", b"{}")
@@ -475,7 +475,7 @@ async def test_an_acknowledgement_that_cannot_be_told_stops_no_other_message(wor
 
 async def test_anything_that_a_server_takes_can_be_a_dead_letter(nats_url: str) -> None:
     async with nats_world(nats_url) as nats:
-        spec = DurableSpec("planner-triggers", Stream.LEDGER, (subjects.every("trigger"),))
+        spec = DurableSpec("planner-triggers", Stream.LEDGER, (subjects.filter_for("trigger"),))
         durable = await nats.durable(spec)
         subscription = planner(nats.log, World().clock).subscriptions[1]
         nonsense = [b"x" * 1_000_000, b'{"input": {"a": "' + b"x" * 1_000_000 + b'"}}']
@@ -513,4 +513,4 @@ def test_the_dead_letter_of_many_attempts_can_be_stored() -> None:
         facts += [started("main", attempt), again]
     end = Failed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", step="main", attempt=100, error=error)
     recorded = [Recorded(fact, "", n, NOON + timedelta(seconds=n)) for n, fact in enumerate([*facts, end], 1)]
-    assert len(dead_letter.of(end, recorded).encode()) < PAYLOAD
+    assert len(dead_letter.of_failed(end, recorded).encode()) < PAYLOAD

@@ -118,7 +118,7 @@ async def test_an_absence_fires_one_catch_up(world: World) -> None:
 async def test_a_job_that_cannot_be_decided_stops_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.define({**EVERY_MINUTE, "name": "broken"})
     await world.define(EVERY_MINUTE)
-    elapse = ledger.elapse
+    elapse = ledger.decide_instants
 
     def broken(state: ledger.Ledger, now: datetime, *, allowance: int) -> list[Due | Passed]:
         if state.job == "broken":

@@ -283,7 +283,7 @@ class Site(Running):
         """The jobs of which an instant has come and is not decided. A job that goes on always has one to come."""
         states = await LedgerReader(self.log).load_all()
         now = self.installation.clock.now()
-        return [job for job, (state, _) in states.items() if ledger.elapse(state, now)]
+        return [job for job, (state, _) in states.items() if ledger.decide_instants(state, now)]
 
     async def _open(self) -> set[str]:
         """The executions that are not over."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 from tests.system.processes import STAGES_WITHOUT_CLOCK, Site, site
 from tocsin.domain import ledger
 from tocsin.domain.events import Due, Passed
-from tocsin.domain.ledger import PUNCTUAL
+from tocsin.domain.ledger import PUNCTUALITY
 
 EVERY_SECOND: Final = "* * * * * *"
 EVERY_OTHER: Final = "*/2 * * * * *"
@@ -59,12 +59,12 @@ async def test_an_absence_of_all_tickers_leaves_no_hole_and_releases_no_backlog(
         everything = await tocsin.checked()
 
     dues = everything.facts(Due)
-    late = [due for due in dues if due.time > back and due.message.scheduled_time < back - PUNCTUAL]
+    late = [due for due in dues if due.time > back and due.message.scheduled_time < back - PUNCTUALITY]
     assert all(due.message.catch_up for due in late)
     caught_up = {name: [due.message for due in late if due.message.job == name] for name in names(JOBS)}
     assert {name for name, facts in caught_up.items() if facts} <= {"rare", "catching", "edited", "deployed"}
     assert all(len(facts) <= 1 for name, facts in caught_up.items() if name != "catching")
-    assert thirds(away, back - PUNCTUAL) <= {due.scheduled_time for due in caught_up["catching"]}
+    assert thirds(away, back - PUNCTUALITY) <= {due.scheduled_time for due in caught_up["catching"]}
     assert all(due.scheduled_time > changed for due in caught_up["edited"])
     passed = [recorded.message for recorded in everything.facts(Passed) if recorded.time > back]
     assert {name: {fact.reason for fact in passed if fact.job == name} for name in names(JOBS)} == {

@@ -288,7 +288,7 @@ async def test_a_worker_takes_no_tasks_that_are_handed_over_to_others(nats_url: 
             async with bootstrap.worker_connection(tocsin.installation, Worker().options):
                 pass
         durables = await Inspection(tocsin.installation.connection, tocsin.installation.names).durables(Stream.LOG)
-    assert subjects.executors("default") not in {durable.name for durable in durables}
+    assert subjects.executor_durable("default") not in {durable.name for durable in durables}
     assert str(refused.value) == (
         "`queues.default`: its transport is `mq`: executors outside take the tasks of `default`, "
         "and a worker would run them too"

@@ -43,7 +43,7 @@ JOB: Final[dict[str, Any]] = {
 ON_DEMAND: Final = {**JOB, "name": "asked", "schedule": None}
 OUTSIDE: Final[dict[str, Any]] = {**ON_DEMAND, "name": "outside", "queue": "outside"}
 
-TAKEN: Final = {subjects.JOB_EXECUTORS, subjects.executors("outside")}
+TAKEN: Final = {subjects.JOB_EXECUTORS, subjects.executor_durable("outside")}
 """Durables with messages that nobody is going to acknowledge: of executors that vanished, and of none at all."""
 
 

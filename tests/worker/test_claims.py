@@ -244,7 +244,7 @@ async def test_a_task_that_turns_up_after_it_was_given_up_for_lost_is_not_run(be
     lost = Lost(what="dispatched", since=NOON, step=task.step, attempt=task.attempt)
     await bench.given(Recovered(job=JOB, execution_id=ID, recovery=1, lost=(lost,), recovered_at=NOON))
     facts = await bench.log.load(subjects.scope_of(task))
-    await bench.given(*execution.resume(execution.fold(facts), at=NOON, key=KEY))
+    await bench.given(*execution.dispatch_missing(execution.fold(facts), at=NOON, key=KEY))
     await bench.executor.run(HeldTask(first))
     assert (ran, first.settled) == ([], ("ack", 0.0))
     second = await bench.delivery()

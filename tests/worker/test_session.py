@@ -407,5 +407,5 @@ async def test_it_can_be_stopped_while_it_still_connects(bench: Bench) -> None:
 
 async def test_the_cancelled_fact_that_is_followed_is_the_one_that_is_stored() -> None:
     fact = Cancelled(job="a.b", execution_id=ID, scheduled_time=NOON, trigger="cron")
-    assert subjects.every("execution.cancelled") == "execution.*.*.cancelled"
+    assert subjects.filter_for("execution.cancelled") == "execution.*.*.cancelled"
     assert subjects.entity_of(subjects.subject_of(fact)) == f"a_b.{ID}"

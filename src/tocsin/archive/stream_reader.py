@@ -36,7 +36,7 @@ class Selection:
         if self.execution_id is not None:
             of = self.job or subjects.ANY
             return subjects.execution(of, self.execution_id), subjects.dead_letter(of, self.execution_id)
-        return () if self.job is None else subjects.about(self.job).get(stream, ())
+        return () if self.job is None else subjects.job_filters(self.job).get(stream, ())
 
     def has(self, message: StoredMessage) -> bool:
         """Whether a message is among them that was stored in one of its streams."""

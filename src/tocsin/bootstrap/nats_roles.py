@@ -40,7 +40,7 @@ from ..ports import DurableSpec
 from ..settings import Settings
 from ..stages import recorder
 from ..stages.archiver import stage as archiver
-from ..subjects import Bucket, Stream, executors
+from ..subjects import Bucket, Stream, executor_durable
 from . import (
     STAGES,
     Installation,
@@ -95,7 +95,7 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
         for stage in stages
         for name in [stage.name.replace("_", "-")]
     }
-    tasks = [DurableSpec(executors(queue), Stream.LOG, ()) for queue in own_queues(settings)]
+    tasks = [DurableSpec(executor_durable(queue), Stream.LOG, ()) for queue in own_queues(settings)]
     roles |= {
         SCHEDULER: granting.part(SCHEDULER, _together(stages), [one for some in durables.values() for one in some]),
         API: granting.part(API, _SERVED, tasks),

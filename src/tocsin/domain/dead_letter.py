@@ -33,7 +33,7 @@ from .events import (
 
 F = TypeVar("F", bound=Message)
 
-TRACEBACKS: Final = 10
+MAX_TRACEBACKS: Final = 10
 """The last attempts, whose tracebacks a dead letter keeps."""
 
 
@@ -102,7 +102,7 @@ def fold(facts: Iterable[Recorded[Message]], state: DeadLetter = initial) -> Dea
 # --- decide ----------------------------------------------------------------------------------------------------------
 
 
-def ask_to_replay(
+def request_replay(
     state: DeadLetter,
     *,
     request: str | None = None,
@@ -112,7 +112,7 @@ def ask_to_replay(
     ledger: int | None = None,
 ) -> list[Replayed]:
     """One more replay, by what is in force at the sequence `ledger`. Nothing where this very request was taken before."""
-    if replay_of(state, request) is not None:
+    if find_replay(state, request) is not None:
         return []
     job, number = state.fact.job, len(state.replays) + 1
     return [
@@ -129,7 +129,7 @@ def ask_to_replay(
     ]
 
 
-def replay_of(state: DeadLetter, request: str | None) -> Replay | None:
+def find_replay(state: DeadLetter, request: str | None) -> Replay | None:
     """The replay that a request asked for."""
     return next((one for one in state.replays if request is not None and one.fact.request == request), None)
 
@@ -150,7 +150,7 @@ def _recorded(recorded: Recorded[Message], fact: F) -> Recorded[F]:
 # --- what a failed execution leaves ----------------------------------------------------------------------------------
 
 
-def of(failed: Failed, facts: Iterable[Recorded[Message]]) -> DeadLettered:
+def of_failed(failed: Failed, facts: Iterable[Recorded[Message]]) -> DeadLettered:
     """The dead letter of an execution that ended with `failed`, from all of its facts, oldest first."""
     history = list(facts)
     attempts = attempts_of(history)
@@ -177,9 +177,9 @@ def _with_tracebacks_of_the_last(attempts: tuple[Attempt, ...]) -> tuple[Attempt
         attempt.model_copy(update={"error": attempt.error.model_copy(update={"traceback": None})})
         if attempt.error
         else attempt
-        for attempt in attempts[:-TRACEBACKS]
+        for attempt in attempts[:-MAX_TRACEBACKS]
     ]
-    return (*earlier, *attempts[-TRACEBACKS:])
+    return (*earlier, *attempts[-MAX_TRACEBACKS:])
 
 
 def attempts_of(facts: Iterable[Recorded[Message]]) -> tuple[Attempt, ...]:

@@ -17,7 +17,7 @@ class DefinitionDiff:
     after: JsonValue
 
 
-def differing(before: JobDefinition, after: JobDefinition) -> Iterator[DefinitionDiff]:
+def changed_fields(before: JobDefinition, after: JobDefinition) -> Iterator[DefinitionDiff]:
     """The fields in which two definitions of a job differ."""
     yield from _differing("", _comparable(before), _comparable(after))
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from .errors import TocsinError
 
-LONGEST: Final = 10 * 365 * 86_400.0
+MAX_DURATION_S: Final = 10 * 365 * 86_400.0
 """Seconds: ten years. What is longer is a slip of the keyboard, and would overflow a datetime sooner or later."""
 
 _SECONDS: Final = {
@@ -43,13 +43,15 @@ def parse(written: object) -> float:
     Units go from the longest to the shortest, each at most once, so that `1m30` and `30s1h` are slips and not guesses.
 
     Raises:
-        DurationError: neither a number of seconds nor one of the notations, or negative, or beyond `LONGEST`.
+        DurationError: neither a number of seconds nor one of the notations, or negative, or beyond `MAX_DURATION_S`.
     """
     match written:
         case bool():
             raise DurationError(f"not a duration: {_EXAMPLES}")
         case int() | float():
-            return _checked(float(written) if abs(written) <= LONGEST else LONGEST * (2 if written > 0 else -1))
+            return _checked(
+                float(written) if abs(written) <= MAX_DURATION_S else MAX_DURATION_S * (2 if written > 0 else -1)
+            )
         case str():
             return _checked(_total(written.strip()))
         case _:
@@ -85,7 +87,7 @@ def _total(text: str) -> float:
 def _checked(seconds: float) -> float:
     if not seconds >= 0:  # negated, so that NaN is refused as well
         raise DurationError("a duration cannot be negative")
-    if seconds > LONGEST:
+    if seconds > MAX_DURATION_S:
         raise DurationError("a duration cannot be longer than ten years")
     return seconds
 

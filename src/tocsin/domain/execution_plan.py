@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from . import ids
 from .definition import JobDefinition, OverlapPolicy
 from .events import (
-    MADE_UP,
+    COMPENSATING_TRIGGERS,
     Actor,
     Admitted,
     DeadLettered,
@@ -106,7 +106,7 @@ def from_replay(
         asked.scheduled_time if isinstance(asked, DeadLettered) else replayed.time,
         "replay",
         by=fact.by,
-        given=given_again(asked, fact, before),
+        given=replay_input(asked, fact, before),
         replay_of=fact.id,
         is_occurrence=isinstance(asked, DeadLettered) and asked.trigger == "cron",
     )
@@ -128,7 +128,7 @@ def from_replay_of(replayed: Recorded[Replayed], before: Requested) -> Admitted:
     )
 
 
-def given_again(asked: DeadLettered | Trigger, replayed: Replayed, before: JobDefinition | None) -> Trigger:
+def replay_input(asked: DeadLettered | Trigger, replayed: Replayed, before: JobDefinition | None) -> Trigger:
     """What a replay gives to the job: what was given then, and over it what the replay was asked with."""
     if isinstance(asked, Trigger):
         given, args = asked.input or {}, asked.args
@@ -157,7 +157,7 @@ def input_of(trigger: Trigger, definition: JobDefinition) -> Input:
     return {**definition.input, **(trigger.input or {})}
 
 
-def skips_of(fact: Due | Passed, definition: JobDefinition) -> list[Skipped]:
+def skipped_instants(fact: Due | Passed, definition: JobDefinition) -> list[Skipped]:
     """What the public is told of instants that passed without firing: one skip each, each under its own id."""
     reason: SkipReason = "disabled" if isinstance(fact, Passed) and fact.reason == "paused" else "dst_skip"
     match fact:
@@ -200,7 +200,11 @@ def _requested(definition: JobDefinition, sequence: int, wish: _Wish) -> Planned
 
 def _overlap_policy(definition: JobDefinition, trigger: TriggerKind) -> OverlapPolicy:
     """What an operator makes up for waits its turn: it is neither lost to a run that is active, nor ends one."""
-    return "enqueue" if trigger in MADE_UP and definition.overlap_policy != "allow" else definition.overlap_policy
+    return (
+        "enqueue"
+        if trigger in COMPENSATING_TRIGGERS and definition.overlap_policy != "allow"
+        else definition.overlap_policy
+    )
 
 
 def _origin(job: str, scheduled_time: datetime) -> dict[str, JsonValue]:

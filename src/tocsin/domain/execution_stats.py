@@ -65,7 +65,7 @@ class Tally:
     _failures: int = 0
     _abandoned: int = 0
 
-    def happened(self, execution: str, what: Happening) -> None:
+    def record(self, execution: str, what: Happening) -> None:
         """Take in one fact of an execution, whatever names it."""
         seen = self._executions.setdefault(execution, _Seen())
         match what:

@@ -44,7 +44,7 @@ from .events import (
 
 Status: TypeAlias = Literal["pending", "running", "completed", "failed", "cancelled", "skipped"]
 
-UNTOLD: Final = "unknown"
+UNKNOWN_TRIGGER: Final = "unknown"
 """The trigger of an execution none of whose readable facts names it."""
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -97,7 +97,7 @@ class ExecutionRecord:
     replay_of: str | None = None
 
     @property
-    def told(self) -> tuple[object, ...]:
+    def request_fields(self) -> tuple[object, ...]:
         """What was asked for, which the facts of its further life leave as it is."""
         return self.trigger, self.scheduled_time, self.tags, self.created_by, self.replay_of
 
@@ -150,7 +150,7 @@ def evolve(record: ExecutionRecord | None, recorded: Recorded[Message]) -> Execu
 
 def _heard(fact: ExecutionFact, at: datetime) -> ExecutionRecord:
     """What can be said of an execution at its first readable fact."""
-    return ExecutionRecord(fact.job, fact.execution_id, trigger=UNTOLD, scheduled_time=at, started_at=at)
+    return ExecutionRecord(fact.job, fact.execution_id, trigger=UNKNOWN_TRIGGER, scheduled_time=at, started_at=at)
 
 
 _OF_RECORD: Final = attrgetter(*(field.name for field in fields(ExecutionRecord)))
@@ -178,7 +178,7 @@ def _requested(record: ExecutionRecord, fact: Requested, at: datetime) -> None:
 
 
 def _told(record: ExecutionRecord, fact: Dispatched | Skipped | Terminal) -> None:
-    if record.trigger == UNTOLD:
+    if record.trigger == UNKNOWN_TRIGGER:
         record.trigger, record.scheduled_time = fact.trigger, fact.scheduled_time
 
 
@@ -199,13 +199,13 @@ def _started(record: ExecutionRecord, fact: Started, at: datetime) -> None:
 
 def _retried(record: ExecutionRecord, fact: RetryScheduled, _: datetime) -> None:
     if (step := _running_step(record, fact.step, fact.attempt)) is not None:
-        step.status, step.error = "running", line(fact.error)
+        step.status, step.error = "running", failure_summary(fact.error)
     _failure(record, fact.error)
 
 
 def _exhausted(record: ExecutionRecord, fact: Exhausted, at: datetime) -> None:
     if (step := _running_step(record, fact.step, fact.attempt)) is not None:
-        step.status, step.ended_at, step.error = "failed", at, line(fact.error)
+        step.status, step.ended_at, step.error = "failed", at, failure_summary(fact.error)
     _failure(record, fact.error)
 
 
@@ -230,7 +230,7 @@ def _failed(record: ExecutionRecord, fact: Failed, at: datetime) -> None:
         if fact.step is not None and (step := _open_step(record, fact.step, fact.attempt or 1)) is not None:
             step.status, step.ended_at, step.result = "completed" if fact.step_completed else "failed", at, fact.result
             if fact.error is not None and not fact.step_completed:
-                step.error = line(fact.error)
+                step.error = failure_summary(fact.error)
         _over(record, fact.type, at, left="cancelled")
 
 
@@ -255,7 +255,7 @@ def _over(record: ExecutionRecord, status: Status, at: datetime, *, left: Status
 
 
 def _failure(record: ExecutionRecord, error: Failure) -> None:
-    record.error, record.error_type, record.traceback = line(error), error.type, error.traceback
+    record.error, record.error_type, record.traceback = failure_summary(error), error.type, error.traceback
 
 
 def _running_step(record: ExecutionRecord, name: str, attempt: int) -> StepRecord | None:
@@ -294,7 +294,7 @@ _EVOLVE: Final[Mapping[type[Message], _Change]] = {
 """What each fact changes; one that is not known tells nothing."""
 
 
-def line(error: Failure) -> str:
+def failure_summary(error: Failure) -> str:
     """A failure in one line, without its traceback."""
     return f"{error.type}: {error.message}" if error.message else error.type
 
@@ -341,7 +341,7 @@ def _dead_letter(recorded: Recorded[Message]) -> DeadLetterRecord | None:
                 job=fact.job,
                 execution_id=fact.execution_id,
                 attempts=fact.attempts,
-                last_error=line(fact.last_error) if fact.last_error else None,
+                last_error=failure_summary(fact.last_error) if fact.last_error else None,
                 input=fact.input,
                 first_attempt=fact.first_attempt,
                 last_attempt=fact.last_attempt,

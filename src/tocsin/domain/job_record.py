@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 from . import ids, ledger
 from .definition import JobDefinition
 from .events import Defined, Deleted, Due, LedgerFact, Message, Passed, Paused, Recorded, Resumed
-from .ledger import Known, Ledger, Regime, Timetable
+from .ledger import KnownDefinition, Ledger, Regime, Timetable
 
 JobState: TypeAlias = Literal["ENABLED", "DISABLED", "PAUSED", "DELETED"]
 """scratchbird §3.1, and for a job that is gone."""
@@ -78,7 +78,7 @@ class JobRecord:
         """The instant that fires next if nothing changes (CRON-28)."""
         if self.timetable is None or self.deleted:
             return None
-        known = Known(self.changed_at, self.timetable, None)
+        known = KnownDefinition(self.changed_at, self.timetable, None)
         regime = Regime(self.changed_at, 1, self.paused, fact=1, previous=0)
         state = Ledger(self.job, (regime,), {1: known}, last_fired=self.last_scheduled)
         return ledger.next_fire_time(state, max(self.changed_at, self.decided_until or self.changed_at))

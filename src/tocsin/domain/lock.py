@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Final
 
 from .definition import OverlapPolicy
-from .events import MADE_UP, Acquired, Message, Queued, Recorded, Requested, Waiting
+from .events import COMPENSATING_TRIGGERS, Acquired, Message, Queued, Recorded, Requested, Waiter
 
-GRACE: Final = 60.0
+GRACE_S: Final = 60.0
 """Seconds that a lock outlives its execution's time limit (hip-62)."""
 
 
@@ -25,9 +25,9 @@ class Lock:
 
     holder: str | None = None
     fence: int = 0
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[Waiter, ...] = ()
 
-    def is_awaited_by(self, execution_id: str) -> bool:
+    def has_waiter(self, execution_id: str) -> bool:
         """Whether an execution waits for it."""
         return any(one.execution_id == execution_id for one in self.waiting)
 
@@ -59,7 +59,7 @@ def fold(facts: Iterable[Recorded[Message]], state: Lock = initial) -> Lock:
 # --- decide ----------------------------------------------------------------------------------------------------------
 
 
-def acquire(state: Lock, job: str, wanted: Waiting, *, ttl: float) -> list[Acquired]:
+def acquire(state: Lock, job: str, wanted: Waiter, *, ttl: float) -> list[Acquired]:
     """Take a lock that nobody holds, for `ttl` seconds. Nothing where the execution holds it already."""
     if state.holder == wanted.execution_id:
         return []
@@ -74,32 +74,32 @@ def acquire(state: Lock, job: str, wanted: Waiting, *, ttl: float) -> list[Acqui
     ]
 
 
-def queue(state: Lock, job: str, wanted: Waiting) -> list[Queued]:
+def queue(state: Lock, job: str, wanted: Waiter) -> list[Queued]:
     """Wait for the lock: what is asked for now before what makes up for the past, each in order of time. Nothing where the execution waits already."""
-    if state.holder == wanted.execution_id or state.is_awaited_by(wanted.execution_id):
+    if state.holder == wanted.execution_id or state.has_waiter(wanted.execution_id):
         return []
     waiting = tuple(sorted((*state.waiting, wanted), key=_order))
     return [Queued(job=job, execution_id=wanted.execution_id, waiting=waiting)]
 
 
-def _order(waiting: Waiting) -> tuple[bool, datetime, str]:
+def _order(waiting: Waiter) -> tuple[bool, datetime, str]:
     return waiting.yields, waiting.scheduled_time, waiting.execution_id
 
 
-def waiting(wanted: Requested) -> Waiting:
+def waiting(wanted: Requested) -> Waiter:
     """An execution, as the lock knows it."""
-    yields = wanted.trigger in MADE_UP
-    return Waiting(execution_id=wanted.execution_id, scheduled_time=wanted.scheduled_time, yields=yields)
+    yields = wanted.trigger in COMPENSATING_TRIGGERS
+    return Waiter(execution_id=wanted.execution_id, scheduled_time=wanted.scheduled_time, yields=yields)
 
 
-def policy(state: Lock, wanted: Requested, active: Requested | None) -> OverlapPolicy:
+def effective_policy(state: Lock, wanted: Requested, active: Requested | None) -> OverlapPolicy:
     """What becomes of an execution while `active` holds the lock.
 
     What is asked for now is neither skipped for what makes up for the past, nor ends it: it waits, in front of the others
     that do. Under `skip` one such suffices.
     """
     asked = wanted.plan.overlap_policy
-    if active is None or active.trigger not in MADE_UP or wanted.trigger in MADE_UP:
+    if active is None or active.trigger not in COMPENSATING_TRIGGERS or wanted.trigger in COMPENSATING_TRIGGERS:
         return asked
     if asked == "skip" and any(not one.yields for one in state.waiting):
         return asked
@@ -114,4 +114,4 @@ def ttl(wanted: Requested) -> float:
         for step in wanted.plan.steps:
             if all(dependency in finish for dependency in step.depends_on):
                 finish[step.name] = step.timeout + max((finish[d] for d in step.depends_on), default=0.0)
-    return max(finish.values()) + GRACE
+    return max(finish.values()) + GRACE_S

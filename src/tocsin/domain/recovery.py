@@ -38,8 +38,8 @@ from .execution import Execution, Phase, Status
 TIMED_OUT: Final = "timed_out"
 ABANDONED: Final = "abandoned"
 
-Decided: TypeAlias = Recovered | Failed
-Job: TypeAlias = Literal["active", "paused", "gone"]
+RecoveryDecision: TypeAlias = Recovered | Failed
+JobStatus: TypeAlias = Literal["active", "paused", "gone"]
 """Whether the job of an execution runs. One that is paused or disabled waits: its operator wants nothing to start now."""
 
 
@@ -118,7 +118,7 @@ def examine(
     state = execution.fold(facts)
     if state.is_over or not facts:
         return None
-    plan = state.asked.plan
+    plan = state.request.plan
     times = _Times(facts)
     # Whatever starts in this moment has until then at least.
     looks = [now + policy.threshold, *(_end(now, step, policy) for step in plan.steps)]
@@ -151,7 +151,7 @@ def examine(
 
 def expire(findings: Findings) -> list[Failed]:
     """End an execution whose time is over."""
-    limit = findings.state.asked.plan.execution_timeout
+    limit = findings.state.request.plan.execution_timeout
     if not findings.is_expired or limit is None:
         return []
     error = Failure(
@@ -160,7 +160,9 @@ def expire(findings: Findings) -> list[Failed]:
     return execution.give_up(findings.state, reason=TIMED_OUT, error=error)
 
 
-def recover(findings: Findings, lost: Iterable[Lost], *, now: datetime, policy: Policy, job: Job) -> list[Decided]:
+def recover(
+    findings: Findings, lost: Iterable[Lost], *, now: datetime, policy: Policy, job: JobStatus
+) -> list[RecoveryDecision]:
     """Hand on anew what is proven to be lost, or abandon it. Nothing for as long as its job is paused."""
     state, all_lost = findings.state, tuple(lost)
     if not all_lost:
@@ -175,8 +177,8 @@ def recover(findings: Findings, lost: Iterable[Lost], *, now: datetime, policy: 
         return [*_abandon(state, f"recovered {state.recoveries} times before")]
     return [
         Recovered(
-            job=state.asked.job,
-            execution_id=state.asked.execution_id,
+            job=state.request.job,
+            execution_id=state.request.execution_id,
             recovery=state.recoveries + 1,
             lost=all_lost,
             recovered_at=now,
@@ -230,7 +232,7 @@ def _end(begin: datetime, step: PlannedStep, policy: Policy) -> datetime:
 
 def _span(seconds: float) -> timedelta:
     """A length of time that an instant can be moved by, whatever a plan of old says."""
-    return timedelta(seconds=min(seconds, duration.LONGEST))
+    return timedelta(seconds=min(seconds, duration.MAX_DURATION_S))
 
 
 def _expiry(plan: Plan, times: _Times) -> datetime | None:
@@ -243,7 +245,7 @@ def _overdue(
     state: Execution, times: _Times, policy: Policy, outside: Collection[str]
 ) -> Iterator[tuple[Overdue, datetime]]:
     """Each attempt that somebody has, and when it ought to have been reported on."""
-    for planned in state.asked.plan.steps:
+    for planned in state.request.plan.steps:
         step = state.steps[planned.name]
         is_claimed = step.phase is Phase.STARTED
         if not is_claimed and (step.phase is not Phase.DISPATCHED or planned.queue not in outside):
@@ -260,7 +262,7 @@ def _stalled(state: Execution, times: _Times, outside: Collection[str]) -> Itera
         last = times.newest()
         yield Stalled(Lost(what="planned", since=last.time), last.sequence)
         return
-    for planned in state.asked.plan.steps:
+    for planned in state.request.plan.steps:
         name, step = planned.name, state.steps[planned.name]
         match step.phase:
             case Phase.WAITING if all(state.steps[d].phase is Phase.COMPLETED for d in planned.depends_on):

@@ -16,7 +16,7 @@ from .events import Defined, Deleted, Due, Recorded
 from .ledger import Ledger
 from .schedule import ClockChange, Schedule, clock_changes, parse
 
-MOST: Final = 10_000
+MAX_INSTANTS: Final = 10_000
 """Instants of each side that are compared: an hour of a job that runs every second has 3,600."""
 
 
@@ -34,7 +34,7 @@ class ScheduleEffects:
     fires_at_once: tuple[datetime, ...]
 
 
-def effects(state: Ledger, after: JobDefinition | None, now: datetime, until: datetime) -> ScheduleEffects:
+def schedule_effects(state: Ledger, after: JobDefinition | None, now: datetime, until: datetime) -> ScheduleEffects:
     """What follows if the job has another definition from `now` on (None: it is deleted)."""
     changed = _changed(state, after, now)
     until, old, new = _compared(state, changed, now, until)
@@ -69,16 +69,16 @@ def _compared(
     before: Ledger, after: Ledger, now: datetime, until: datetime
 ) -> tuple[datetime, set[datetime], set[datetime]]:
     """The instants of both, up to where both can be told completely."""
-    old, new = (list(islice(_fire_times(state, now, until), MOST)) for state in (before, after))
+    old, new = (list(islice(_fire_times(state, now, until), MAX_INSTANTS)) for state in (before, after))
     for times in (old, new):
-        if len(times) == MOST:
+        if len(times) == MAX_INSTANTS:
             until = min(until, times[-1])
     return until, {at for at in old if at <= until}, {at for at in new if at <= until}
 
 
 def _due(state: Ledger, now: datetime) -> set[datetime]:
     """What the ledger would have fire at this moment."""
-    decided = ledger.elapse(state, now) if state.regimes else ()
+    decided = ledger.decide_instants(state, now) if state.regimes else ()
     return {fact.scheduled_time for fact in decided if isinstance(fact, Due)}
 
 

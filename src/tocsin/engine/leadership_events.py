@@ -13,11 +13,11 @@ import structlog
 
 from ..domain.events import LeadershipFact, LeadershipGained, LeadershipLost, LeadershipReleased
 from ..ports import Clock, EventLog, LogUnavailable
-from ..subjects import DecodeError, every, subject_of
+from ..subjects import DecodeError, filter_for, subject_of
 
 RECORDED: Final = (LeadershipGained, LeadershipReleased, LeadershipLost)
 """What it stores."""
-TICKER_SIGNS: Final = (every("ledger.due"), every("ledger.passed"))
+TICKER_SIGNS: Final = (filter_for("ledger.due"), filter_for("ledger.passed"))
 """Filters over what only a leading ticker stores."""
 _PENDING: Final = 100
 

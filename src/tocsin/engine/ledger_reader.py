@@ -22,7 +22,7 @@ CAPACITY: Final = 10_000
 SEVERAL: Final = 4
 """From so many on it pays to read them at once: one definition alone is found faster by its sequence."""
 FACTS: Final = tuple(
-    subjects.every(f"ledger.{fact}") for fact in ("defined", "paused", "resumed", "deleted", "due", "passed")
+    subjects.filter_for(f"ledger.{fact}") for fact in ("defined", "paused", "resumed", "deleted", "due", "passed")
 )
 """Filters over the facts of every job's ledger."""
 
@@ -132,7 +132,7 @@ class LedgerReader:
 async def complete(log: EventLog, facts: dict[int, Recorded[Message]]) -> Ledger:
     """Fold the newest facts of a ledger, fetching older ones for as long as undecided time needs them."""
     state = ledger.fold(facts[sequence] for sequence in sorted(facts))
-    while (wanted := ledger.missing(state)) is not None and wanted not in facts:
+    while (wanted := ledger.missing_fact(state)) is not None and wanted not in facts:
         recorded = await log.get(Stream.LEDGER, wanted)
         if recorded is None:
             break

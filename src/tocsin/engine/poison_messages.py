@@ -6,7 +6,7 @@ from typing import Final
 from .. import subjects
 from ..domain.errors import TocsinError
 from ..domain.events import (
-    MAX_BODY,
+    MAX_BODY_BYTES,
     CancelRequest,
     Completion,
     Message,
@@ -34,7 +34,7 @@ def message_of(refused: PoisonMessage) -> Trigger | CancelRequest | Report | Ret
         NotRerunnable: it is none, or can still not be read, or is not whole.
     """
     body = b64decode(refused.body)
-    if len(body) >= MAX_BODY:
+    if len(body) >= MAX_BODY_BYTES:
         raise NotRerunnable(f"it is too large for all of it to be kept: it lies at {refused.sequence} of its stream")
     try:
         message = subjects.decode(refused.subject, body)

@@ -11,9 +11,8 @@ from typing import Final, cast
 
 from ..domain.definition import JobDefinition
 from ..domain.events import (
-    UNFORESEEN,
+    MISSED_REASONS,
     Admitted,
-    Announcement,
     CronMissed,
     CronMissedData,
     CronSkipped,
@@ -21,13 +20,14 @@ from ..domain.events import (
     CronTriggered,
     CronTriggeredData,
     Message,
+    MissedReason,
     Passed,
+    PublicEvent,
     Recorded,
     Skipped,
-    UnforeseenReason,
 )
 from ..ports import Clock, EventLog, OutdatedState, SequenceConflict
-from ..subjects import announcement
+from ..subjects import public_event
 
 ANNOUNCED: Final = (CronTriggered, CronSkipped)
 CAPACITY: Final = 10_000
@@ -79,7 +79,7 @@ class PublicEvents:
         def is_it(message: Message) -> bool:
             return isinstance(message, CronTriggered) and message.data.job_id == fact.execution_id
 
-        await self._once(announcement("triggered", fact.job), event, is_it, after)
+        await self._once(public_event("triggered", fact.job), event, is_it, after)
 
     async def skipped(self, fact: Skipped, *, after: int) -> None:
         """`cron.skipped`, for an instant or trigger that did not become a run (CRON-30)."""
@@ -105,11 +105,11 @@ class PublicEvents:
             told = message.data
             return (told.scheduled_time, told.reason) == (fact.scheduled_time, fact.reason)
 
-        await self._once(announcement("skipped", fact.job), event, is_it, after)
+        await self._once(public_event("skipped", fact.job), event, is_it, after)
 
     async def missed(self, fact: Passed, definition: JobDefinition) -> None:
         """`cron.missed`, for a span that passed without firing though nobody wished it. Nothing for any other."""
-        if fact.reason not in UNFORESEEN:
+        if fact.reason not in MISSED_REASONS:
             return
         now = self._clock.now()
 
@@ -120,7 +120,7 @@ class PublicEvents:
                     cron_name=fact.job,
                     cron_expression=definition.schedule or "",
                     timezone=definition.timezone,
-                    reason=cast("UnforeseenReason", fact.reason),
+                    reason=cast("MissedReason", fact.reason),
                     count=fact.count,
                     start=fact.start,
                     until=fact.until,
@@ -131,10 +131,10 @@ class PublicEvents:
             return isinstance(message, CronMissed) and message.data.until == fact.until
 
         # The fact lies in another stream, whose sequences say nothing here: all that was ever announced is looked at.
-        await self._once(announcement("missed", fact.job), event, is_it, 0)
+        await self._once(public_event("missed", fact.job), event, is_it, 0)
 
     async def _once(
-        self, subject: str, event: Callable[[int], Announcement], is_it: Callable[[Message], bool], after: int
+        self, subject: str, event: Callable[[int], PublicEvent], is_it: Callable[[Message], bool], after: int
     ) -> None:
         for _ in range(TRIES):
             sequence, count = self._last.get(subject) or await self._newest(subject)

@@ -82,7 +82,7 @@ class Reruns:
         found = await self._ledgers.in_force(job, at=fact.ledger)
         before = asked.definition if isinstance(asked, DeadLettered) else 0
         old = await self._ledgers.definition(before) if before else None
-        given = execution_plan.given_again(asked, fact, old)
+        given = execution_plan.replay_input(asked, fact, old)
         try:
             if found is None:
                 await self._refuse(recorded, replay, f"no job is called {job!r}")

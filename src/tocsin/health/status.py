@@ -22,7 +22,7 @@ from ..domain.registration import Registration
 from ..ports import HistoryUnavailable, LogUnavailable
 from ..ports.queries import ExecutionQuery
 from ..stages.recorder import RECORDED
-from ..subjects import DEFAULT_QUEUE, Bucket, Stream, executors
+from ..subjects import DEFAULT_QUEUE, Bucket, Stream, executor_durable
 
 T = TypeVar("T")
 
@@ -216,7 +216,7 @@ async def _durables(installation: Installation, inspection: Inspection, stream: 
         for stage in compose(installation, STAGES, key=b"")
         for s in stage.subscriptions
     }
-    owners |= {(Stream.LOG, executors(queue)): "executors" for queue in _queue_names(installation)}
+    owners |= {(Stream.LOG, executor_durable(queue)): "executors" for queue in _queue_names(installation)}
     states = await inspection.durables(stream)
     behind = [state for state in states if state.pending or state.ack_pending]
     oldest = dict(
@@ -235,7 +235,7 @@ def _queues(installation: Installation, durables: tuple[Durable, ...]) -> list[Q
     return [
         Queue(queue, state.pending, state.ack_pending, state.readers)
         for queue in _queue_names(installation)
-        if (state := states.get(executors(queue)))
+        if (state := states.get(executor_durable(queue)))
     ]
 
 

@@ -11,7 +11,7 @@ from .event_log import Batch, EventLog, Heading, Headings, Loaded, Progress
 from .history import DeadLetterRow, ExecutionRow, History, HistoryUnavailable, JobRow
 from .projections import Projections
 from .stored_log import ArchiveStore, Extent, StoredLog, StoredMessage, StreamPurge
-from .task_queues import QueueStanding, TaskQueue, TaskQueues
+from .task_queues import QueueStatus, TaskQueue, TaskQueues
 
 __all__ = [
     "ArchiveStore",
@@ -34,7 +34,7 @@ __all__ = [
     "OutdatedState",
     "Progress",
     "Projections",
-    "QueueStanding",
+    "QueueStatus",
     "SequenceConflict",
     "StaleRead",
     "StoredLog",

@@ -18,7 +18,7 @@ class DurableSpec:
     """Seconds after which what nobody acknowledged is delivered again."""
     max_ack_pending: int = 20_000
     """How many messages may be out at once, over all who share the durable."""
-    begins_behind_cursor: bool = True
+    starts_after_cursor: bool = True
     """Made anew, it begins behind what is decided; else with all that its stream still holds."""
 
 

@@ -16,7 +16,7 @@ class TaskQueue(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class QueueStanding:
+class QueueStatus:
     """How a queue stands: its tasks that nobody has taken yet, and those that somebody has and has not acknowledged."""
 
     name: str
@@ -40,7 +40,7 @@ class TaskQueues(Protocol):
         """Hand out tasks again."""
         ...
 
-    async def standing(self, queue: str) -> QueueStanding | None:
+    async def standing(self, queue: str) -> QueueStatus | None:
         """How a queue stands; None: there is none of that name."""
         ...
 

@@ -37,13 +37,13 @@ async def statistics(log: EventLog, *, since: datetime) -> Statistics:
     """
     until = await log.now()
     tally, failures = Tally(), list[Heading]()
-    filters = (subjects.every(f"execution.{what}") for what in HAPPENINGS)
+    filters = (subjects.filter_for(f"execution.{what}") for what in HAPPENINGS)
     watching = cast("Any", log.watch(Stream.LOG, *filters, after=since))
     try:
         async for batch in watching:
             for heading in batch.headings:
-                what = subjects.fact_of(heading.subject)
-                tally.happened(subjects.entity_of(heading.subject), cast("Happening", what))
+                what = subjects.event_type(heading.subject)
+                tally.record(subjects.entity_of(heading.subject), cast("Happening", what))
                 if what == "failed":
                     failures.append(heading)
             if batch.caught_up:

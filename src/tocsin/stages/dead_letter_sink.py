@@ -28,11 +28,11 @@ def dead_letter_sink(log: EventLog) -> Stage:
         if not facts or facts[-1].sequence < recorded.sequence:
             raise StaleRead("the log's replica that answered has not seen the end yet")
         try:
-            await log.append(dead_letter.of(failed, facts), expect=0)
+            await log.append(dead_letter.of_failed(failed, facts), expect=0)
         except SequenceConflict:
             return  # kept before; only the acknowledgement was lost
 
-    failures = (subjects.every("execution.failed"),)
+    failures = (subjects.filter_for("execution.failed"),)
     return Stage(
         "dead_letter_sink", (Subscription("dead-letter-sink", Stream.LOG, failures, on_failed),), access=ACCESS
     )

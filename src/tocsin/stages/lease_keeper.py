@@ -42,7 +42,7 @@ ACCESS: Final = Access(appends=(Released, Failed, Report), reads=(Stream.LOG,))
 def lease_keeper(log: EventLog, executions: StateCache[Execution], key: bytes) -> Stage:
     """A timer is only an input: what it is about may have ended, or changed hands, and then nothing is decided."""
     it = LeaseKeeper(log, executions, key)
-    timers = (subjects.every("timer.lease"), subjects.every("timer.expiry"))
+    timers = (subjects.filter_for("timer.lease"), subjects.filter_for("timer.expiry"))
     subscription = Subscription("lease-keeper", Stream.LOG, timers, it.on_timer, prepare=it.before_timers)
     return Stage("lease_keeper", (subscription,), access=ACCESS)
 
@@ -90,10 +90,10 @@ class LeaseKeeper:
         if await self._is_answered(lease, state):
             return True
         claimed = max(f.time for f in facts if isinstance(f.message, Started) and f.message.step == lease.step)
-        limit = next(step.timeout for step in state.asked.plan.steps if step.name == lease.step)
+        limit = next(step.timeout for step in state.request.plan.steps if step.name == lease.step)
         if lease.ends_attempt or recorded.time >= claimed + timedelta(seconds=limit):
             error = Failure(type=TIMED_OUT, message=f"its executor reported nothing within {duration.short(limit)}")
-        elif execution.is_worn_out(state, lease):
+        elif execution.has_reached_claim_limit(state, lease):
             lost = f"{execution.MAX_CLAIMS} executors took it, and none of them was heard of again"
             error = Failure(type=STALLED, message=lost)
         else:

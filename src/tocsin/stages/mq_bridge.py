@@ -34,7 +34,7 @@ def mq_bridge(log: EventLog, executions: StateCache[Execution], key: bytes, queu
     """The bridge for `queues`. It vouches for answers: whoever may publish on the completion subjects is believed."""
     it = MqBridge(log, executions, key, frozenset(queues))
     tasks = tuple(subjects.tasks(queue) for queue in queues)
-    completions = (subjects.every("mq.scheduler.complete"),)
+    completions = (subjects.filter_for("mq.scheduler.complete"),)
     return Stage(
         "mq_bridge",
         (
@@ -59,14 +59,14 @@ class MqBridge:
         task = recorded.message
         if isinstance(task, Dispatched):
             message_id = f"{task.execution_id}:{task.step}:{task.attempt}"
-            await self._log.publish(subjects.handed_over(task.job), envelope(task, recorded), message_id=message_id)
+            await self._log.publish(subjects.mq_tasks(task.job), envelope(task, recorded), message_id=message_id)
 
     async def on_completion(self, recorded: Recorded[Message]) -> None:
         """An answer from outside, which may come again, and too late."""
         answer = recorded.message
         if not isinstance(answer, Completion):
             return
-        job, execution_id = subjects.completed(recorded.subject)
+        job, execution_id = subjects.parse_completion(recorded.subject)
         if not job or subjects.ANY in {job, execution_id}:
             raise DecodeError(f"{recorded.subject}: names no execution")
         for step, attempt in await self._meant(answer, subjects.execution(job, execution_id)):
@@ -92,7 +92,7 @@ class MqBridge:
         state, sequence = await self._executions.load(scope)
         fitting = [
             (step, attempt)
-            for step, attempt in execution.in_flight(state)
+            for step, attempt in execution.running_steps(state)
             if answer.step in {None, step} and answer.attempt in {None, attempt} and self._is_outside(state, step)
         ]
         if not fitting and not await self._executions.is_newest(scope, sequence):
@@ -104,7 +104,7 @@ class MqBridge:
 
     def _is_outside(self, state: Execution, step: str) -> bool:
         """Only tasks that were handed over can be answered for here."""
-        return any(planned.name == step and planned.queue in self._queues for planned in state.asked.plan.steps)
+        return any(planned.name == step and planned.queue in self._queues for planned in state.request.plan.steps)
 
 
 def envelope(task: Dispatched, recorded: Recorded[Message]) -> Envelope:

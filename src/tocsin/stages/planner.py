@@ -34,15 +34,15 @@ def planner(log: EventLog, clock: Clock, executions: StateCache[Execution] | Non
     `executions`: what the stages of this process remember, so that who decides next on what was planned needs not read it.
     """
     it = Planner(log, clock, executions)
-    time = (subjects.every("ledger.due"), subjects.every("ledger.passed"))
-    replayed = (subjects.every("dead-letter.replayed"),)
+    time = (subjects.filter_for("ledger.due"), subjects.filter_for("ledger.passed"))
+    replayed = (subjects.filter_for("dead-letter.replayed"),)
     return Stage(
         "planner",
         (
             Subscription("planner", Stream.LEDGER, time, it.on_time, prepare=it.before_time),
-            Subscription(TRIGGERS, Stream.LEDGER, (subjects.every("trigger"),), it.on_trigger, ordering_key=None),
+            Subscription(TRIGGERS, Stream.LEDGER, (subjects.filter_for("trigger"),), it.on_trigger, ordering_key=None),
             Subscription(REPLAYS, Stream.LOG, replayed, it.replays.on_replayed),
-            Subscription(ENQUEUED, Stream.LEDGER, (subjects.every("enqueue"),), it.on_enqueued, ordering_key=None),
+            Subscription(ENQUEUED, Stream.LEDGER, (subjects.filter_for("enqueue"),), it.on_enqueued, ordering_key=None),
         ),
         access=ACCESS,
     )
@@ -74,7 +74,7 @@ class Planner:
             await self._beginnings.plan(execution_plan.from_due(fact, definition))
         else:
             await self._announcements.missed(fact, definition)
-        for skipped in execution_plan.skips_of(fact, definition):
+        for skipped in execution_plan.skipped_instants(fact, definition):
             await self._beginnings.plan(skipped)
 
     async def on_trigger(self, recorded: Recorded[Message]) -> None:

@@ -22,8 +22,8 @@ from ..ports import Batch, Clock, EventLog, History, OutdatedState, StoredLog
 from ..subjects import Bucket, DecodeError, Stream
 
 RECORDED: Final[Mapping[Stream, tuple[str, ...]]] = {
-    Stream.LOG: (subjects.every("execution.>"), subjects.every("dead-letter.>")),
-    Stream.LEDGER: (subjects.every("ledger.>"),),
+    Stream.LOG: (subjects.filter_for("execution.>"), subjects.filter_for("dead-letter.>")),
+    Stream.LEDGER: (subjects.filter_for("ledger.>"),),
 }
 """What is recorded of each stream; one loop runs for each."""
 

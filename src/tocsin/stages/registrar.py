@@ -43,5 +43,5 @@ def registrar(log: EventLog, projections: Projections) -> Stage:
         if await log.tail(subjects.ledger(job)) != sequence:
             raise StaleRead(f"{job}: its ledger has moved, or a replica that lags was read")
 
-    changes = tuple(subjects.every(f"ledger.{fact}") for fact in ("defined", "paused", "resumed", "deleted"))
+    changes = tuple(subjects.filter_for(f"ledger.{fact}") for fact in ("defined", "paused", "resumed", "deleted"))
     return Stage("registrar", (Subscription("registrar", Stream.LEDGER, changes, on_change),), access=ACCESS)

@@ -32,9 +32,9 @@ def retrier(log: EventLog, executions: StateCache[Execution], key: bytes) -> Sta
         scope = subjects.execution(report.job, report.execution_id)
         await executions.decide(scope, partial(execution.fail, report=report, at=recorded.time))
         state, sequence = await executions.load(scope)
-        for timer, until in execution.delays(state):
+        for timer, until in execution.retry_timers(state):
             if timer.step == report.step:
                 await log.delay(timer, until=until, scope=scope, expect=sequence)
 
-    failures = (subjects.every("report.failed"),)
+    failures = (subjects.filter_for("report.failed"),)
     return Stage("retrier", (Subscription(subjects.RETRIER, Stream.LOG, failures, on_failure),), access=ACCESS)

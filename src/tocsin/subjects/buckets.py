@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import Final
 
 from .streams import Stream
-from .tokens import as_written
+from .tokens import dotted
 
 
 class Bucket(StrEnum):
@@ -34,4 +34,4 @@ def cursor(stream: Stream, durable: str | None = None) -> str:
 
 def lock_key(job: str) -> str:
     """The key that shows a job's lock (hip-62, Distributed Locking)."""
-    return f"scheduler.lock.{as_written(job)}"
+    return f"scheduler.lock.{dotted(job)}"

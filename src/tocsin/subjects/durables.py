@@ -17,7 +17,7 @@ JOB_EXECUTORS: Final = "job-executors"
 REPLAYS: Final = "planner-replays"
 
 
-def executors(queue: str) -> str:
+def executor_durable(queue: str) -> str:
     """The durable that the executors of a queue share."""
     return JOB_EXECUTORS if queue == DEFAULT_QUEUE else f"queue-{token(queue)}"
 

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Final
 
 from ..domain import events as e
-from .paths import execution_prefix, of_ledger, trigger
+from .paths import execution_prefix, ledger_subjects, trigger
 from .streams import Stream
 from .tokens import ANY, DEFAULT_QUEUE, token
 
@@ -45,7 +45,7 @@ def leadership(lease: str) -> str:
     return f"leadership.{lease}.*"
 
 
-def about(job: str) -> dict[Stream, tuple[str, ...]]:
+def job_filters(job: str) -> dict[Stream, tuple[str, ...]]:
     """Filters over everything that speaks of a job: its facts, its inputs and what the public is told of it."""
     of = token(job)
     spellings = dict.fromkeys((of, job))  # the public may write the dots of a name as they are
@@ -57,11 +57,11 @@ def about(job: str) -> dict[Stream, tuple[str, ...]]:
     }
 
 
-def audited(job: str | None = None) -> tuple[str, ...]:
+def audit_filters(job: str | None = None) -> tuple[str, ...]:
     """Filters over what somebody asked for: of one job, or of all."""
     of = ANY if job is None else token(job)
     return (
-        *of_ledger(job or ANY, "defined", "paused", "resumed", "deleted"),
+        *ledger_subjects(job or ANY, "defined", "paused", "resumed", "deleted"),
         "trigger.>" if job is None else trigger(job),
         f"execution.{of}.*.cancelled",
         f"dead-letter.{of}.*.replayed.*",
@@ -69,8 +69,8 @@ def audited(job: str | None = None) -> tuple[str, ...]:
     )
 
 
-def every(pattern: str) -> str:
-    """A filter over all jobs, e.g. `every("execution.admitted")` or `every("ledger.due")`."""
+def filter_for(pattern: str) -> str:
+    """A filter over all jobs, e.g. `filter_for("execution.admitted")` or `filter_for("ledger.due")`."""
     kind, _, decision = pattern.partition(".")
     match kind:
         case "execution" | "dead-letter":
@@ -90,7 +90,7 @@ def every(pattern: str) -> str:
             raise ValueError(f"no filter for {pattern!r}")
 
 
-def all_of(kind: type[e.Message]) -> tuple[str, ...]:
+def filters_of(kind: type[e.Message]) -> tuple[str, ...]:
     """Filters over all that is stored of a kind; of retries' timers, over the schedules that publish them too."""
     if kind in _ALL_OF:
         return _ALL_OF[kind]
@@ -98,7 +98,7 @@ def all_of(kind: type[e.Message]) -> tuple[str, ...]:
     if issubclass(kind, e.LockFact):
         return f"lock.*.{stored}", f"lock.*.*.{stored}"
     prefix = next(prefix for base, prefix in _FACTS.items() if issubclass(kind, base))
-    return (every(f"{prefix}.{stored}"),)
+    return (filter_for(f"{prefix}.{stored}"),)
 
 
 _LONGER: Final = frozenset(

@@ -1,7 +1,7 @@
 """The subject that something is stored under."""
 
 from ..domain import events as e
-from .tokens import ABSENT, DEFAULT_QUEUE, as_written, token
+from .tokens import DEFAULT_QUEUE, NO_DELIVERY, dotted, token
 
 
 def subject_of(message: e.Message) -> str:  # noqa: C901, PLR0911, PLR0912 - one line a name is what this table is for
@@ -26,7 +26,7 @@ def subject_of(message: e.Message) -> str:  # noqa: C901, PLR0911, PLR0912 - one
             shard = "" if message.shard is None else f".{token(message.shard)}"
             return f"lock.{token(message.job)}{shard}.{message.type}"
         case e.Report():
-            attempted = f"{message.step}.{message.attempt}.{message.delivery or ABSENT}"
+            attempted = f"{message.step}.{message.attempt}.{message.delivery or NO_DELIVERY}"
             return f"report.{token(message.job)}.{message.execution_id}.{message.outcome}.{attempted}"
         case e.RetryTimer():
             attempted = f"{message.step}.{message.attempt}"
@@ -62,7 +62,7 @@ def definition(job: str) -> str:
     return f"ledger.{token(job)}.defined"
 
 
-def of_ledger(job: str, *facts: str) -> tuple[str, ...]:
+def ledger_subjects(job: str, *facts: str) -> tuple[str, ...]:
     """The subjects of some facts of a job's ledger, e.g. `due` and `passed`."""
     return tuple(f"ledger.{token(job)}.{fact}" for fact in facts)
 
@@ -99,11 +99,11 @@ def delay(timer: e.Timer) -> str:
     return f"delay.{subject_of(timer).removeprefix('timer.')}"
 
 
-def announcement(event: str, job: str) -> str:
+def public_event(event: str, job: str) -> str:
     """The subject of a public event of a job: `triggered`, `skipped` or `missed`."""
     return f"cron.{event}.{token(job)}"
 
 
-def handed_over(job: str) -> str:
+def mq_tasks(job: str) -> str:
     """The subject that executors outside take a job's tasks from (hip-62, Integration with MQ)."""
-    return f"mq.scheduled.{as_written(job)}"
+    return f"mq.scheduled.{dotted(job)}"

@@ -40,6 +40,6 @@ def scope_of(message: e.Message) -> str:
             return subject_of(message)
 
 
-def scope_around(subject: str) -> str:
+def execution_scope(subject: str) -> str:
     """The scope of the execution that a subject of `OPENINGS` or `ENDINGS` belongs to."""
     return f"{subject.rpartition('.')[0]}.>"

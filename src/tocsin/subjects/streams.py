@@ -12,12 +12,12 @@ class Stream(StrEnum):
     MQ = "MQ"
 
 
-CAPTURED: Final[dict[Stream, tuple[str, ...]]] = {
+STREAM_SUBJECTS: Final[dict[Stream, tuple[str, ...]]] = {
     Stream.LEDGER: ("ledger.>", "trigger.>", "cancel.>", "enqueue.>", "leadership.>"),
     Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>", "report.>", "timer.>", "delay.>"),
     Stream.MQ: ("mq.scheduled.>", "mq.scheduler.complete.>"),
 }
-ANNOUNCED: Final = "cron.>"
+PUBLIC_EVENTS: Final = "cron.>"
 
 
 def stream_of(subject: str) -> Stream:

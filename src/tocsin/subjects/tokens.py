@@ -4,7 +4,7 @@ from functools import lru_cache
 from typing import Final
 
 DEFAULT_QUEUE: Final = "default"
-ABSENT: Final = "-"  # no delivery named
+NO_DELIVERY: Final = "-"  # no delivery named
 ANY: Final = "*"
 """No name, though a server stores what somebody publishes under it; read again it would stand for every name."""
 REST: Final = ">"
@@ -22,6 +22,6 @@ def name(of_token: str) -> str:
     return of_token.replace("_", ".")
 
 
-def as_written(job: str) -> str:
+def dotted(job: str) -> str:
     """A name with its dots, as hip-62 writes it, unless they make an empty token."""
     return job if all(job.split(".")) else token(job)

@@ -17,7 +17,7 @@ from .held_tasks import HeldTask, HeldTasks
 from .logger import log as worker_log
 from .outcome import StopReason
 
-CALLED_OFF: Final = (subjects.every("execution.cancelled"), subjects.every("execution.failed"))
+CALLED_OFF: Final = (subjects.filter_for("execution.cancelled"), subjects.filter_for("execution.failed"))
 
 
 class Cancellations:

@@ -40,7 +40,7 @@ async def claim(log: EventLog, task: Dispatched, delivery: Delivery, worker: str
             newer = await log.load(subjects.scope_of(task), after=expect)
         if not newer:
             continue
-        if not any(execution.concerns(recorded.message, task.step) for recorded in newer):
+        if not any(execution.affects_step(recorded.message, task.step) for recorded in newer):
             expect = newer[-1].sequence
             continue
         facts = await log.load(subjects.scope_of(task))

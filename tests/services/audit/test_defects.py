@@ -107,7 +107,7 @@ async def time_passes(world: World, *, without: str = "") -> None:
         if job["name"] == without:
             continue
         state, _ = await LedgerReader(world.log).load(job["name"])
-        await world.given(*ledger.elapse(state, world.clock.now()))
+        await world.given(*ledger.decide_instants(state, world.clock.now()))
 
 
 async def work(world: World) -> None:

@@ -30,13 +30,13 @@ from tocsin.domain.events import (
     Queued,
     RetryTimer,
     Started,
-    Waiting,
+    Waiter,
 )
 from tocsin.health import Finding, Level, Options, examine, worst
 from tocsin.health.checks import clocks, deadlines, durables, history, streams
 from tocsin.health.checks import server as server_checks
 from tocsin.health.doctor import Check, look_at
-from tocsin.subjects import DEFAULT_QUEUE, INSTALLATION_KEY, TICKER_LEASE, Bucket, Stream, executors
+from tocsin.subjects import DEFAULT_QUEUE, INSTALLATION_KEY, TICKER_LEASE, Bucket, Stream, executor_durable
 from tocsin.testing import ManualClock
 
 LATER = timedelta(hours=1)
@@ -313,7 +313,7 @@ async def test_a_queue_without_a_worker(tocsin: Running) -> None:
     found = await finds(durables.queues, tocsin)
     assert_told(found["queue-unattended"], Level.BAD, "1 tasks of queue `default`")
     reader = NatsDurable(
-        tocsin.installation.connection, tocsin.installation.names, Stream.LOG, executors(DEFAULT_QUEUE)
+        tocsin.installation.connection, tocsin.installation.names, Stream.LOG, executor_durable(DEFAULT_QUEUE)
     )
     [task] = await reader.take(1, wait=10)
     assert (await finds(durables.queues, tocsin))["queue-unattended"].level is Level.OK
@@ -371,7 +371,7 @@ async def test_an_execution_that_nobody_decides_on(tocsin: Running) -> None:
 
 async def test_an_execution_that_waits_for_its_lock_is_none(tocsin: Running) -> None:
     planned = _requested(Planned)
-    waiting = Waiting(execution_id=planned.execution_id, scheduled_time=planned.scheduled_time)
+    waiting = Waiter(execution_id=planned.execution_id, scheduled_time=planned.scheduled_time)
     await store(
         tocsin,
         planned,

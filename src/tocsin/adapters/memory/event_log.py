@@ -7,7 +7,7 @@ from functools import partial
 from ... import subjects
 from ...domain.events import Message, Recorded, Timer
 from ...ports import Batch, DurableSpec, Heading, Headings, Loaded, LogUnavailable, Progress
-from ...subjects import CAPTURED, DecodeError, Stream
+from ...subjects import STREAM_SUBJECTS, DecodeError, Stream
 from .clock import Alarm, ManualClock
 from .durable import InMemoryDurable
 from .stored_stream import Entry, StoredStream
@@ -161,7 +161,7 @@ class InMemoryEventLog:
 
     def _capturing(self, subject: str) -> StoredStream:
         stream = subjects.stream_of(subject)
-        if not any(subjects.matches(captured, subject) for captured in CAPTURED[stream]):
+        if not any(subjects.matches(captured, subject) for captured in STREAM_SUBJECTS[stream]):
             raise LogUnavailable(f"{subject}: no stream captures it")
         return self._streams[stream]
 

@@ -14,7 +14,7 @@ class InMemoryTaskQueue:
     def __init__(self, log: InMemoryEventLog, queue: str = subjects.DEFAULT_QUEUE, *, ack_wait: float = 30.0) -> None:
         """Two over the same log and queue share the tasks. `ack_wait`: seconds."""
         self._durable = log.durable(
-            DurableSpec(subjects.executors(queue), Stream.LOG, (subjects.tasks(queue),), ack_wait)
+            DurableSpec(subjects.executor_durable(queue), Stream.LOG, (subjects.tasks(queue),), ack_wait)
         )
 
     async def take(self, limit: int, *, wait: float) -> Sequence[Delivery]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ... import subjects
-from ...ports import Delivery, QueueStanding
+from ...ports import Delivery, QueueStatus
 from ...subjects import Stream
 from .event_log import InMemoryEventLog
 from .task_queue import InMemoryTaskQueue
@@ -32,14 +32,14 @@ class InMemoryTaskQueues:
         """Hand out tasks again."""
         (await self.open(queue)).is_paused = False
 
-    async def standing(self, queue: str) -> QueueStanding | None:
+    async def standing(self, queue: str) -> QueueStatus | None:
         """How a queue stands; None: nobody has opened one of that name."""
         if queue not in self._open:
             return None
-        progress = await self._log.progress(Stream.LOG, subjects.executors(queue))
+        progress = await self._log.progress(Stream.LOG, subjects.executor_durable(queue))
         floor = progress.floor if progress else 0
         waiting = len(await self._log.read(subjects.tasks(queue), after=floor))
-        return QueueStanding(queue, self._open[queue].is_paused, waiting, 0)
+        return QueueStatus(queue, self._open[queue].is_paused, waiting, 0)
 
     async def names(self) -> Sequence[str]:
         """Those that were opened."""

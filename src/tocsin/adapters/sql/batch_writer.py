@@ -81,7 +81,7 @@ class BatchWriter:
         whole, progress = list[rows.Values](), list[rows.Values]()
         for name, record in changed.items():
             before = known.get(name)
-            if before is not None and before.told == record.told:
+            if before is not None and before.request_fields == record.request_fields:
                 progress.append(rows.progress_values(record, encoding))
             else:
                 whole.append(rows.execution_values(record, encoding))

@@ -13,8 +13,8 @@ breaking change is a new class with a new `v`. Times are aware UTC datetimes, du
 
 from .actor import Actor
 from .dead_letter import (
-    MAX_BODY,
-    MAX_REASON,
+    MAX_BODY_BYTES,
+    MAX_REASON_LENGTH,
     Attempt,
     DeadLettered,
     DeadLetterFact,
@@ -46,20 +46,20 @@ from .ledger import (
     Paused,
     Resumed,
 )
-from .lock import Acquired, LockFact, Queued, Waiting
+from .lock import Acquired, LockFact, Queued, Waiter
 from .message import Input, Message, Recorded, Sequence
 from .mq import Completion, Envelope, EnvelopeData
 from .plan import Plan, PlannedStep
 from .public import (
-    UNFORESEEN,
-    Announcement,
+    MISSED_REASONS,
     CronMissed,
     CronMissedData,
     CronSkipped,
     CronSkippedData,
     CronTriggered,
     CronTriggeredData,
-    UnforeseenReason,
+    MissedReason,
+    PublicEvent,
 )
 from .report import Report
 from .requests import CancelRequest, Enqueued, Trigger
@@ -74,18 +74,17 @@ from .steps import (
     Started,
 )
 from .timers import ExpiryTimer, LeaseTimer, RetryTimer, Timer
-from .trigger import MADE_UP, TriggerKind, TriggerSource
+from .trigger import COMPENSATING_TRIGGERS, TriggerKind, TriggerSource
 
 __all__ = [
-    "MADE_UP",
-    "MAX_BODY",
-    "MAX_REASON",
-    "UNFORESEEN",
+    "COMPENSATING_TRIGGERS",
+    "MAX_BODY_BYTES",
+    "MAX_REASON_LENGTH",
+    "MISSED_REASONS",
     "Acquired",
     "Actor",
     "Admitted",
     "Advanced",
-    "Announcement",
     "Attempt",
     "CancelRequest",
     "Cancelled",
@@ -124,6 +123,7 @@ __all__ = [
     "LockFact",
     "Lost",
     "Message",
+    "MissedReason",
     "Passed",
     "PassedReason",
     "Paused",
@@ -131,6 +131,7 @@ __all__ = [
     "Planned",
     "PlannedStep",
     "PoisonMessage",
+    "PublicEvent",
     "Queued",
     "Recorded",
     "Recovered",
@@ -152,6 +153,5 @@ __all__ = [
     "Trigger",
     "TriggerKind",
     "TriggerSource",
-    "UnforeseenReason",
-    "Waiting",
+    "Waiter",
 ]

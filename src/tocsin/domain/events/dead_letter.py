@@ -11,9 +11,9 @@ from .failure import Failure
 from .message import Input, Message, Sequence
 from .trigger import TriggerKind
 
-MAX_BODY: Final = 262_144
+MAX_BODY_BYTES: Final = 262_144
 """Bytes of a message that its dead letter keeps: anybody may send up to what the server takes, and base64 adds a third."""
-MAX_REASON: Final = 4_096
+MAX_REASON_LENGTH: Final = 4_096
 """Characters of the reason that it keeps: one input can be wrong in thousands of ways."""
 
 
@@ -81,11 +81,11 @@ class PoisonMessage(DeadLetterFact):
         return cls(
             job=job,
             id=cls.id_of(durable, sequence),
-            reason=reason[:MAX_REASON],
+            reason=reason[:MAX_REASON_LENGTH],
             durable=durable,
             subject=subject,
             sequence=sequence,
-            body=b64encode(body[:MAX_BODY]).decode(),
+            body=b64encode(body[:MAX_BODY_BYTES]).decode(),
         )
 
 

@@ -15,7 +15,7 @@ class LockFact(Message):
     execution_id: str
 
 
-class Waiting(Message):
+class Waiter(Message):
     """An execution that waits for the lock. `yields`: it makes up for the past, and lets what is asked for now go first."""
 
     execution_id: str
@@ -29,11 +29,11 @@ class Acquired(LockFact):
     type: Literal["acquired"] = "acquired"
     scheduled_time: datetime
     ttl: float
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[Waiter, ...] = ()
 
 
 class Queued(LockFact):
     """The execution waits for the lock, as `waiting` says in which order (ojs-cron §6.1, `enqueue`)."""
 
     type: Literal["queued"] = "queued"
-    waiting: tuple[Waiting, ...]
+    waiting: tuple[Waiter, ...]

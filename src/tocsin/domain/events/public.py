@@ -47,9 +47,9 @@ class CronSkipped(Message):
     data: CronSkippedData
 
 
-UnforeseenReason: TypeAlias = Literal["missed", "throttled"]
+MissedReason: TypeAlias = Literal["missed", "throttled"]
 """Why instants pass without firing though nobody wished it: no ticker led, or the job was out of hand."""
-UNFORESEEN: Final[frozenset[str]] = frozenset(get_args(UnforeseenReason))
+MISSED_REASONS: Final[frozenset[str]] = frozenset(get_args(MissedReason))
 
 
 class CronMissedData(Message):
@@ -58,7 +58,7 @@ class CronMissedData(Message):
     cron_name: str
     cron_expression: str
     timezone: str
-    reason: UnforeseenReason
+    reason: MissedReason
     count: int
     start: datetime
     until: datetime
@@ -72,4 +72,4 @@ class CronMissed(Message):
     data: CronMissedData
 
 
-Announcement: TypeAlias = CronTriggered | CronSkipped | CronMissed
+PublicEvent: TypeAlias = CronTriggered | CronSkipped | CronMissed

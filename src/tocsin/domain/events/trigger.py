@@ -3,6 +3,6 @@
 from typing import Final, Literal, TypeAlias
 
 TriggerKind: TypeAlias = Literal["cron", "manual", "api", "event", "replay", "recovery", "backfill"]
-MADE_UP: Final = frozenset({"replay", "backfill"})
+COMPENSATING_TRIGGERS: Final = frozenset({"replay", "backfill"})
 """Triggers by which an operator makes up for what was not done."""
 TriggerSource: TypeAlias = Literal["manual", "api", "event", "replay", "recovery", "backfill"]

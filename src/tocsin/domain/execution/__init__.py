@@ -10,39 +10,39 @@ decided it answers with nothing, so that a redelivered message adds no fact (hip
 """
 
 from .admission import admit, skip
-from .claims import MAX_CLAIMS, ClaimDenied, claim, concerns, is_worn_out, release
+from .claims import MAX_CLAIMS, ClaimDenied, affects_step, claim, has_reached_claim_limit, release
 from .endings import cancel, expire, give_up
 from .evolve import evolve, fold
-from .reports import fail, in_flight, succeed
-from .state import OVER, Execution, Phase, Status, Step, initial
-from .tasks import UPSTREAM_BYTES, delays, dispatch, dispatch_again, resume
+from .reports import fail, running_steps, succeed
+from .state import TERMINAL_STATUSES, Execution, Phase, Status, Step, initial
+from .tasks import MAX_UPSTREAM_BYTES, dispatch, dispatch_missing, dispatch_retry, retry_timers
 
 __all__ = [
     "MAX_CLAIMS",
-    "OVER",
-    "UPSTREAM_BYTES",
+    "MAX_UPSTREAM_BYTES",
+    "TERMINAL_STATUSES",
     "ClaimDenied",
     "Execution",
     "Phase",
     "Status",
     "Step",
     "admit",
+    "affects_step",
     "cancel",
     "claim",
-    "concerns",
-    "delays",
     "dispatch",
-    "dispatch_again",
+    "dispatch_missing",
+    "dispatch_retry",
     "evolve",
     "expire",
     "fail",
     "fold",
     "give_up",
-    "in_flight",
+    "has_reached_claim_limit",
     "initial",
-    "is_worn_out",
     "release",
-    "resume",
+    "retry_timers",
+    "running_steps",
     "skip",
     "succeed",
 ]

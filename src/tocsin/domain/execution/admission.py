@@ -1,7 +1,7 @@
 """Decisions on whether an execution may run."""
 
 from ..events import Admitted, Skipped
-from .identity_fields import fields_of
+from .identity_fields import request_fields
 from .state import Execution, Status
 
 
@@ -9,7 +9,7 @@ def admit(state: Execution, *, fence: int | None) -> list[Admitted]:
     """Let a planned execution run, under the fencing token of its lock."""
     if state.status is not Status.PLANNED or state.requested is None:
         return []
-    return [Admitted(**fields_of(state.requested), fence=fence, recovered_at=state.recovered_at)]
+    return [Admitted(**request_fields(state.requested), fence=fence, recovered_at=state.recovered_at)]
 
 
 def skip(state: Execution, *, active: str) -> list[Skipped]:

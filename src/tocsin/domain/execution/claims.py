@@ -14,7 +14,7 @@ from ..events import (
     RetryScheduled,
     Started,
 )
-from .identity_fields import identity
+from .identity_fields import identity_fields
 from .state import RUNNING, Execution, Phase, Status
 
 MAX_CLAIMS: Final = 20
@@ -60,7 +60,7 @@ def claim(state: Execution, *, step: str, attempt: int, delivery: int, task: int
     )
 
 
-def concerns(fact: Message, step: str) -> bool:
+def affects_step(fact: Message, step: str) -> bool:
     """Whether a fact may bear on who has a step. What another step goes through does not, until it ends the execution."""
     return not isinstance(fact, _OF_A_STEP) or fact.step == step
 
@@ -74,7 +74,7 @@ def release(state: Execution, timer: LeaseTimer, *, reason: ReleasedReason) -> l
         return []
     return [
         Released(
-            **identity(state),
+            **identity_fields(state),
             step=timer.step,
             attempt=timer.attempt,
             delivery=timer.delivery,
@@ -84,7 +84,7 @@ def release(state: Execution, timer: LeaseTimer, *, reason: ReleasedReason) -> l
     ]
 
 
-def is_worn_out(state: Execution, timer: LeaseTimer) -> bool:
+def has_reached_claim_limit(state: Execution, timer: LeaseTimer) -> bool:
     """Whether too many executors have had an attempt, and none has answered: it may be what ends them."""
     lapsed = sum((step, attempt) == (timer.step, timer.attempt) for step, attempt, _ in state.lapsed)
     return lapsed + 1 >= MAX_CLAIMS

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from ..events import Actor, Cancelled, Failed, Failure
-from .identity_fields import ending
+from .identity_fields import terminal_fields
 from .state import Execution, Phase, Status
 
 
@@ -11,18 +11,18 @@ def cancel(state: Execution, *, reason: str | None = None, by: Actor | None = No
     """End an execution before its time. Nothing where it is over already."""
     if state.status not in {Status.PLANNED, Status.ADMITTED}:
         return []
-    return [Cancelled(**ending(state), reason=reason, by=by)]
+    return [Cancelled(**terminal_fields(state), reason=reason, by=by)]
 
 
 def expire(state: Execution) -> list[Failed]:
     """End an execution whose time is over (ojs-core, `expires_at`), unless an executor is at it: what it answers counts."""
     if state.status not in {Status.PLANNED, Status.ADMITTED}:
         return []
-    expires_at = state.asked.plan.expires_at
+    expires_at = state.request.plan.expires_at
     if expires_at is None or any(step.phase is Phase.STARTED for step in state.steps.values()):
         return []
     error = Failure(type="expired", message=f"it was not to be started after {expires_at}", retryable=False)
-    return [Failed(**ending(state), error=error, reason="expired", cancelled_steps=never_ran(state))]
+    return [Failed(**terminal_fields(state), error=error, reason="expired", cancelled_steps=unstarted_steps(state))]
 
 
 def give_up(state: Execution, *, reason: Literal["timed_out", "abandoned"], error: Failure) -> list[Failed]:
@@ -31,15 +31,15 @@ def give_up(state: Execution, *, reason: Literal["timed_out", "abandoned"], erro
         return []
     return [
         Failed(
-            **ending(state),
+            **terminal_fields(state),
             error=error,
             reason=reason,
-            cancelled_steps=never_ran(state),
-            dead_letter=state.asked.plan.dead_letter,
+            cancelled_steps=unstarted_steps(state),
+            dead_letter=state.request.plan.dead_letter,
         )
     ]
 
 
-def never_ran(state: Execution) -> tuple[str, ...]:
+def unstarted_steps(state: Execution) -> tuple[str, ...]:
     """The steps that nobody was ever asked to run."""
     return tuple(name for name, step in state.steps.items() if step.phase is Phase.WAITING)

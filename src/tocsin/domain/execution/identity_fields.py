@@ -34,23 +34,23 @@ class Request(Identity):
     backfill: str | None
 
 
-def identity(state: Execution) -> Identity:
+def identity_fields(state: Execution) -> Identity:
     """What every fact repeats."""
-    return {"job": state.asked.job, "execution_id": state.asked.execution_id}
+    return {"job": state.request.job, "execution_id": state.request.execution_id}
 
 
-def ending(state: Execution) -> Ending:
+def terminal_fields(state: Execution) -> Ending:
     """What every `Terminal` repeats."""
-    requested = state.asked
+    requested = state.request
     return {
-        **identity(state),
+        **identity_fields(state),
         "scheduled_time": requested.scheduled_time,
         "trigger": requested.trigger,
         "fence": state.fence,
     }
 
 
-def fields_of(requested: Requested) -> Request:
+def request_fields(requested: Requested) -> Request:
     """What `Admitted` repeats of `Planned`."""
     return {
         "job": requested.job,

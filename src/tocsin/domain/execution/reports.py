@@ -14,8 +14,8 @@ from ..events import (
     Report,
     RetryScheduled,
 )
-from .endings import never_ran
-from .identity_fields import ending, identity
+from .endings import unstarted_steps
+from .identity_fields import identity_fields, terminal_fields
 from .state import IN_FLIGHT, RUNNING, Execution, Phase, Status, Step, with_step
 from .tasks import dispatch, is_ready, planned_step
 
@@ -32,10 +32,10 @@ def succeed(state: Execution, report: Report, *, key: bytes) -> list[Advanced | 
     after = with_step(state, report.step, done)
     ready = dispatch(after, key=key)
     if ready or _is_in_flight(after):
-        advanced = Advanced(**identity(state), step=report.step, attempt=report.attempt, result=report.result)
+        advanced = Advanced(**identity_fields(state), step=report.step, attempt=report.attempt, result=report.result)
         return [advanced, *ready]
     if all(s.phase is Phase.COMPLETED for s in after.steps.values()):
-        return [Completed(**ending(state), step=report.step, attempt=report.attempt, result=report.result)]
+        return [Completed(**terminal_fields(state), step=report.step, attempt=report.attempt, result=report.result)]
     return [_failed(after, report.step)]
 
 
@@ -56,7 +56,7 @@ def fail(state: Execution, report: Report, *, at: datetime) -> list[RetrySchedul
         delay = retry.delay(policy, step.attempt, draw)
         return [
             RetryScheduled(
-                **identity(state),
+                **identity_fields(state),
                 step=name,
                 attempt=step.attempt,
                 error=error,
@@ -67,11 +67,11 @@ def fail(state: Execution, report: Report, *, at: datetime) -> list[RetrySchedul
     reason: ExhaustedReason = "attempts" if retry.is_retryable(policy, error) else "non_retryable"
     after = with_step(state, name, Step(Phase.EXHAUSTED, step.attempt, error=error, reason=reason))
     if _goes_on(after):
-        return [Exhausted(**identity(state), step=name, attempt=step.attempt, error=error, reason=reason)]
+        return [Exhausted(**identity_fields(state), step=name, attempt=step.attempt, error=error, reason=reason)]
     return [_failed(after, name)]
 
 
-def in_flight(state: Execution) -> list[tuple[str, int]]:
+def running_steps(state: Execution) -> list[tuple[str, int]]:
     """The steps that an executor may have now, each with its attempt: what an answer that names no step can mean."""
     if state.status is not Status.ADMITTED:
         return []
@@ -100,13 +100,13 @@ def _failed(state: Execution, last: str) -> Failed:
     step = state.steps[last]
     culprit = step if step.error else next(s for s in state.steps.values() if s.phase is Phase.EXHAUSTED)
     return Failed(
-        **ending(state),
+        **terminal_fields(state),
         step=last,
         attempt=step.attempt,
         step_completed=step.phase is Phase.COMPLETED,
         error=culprit.error,
         reason=culprit.reason,
         result=step.result,
-        cancelled_steps=never_ran(state),
+        cancelled_steps=unstarted_steps(state),
         dead_letter=state.requested is not None and state.requested.plan.dead_letter,
     )

@@ -23,7 +23,7 @@ class Status(StrEnum):
     SKIPPED = "skipped"
 
 
-OVER: Final = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.SKIPPED})
+TERMINAL_STATUSES: Final = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.SKIPPED})
 
 
 class Phase(StrEnum):
@@ -82,7 +82,7 @@ class Execution:
     lapsed: frozenset[tuple[str, int, int]] = frozenset()
 
     @property
-    def asked(self) -> Requested:
+    def request(self) -> Requested:
         """What was planned or admitted.
 
         Raises:
@@ -95,7 +95,7 @@ class Execution:
     @property
     def is_over(self) -> bool:
         """Nothing can follow any more."""
-        return self.status in OVER
+        return self.status in TERMINAL_STATUSES
 
 
 initial: Final = Execution()

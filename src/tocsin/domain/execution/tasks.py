@@ -11,7 +11,7 @@ from .. import ids
 from ..events import Dispatched, Plan, PlannedStep, RetryTimer
 from .state import Execution, Phase, Status, Step
 
-UPSTREAM_BYTES: Final = 524_288
+MAX_UPSTREAM_BYTES: Final = 524_288
 """Results that one task brings along; a NATS server takes messages of a mebibyte by default."""
 
 
@@ -22,7 +22,7 @@ def dispatch(state: Execution, *, key: bytes) -> list[Dispatched]:
     return [_task(state, step, 1, key) for step in state.requested.plan.steps if is_ready(state.steps, step)]
 
 
-def dispatch_again(state: Execution, timer: RetryTimer, *, key: bytes) -> list[Dispatched]:
+def dispatch_retry(state: Execution, timer: RetryTimer, *, key: bytes) -> list[Dispatched]:
     """The next attempt of a step whose delay is over."""
     step = state.steps.get(timer.step)
     if state.status is not Status.ADMITTED or step is None or state.requested is None:
@@ -32,7 +32,7 @@ def dispatch_again(state: Execution, timer: RetryTimer, *, key: bytes) -> list[D
     return [_task(state, planned_step(state.requested.plan, timer.step), timer.attempt, key)]
 
 
-def resume(state: Execution, *, at: datetime, key: bytes) -> list[Dispatched]:
+def dispatch_missing(state: Execution, *, at: datetime, key: bytes) -> list[Dispatched]:
     """Every task that an execution that was found lost lacks at `at`: of what is ready, was lost, or has waited enough."""
     if state.status is not Status.ADMITTED or state.requested is None:
         return []
@@ -47,7 +47,7 @@ def resume(state: Execution, *, at: datetime, key: bytes) -> list[Dispatched]:
     return [*dispatch(state, key=key), *again]
 
 
-def delays(state: Execution) -> list[tuple[RetryTimer, datetime]]:
+def retry_timers(state: Execution) -> list[tuple[RetryTimer, datetime]]:
     """The timers that must be running: one for each step that waits for its next attempt."""
     if state.status is not Status.ADMITTED or state.requested is None:
         return []
@@ -76,7 +76,7 @@ def planned_step(plan: Plan, name: str) -> PlannedStep:
 
 
 def _task(state: Execution, step: PlannedStep, attempt: int, key: bytes) -> Dispatched:
-    requested = state.asked
+    requested = state.request
     passed = _passed_on(state, step)
     return Dispatched(
         job=requested.job,
@@ -109,6 +109,6 @@ def _passed_on(state: Execution, step: PlannedStep) -> dict[str, JsonValue]:
     for name in step.depends_on:
         result = state.steps[name].result
         size += len(json.dumps(result))
-        if size <= UPSTREAM_BYTES:
+        if size <= MAX_UPSTREAM_BYTES:
             passed[name] = result
     return passed

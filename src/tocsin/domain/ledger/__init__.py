@@ -12,29 +12,29 @@ Implements ojs-cron §7.3 (CRON-25: at most one catch-up occurrence) and §8.5; 
 """
 
 from .definitions import JobNotFound, define, delete, pause, resume
-from .evolve import evolve, fold, for_time_only, missing
+from .evolve import evolve, fold, missing_fact, without_definitions
 from .instants import next_fire_time, next_instant
-from .state import Known, Ledger, Regime, Timetable, initial
-from .time_decisions import AT_ONCE, PUNCTUAL, elapse
+from .state import KnownDefinition, Ledger, Regime, Timetable, initial
+from .time_decisions import MAX_INSTANTS_PER_DECISION, PUNCTUALITY, decide_instants
 
 __all__ = [
-    "AT_ONCE",
-    "PUNCTUAL",
+    "MAX_INSTANTS_PER_DECISION",
+    "PUNCTUALITY",
     "JobNotFound",
-    "Known",
+    "KnownDefinition",
     "Ledger",
     "Regime",
     "Timetable",
+    "decide_instants",
     "define",
     "delete",
-    "elapse",
     "evolve",
     "fold",
-    "for_time_only",
     "initial",
-    "missing",
+    "missing_fact",
     "next_fire_time",
     "next_instant",
     "pause",
     "resume",
+    "without_definitions",
 ]

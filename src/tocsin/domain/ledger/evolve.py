@@ -16,15 +16,15 @@ from ..events import (
     Recorded,
     Resumed,
 )
-from .state import Known, Ledger, Regime, Timetable, initial
+from .state import KnownDefinition, Ledger, Regime, Timetable, initial
 
 
 def evolve(state: Ledger, recorded: Recorded[Message]) -> Ledger:  # noqa: PLR0911 - one case a fact
-    """The state after one more fact. Total, and right for any subset of facts that `missing` finds nothing missing in."""
+    """The state after one more fact. Total, and right for any subset of facts that `missing_fact` finds nothing missing in."""
     fact = recorded.message
     match fact:
         case Defined():
-            known = Known(
+            known = KnownDefinition(
                 recorded.time, Timetable.of(fact.definition), fact.definition, fact.created_at, _creator(fact)
             )
             state = replace(state, definitions={**state.definitions, recorded.sequence: known})
@@ -50,16 +50,17 @@ def fold(facts: Iterable[Recorded[Message]], state: Ledger = initial) -> Ledger:
     return state
 
 
-def for_time_only(state: Ledger) -> Ledger:
+def without_definitions(state: Ledger) -> Ledger:
     """The same without what time needs not: a tenth of the memory, for whoever holds a hundred thousand ledgers."""
     if all(known.definition is None for known in state.definitions.values()):
         return state
     return replace(
-        state, definitions={s: Known(known.since, known.timetable, None) for s, known in state.definitions.items()}
+        state,
+        definitions={s: KnownDefinition(known.since, known.timetable, None) for s, known in state.definitions.items()},
     )
 
 
-def missing(state: Ledger) -> int | None:
+def missing_fact(state: Ledger) -> int | None:
     """The sequence of a fact without which undecided time cannot be judged, when only the newest facts were folded."""
     if not state.regimes:
         return None

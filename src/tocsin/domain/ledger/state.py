@@ -38,13 +38,13 @@ class Timetable:
         """That of a definition."""
         return cls(*(getattr(definition, name) for name in cls.__slots__))
 
-    def names_the_instants_of(self, other: "Timetable") -> bool:
+    def has_same_instants_as(self, other: "Timetable") -> bool:
         """Whether both name the same instants."""
         return (self.schedule, self.timezone, self.dst) == (other.schedule, other.timezone, other.dst)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownDefinition:
     """A definition that a regime may name: `since` when, what it says of time, and the rest unless that was dropped."""
 
     since: datetime
@@ -62,7 +62,7 @@ class Ledger:
 
     job: str = ""
     regimes: tuple[Regime, ...] = ()
-    definitions: Mapping[int, Known] = field(default_factory=dict)
+    definitions: Mapping[int, KnownDefinition] = field(default_factory=dict)
     watermark: datetime | None = None
     last_fired: datetime | None = None
 
@@ -96,7 +96,7 @@ class Ledger:
         return known.created_by if known else None
 
     @property
-    def _known(self) -> Known | None:
+    def _known(self) -> KnownDefinition | None:
         return self.definitions.get(self.current.definition) if self.current else None
 
     @property

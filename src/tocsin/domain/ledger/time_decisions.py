@@ -10,23 +10,23 @@ from ..schedule import Occurrence
 from .instants import anchor_of, schedule_of, undecided_occurrences
 from .state import Ledger, Regime, Timetable
 
-PUNCTUAL: Final = timedelta(seconds=2)
+PUNCTUALITY: Final = timedelta(seconds=2)
 """An instant not older than this fires in its own right; an older one was missed, and the catch-up policy decides."""
-AT_ONCE: Final = 1_000
+MAX_INSTANTS_PER_DECISION: Final = 1_000
 """Instants that one decision covers; a longer absence is worked off in several."""
 
 
-def elapse(state: Ledger, now: datetime, *, allowance: int = AT_ONCE) -> list[Due | Passed]:
+def decide_instants(state: Ledger, now: datetime, *, allowance: int = MAX_INSTANTS_PER_DECISION) -> list[Due | Passed]:
     """What became of the instants between the watermark and `now` (UTC), oldest first.
 
-    At most `AT_ONCE` instants are decided; ask again until the answer is empty. At most `allowance` of them fire: beyond
+    At most `MAX_INSTANTS_PER_DECISION` instants are decided; ask again until the answer is empty. At most `allowance` of them fire: beyond
     that something is out of hand, a clock or a schedule, and what is left passes as `throttled`.
     """
-    undecided = list(islice(undecided_occurrences(state, now), AT_ONCE + 1))
-    more = len(undecided) > AT_ONCE
+    undecided = list(islice(undecided_occurrences(state, now), MAX_INSTANTS_PER_DECISION + 1))
+    more = len(undecided) > MAX_INSTANTS_PER_DECISION
     if more:
         # What falls on one instant is decided at once: the first of two facts would move the watermark past the second.
-        beyond = undecided[AT_ONCE][1].at
+        beyond = undecided[MAX_INSTANTS_PER_DECISION][1].at
         undecided = [(regime, occurrence) for regime, occurrence in undecided if occurrence.at < beyond]
     verdicts = _verdicts(state, undecided, now, more=more, allowance=allowance)
     firing = {o.at for verdict, (_, o) in zip(verdicts, undecided, strict=True) if verdict is None}
@@ -75,7 +75,7 @@ def _verdicts(
     """Why each occurrence does not fire; None: it fires."""
     verdicts = [_refusal(state, regime, occurrence, now) for regime, occurrence in undecided]
     fireable = [i for i, verdict in enumerate(verdicts) if verdict is None]
-    late = [i for i in fireable if now - undecided[i][1].at > PUNCTUAL]
+    late = [i for i in fireable if now - undecided[i][1].at > PUNCTUALITY]
     if late:
         timetable = state.timetable
         # An instant that is due now needs no catch-up beside it (ojs-cron §7.3: at most one).
@@ -116,7 +116,7 @@ def _refusal(state: Ledger, regime: Regime, occurrence: Occurrence, now: datetim
     if occurrence.skipped_local is not None:
         return "dst_skip"
     age = (now - occurrence.at).total_seconds()
-    if age <= PUNCTUAL.total_seconds():
+    if age <= PUNCTUALITY.total_seconds():
         return None
     if not _still_holds(state, timetable):
         return "superseded"
@@ -128,11 +128,11 @@ def _refusal(state: Ledger, regime: Regime, occurrence: Occurrence, now: datetim
 def _still_holds(state: Ledger, timetable: Timetable) -> bool:
     """Whether what is in force now names the same instants, and would let them fire: a deploy loses no catch-up."""
     now = state.timetable
-    return now is not None and now.names_the_instants_of(timetable) and now.enabled and not state.is_paused
+    return now is not None and now.has_same_instants_as(timetable) and now.enabled and not state.is_paused
 
 
 def _due(state: Ledger, regime: Regime, occurrence: Occurrence, now: datetime) -> Due:
-    late = now - occurrence.at > PUNCTUAL
+    late = now - occurrence.at > PUNCTUALITY
     return Due(job=state.job, scheduled_time=occurrence.at, definition=regime.definition, catch_up=late)
 
 

@@ -46,19 +46,19 @@ class CalendarRule:
         pattern: the wall times.
         timezone: the zone's name; it is looked up each time, so that newer zone data is in force at once.
         dst: the job's wishes for clock changes.
-        by_wish: whether they differ from the specification, for this pattern.
+        deviates: whether they differ from the specification, for this pattern.
         fires_twice: whether wall times that a fold repeats fire again.
     """
 
     pattern: Pattern
     timezone: str
     dst: DstPolicy
-    by_wish: bool = field(init=False)
+    deviates: bool = field(init=False)
     fires_twice: bool = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fires_twice", self.dst.fold == "both" and self.pattern.stepping)
-        object.__setattr__(self, "by_wish", self.dst.gap == "shift" or self.fires_twice)
+        object.__setattr__(self, "deviates", self.dst.gap == "shift" or self.fires_twice)
 
     def next_after(self, after: datetime, _anchor: datetime, /) -> datetime | None:
         """The first instant later than `after`; None beyond the year 9999."""
@@ -103,7 +103,7 @@ class CalendarRule:
 
     def _next(self, zone: Zone, start: int) -> int | None:
         """The first instant at or after `start`."""
-        if self.by_wish:
+        if self.deviates:
             return self._next_as_wished(zone, start)
         # By the specification a time fires where it is first shown, and wall times are first shown in their order: so
         # the next match on the wall is the next to fire, unless the clocks skip it.

@@ -42,7 +42,7 @@ async def timers(look: CheckContext) -> list[Finding]:
 async def occurrences(look: CheckContext) -> list[Finding]:
     """`due-unplanned`: the newest due instant of each job has an execution."""
     log, missing = look.installation.log, []
-    for recorded in await log.load(subjects.every("ledger.due")):
+    for recorded in await log.load(subjects.filter_for("ledger.due")):
         due = recorded.message
         if not isinstance(due, Due) or look.age(recorded.time) < GRACE:
             continue
@@ -138,12 +138,12 @@ async def _open(look: CheckContext) -> AsyncIterator[_Open]:
 async def _overdue(look: CheckContext, one: _Open) -> list[str]:
     asked = next((r.time for r in one.facts if isinstance(r.message, Requested)), look.now)
     if one.state.status is Status.PLANNED:
-        waits = lock.fold(await look.installation.log.load(subjects.lock(one.job))).is_awaited_by(one.id)
+        waits = lock.fold(await look.installation.log.load(subjects.lock(one.job))).has_waiter(one.id)
         return ["undecided"] if look.age(asked) >= GRACE and not waits else []
     codes = []
     if all(step.phase is Phase.WAITING for step in one.state.steps.values()) and look.age(asked) >= GRACE:
         codes.append("undispatched")
-    timeouts = {step.name: step.timeout for step in one.state.asked.plan.steps}
+    timeouts = {step.name: step.timeout for step in one.state.request.plan.steps}
     for name, step in one.state.steps.items():
         if step.phase is Phase.DISPATCHED:
             since = one.newest(Dispatched, name, step.attempt)

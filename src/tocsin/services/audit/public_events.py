@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from ...domain.events import (
-    UNFORESEEN,
+    MISSED_REASONS,
     Admitted,
     CronMissed,
     CronSkipped,
@@ -86,7 +86,7 @@ class PublicEvents:
 
     def _passed(self, recorded: Recorded[Passed]) -> Taken:
         fact = recorded.message
-        if fact.reason in UNFORESEEN:
+        if fact.reason in MISSED_REASONS:
             span = (fact.job, fact.start, fact.until, fact.count, fact.reason)
             if self._told.pop(span, None) is None:
                 self._missed[span] = Proof.of(recorded)

@@ -53,9 +53,9 @@ class ExplainReader:
 
     async def _newest(self, job: str) -> Evidence:
         definitions: list[Recorded[DefinitionFact]] = []
-        for subject in subjects.of_ledger(job, *_DEFINITIONS):
+        for subject in subjects.ledger_subjects(job, *_DEFINITIONS):
             definitions += _of(DefinitionFact, await self._all(subject))
-        decisions = [await self._log.last(subject) for subject in subjects.of_ledger(job, *_TIME)]
+        decisions = [await self._log.last(subject) for subject in subjects.ledger_subjects(job, *_TIME)]
         return Evidence(
             job=job,
             definitions=sorted(definitions, key=_sequence),
@@ -67,7 +67,7 @@ class ExplainReader:
     async def _decisions(self, job: str, begin: datetime, end: datetime) -> list[Recorded[Due | Passed]]:
         """What was decided from `begin` on, until behind `end`."""
         upto = (await self._stored.extent(Stream.LEDGER)).last
-        filters = subjects.of_ledger(job, *_TIME)
+        filters = subjects.ledger_subjects(job, *_TIME)
         portions = self._stored.messages(Stream.LEDGER, *filters, after=begin, upto=upto)
         found: list[Recorded[Due | Passed]] = []
         async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):

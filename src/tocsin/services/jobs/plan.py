@@ -6,9 +6,9 @@ from typing import Literal, TypeAlias
 
 from ...domain import ledger
 from ...domain.definition import JobDefinition
-from ...domain.definition_diff import DefinitionDiff, differing
+from ...domain.definition_diff import DefinitionDiff, changed_fields
 from ...domain.ledger import Ledger
-from ...domain.schedule_effects import ScheduleEffects, effects
+from ...domain.schedule_effects import ScheduleEffects, schedule_effects
 
 Verb: TypeAlias = Literal["create", "update", "unchanged", "delete"]
 
@@ -26,7 +26,7 @@ class Change:
     def effects(self, now: datetime, ahead: timedelta) -> ScheduleEffects:
         """What it does to the job's time in the days to come."""
         after = None if self.verb == "delete" else self.definition
-        return effects(self.before, after, now, now + ahead)
+        return schedule_effects(self.before, after, now, now + ahead)
 
     @property
     def job(self) -> str:
@@ -54,5 +54,5 @@ def change_to(definition: JobDefinition, state: Ledger) -> Change:
     """What it takes to give a job a definition."""
     if state.definition is None:
         return Change("create", definition, before=state)
-    differences = tuple(differing(state.definition, definition))
+    differences = tuple(changed_fields(state.definition, definition))
     return Change("update" if differences else "unchanged", definition, differences, state)

@@ -33,7 +33,7 @@ async def audit_trail(
     log: EventLog, job: str | None = None, *, since: datetime | None = None
 ) -> list[Recorded[Message]]:
     """What somebody asked for, of one job or of all, the oldest first; cancellations and settlements by the system are not."""
-    found = [[recorded async for recorded in _read(log, one)] for one in subjects.audited(job)]
+    found = [[recorded async for recorded in _read(log, one)] for one in subjects.audit_filters(job)]
     merged = merge(*found, key=attrgetter("time"))
     return [one for one in merged if (since is None or one.time >= since) and _is_asked(one.message)]
 

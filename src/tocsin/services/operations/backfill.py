@@ -159,7 +159,7 @@ async def _fates(log: StoredLog, job: str, named: Sequence[datetime]) -> dict[da
     """What the log says of instants, which are in order. It says nothing of times in which the job was not there."""
     fates: dict[datetime, Fate] = {}
     wanted = frozenset(named)
-    async for fact in _facts(log, Stream.LEDGER, *subjects.of_ledger(job, "due", "passed")):
+    async for fact in _facts(log, Stream.LEDGER, *subjects.ledger_subjects(job, "due", "passed")):
         match fact:
             case Due(scheduled_time=at) if at in wanted:
                 fates[at] = "fired"

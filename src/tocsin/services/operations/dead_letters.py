@@ -132,9 +132,9 @@ async def replay(  # noqa: PLR0913 - each is said once, by its name
         )
     ledger = await _check(log, letter, input)
     for _ in range(TRIES):
-        if not again and dead_letter.replay_of(letter.state, request) is None:
+        if not again and dead_letter.find_replay(letter.state, request) is None:
             await _check_idle(log, letter, stored)
-        facts = dead_letter.ask_to_replay(
+        facts = dead_letter.request_replay(
             letter.state, request=request, input=input, by=by, reason=reason, ledger=ledger
         )
         try:
@@ -144,7 +144,7 @@ async def replay(  # noqa: PLR0913 - each is said once, by its name
         except OutdatedState:
             letter = await _read(log, letter.job, letter.id) or letter
             continue
-        made = dead_letter.replay_of(letter.state, request) or letter.state.replays[-1]
+        made = dead_letter.find_replay(letter.state, request) or letter.state.replays[-1]
         is_run = isinstance(_asked(letter), DeadLettered | Trigger)
         return Replay(letter.job, letter.id, made.fact.number, made.execution_id if is_run else None)
     raise SequenceConflict(f"dead letter {letter.id} was changed by others {TRIES} times meanwhile: try again")
@@ -230,8 +230,8 @@ async def _check(log: EventLog, letter: Letter, over: Input | None) -> int | Non
             f"dead letter {letter.id}: {JobNotFound(job)}; a replay needs its definition, so apply it first"
         )
     before = asked.definition if isinstance(asked, DeadLettered) else 0
-    replayed = dead_letter.ask_to_replay(letter.state, input=over)[0]
-    given = execution_plan.given_again(asked, replayed, await ledgers.definition(before) if before else None)
+    replayed = dead_letter.request_replay(letter.state, input=over)[0]
+    given = execution_plan.replay_input(asked, replayed, await ledgers.definition(before) if before else None)
     check_input(state.definition, execution_plan.input_of(given, state.definition), given.args)
     return sequence
 
@@ -260,7 +260,7 @@ def _asked(letter: Letter) -> Message:
 async def _check_idle(log: EventLog, letter: Letter, stored: StoredLog | None) -> None:
     if letter.state.replays:
         newest = letter.state.replays[-1]
-        if await _status(log, letter, len(letter.state.replays) - 1, stored) not in execution.OVER:
+        if await _status(log, letter, len(letter.state.replays) - 1, stored) not in execution.TERMINAL_STATUSES:
             named = f"replay {newest.fact.number} of dead letter {letter.id}, execution {newest.execution_id}"
             raise OperationError(f"{named}, is still open: --again replays it all the same")
     if letter.state.resolved is not None:

@@ -55,7 +55,7 @@ ACCESS: Final = Access(
 def dag_advancer(log: EventLog, executions: StateCache[Execution], clock: Clock, key: bytes) -> Stage:
     """One decision a message: a crash between two of them is finished by the redelivery."""
     it = DagAdvancer(log, executions, clock, key)
-    admissions = tuple(subjects.every(f"execution.{fact}") for fact in ("admitted", "recovered", "released"))
+    admissions = tuple(subjects.filter_for(f"execution.{fact}") for fact in ("admitted", "recovered", "released"))
     return Stage(
         "dag_advancer",
         (
@@ -63,14 +63,14 @@ def dag_advancer(log: EventLog, executions: StateCache[Execution], clock: Clock,
             Subscription(
                 subjects.DAG_ADVANCER_REPORTS,
                 Stream.LOG,
-                (subjects.every("report.completed"),),
+                (subjects.filter_for("report.completed"),),
                 it.on_success,
                 low_priority=True,
                 prepare=it.before_success,
             ),
-            Subscription(subjects.DAG_ADVANCER_TIMERS, Stream.LOG, (subjects.every("timer.retry"),), it.on_timer),
-            Subscription(RETRIES, Stream.LOG, (subjects.every("execution.retry-scheduled"),), it.on_retry),
-            Subscription(CANCELS, Stream.LEDGER, (subjects.every("cancel"),), it.on_cancel),
+            Subscription(subjects.DAG_ADVANCER_TIMERS, Stream.LOG, (subjects.filter_for("timer.retry"),), it.on_timer),
+            Subscription(RETRIES, Stream.LOG, (subjects.filter_for("execution.retry-scheduled"),), it.on_retry),
+            Subscription(CANCELS, Stream.LEDGER, (subjects.filter_for("cancel"),), it.on_cancel),
         ),
         loops=(it.punctual.run,),
         access=ACCESS,
@@ -98,7 +98,9 @@ class DagAdvancer:
             case Recovered() | Released() as lost:
                 scope = subjects.scope_of(lost)
                 self._executions.forget(scope)
-                await self._executions.decide(scope, partial(execution.resume, at=recorded.time, key=self._key))
+                await self._executions.decide(
+                    scope, partial(execution.dispatch_missing, at=recorded.time, key=self._key)
+                )
 
     async def before_success(self, several: Sequence[Recorded[Message]]) -> None:
         """Read at once what another copy began, and learn of all claims in their order.
@@ -120,8 +122,8 @@ class DagAdvancer:
             scope = subjects.execution(report.job, report.execution_id)
             await self._executions.decide(scope, partial(execution.succeed, report=report, key=self._key))
             state, _ = await self._executions.load(scope)
-            if state.status is Status.COMPLETED and state.asked.replay_of is not None:
-                await resolve_replayed(self._log, report.job, state.asked.replay_of, report.execution_id)
+            if state.status is Status.COMPLETED and state.request.replay_of is not None:
+                await resolve_replayed(self._log, report.job, state.request.replay_of, report.execution_id)
 
     async def on_retry(self, recorded: Recorded[Message]) -> None:
         """An attempt is to be dispatched later: the server's timer sees to that, and we may be there first."""
@@ -137,16 +139,16 @@ class DagAdvancer:
 
     async def _again(self, timer: RetryTimer) -> None:
         scope = subjects.execution(timer.job, timer.execution_id)
-        await self._executions.decide(scope, partial(execution.dispatch_again, timer=timer, key=self._key))
+        await self._executions.decide(scope, partial(execution.dispatch_retry, timer=timer, key=self._key))
 
     async def _wait(self, scope: str) -> None:
         """Have the log wake us when it may start, and when it may not start any more."""
         state, sequence = await self._executions.load(scope)
-        for retry, until in execution.delays(state):
+        for retry, until in execution.retry_timers(state):
             await self._log.delay(retry, until=until, scope=scope, expect=sequence)
             self.punctual.at(until, retry)
-        if not state.is_over and (expires_at := state.asked.plan.expires_at) is not None:
-            expiry = ExpiryTimer(job=state.asked.job, execution_id=state.asked.execution_id)
+        if not state.is_over and (expires_at := state.request.plan.expires_at) is not None:
+            expiry = ExpiryTimer(job=state.request.job, execution_id=state.request.execution_id)
             await self._log.delay(expiry, until=expires_at, scope=scope, expect=sequence)
 
     async def on_cancel(self, recorded: Recorded[Message]) -> None:
@@ -154,7 +156,7 @@ class DagAdvancer:
         request = recorded.message
         if not isinstance(request, CancelRequest):
             return
-        job, execution_id = subjects.to_cancel(recorded.subject)
+        job, execution_id = subjects.parse_cancel(recorded.subject)
         if not job or subjects.ANY in {job, execution_id}:
             await self._refuse(recorded, job, "it names no execution: cancel.<job>.<execution>")
             return

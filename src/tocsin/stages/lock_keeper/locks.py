@@ -17,7 +17,7 @@ import structlog
 
 from ... import subjects
 from ...domain import execution, lock
-from ...domain.events import Acquired, Admitted, Message, Planned, Recorded, Terminal, Waiting
+from ...domain.events import Acquired, Admitted, Message, Planned, Recorded, Terminal, Waiter
 from ...domain.execution import Execution, Status
 from ...domain.lock import Lock
 from ...engine.public_events import PublicEvents
@@ -59,7 +59,7 @@ class Locks:
             lock_scope, scope = subjects.lock(one.job), subjects.scope_of(one)
             if not self._locks.knows(lock_scope):
                 takers[lock_scope] = partial(self._locks.loaded, lock_scope)
-                said = subjects.announcement("triggered", one.job)
+                said = subjects.public_event("triggered", one.job)
                 takers[said] = partial(self._announcements.loaded, said)
             if not self._executions.knows(scope):
                 takers[scope] = partial(self._executions.loaded, scope)
@@ -103,10 +103,10 @@ class Locks:
                 if state.waiting:
                     continue  # it has become free in this moment, and is for those who wait already
                 return await self._acquire(wanted.job, me, ttl=lock.ttl(wanted), known=(state, sequence))
-            if state.holder == me.execution_id or state.is_awaited_by(me.execution_id):
+            if state.holder == me.execution_id or state.has_waiter(me.execution_id):
                 return state
             active = subjects.execution(wanted.job, state.holder)
-            policy = lock.policy(state, wanted, (await self._executions.load(active))[0].requested)
+            policy = lock.effective_policy(state, wanted, (await self._executions.load(active))[0].requested)
             if policy == "cancel_previous":
                 reason = f"superseded by {me.execution_id}"
                 await self._executions.decide(active, partial(execution.cancel, reason=reason))
@@ -124,18 +124,18 @@ class Locks:
                 return state
             first = state.waiting[0]
             asked, _ = await self._planned(job, first.execution_id)
-            ttl = lock.ttl(asked.requested) if asked.requested else lock.GRACE
+            ttl = lock.ttl(asked.requested) if asked.requested else lock.GRACE_S
             held = await self._acquire(job, first, ttl=ttl, known=(state, sequence))
             await self.admit(job, held)
         raise SequenceConflict(f"{job}: its lock changes hands all the time")
 
-    async def _acquire(self, job: str, wanted: Waiting, *, ttl: float, known: tuple[Lock, int]) -> Lock:
+    async def _acquire(self, job: str, wanted: Waiter, *, ttl: float, known: tuple[Lock, int]) -> Lock:
         for fact in lock.acquire(known[0], job, wanted, ttl=ttl):
             known = await self._locks.append(subjects.lock(job), fact, behind=known)
         self.display.held(job, wanted.execution_id, ttl=ttl)
         return known[0]
 
-    async def _queue(self, job: str, wanted: Waiting, *, known: tuple[Lock, int]) -> None:
+    async def _queue(self, job: str, wanted: Waiter, *, known: tuple[Lock, int]) -> None:
         for fact in lock.queue(known[0], job, wanted):
             await self._locks.append(subjects.lock(job), fact, behind=known)
             if len(fact.waiting) > MANY:

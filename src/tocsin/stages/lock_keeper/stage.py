@@ -42,8 +42,8 @@ ACCESS: Final = Access(
 def lock_keeper(log: EventLog, executions: StateCache[Execution], projections: Projections, clock: Clock) -> Stage:
     """The lock's fact first, the execution's second: a crash between them leaves a lock that is already its own."""
     it = LockKeeper(log, executions, projections, clock)
-    wanted = (subjects.every("execution.planned"), subjects.every("execution.recovered"))
-    ends = tuple(subjects.every(f"execution.{end}") for end in ("completed", "failed", "cancelled"))
+    wanted = (subjects.filter_for("execution.planned"), subjects.filter_for("execution.recovered"))
+    ends = tuple(subjects.filter_for(f"execution.{end}") for end in ("completed", "failed", "cancelled"))
     return Stage(
         "lock_keeper",
         (
@@ -108,7 +108,7 @@ class LockKeeper:
         held = await self._locks.ask(wanted)
         if held.holder == wanted.execution_id:
             await self._locks.admit(wanted.job, held)
-        elif not held.is_awaited_by(wanted.execution_id):
+        elif not held.has_waiter(wanted.execution_id):
             for fact in execution.skip(state, active=held.holder or ""):
                 _, stored = await self._executions.append(scope, fact, behind=(state, sequence))
                 await self._announcements.decided(fact, after=stored)

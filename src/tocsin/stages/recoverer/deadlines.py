@@ -30,7 +30,7 @@ class Deadlines:
 
     async def end(self, overdue: Overdue, state: Execution, now: datetime, evidence: Evidence) -> None:
         """Say that an attempt has failed, unless its executor said how it ended and only that was lost."""
-        asked = state.asked
+        asked = state.request
         if not await evidence.was_handed_over(overdue):
             return
         told = await self._told(overdue, state)
@@ -55,7 +55,7 @@ class Deadlines:
 
     async def _told(self, overdue: Overdue, state: Execution) -> Recorded[Report] | None:
         """The newest report that decides what becomes of the attempt (`execution.succeed` and `execution.fail`)."""
-        asked = state.asked
+        asked = state.request
         about = subjects.reports_on(asked.job, asked.execution_id, overdue.step, overdue.attempt)
         for told in reversed(await self._log.load(about)):
             report = told.message

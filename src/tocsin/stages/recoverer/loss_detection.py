@@ -36,7 +36,7 @@ class Evidence:
                 return await self._is_past_the_lock_keeper(stalled, state)
             case "dispatched":
                 return await self._is_past(
-                    subjects.executors(stalled.queue or subjects.DEFAULT_QUEUE), stalled.sequence
+                    subjects.executor_durable(stalled.queue or subjects.DEFAULT_QUEUE), stalled.sequence
                 )
             case "retry-scheduled":
                 return await self._has_no_delay(stalled, state)
@@ -57,14 +57,14 @@ class Evidence:
         durables = subjects.LOCK_KEEPER, subjects.LOCK_KEEPER_ENDS
         if not await self._are_past(durables, stalled.sequence):
             return False
-        asked = state.asked
+        asked = state.request
         scope = subjects.lock(asked.job)
         facts = await self._log.load(scope)
         if await self._log.tail(scope) != max((fact.sequence for fact in facts), default=0):
             return False  # a replica that lags knows nothing of who waits
         held = lock.fold(facts)
         upto = held.fence
-        if held.holder is not None and held.is_awaited_by(asked.execution_id):
+        if held.holder is not None and held.has_waiter(asked.execution_id):
             of_holder = await self._log.load(subjects.execution(asked.job, held.holder))
             if of_holder and not execution.fold(of_holder).is_over:
                 return False
@@ -73,7 +73,7 @@ class Evidence:
 
     async def _has_no_delay(self, stalled: Stalled, state: Execution) -> bool:
         """Whether neither the delay is stored nor what it published is still to be handled. The order of asking matters."""
-        lost, asked = stalled.lost, state.asked
+        lost, asked = stalled.lost, state.request
         if not await self._is_past(subjects.RETRIER, stalled.sequence):
             return False
         timer = RetryTimer(

@@ -44,7 +44,7 @@ class OpenExecutions:
 
     def learn(self, heading: Heading) -> None:
         """Take in that one began, or ended."""
-        scope = subjects.scope_around(heading.subject)
+        scope = subjects.execution_scope(heading.subject)
         if subjects.is_ending(heading.subject):
             self.forget(scope)
         elif scope not in self._since:

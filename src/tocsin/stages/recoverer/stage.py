@@ -16,7 +16,7 @@ import structlog
 
 from ...domain import recovery
 from ...domain.events import Failed, Lost, Recovered, Report
-from ...domain.recovery import Decided, Findings, Job, Policy
+from ...domain.recovery import Findings, JobStatus, Policy, RecoveryDecision
 from ...engine.clock_guard import ClockGuard
 from ...engine.leader_election import LeaderElection
 from ...engine.leadership_events import RECORDED
@@ -124,14 +124,14 @@ class Recoverer:
             await self._deadlines.end(overdue, found.state, now, evidence)
         return found.next_look
 
-    async def _recover(self, found: Findings, now: datetime, evidence: Evidence) -> list[Decided]:
+    async def _recover(self, found: Findings, now: datetime, evidence: Evidence) -> list[RecoveryDecision]:
         lost: list[Lost] = [one.lost for one in found.stalled if await evidence.is_lost(one, found.state)]
         if not lost:
             return []
-        job = await self._job(found.state.asked.job)
+        job = await self._job(found.state.request.job)
         return recovery.recover(found, lost, now=now, policy=self._policy, job=job)
 
-    async def _job(self, name: str) -> Job:
+    async def _job(self, name: str) -> JobStatus:
         ledger, _ = await self._ledgers.load(name)
         if ledger.definition is None:
             return "gone"

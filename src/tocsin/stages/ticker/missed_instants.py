@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from ... import telemetry
-from ...domain.events import UNFORESEEN, Passed
+from ...domain.events import MISSED_REASONS, Passed
 
 _log = structlog.get_logger("tocsin.ticker")
 _instants: Final = telemetry.meter().create_counter(
@@ -18,7 +18,7 @@ _instants: Final = telemetry.meter().create_counter(
 
 def tell(passed: Passed) -> None:
     """Tell of a span, if it is worth telling."""
-    if passed.reason not in UNFORESEEN:
+    if passed.reason not in MISSED_REASONS:
         return
     _instants.add(passed.count, {"job": passed.job, "reason": passed.reason})
     say = _log.error if passed.reason == "throttled" else _log.warning

@@ -23,7 +23,7 @@ from ...engine.ledger_reader import LedgerReader
 from ...engine.stage import Access, Stage
 from ...engine.state_cache import UNTOLD
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState
-from ...subjects import TICKER_LEASE, Bucket, Stream, every, subject_of
+from ...subjects import TICKER_LEASE, Bucket, Stream, filter_for, subject_of
 from . import missed_instants
 from .circuit_breaker import CircuitBreaker
 
@@ -33,7 +33,7 @@ STANDBY: Final = 0.2
 """Seconds between two looks of a candidate at whether it leads."""
 UNDECIDABLE: Final = timedelta(seconds=30)
 """After how long a job is looked at again that could not be decided for a defect."""
-_FACTS: Final = tuple(every(f"ledger.{f}") for f in ("defined", "paused", "resumed", "deleted", "due", "passed"))
+_FACTS: Final = tuple(filter_for(f"ledger.{f}") for f in ("defined", "paused", "resumed", "deleted", "due", "passed"))
 
 ACCESS: Final = Access(
     appends=(Due, Passed, *RECORDED),
@@ -74,13 +74,13 @@ class Ticker:
         state, sequence = self._ledgers.get(fact.job, (ledger.initial, 0))
         if recorded.sequence <= sequence:
             return
-        state = ledger.for_time_only(ledger.evolve(state, recorded))
+        state = ledger.without_definitions(ledger.evolve(state, recorded))
         self._ledgers[fact.job] = state, recorded.sequence
         self._agenda.put(fact.job, self._when(state, recorded.time))
 
     def _when(self, state: Ledger, learned: datetime) -> datetime | None:
         """When to look at a job of which something was learned: when it is due, or at once where that is not plain."""
-        if len(state.regimes) != 1 or ledger.missing(state) is not None:
+        if len(state.regimes) != 1 or ledger.missing_fact(state) is not None:
             return learned
         try:
             return ledger.next_instant(state, state.regimes[0].since)
@@ -128,12 +128,12 @@ class Ticker:
     async def _append(self, job: str, now: datetime) -> datetime | None:
         """Store what became of the instants up to `now`; when there will be something to decide next."""
         state, sequence = self._ledgers[job]
-        if ledger.missing(state) is not None:
+        if ledger.missing_fact(state) is not None:
             state, sequence = self._know(job, *await self._reader.load(job))
-            if ledger.missing(state) is not None:
+            if ledger.missing_fact(state) is not None:
                 raise LogUnavailable("the log's replica that answered lacks a fact on the definition")
         while True:
-            facts = ledger.elapse(state, now, allowance=self._breaker.left(job))
+            facts = ledger.decide_instants(state, now, allowance=self._breaker.left(job))
             for fact in facts:
                 sequence = await self._log.append(fact, expect=sequence)
                 state = ledger.evolve(state, Recorded(fact, subject_of(fact), sequence, UNTOLD))
@@ -150,7 +150,7 @@ class Ticker:
     def _know(self, job: str, state: Ledger, sequence: int) -> tuple[Ledger, int]:
         """Remember a ledger, unless a newer one was learned since it was asked for; what is known now."""
         if sequence >= self._ledgers[job][1]:
-            self._ledgers[job] = ledger.for_time_only(state), sequence
+            self._ledgers[job] = ledger.without_definitions(state), sequence
         return self._ledgers[job]
 
 

@@ -216,7 +216,7 @@ async def _answer(here: Components, name: str, response: Response) -> CronAnswer
 
 
 async def _shown(here: Components, job: Job, now: datetime) -> CronJob:
-    triggered = await here.log.last(subjects.announcement("triggered", job.name))
+    triggered = await here.log.last(subjects.public_event("triggered", job.name))
     event = triggered.message if triggered else None
     # Runs are counted under the name for ever; those before this registration are of a job that is gone.
     is_of_this = triggered is not None and triggered.time >= job.created_at

@@ -39,7 +39,7 @@ def job(facts: Facts, *, id: str | None = None, step: str | None = None) -> Json
     """
     state = execution.fold(facts)
     requested = next(fact for fact in facts if isinstance(fact.message, Requested))
-    asked = state.asked
+    asked = state.request
     plan = asked.plan
     planned = next((one for one in plan.steps if one.name == step), plan.steps[0])
     about = about_of(plan.meta)

@@ -48,7 +48,7 @@ async def manifest(here: Here) -> dict[str, Any]:
 async def health(here: Here, response: Response) -> dict[str, Any]:
     """Whether jobs can be taken in and handed out."""
     try:
-        await here.log.last(subjects.ANNOUNCED)
+        await here.log.last(subjects.PUBLIC_EVENTS)
     except LogUnavailable:
         response.status_code = 503
         return {"status": "unhealthy", "version": here.version}

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from ....ports import QueueStanding
+from ....ports import QueueStatus
 from ..api.components import Components, Here
 from ..api.problems import Problem
 from ..auth.security import Reader, Triggerer
@@ -63,7 +63,7 @@ async def _answer(here: Components, name: str) -> dict[str, Any]:
     return {"queue": _shown(standing), "name": name, "status": "paused" if standing.is_paused else "active"}
 
 
-async def _standing(here: Components, name: str) -> QueueStanding:
+async def _standing(here: Components, name: str) -> QueueStatus:
     standing = await here.queues.standing(_named(name))
     if standing is None:
         raise Problem(404, "not-found", f"no queue is called {name!r}")
@@ -76,6 +76,6 @@ def _named(name: str) -> str:
     return name
 
 
-def _shown(standing: QueueStanding) -> dict[str, Any]:
+def _shown(standing: QueueStatus) -> dict[str, Any]:
     status = "paused" if standing.is_paused else "active"
     return {"name": standing.name, "paused": standing.is_paused, "status": status, "available": standing.waiting}

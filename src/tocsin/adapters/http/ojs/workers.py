@@ -193,7 +193,7 @@ def _directive(here: Components, held: Held) -> str | None:
     """What the conformance suite has a job say that its worker is to be told; only where it may run."""
     if here.reset is None:
         return None
-    options = job_view.about_of(held.state.asked.plan.meta).get("options")
+    options = job_view.about_of(held.state.request.plan.meta).get("options")
     metadata = options.get("metadata") if isinstance(options, dict) else None
     said = metadata.get("test_directive") if isinstance(metadata, dict) else None
     return said if said in {"quiet", "terminate"} else None

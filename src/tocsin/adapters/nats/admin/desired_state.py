@@ -99,7 +99,7 @@ def durable_specs(
 ) -> list[DurableSpec]:
     """The durables of the stages, and those of the executors: ours on the log, those outside on the bridge's stream."""
     executors = [
-        DurableSpec(subjects.executors(queue), Stream.LOG, (subjects.tasks(queue),), begins_behind_cursor=False)
+        DurableSpec(subjects.executor_durable(queue), Stream.LOG, (subjects.tasks(queue),), starts_after_cursor=False)
         for queue in queues  # a task that waited for its first executor for long is still to be done
     ]
     if bridge:

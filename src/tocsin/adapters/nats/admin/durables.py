@@ -34,7 +34,7 @@ async def ensure_consumer(
 
 
 async def _start(projections: NatsProjections, spec: DurableSpec) -> Json:
-    if not spec.begins_behind_cursor:
+    if not spec.starts_after_cursor:
         return {"deliver_policy": "all"}
     for key in (cursor(spec.stream, spec.name), cursor(spec.stream)):
         if found := await projections.get(Bucket.CURSORS, key):

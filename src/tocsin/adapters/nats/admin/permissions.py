@@ -67,7 +67,7 @@ class Granting:
         reports of others' tasks with it.
         """
         publish = [
-            *(self._names.to_wire(subject) for kind in access.appends for subject in subjects.all_of(kind)),
+            *(self._names.to_wire(subject) for kind in access.appends for subject in subjects.filters_of(kind)),
             *(subject for durable in durables for subject in self._consuming(durable)),
             *(subject for stream in access.reads for subject in self._reading(stream)),
             *(subject for stream in access.follows for subject in self._following(stream)),

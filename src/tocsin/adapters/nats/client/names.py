@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from ....subjects import ANNOUNCED, CAPTURED, Bucket, Stream
+from ....subjects import PUBLIC_EVENTS, STREAM_SUBJECTS, Bucket, Stream
 
 _ROOT: Final = re.compile(r"[a-z][a-z0-9-]*")
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
@@ -85,12 +85,12 @@ class Names:
 
     def captured(self, stream: Stream) -> list[str]:
         """The subjects that a stream stores."""
-        return [wire for relative in CAPTURED[stream] for wire in self.filters(relative)]
+        return [wire for relative in STREAM_SUBJECTS[stream] for wire in self.filters(relative)]
 
     def republished(self) -> tuple[str, str]:
         """What the log tells the public, and under which name."""
-        _, _, tail = ANNOUNCED.partition(".")
-        return self.to_wire(ANNOUNCED), f"{self.public_prefix}.{tail}"
+        _, _, tail = PUBLIC_EVENTS.partition(".")
+        return self.to_wire(PUBLIC_EVENTS), f"{self.public_prefix}.{tail}"
 
     def bucket(self, bucket: Bucket) -> str:
         """The name of a KV bucket: `tocsin_definitions`."""

@@ -17,7 +17,7 @@ class NatsTaskQueue:
 
     def __init__(self, connection: Connection, names: Names, queue: str = subjects.DEFAULT_QUEUE) -> None:
         """The queue's durable exists: `provision` made it."""
-        self._durable = NatsDurable(connection, names, Stream.LOG, subjects.executors(queue))
+        self._durable = NatsDurable(connection, names, Stream.LOG, subjects.executor_durable(queue))
 
     @property
     def has_some(self) -> bool:

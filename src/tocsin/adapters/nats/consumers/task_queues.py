@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from .... import subjects
-from ....ports import Delivery, QueueStanding
+from ....ports import Delivery, QueueStatus
 from ....subjects import Stream
 from ..admin.queue_durables import ensure_executors
 from ..client import wire
@@ -51,13 +51,13 @@ class NatsTaskQueues:
         await self.open(queue)
         await self._pause(queue, {})
 
-    async def standing(self, queue: str) -> QueueStanding | None:
+    async def standing(self, queue: str) -> QueueStatus | None:
         """By the word of the consumer's leader."""
-        verb = f"CONSUMER.INFO.{self._stream}.{subjects.executors(queue)}"
+        verb = f"CONSUMER.INFO.{self._stream}.{subjects.executor_durable(queue)}"
         told = await self._connection.look_up(verb, absent=wire.CONSUMER_NOT_FOUND)
         if told is None:
             return None
-        return QueueStanding(queue, bool(told.get("paused")), told["num_pending"], told["num_ack_pending"])
+        return QueueStatus(queue, bool(told.get("paused")), told["num_pending"], told["num_ack_pending"])
 
     async def names(self) -> Sequence[str]:
         """In alphabetical order."""
@@ -77,7 +77,7 @@ class NatsTaskQueues:
             await queue.close()
 
     async def _pause(self, queue: str, request: Json) -> None:
-        verb = f"CONSUMER.PAUSE.{self._stream}.{subjects.executors(queue)}"
+        verb = f"CONSUMER.PAUSE.{self._stream}.{subjects.executor_durable(queue)}"
         await self._connection.manage(verb, json.dumps(request).encode())
 
     @property
