@@ -44,66 +44,39 @@ async def told(client: httpx.AsyncClient, verb: str, **body: Any) -> tuple[int, 
 
 # --- pushing ---------------------------------------------------------------------------------------------------------
 
-KIND: Final = "must be words of lower-case letters, digits, underscores and hyphens, joined by dots, e.g. `email.send`"
-INSTANT: Final = "must be an instant with its zone (`2026-11-20T10:00:00Z`), or relative to now (`+PT5S`)"
-MILLISECONDS: Final = "must be a number of milliseconds, more than 0 and at most a year of them"
-ENVELOPES: Final[list[tuple[dict[str, Any], str]]] = [
-    ({"type": None}, "`type`: required, and not given"),
-    ({"type": "A.b"}, f'`type` is "A.b": {KIND}'),
-    ({"type": "a..b"}, f'`type` is "a..b": {KIND}'),
-    ({"type": 1}, f"`type` is 1: {KIND}"),
-    ({"args": {}}, "`args` is an empty mapping: must be an array"),
-    ({"args": None}, "`args` is null: must be an array"),
-    ({"id": "1"}, '`id` is "1": must be a UUIDv7 in lower case'),
-    ({"options": []}, "`options` is an empty list: must be an object"),
-    ({"meta": "x"}, '`meta` is "x": must be an object'),
-    (
-        {"options": {"queue": "-a"}},
-        '`options.queue` is "-a": must be lower-case letters, digits, hyphens and dots, the first no hyphen',
-    ),
-    ({"options": {"priority": 101}}, "`options.priority` is 101: must be an integer from -100 to 100"),
-    ({"options": {"priority": True}}, "`options.priority` is true: must be an integer from -100 to 100"),
-    ({"options": {"tags": [1]}}, "`options.tags` is a list: must be an array of texts"),
-    ({"options": {"timeout_ms": -1}}, f"`options.timeout_ms` is -1: {MILLISECONDS}"),
-    ({"options": {"visibility_timeout_ms": 0}}, f"`options.visibility_timeout_ms` is 0: {MILLISECONDS}"),
-    ({"options": {"visibility_timeout_ms": 1e300}}, f"`options.visibility_timeout_ms` is 1e+300: {MILLISECONDS}"),
-    ({"timeout": "1s"}, '`timeout` is "1s": must be a number of seconds, more than 0 and at most a year of them'),
-    ({"options": {"delay_until": "tomorrow"}}, f'`options.delay_until` is "tomorrow": {INSTANT}'),
-    ({"scheduled_at": "2026-11-20T10:00:00"}, f'`scheduled_at` is "2026-11-20T10:00:00": {INSTANT}'),
-    ({"options": {"expires_at": "+5S"}}, f'`options.expires_at` is "+5S": {INSTANT}'),
+INVALID: Final[list[tuple[dict[str, Any], str]]] = [
+    ({"type": 1}, "type"),
+    ({"args": None}, "args"),
+    ({"id": "1"}, "id"),
+    ({"options": []}, "options"),
+    ({"options": {"queue": "-a"}}, "options.queue"),
+    ({"options": {"visibility_timeout_ms": 1e300}}, "options.visibility_timeout_ms"),
+    ({"timeout_ms": 10**400}, "timeout_ms"),
+    ({"scheduled_at": "2026-11-20T10:00:00"}, "scheduled_at"),
 ]
-POLICIES: Final[list[tuple[Any, str]]] = [
-    ("no", '`retry` is "no": must be an object'),
-    ({"max_attempts": -1}, "`retry.max_attempts` is -1: must be an integer from 0 to 100"),
-    ({"backoff_coefficient": 0.5}, "`retry.backoff_coefficient` is 0.5: must be a number, at least 1"),
-    (
-        {"backoff_strategy": "random"},
-        '`retry.backoff_strategy` is "random": must be one of exponential, linear, polynomial, constant, none',
-    ),
-    ({"jitter": 0.1}, "`retry.jitter` is 0.1: must be true or false"),
-    ({"on_exhaustion": "keep"}, '`retry.on_exhaustion` is "keep": must be `discard` or `dead_letter`'),
-    ({"non_retryable_errors": "X"}, '`retry.non_retryable_errors` is "X": must be an array of texts'),
-    ({"initial_interval": "soon"}, '`retry.initial_interval` is "soon": must be a duration of ISO 8601, e.g. `PT1S`'),
-    ({"max_interval_ms": "1"}, '`retry.max_interval_ms` is "1": must be a number of milliseconds'),
-]
+"""Each way to answer; `tests/ojs/test_envelope.py` has an example of every rule."""
 
 
-@pytest.mark.parametrize(("wrong", "text"), ENVELOPES)
-async def test_a_job_that_cannot_be_used_is_told_why(wrong: Any, text: str, client: httpx.AsyncClient) -> None:  # noqa: ANN401
-    body = {"type": "mail.send", "args": [], **wrong}
-    answer = await client.post("/ojs/v1/jobs", json={k: v for k, v in body.items() if (k, v) != ("type", None)})
+@pytest.mark.parametrize(("change", "field"), INVALID)
+async def test_invalid_envelope_is_answered_with_its_field(
+    change: dict[str, Any], field: str, client: httpx.AsyncClient
+) -> None:
+    answer = await client.post("/ojs/v1/jobs", json={"type": "mail.send", "args": [], **change})
     error = answer.json()["error"]
-    assert (answer.status_code, error["code"], error["message"]) == (400, "invalid_request", text)
-    assert error["retryable"] is False
-    assert error["details"]["errors"][0]["field"] == text.split("`")[1]
+    assert (answer.status_code, error["code"], error["retryable"]) == (400, "invalid_request", False)
+    assert error["message"].startswith(f"`{field}` is ")
+    assert error["details"]["errors"][0]["field"] == field
 
 
-@pytest.mark.parametrize(("policy", "text"), POLICIES)
-async def test_a_retry_policy_that_makes_no_sense_is_422(policy: Any, text: str, client: httpx.AsyncClient) -> None:  # noqa: ANN401
+@pytest.mark.parametrize(
+    ("policy", "field"),
+    [("no", "retry"), ({"max_attempts": -1}, "retry.max_attempts"), ({"jitter": 0.1}, "retry.jitter")],
+)
+async def test_invalid_retry_policy_is_422(policy: Any, field: str, client: httpx.AsyncClient) -> None:  # noqa: ANN401
     answer = await client.post("/ojs/v1/jobs", json={"type": "a", "args": [], "options": {"retry": policy}})
     error = answer.json()["error"]
-    assert (answer.status_code, error["type"]) == (422, "validation_error")
-    assert error["message"].removeprefix("`options.").removeprefix("`") == text.removeprefix("`")
+    assert (answer.status_code, error["code"], error["type"]) == (422, "invalid_request", "validation_error")
+    assert error["details"]["errors"][0]["field"].removeprefix("options.") == field
 
 
 @pytest.mark.parametrize(

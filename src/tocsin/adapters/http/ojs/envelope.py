@@ -1,16 +1,27 @@
-"""Reads the job envelope that a client of the Open Job Spec pushes (ojs-core §5, ojs-http-binding §9.1).
+"""Read the job envelope that a client of the Open Job Spec pushes (ojs-core §5, ojs-http-binding §9.1).
 
-What a job may say is said in several places by several documents; each is read: `queue` and the times beside or among the
-`options`, intervals in ISO 8601 or milliseconds, times with a zone or relative to now (`+PT5S`).
+Several documents of the specification place the same field differently, and all of them are read: queue, times and policies
+inside `options` or next to it (`options` wins), intervals in ISO 8601 or in milliseconds, times with a zone or relative to
+now (`+PT5S`). The models say which values are valid; `RULES` says how an invalid one is answered.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import JsonValue, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from ....domain import duration
 from ....domain.definition import DefinitionError, JobDefinition, RetryPolicy, show
@@ -18,19 +29,22 @@ from ....domain.events import Actor, Enqueued
 from ....services.operations.task_leases import LONGEST
 from ..api.problems import FieldError, Problem
 
-TYPE: Final = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)*")
-UUID_V7: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 QUEUE: Final = re.compile(r"[a-z0-9][a-z0-9\-.]{0,254}")
-PRIORITY: Final = 100
+MAX_PRIORITY: Final = 100
+MAX_ATTEMPTS: Final = 100
+MAX_TYPE_LENGTH: Final = 200
 JITTER: Final = 0.5
 """`jitter: true` of ojs-retry §5.1: a delay between half and one and a half times as long."""
-LONGEST_TYPE: Final = 200
-PREFIX: Final = "ojs."
-"""Before the type in the name that such executions are kept under: a registered job may be called like a type."""
-KEY: Final = "ojs"
-"""Where a task carries what only this protocol knows of it."""
+JOB_PREFIX: Final = "ojs."
+"""Precedes the type in the job name of such executions, because a registered job may have the name of a type."""
+META_KEY: Final = "ojs"
+"""Key of a task's `meta` that holds the fields which only this protocol knows."""
 
-_KNOWN: Final = frozenset(
+_TYPE: Final = r"^[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)*$"
+_UUID_V7: Final = r"^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
+_OPTIONS: Final = ("queue", "priority", "tags", "timeout", "timeout_ms", "visibility_timeout_ms", "expires_at", "retry")
+"""Fields that may be inside `options` or next to it; `scheduled_at` and `delay_until` are two names of one field."""
+_DECLARED: Final = frozenset(
     {
         *("specversion", "id", "type", "args", "queue", "meta", "options", "priority", "timeout", "retry", "tags"),
         *("scheduled_at", "delay_until", "expires_at", "schema"),
@@ -38,21 +52,12 @@ _KNOWN: Final = frozenset(
 )
 _MANAGED: Final = frozenset(
     {
-        *(
-            "state",
-            "attempt",
-            "max_attempts",
-            "created_at",
-            "enqueued_at",
-            "started_at",
-            "completed_at",
-            "cancelled_at",
-        ),
-        *("discarded_at", "error", "errors", "result", "next_attempt_at", "retry_delay_ms"),
+        *("state", "attempt", "max_attempts", "created_at", "enqueued_at", "started_at", "completed_at"),
+        *("cancelled_at", "discarded_at", "error", "errors", "result", "next_attempt_at", "retry_delay_ms"),
     }
 )
-"""What the system manages: ignored where a client sends it."""
-_STRATEGIES: Final = {
+"""Fields that the server manages: ignored if a client sends them."""
+_BACKOFFS: Final = {
     "exponential": "exponential",
     "linear": "linear",
     "polynomial": "polynomial",
@@ -61,243 +66,250 @@ _STRATEGIES: Final = {
 }
 
 
+def _instant(value: object, info: ValidationInfo) -> datetime:
+    if not isinstance(value, str):
+        raise ValueError("not text")  # noqa: TRY004 - pydantic reports only ValueError as a validation error
+    try:
+        if value.startswith("+"):
+            now: datetime = (info.context or {})["now"]
+            return now + timedelta(seconds=duration.parse(value[1:]))
+        instant = datetime.fromisoformat(value)
+    except OverflowError as error:
+        raise ValueError(str(error)) from None
+    if instant.tzinfo is None:
+        raise ValueError("no offset from UTC")
+    return instant
+
+
+def _seconds(milliseconds: float) -> float:
+    return milliseconds / 1000
+
+
+_Instant: TypeAlias = Annotated[datetime, BeforeValidator(_instant)]
+_Milliseconds: TypeAlias = Annotated[float, AfterValidator(_seconds), Field(gt=0, le=LONGEST)]
+_Interval: TypeAlias = Annotated[float, BeforeValidator(duration.parse)]
+_IntervalMs: TypeAlias = Annotated[float, AfterValidator(_seconds), Field(ge=0, le=duration.LONGEST)]
+
+
+class _Retry(BaseModel):
+    """A retry policy (ojs-retry §3)."""
+
+    model_config = ConfigDict(strict=True)
+
+    max_attempts: int = Field(default=3, ge=0, le=MAX_ATTEMPTS)
+    backoff_coefficient: float = Field(default=2.0, ge=1, allow_inf_nan=False)
+    backoff_strategy: Literal["exponential", "linear", "polynomial", "constant", "none"] = "exponential"
+    jitter: bool = True
+    on_exhaustion: Literal["discard", "dead_letter"] = "discard"
+    non_retryable_errors: list[str] = []
+    initial_interval_ms: _IntervalMs | None = None
+    initial_interval: _Interval | None = None
+    max_interval_ms: _IntervalMs | None = None
+    max_interval: _Interval | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _prefer_milliseconds(cls, given: Any) -> Any:  # noqa: ANN401 - any JSON value
+        if not isinstance(given, dict):
+            return given
+        ignored = {name for name in ("initial_interval", "max_interval") if given.get(f"{name}_ms") is not None}
+        return {name: value for name, value in given.items() if name not in ignored}
+
+    def policy(self) -> RetryPolicy:
+        return RetryPolicy(
+            max_attempts=max(self.max_attempts, 1),
+            initial_delay=_first(self.initial_interval_ms, self.initial_interval, 1.0),
+            max_delay=_first(self.max_interval_ms, self.max_interval, 300.0),
+            multiplier=self.backoff_coefficient,
+            backoff=_BACKOFFS[self.backoff_strategy],  # type: ignore[arg-type] # the values are RetryPolicy's own
+            jitter=JITTER if self.jitter else 0.0,
+            max_delay_with_jitter=True,
+            non_retryable_errors=tuple(self.non_retryable_errors),
+        )
+
+
+class _Envelope(BaseModel):
+    """A pushed job. Fields of `options` are moved next to it before validation (`_flattened`)."""
+
+    model_config = ConfigDict(strict=True)
+
+    options: dict[str, Any] = {}
+    id: str | None = Field(default=None, pattern=_UUID_V7)
+    type: str = Field(pattern=_TYPE, max_length=MAX_TYPE_LENGTH)
+    priority: int = Field(default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY)
+    visibility_timeout_ms: _Milliseconds | None = None
+    start_at: _Instant | None = None
+    expires_at: _Instant | None = None
+    retry: _Retry | None = None
+    args: list[Any]
+    queue: str = Field(default="default", pattern=f"^{QUEUE.pattern}$")
+    timeout_ms: _Milliseconds | None = None
+    timeout: float | None = Field(default=None, gt=0, le=LONGEST)
+    tags: list[str] = []
+    meta: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The answer to an invalid field: its requirement, the problem kind and the status."""
+
+    requirement: str
+    kind: str = "invalid-request"
+    status: int = 400
+
+
+def _policy_rule(requirement: str) -> Rule:
+    return Rule(requirement, "invalid-retry-policy", 422)
+
+
+_OBJECT: Final = Rule("must be an object")
+_INSTANT_RULE: Final = Rule("must be an instant with its zone (`2026-11-20T10:00:00Z`), or relative to now (`+PT5S`)")
+_MILLISECONDS_RULE: Final = Rule("must be a number of milliseconds, more than 0 and at most a year")
+_INTERVAL_RULE: Final = _policy_rule("must be an ISO 8601 duration, e.g. `PT1S`")
+_INTERVAL_MS_RULE: Final = _policy_rule("must be a number of milliseconds, at most ten years")
+
+RULES: Final[Mapping[str, Rule]] = {
+    "options": _OBJECT,
+    "id": Rule("must be a UUIDv7 in lower case"),
+    "type": Rule(
+        "must be words of lower-case letters, digits, underscores and hyphens, joined by dots, e.g. `email.send`"
+    ),
+    "priority": Rule(f"must be an integer from -{MAX_PRIORITY} to {MAX_PRIORITY}"),
+    "visibility_timeout_ms": _MILLISECONDS_RULE,
+    "start_at": _INSTANT_RULE,
+    "expires_at": _INSTANT_RULE,
+    "retry": _policy_rule("must be an object"),
+    "retry.max_attempts": _policy_rule(f"must be an integer from 0 to {MAX_ATTEMPTS}"),
+    "retry.backoff_coefficient": _policy_rule("must be a number, at least 1"),
+    "retry.backoff_strategy": _policy_rule(f"must be one of {', '.join(_BACKOFFS)}"),
+    "retry.jitter": _policy_rule("must be true or false"),
+    "retry.on_exhaustion": _policy_rule("must be `discard` or `dead_letter`"),
+    "retry.non_retryable_errors": _policy_rule("must be an array of strings"),
+    "retry.initial_interval_ms": _INTERVAL_MS_RULE,
+    "retry.initial_interval": _INTERVAL_RULE,
+    "retry.max_interval_ms": _INTERVAL_MS_RULE,
+    "retry.max_interval": _INTERVAL_RULE,
+    "args": Rule("must be an array"),
+    "queue": Rule("must be lower-case letters, digits, hyphens and dots, and must not start with a hyphen or a dot"),
+    "timeout_ms": _MILLISECONDS_RULE,
+    "timeout": Rule("must be a number of seconds, more than 0 and at most a year"),
+    "tags": Rule("must be an array of strings"),
+    "meta": _OBJECT,
+}
+"""Field of the models above -> the answer if it is invalid. A required field that is absent is `invalid-request`."""
+
+
 @dataclass(frozen=True)
 class Defaults:
-    """What holds where a job does not say."""
+    """Values for fields that a job leaves out."""
 
     now: datetime
     timeout: float
 
 
 def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqueued:
-    """The wish that a pushed job makes; `execution_id` where it brings no id of its own.
+    """Return the input that a pushed job stands for; `execution_id` is used if the job brings no id.
 
     Raises:
-        Problem: it cannot be used; the answer names the field, the value and what would be right.
+        Problem: the job is invalid. The answer names the first invalid field, its value and the requirement.
     """
-    if not isinstance(body, Mapping):
-        raise _wrong("body", body, "must be a JSON object: a job")
-    reader = _Reader(body, defaults)
-    given_id = body.get("id")
-    if given_id is not None and not (isinstance(given_id, str) and UUID_V7.fullmatch(given_id)):
-        raise _wrong("id", given_id, "must be a UUIDv7 in lower case")
-    kind = reader.type()
-    about: dict[str, JsonValue] = {
-        "id": given_id or execution_id,
-        "options": dict(reader.options),
-        "extra": {name: value for name, value in body.items() if name not in _KNOWN | _MANAGED},
-        "priority": reader.priority(),
-    }
-    lease = reader.milliseconds("visibility_timeout_ms")
-    if lease is not None:
-        about["lease"] = lease
-    start_at, expires_at = reader.time("scheduled_at", "delay_until"), reader.time("expires_at")
-    if expires_at is not None:
-        about["expires_at"] = reader.as_given("expires_at", expires_at)
-    retry, dead_letter = reader.retry()
+    if not isinstance(body, dict):
+        raise _invalid("body", body, Rule("must be a JSON object: a job"))
+    fields, sources = _flattened(body)
+    try:
+        envelope = _Envelope.model_validate(fields, context={"now": defaults.now})
+    except ValidationError as error:
+        raise _problem(error, fields, sources) from None
+    meta: dict[str, JsonValue] = {**envelope.meta, META_KEY: _protocol_fields(body, envelope, execution_id, fields)}
     try:
         definition = JobDefinition(
-            name=PREFIX + kind.replace("_", "-"),
-            function=kind,
-            args=reader.args(),
-            queue=reader.queue(),
-            timeout=reader.timeout(),
-            retry=retry,
-            dead_letter=dead_letter,
+            name=JOB_PREFIX + envelope.type.replace("_", "-"),
+            function=envelope.type,
+            args=tuple(envelope.args),
+            queue=envelope.queue,
+            timeout=_first(envelope.timeout_ms, envelope.timeout, defaults.timeout),
+            retry=_retry_policy(envelope.retry),
+            dead_letter=envelope.retry is not None and envelope.retry.on_exhaustion == "dead_letter",
             overlap_policy="allow",
-            tags=reader.tags(),
-            meta={**reader.meta(), KEY: about},
+            tags=tuple(envelope.tags),
+            meta=meta,
         )
     except (DefinitionError, ValidationError) as error:
         raise Problem(400, "invalid-request", str(error), (FieldError(right=str(error)),)) from None
+    starts_later = envelope.start_at is not None and envelope.start_at > defaults.now
     return Enqueued(
-        execution_id=given_id or execution_id,
+        execution_id=envelope.id or execution_id,
         definition=definition,
-        start_at=start_at if start_at is not None and start_at > defaults.now else None,
-        expires_at=expires_at,
+        start_at=envelope.start_at if starts_later else None,
+        expires_at=envelope.expires_at,
         by=by,
     )
 
 
-class _Reader:
-    """One body, field by field."""
-
-    def __init__(self, body: Mapping[str, Any], defaults: Defaults) -> None:
-        self._body = body
-        self._defaults = defaults
-        options = body.get("options")
-        if not isinstance(options, Mapping | None):
-            raise _wrong("options", options, "must be an object")
-        self.options: Mapping[str, Any] = options or {}
-
-    def type(self) -> str:
-        kind = self._body.get("type")
-        if kind is None:
-            raise _missing("type")
-        if not isinstance(kind, str) or not TYPE.fullmatch(kind) or len(kind) > LONGEST_TYPE:
-            raise _wrong(
-                "type",
-                kind,
-                "must be words of lower-case letters, digits, underscores and hyphens, joined by dots, "
-                "e.g. `email.send`",
-            )
-        return kind
-
-    def args(self) -> tuple[JsonValue, ...]:
-        args = self._body.get("args")
-        if "args" not in self._body:
-            raise _missing("args")
-        if not isinstance(args, list):
-            raise _wrong("args", args, "must be an array")
-        return tuple(args)
-
-    def meta(self) -> dict[str, JsonValue]:
-        meta = self._body.get("meta")
-        if not isinstance(meta, Mapping | None):
-            raise _wrong("meta", meta, "must be an object")
-        return dict(meta or {})
-
-    def queue(self) -> str:
-        field, queue = self._either("queue")
-        if queue is None:
-            return "default"
-        if not isinstance(queue, str) or not QUEUE.fullmatch(queue):
-            raise _wrong(field, queue, "must be lower-case letters, digits, hyphens and dots, the first no hyphen")
-        return queue
-
-    def priority(self) -> int:
-        field, priority = self._either("priority")
-        if priority is None:
-            return 0
-        if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > PRIORITY:
-            raise _wrong(field, priority, f"must be an integer from -{PRIORITY} to {PRIORITY}")
-        return priority
-
-    def tags(self) -> tuple[str, ...]:
-        field, tags = self._either("tags")
-        if tags is None:
-            return ()
-        if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-            raise _wrong(field, tags, "must be an array of texts")
-        return tuple(tags)
-
-    def timeout(self) -> float:
-        given = self.milliseconds("timeout_ms")
-        if given is not None:
-            return given
-        field, timeout = self._either("timeout")
-        if timeout is None:
-            return self._defaults.timeout
-        if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not 0 < timeout <= LONGEST:
-            raise _wrong(field, timeout, "must be a number of seconds, more than 0 and at most a year of them")
-        return float(timeout)
-
-    def milliseconds(self, name: str) -> float | None:
-        """A duration of the options in seconds."""
-        field, value = self._either(name)
-        if value is None:
-            return None
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value / 1000 <= LONGEST:
-            raise _wrong(field, value, "must be a number of milliseconds, more than 0 and at most a year of them")
-        return value / 1000
-
-    def time(self, *names: str) -> datetime | None:
-        """An instant under the first of some names that is given, or relative to now."""
-        for name in names:
-            field, value = self._either(name)
-            if value is not None:
-                return self._instant(field, value)
-        return None
-
-    def as_given(self, name: str, meant: datetime) -> str:
-        """A time as the client wrote it, unless that was relative."""
-        _, value = self._either(name)
-        return value if isinstance(value, str) and not value.startswith("+") else meant.isoformat()
-
-    def retry(self) -> tuple[RetryPolicy, bool]:
-        """The policy, and whether what fails for good is kept as a dead letter."""
-        _, given = self._either("retry")
-        if given is None:
-            return RetryPolicy(initial_delay=1, jitter=JITTER, max_delay_with_jitter=True), False
-        if not isinstance(given, Mapping):
-            raise _unusable_policy("retry", given, "must be an object")
-        attempts = given.get("max_attempts", 3)
-        if not isinstance(attempts, int) or isinstance(attempts, bool) or not 0 <= attempts <= 100:  # noqa: PLR2004 - as RetryPolicy
-            raise _unusable_policy("retry.max_attempts", attempts, "must be an integer from 0 to 100")
-        coefficient = given.get("backoff_coefficient", 2.0)
-        if not isinstance(coefficient, int | float) or isinstance(coefficient, bool) or coefficient < 1:
-            raise _unusable_policy("retry.backoff_coefficient", coefficient, "must be a number, at least 1")
-        strategy = given.get("backoff_strategy", "exponential")
-        if strategy not in _STRATEGIES:
-            raise _unusable_policy("retry.backoff_strategy", strategy, f"must be one of {', '.join(_STRATEGIES)}")
-        jitter, exhausted = given.get("jitter", True), given.get("on_exhaustion", "discard")
-        if not isinstance(jitter, bool):
-            raise _unusable_policy("retry.jitter", jitter, "must be true or false")
-        if exhausted not in {"discard", "dead_letter"}:
-            raise _unusable_policy("retry.on_exhaustion", exhausted, "must be `discard` or `dead_letter`")
-        patterns = given.get("non_retryable_errors", [])
-        if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
-            raise _unusable_policy("retry.non_retryable_errors", patterns, "must be an array of texts")
-        policy = RetryPolicy.model_validate(
-            {
-                "max_attempts": max(attempts, 1),
-                "initial_delay": _interval(given, "initial_interval", 1.0),
-                "max_delay": _interval(given, "max_interval", 300.0),
-                "multiplier": float(coefficient),
-                "backoff": _STRATEGIES[strategy],
-                "jitter": JITTER if jitter else 0.0,
-                "max_delay_with_jitter": True,
-                "non_retryable_errors": tuple(patterns),
-            }
-        )
-        return policy, exhausted == "dead_letter"
-
-    def _either(self, name: str) -> tuple[str, Any]:
-        """A field of the options, or beside them."""
-        if self.options.get(name) is not None:
-            return f"options.{name}", self.options[name]
-        return name, self._body.get(name)
-
-    def _instant(self, field: str, value: object) -> datetime:
-        right = "must be an instant with its zone (`2026-11-20T10:00:00Z`), or relative to now (`+PT5S`)"
-        if not isinstance(value, str):
-            raise _wrong(field, value, right)
-        try:
-            if value.startswith("+"):
-                return self._defaults.now + timedelta(seconds=duration.parse(value[1:]))
-            at = datetime.fromisoformat(value)
-        except (ValueError, OverflowError):
-            raise _wrong(field, value, right) from None
-        if at.tzinfo is None:
-            raise _wrong(field, value, right)
-        return at
+def _flattened(body: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the values of a body by field of `_Envelope`, and where the body has each of them."""
+    options = body.get("options")
+    inner = options if isinstance(options, dict) else {}
+    fields = {name: body[name] for name in ("options", "id", "type", "meta") if body.get(name) is not None}
+    if "args" in body:
+        fields["args"] = body["args"]
+    sources: dict[str, str] = {}
+    names = [(name, name) for name in _OPTIONS] + [("start_at", "scheduled_at"), ("start_at", "delay_until")]
+    for field, name in names:
+        is_inner = inner.get(name) is not None
+        value = inner[name] if is_inner else body.get(name)
+        if value is not None and field not in fields:
+            fields[field], sources[field] = value, f"options.{name}" if is_inner else name
+    if "timeout_ms" in fields:
+        fields.pop("timeout", None)
+    return fields, sources
 
 
-def _interval(given: Mapping[str, Any], name: str, usual: float) -> float:
-    """Seconds, from ISO 8601 or from milliseconds."""
-    if (milliseconds := given.get(f"{name}_ms")) is not None:
-        if isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool) and milliseconds >= 0:
-            return milliseconds / 1000
-        raise _unusable_policy(f"retry.{name}_ms", milliseconds, "must be a number of milliseconds")
-    value = given.get(name)
-    if value is None:
-        return usual
+def _problem(error: ValidationError, fields: Mapping[str, Any], sources: Mapping[str, str]) -> Problem:
+    """Return the answer to the first invalid field."""
+    details = error.errors(include_url=False, include_context=False)[0]
+    field, *path = details["loc"]
+    if details["type"] == "missing":
+        missing = FieldError(field=str(field), right="required, and not given")
+        return Problem(400, "invalid-request", f"`{missing.field}`: {missing.right}", (missing,))
+    if field == "retry" and path:
+        return _invalid(f"retry.{path[0]}", fields["retry"][path[0]], RULES[f"retry.{path[0]}"])
+    source = "retry" if field == "retry" else sources.get(str(field), str(field))
+    return _invalid(source, fields[str(field)], RULES[str(field)])
+
+
+def _invalid(field: str, value: object, rule: Rule) -> Problem:
+    wrong = FieldError(field=field, value=show(value), right=rule.requirement)
+    return Problem(rule.status, rule.kind, f"`{field}` is {wrong.value}: {rule.requirement}", (wrong,))
+
+
+def _protocol_fields(
+    body: Mapping[str, Any], envelope: _Envelope, execution_id: str, fields: Mapping[str, Any]
+) -> dict[str, JsonValue]:
+    """Return the fields that only this protocol knows, as `job_view` shows them again."""
+    kept: dict[str, JsonValue] = {
+        "id": envelope.id or execution_id,
+        "options": envelope.options,
+        "extra": {name: value for name, value in body.items() if name not in _DECLARED | _MANAGED},
+        "priority": envelope.priority,
+    }
+    if envelope.visibility_timeout_ms is not None:
+        kept["lease"] = envelope.visibility_timeout_ms
+    if envelope.expires_at is not None:
+        given: str = fields["expires_at"]
+        kept["expires_at"] = envelope.expires_at.isoformat() if given.startswith("+") else given
+    return kept
+
+
+def _retry_policy(retry: _Retry | None) -> RetryPolicy:
+    if retry is None:
+        return RetryPolicy(initial_delay=1, jitter=JITTER, max_delay_with_jitter=True)
     try:
-        return float(duration.parse(value))
-    except (ValueError, TypeError):
-        raise _unusable_policy(f"retry.{name}", value, "must be a duration of ISO 8601, e.g. `PT1S`") from None
+        return retry.policy()
+    except ValidationError:  # the one constraint that `_Retry` does not have
+        requirement = _policy_rule("must be an array of strings that can be stored")
+        raise _invalid("retry.non_retryable_errors", retry.non_retryable_errors, requirement) from None
 
 
-def _missing(field: str) -> Problem:
-    wrong = FieldError(field=field, right="required, and not given")
-    return Problem(400, "invalid-request", f"`{field}`: {wrong.right}", (wrong,))
-
-
-def _wrong(field: str, value: object, right: str) -> Problem:
-    wrong = FieldError(field=field, value=show(value), right=right)
-    return Problem(400, "invalid-request", f"`{field}` is {wrong.value}: {right}", (wrong,))
-
-
-def _unusable_policy(field: str, value: object, right: str) -> Problem:
-    wrong = FieldError(field=field, value=show(value), right=right)
-    return Problem(422, "invalid-retry-policy", f"`{field}` is {wrong.value}: {right}", (wrong,))
+def _first(*values: float | None) -> float:
+    return next(value for value in values if value is not None)

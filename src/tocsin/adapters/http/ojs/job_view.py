@@ -21,7 +21,7 @@ from ....domain.events import (
 )
 from ....domain.execution import Execution, Phase, Status, Step
 from ....domain.recovery import TIMED_OUT
-from .envelope import KEY
+from .envelope import META_KEY
 
 Facts: TypeAlias = Sequence[Recorded[Message]]
 Json: TypeAlias = dict[str, Any]
@@ -51,7 +51,7 @@ def job(facts: Facts, *, id: str | None = None, step: str | None = None) -> Json
         "type": planned.function,
         "queue": planned.queue,
         "args": list(plan.args if planned.args is None else planned.args),
-        "meta": {name: value for name, value in plan.meta.items() if name != KEY},
+        "meta": {name: value for name, value in plan.meta.items() if name != META_KEY},
         "priority": about.get("priority", 0),
         "state": state_of(state, current),
         "attempt": attempts_of(current),
@@ -82,7 +82,7 @@ def standing(facts: Facts, state: Execution, step: str) -> Json:
 
 def about_of(meta: Json) -> Json:
     """What only this protocol knows of a job."""
-    about = meta.get(KEY)
+    about = meta.get(META_KEY)
     return about if isinstance(about, dict) else {}
 
 
