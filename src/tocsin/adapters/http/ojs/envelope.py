@@ -88,7 +88,7 @@ def _seconds(milliseconds: float) -> float:
 _Instant: TypeAlias = Annotated[datetime, BeforeValidator(_instant)]
 _Milliseconds: TypeAlias = Annotated[float, AfterValidator(_seconds), Field(gt=0, le=LONGEST)]
 _Interval: TypeAlias = Annotated[float, BeforeValidator(duration.parse)]
-_IntervalMs: TypeAlias = Annotated[float, AfterValidator(_seconds), Field(ge=0, le=duration.LONGEST)]
+_IntervalMs: TypeAlias = Annotated[float, AfterValidator(_seconds), Field(ge=0, le=duration.MAX_DURATION_S)]
 
 
 class _Retry(BaseModel):
