@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import asyncapi
 from pydantic import TypeAdapter
 
 from tocsin import __version__
@@ -35,6 +36,7 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "mq-completion.json", _schema(events.Completion)
     yield "job-file.json", _job_file()
     yield "openapi.json", openapi(__version__)
+    yield "asyncapi.json", asyncapi.document(__version__)
 
 
 def main(arguments: list[str]) -> int:

@@ -1,0 +1,264 @@
+"""The AsyncAPI 3 document of every subject that programs outside Tocsin may publish or subscribe to.
+
+Message schemas come from the event classes, subjects from `tocsin.subjects`. The document speaks from Tocsin's side, as
+AsyncAPI requires: an operation `receive` is a subject that a program publishes to.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from pydantic import TypeAdapter
+
+from tocsin.adapters.nats.client.names import Names
+from tocsin.domain import events
+
+_EXECUTION: Final = "019b76da-a800-76fb-abdc-caef73f35cd6"
+_INSTANT: Final = "2026-02-12T14:00:00Z"
+_PARAMETERS: Final = {
+    "job": "Name of the job. A character that a NATS subject cannot hold is percent-encoded.",
+    "execution_id": "Id of the execution (a UUID of version 7).",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PublicSubject:
+    """A subject, its message class, and an example of the message."""
+
+    subject: str
+    """As on the wire with the default names; parameters in braces."""
+    action: Literal["send", "receive"]
+    """From Tocsin's side."""
+    message: type[events.Message]
+    title: str
+    description: str
+    example: dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        """The name of the channel in the document."""
+        return self.subject.split("{", 1)[0].strip(".").replace(".", "-")
+
+
+_NAMES: Final = Names()
+
+PUBLIC_SUBJECTS: Final = (
+    PublicSubject(
+        f"{_NAMES.trigger_prefix}.{{job}}",
+        "receive",
+        events.Trigger,
+        "Run a job",
+        "Publish to run a registered job now. The body may be empty. The planner admits the execution, or records why "
+        "not. JetStream acknowledges the message after it is stored; send a `Nats-Msg-Id` header to publish again safely.",
+        {"input": {"day": "2026-02-11"}, "reason": "late delivery of the source files"},
+    ),
+    PublicSubject(
+        f"{_NAMES.cancel_prefix}.{{job}}.{{execution_id}}",
+        "receive",
+        events.CancelRequest,
+        "Cancel an execution",
+        "Publish to end an execution. The body may be empty. An execution that is already over stays as it is.",
+        {"reason": "wrong input"},
+    ),
+    PublicSubject(
+        f"{_NAMES.public_prefix}.triggered.{{job}}",
+        "send",
+        events.CronTriggered,
+        "An occurrence fired",
+        "Published once for each occurrence that became an execution (ojs-cron §9.1). `job_id` is the execution's id.",
+        {
+            "event": "cron.triggered",
+            "timestamp": "2026-02-12T14:00:00.123Z",
+            "data": {
+                "cron_name": "daily-report",
+                "cron_expression": "0 9 * * *",
+                "timezone": "America/New_York",
+                "job_id": _EXECUTION,
+                "job_type": "report.generate",
+                "run_count": 43,
+                "scheduled_time": _INSTANT,
+                "actual_time": "2026-02-12T14:00:00.123Z",
+            },
+        },
+    ),
+    PublicSubject(
+        f"{_NAMES.public_prefix}.skipped.{{job}}",
+        "send",
+        events.CronSkipped,
+        "An occurrence was skipped",
+        "Published once for each occurrence that did not become an execution, with the reason (ojs-cron §9.2).",
+        {
+            "event": "cron.skipped",
+            "timestamp": "2026-02-12T14:00:00.456Z",
+            "data": {
+                "cron_name": "daily-report",
+                "cron_expression": "0 9 * * *",
+                "timezone": "America/New_York",
+                "reason": "overlap_skip",
+                "active_job_id": _EXECUTION,
+                "scheduled_time": _INSTANT,
+            },
+        },
+    ),
+    PublicSubject(
+        f"{_NAMES.public_prefix}.missed.{{job}}",
+        "send",
+        events.CronMissed,
+        "Occurrences passed without firing",
+        "Published once for each span of occurrences that passed although the job was active: no ticker led, or the "
+        "circuit breaker stopped a job that fired too often.",
+        {
+            "event": "cron.missed",
+            "timestamp": "2026-02-12T15:10:00Z",
+            "data": {
+                "cron_name": "daily-report",
+                "cron_expression": "*/10 * * * *",
+                "timezone": "America/New_York",
+                "reason": "missed",
+                "count": 6,
+                "start": _INSTANT,
+                "until": "2026-02-12T15:00:00Z",
+            },
+        },
+    ),
+    PublicSubject(
+        _NAMES.to_wire("mq.scheduled.{job}"),
+        "send",
+        events.Envelope,
+        "A task for an executor of hip-62",
+        "A task of a queue whose `transport` is `mq` (hip-62, Integration with MQ). It is delivered at least once.",
+        {
+            "schema": "hanzo.mq.v1",
+            "id": f"{_EXECUTION}-extract-1",
+            "type": "scheduler.execute",
+            "source": "scheduler",
+            "timestamp": _INSTANT,
+            "data": {
+                "job_name": "daily-report",
+                "execution_id": _EXECUTION,
+                "function": "report/generate",
+                "input": {"day": "2026-02-11"},
+                "attempt": 1,
+                "timeout": 300.0,
+                "step": "main",
+                "token": "v1.4rJ0mV3x",
+                "scheduled_time": _INSTANT,
+                "trigger": "cron",
+            },
+        },
+    ),
+    PublicSubject(
+        _NAMES.to_wire("mq.scheduler.complete.{job}.{execution_id}"),
+        "receive",
+        events.Completion,
+        "The answer of an executor of hip-62",
+        "The outcome of a task from `mq.scheduled.<job>`. Without a status, the attempt failed if `error` is set. "
+        "Without a step or an attempt, the current one is meant. A token, if present, must be the task's.",
+        {"status": "completed", "step": "main", "attempt": 1, "token": "v1.4rJ0mV3x", "result": {"rows": 42}},
+    ),
+)
+
+
+def document(version: str) -> dict[str, Any]:
+    """Return the whole document."""
+    schemas: dict[str, Any] = {}
+    for public in PUBLIC_SUBJECTS:
+        schema = TypeAdapter(public.message).json_schema(
+            mode="validation", by_alias=True, ref_template="#/components/schemas/{model}"
+        )
+        schemas |= schema.pop("$defs", {})
+        schemas[public.message.__name__] = schema
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "Tocsin",
+            "version": version,
+            "description": "The subjects on NATS that programs outside Tocsin use, with the default prefixes "
+            "(`nats.trigger_prefix`, `nats.public_prefix`, `nats.mq_prefix`). Bodies are JSON. The HTTP API has its own "
+            "document, openapi.json; with `server.over_nats` its operations are also at `tocsin.api.<operation>`.",
+            "license": {"name": "Apache-2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"},
+        },
+        "defaultContentType": "application/json",
+        "channels": {public.key: _channel(public) for public in PUBLIC_SUBJECTS},
+        "operations": {_operation_name(public): _operation(public) for public in PUBLIC_SUBJECTS},
+        "components": {
+            "messages": {public.message.__name__: _message(public) for public in PUBLIC_SUBJECTS},
+            "schemas": dict(sorted(schemas.items())),
+        },
+    }
+
+
+def as_markdown() -> Iterator[str]:
+    """Yield the lines of the reference page: a section for each subject."""
+    for public in PUBLIC_SUBJECTS:
+        direction = "Programs publish it" if public.action == "receive" else "Programs subscribe to it"
+        subject = public.subject.replace("{", "<").replace("}", ">")
+        yield from (f"## `{subject}`", "", f"{public.title}. {direction}.", "", public.description, "")
+        yield from ("| field | type | required | meaning |", "|---|---|---|---|")
+        yield from _rows(TypeAdapter(public.message).json_schema(mode="validation", by_alias=True))
+        adapter = TypeAdapter[events.Message](public.message)
+        example = adapter.validate_python(public.example)
+        shown = adapter.dump_json(example, indent=2, by_alias=True, exclude_unset=True).decode()
+        yield from ("", "```json", shown, "```", "")
+
+
+def _rows(schema: dict[str, Any], prefix: str = "", definitions: dict[str, Any] | None = None) -> Iterator[str]:
+    definitions = definitions or schema.get("$defs", {})
+    for name, field in schema.get("properties", {}).items():
+        inner = definitions.get(str(field.get("$ref", "")).rpartition("/")[2])
+        required = "yes" if name in schema.get("required", ()) else ""
+        meaning = field.get("description", (inner or {}).get("description", "")).replace("\n", " ")
+        yield f"| `{prefix}{name}` | {_type(field, definitions)} | {required} | {meaning} |"
+        if inner is not None and "properties" in inner:
+            yield from _rows(inner, f"{prefix}{name}.", definitions)
+
+
+def _type(field: dict[str, Any], definitions: dict[str, Any]) -> str:
+    if "const" in field:
+        return f"`{field['const']}`"
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"])
+    if "anyOf" in field:
+        return " or ".join(dict.fromkeys(_type(option, definitions) for option in field["anyOf"]))
+    if "$ref" in field:
+        name = str(field["$ref"]).rpartition("/")[2]
+        return "any JSON" if name == "JsonValue" else _type(definitions[name], definitions)
+    kind = str(field.get("type", "any JSON"))
+    return f"{kind} ({field['format']})" if "format" in field else kind
+
+
+def _channel(public: PublicSubject) -> dict[str, Any]:
+    parameters = {name: {"description": _PARAMETERS[name]} for name in re.findall(r"{(\w+)}", public.subject)}
+    name = public.message.__name__
+    return {
+        "address": public.subject,
+        "title": public.title,
+        "description": public.description,
+        "parameters": parameters,
+        "messages": {name: {"$ref": f"#/components/messages/{name}"}},
+    }
+
+
+def _operation_name(public: PublicSubject) -> str:
+    return f"{public.action}-{public.key}"
+
+
+def _operation(public: PublicSubject) -> dict[str, Any]:
+    message = f"#/channels/{public.key}/messages/{public.message.__name__}"
+    return {
+        "action": public.action,
+        "title": public.title,
+        "channel": {"$ref": f"#/channels/{public.key}"},
+        "messages": [{"$ref": message}],
+    }
+
+
+def _message(public: PublicSubject) -> dict[str, Any]:
+    return {
+        "name": public.message.__name__,
+        "title": public.title,
+        "contentType": "application/json",
+        "payload": {"$ref": f"#/components/schemas/{public.message.__name__}"},
+        "examples": [{"name": public.key, "payload": public.example}],
+    }
