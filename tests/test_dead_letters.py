@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ async def test_while_a_replay_is_open_another_has_to_be_asked_for(world: World) 
     await world.define(etl(overlap_policy="allow"))
     letter = await failed(world)
     first = await dead_letters.replay(world.log, letter.id)
-    text = f"replay 1 of dead letter {letter.id}, execution {first.execution_id}, is still open: --again replays it"
+    text = f"dead letter {letter.id}: replay 1, execution {first.execution_id}, is still open"
     with pytest.raises(OperationError, match=text):  # nobody has planned it yet
         await dead_letters.replay(world.log, letter.id)
     await run(world)
@@ -78,8 +79,9 @@ async def test_what_is_resolved_is_replayed_only_where_that_is_asked_for(world: 
     first = await dead_letters.replay(world.log, letter.id)
     await run(world)
     await answer(world, first.execution_id or "", "completed")
-    with pytest.raises(OperationError, match=rf"is resolved \(by execution {first.execution_id}\): --again replays it"):
+    with pytest.raises(OperationError, match=rf"is resolved \(by execution {first.execution_id}\)") as failure:
         await dead_letters.replay(world.log, letter.id)
+    assert failure.value.code == "dead-letter-resolved"
     assert (await dead_letters.replay(world.log, letter.id, again=True)).number == 2
 
 
@@ -134,10 +136,9 @@ async def test_a_job_that_is_gone_says_what_to_do(world: World) -> None:
     state, sequence = await LedgerReader(world.log).load(ETL)
     [fact] = delete(state, ETL)
     await world.log.append(fact, expect=sequence)
-    with pytest.raises(
-        OperationError, match="no job is called 'etl'; a replay needs its definition, so apply it first"
-    ):
+    with pytest.raises(OperationError, match=f"{letter.id}: no job is called 'etl'") as failure:
         await dead_letters.replay(world.log, letter.id)
+    assert failure.value.code == "job-not-registered"
     assert await world.stored(Replayed) == []
 
 
@@ -160,7 +161,7 @@ async def test_a_fact_says_why_it_cannot_be_replayed(world: World) -> None:
 async def test_what_still_cannot_be_read_says_so(world: World) -> None:
     refused = PoisonMessage.of(ETL, "planner-triggers", "trigger.etl", 1, b"not json", "unreadable")
     await world.given(refused)
-    with pytest.raises(OperationError, match=r"cannot be replayed: it still cannot be read: trigger\.etl"):
+    with pytest.raises(OperationError, match=r"it still cannot be read: trigger\.etl"):
         await dead_letters.replay(world.log, refused.id)
 
 
@@ -176,7 +177,7 @@ async def test_resolving_says_who_and_why_and_is_done_once(world: World) -> None
 async def test_what_nobody_knows_is_not_found(world: World) -> None:
     with pytest.raises(NotFound, match=f"no dead letter has the id '{NOBODY}'"):
         await dead_letters.replay(world.log, NOBODY)
-    with pytest.raises(NotAnId, match=r"'\*' is no dead letter's id"):
+    with pytest.raises(NotAnId, match=r"'\*' is not the id of a dead letter"):
         await dead_letters.resolve(world.log, "*")
 
 
@@ -198,7 +199,9 @@ async def replay_all(world: World, history: SqlHistory, query: DeadLetterQuery) 
     found: list[Replay | OperationError] = []
 
     async def collect() -> None:
-        found.extend([one async for one in dead_letters.replay_all(world.log, history, query, world.clock, rate=2)])
+        replay = partial(dead_letters.replay, world.log)
+        replays = dead_letters.replay_all(replay, history.dead_letters, query, world.clock, rate=2)
+        found.extend([one async for one in replays])
 
     collecting = asyncio.create_task(collect())
     while not collecting.done():
@@ -253,8 +256,9 @@ async def test_an_archived_one_is_found_and_is_not_replayed_any_more(world: Worl
     found = await dead_letters.find(world.log, letter.id, stored=attic.whole)
     assert (found.state, found.facts, found.replays) == (kept.state, kept.facts, (Status.FAILED,))
     assert not (await dead_letters.resolve(world.log, letter.id, stored=attic.whole)).changed
-    with pytest.raises(OperationError, match=r"is resolved \(by hand\) and was archived: nothing replays it any more"):
+    with pytest.raises(OperationError, match=r"resolved \(by hand\)") as failure:
         await dead_letters.replay(world.log, letter.id, again=True, stored=attic.whole)
+    assert failure.value.code == "dead-letter-archived"
 
 
 async def test_a_replay_that_was_archived_is_closed(world: World) -> None:
@@ -276,12 +280,8 @@ async def test_the_beginning_of_an_archived_ones_id_will_do(world: World, tmp_pa
     async with recorded(world, tmp_path) as history:
         attic = Attic(world.log, world.projections)
         await attic.take(*OVER)
-
-        @asynccontextmanager
-        async def opened() -> AsyncIterator[SqlHistory]:
-            yield history
-
-        found = await dead_letters.find(world.log, letter.id[:20], history=opened, stored=attic.whole)
+        given, rows = letter.id[:20], history.dead_letters
+        found = await dead_letters.find(world.log, given, list_dead_letters=rows, stored=attic.whole)
     assert found.id == letter.id
 
 

@@ -76,8 +76,7 @@ def test_one_that_was_archived_is_shown_as_before(kept: World) -> None:
     assert kept.call("dead-letters", "show", ID) == before
     assert kept.call("dead-letters", "resolve", ID).out.startswith("was resolved already")
     told = kept.call("dead-letters", "replay", ID, "--again")
-    refusal = f"error: dead letter {ID} is resolved (by hand) and was archived: nothing replays it any more"
-    assert (told.code, told.err.strip()) == (1, refusal)
+    assert (told.code, ID in told.err, "(by hand) and was archived" in told.err) == (1, True, True)
 
 
 def test_show_tells_the_bytes_of_a_message_that_nobody_could_use(world: World) -> None:
@@ -94,7 +93,7 @@ def test_replay_says_which_execution_and_a_second_one_says_that_it_is_open(kept:
     assert told.out.startswith(f"replayed {JOB} {ID}: execution ")
     again = kept.call("dead-letters", "replay", ID)
     assert again.code == 1
-    assert again.err.strip().endswith("is still open: --again replays it all the same")
+    assert (ID in again.err, "is still open" in again.err, "--again" in again.err) == (True, True, True)
     assert kept.call("dead-letters", "replay", ID, "--again").code == 0
     facts = [recorded.message for recorded in kept.recorded("dead-letter.*.*.replayed.>")]
     assert [fact.by.source for fact in facts if isinstance(fact, Replayed) and fact.by] == ["cli", "cli"]
@@ -104,9 +103,7 @@ def test_replay_of_a_job_that_is_gone_says_what_to_do(kept: World) -> None:
     kept.call("jobs", "delete", JOB, "--yes")
     told = kept.call("dead-letters", "replay", ID)
     assert told.code == 1
-    assert told.err.strip() == (
-        f"error: dead letter {ID}: no job is called {JOB!r}; a replay needs its definition, so apply it first"
-    )
+    assert all(part in told.err for part in (ID, repr(JOB), "Apply the job's definition first"))
 
 
 def test_what_nobody_knows_is_3_and_the_first_characters_will_do(kept: World) -> None:

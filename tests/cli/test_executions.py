@@ -224,12 +224,12 @@ def test_the_first_characters_of_an_id_will_do_once_the_history_has_it(waiting: 
     record(waiting, Stream.LOG)
     assert waiting.call("executions", "show", ID[:8], "-o", "json").json["execution_id"] == ID
     told = waiting.call("executions", "show", ID[:3])
-    assert (told.code, told.err.strip()) == (
-        2,
-        f"error: {ID[:3]!r} is too short to mean one execution: 4 characters of its id at least",
-    )
+    assert (told.code, repr(ID[:3]) in told.err, "at least 4 characters" in told.err) == (2, True, True)
     told = waiting.call("executions", "cancel", "0200")
-    assert (told.code, told.err.strip()) == (3, "error: no execution has the id '0200', or one that begins so")
+    assert (told.code, told.err.strip()) == (
+        3,
+        "error: no execution has the id '0200', or an id that begins with it",
+    )
     assert waiting.call("executions", "cancel", ID[:-2]).code == 0
 
 

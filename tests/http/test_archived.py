@@ -47,8 +47,8 @@ async def test_a_dead_letter_that_was_settled_is_shown(world: World, old: Attic)
     settled = await world.ask("PATCH", path, {"resolved": True})
     assert (settled.status_code, settled.json()["changed"]) == (200, False)
     refused = await world.ask("POST", f"{path}/replay", {"again": True})
-    text = f"dead letter {ID} is resolved (by hand) and was archived: nothing replays it any more"
-    assert (refused.status_code, refused.json()["detail"]) == (409, text)
+    detail = refused.json()["detail"]
+    assert (refused.status_code, ID in detail, "(by hand) and was archived" in detail) == (409, True, True)
 
 
 async def test_a_job_of_the_open_job_spec_is_shown_and_listed_as_dead(world: World, old: Attic) -> None:

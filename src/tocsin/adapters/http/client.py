@@ -1,82 +1,66 @@
-"""An installation as the HTTP API shows it, behind the same ports: what works on a log works on a server's URL.
+"""An installation operated through its HTTP API: `tocsin --server URL`.
 
-What is read are the facts themselves, so that everything is folded and told here as it would be beside the log. What is
-appended becomes the request that has the server append it; the guard travels as `If-Match`. Whatever has no request raises
-`NotServed`.
+Lists, facts and changes are requests. Facts are folded here, as they are beside the log, so that a command shows the same
+through the API and through NATS. The API records the identity of the caller's token.
 """
 
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Final, NoReturn
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+from urllib.parse import quote, unquote
 from uuid import uuid4
 
 import httpx
 from pydantic import JsonValue, TypeAdapter
-from typing_extensions import override
 
 from ... import subjects
+from ...domain import dead_letter, ledger
 from ...domain.definition import STORED, DefinitionError, DefinitionProblem, JobDefinition
-from ...domain.errors import TocsinError
-from ...domain.events import (
-    Actor,
-    Cancelled,
-    Defined,
-    Deleted,
-    Due,
-    Input,
-    LedgerFact,
-    Message,
-    Paused,
-    Recorded,
-    Replayed,
-    Resolved,
-    Resumed,
-    TriggerSource,
-)
-from ...domain.ledger import JobNotFound
-from ...ports import (
-    Batch,
-    DeadLetterRow,
-    ExecutionRow,
-    Loaded,
-    LogUnavailable,
-    Projections,
-    SequenceConflict,
-)
+from ...domain.events import Input, Message, Recorded
+from ...domain.execution import Status
+from ...domain.ledger import JobNotFound, KnownDefinition, Ledger, Regime, Timetable
+from ...ports import Clock, DeadLetterRow, ExecutionRow, LogUnavailable, SequenceConflict
 from ...ports.queries import DeadLetterQuery, ExecutionQuery, Page
-from ...services.jobs import Check, Registry, RequestName
+from ...services.explain import Answer
+from ...services.jobs import Change, Job, Plan, each, plan_of
+from ...services.operations import dead_letters
+from ...services.operations.backfill import Asked, Backfill, Span
+from ...services.operations.cancellation import Cancellation
+from ...services.operations.dead_letters import Letter, Replay, Resolution, match_dead_letter
 from ...services.operations.errors import NotFound, OperationError
-from ...subjects import Stream
+from ...services.operations.lookup import ExecutionMatch, match_execution
+from ...services.operator import NotPermitted, NotServed
+from ..system_clock import SystemClock
 
-PAGE: Final = 500
+PAGE_SIZE: Final = 500
+"""Rows per request; the API returns at most 1,000."""
+TIMEOUT_S: Final = 60.0
+MAX_TRIES: Final = 5
+"""Tries to delete a job that other writers change meanwhile."""
+
 _EXECUTIONS: Final = TypeAdapter(list[ExecutionRow])
 _DEAD_LETTERS: Final = TypeAdapter(list[DeadLetterRow])
 
 
-class NotServed(TocsinError):
-    """The HTTP API does not do this: it needs NATS itself."""
-
-    code = "not-served-over-http"
-
-    def __init__(self) -> None:
-        super().__init__("this is not served over HTTP: leave --server out, and name the NATS server")
-
-
-class NotPermitted(TocsinError):
-    """The API does not let the caller do this; the text is its own."""
-
-    code = "not-permitted"
+@asynccontextmanager
+async def connect(url: str, token: str | None) -> AsyncIterator["HttpOperator"]:
+    """Yield an operator for the API at `url`; it sends `token` as bearer token."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S) as http:
+        yield HttpOperator(ApiClient(http), SystemClock())
 
 
 @dataclass(frozen=True)
-class Api:
-    """The requests. `LogUnavailable` is raised where no answer comes."""
+class ApiClient:
+    """Sends requests and turns problem details into the errors of the services."""
 
     http: httpx.AsyncClient
 
-    async def ask(
+    async def request(
         self,
         method: str,
         path: str,
@@ -85,31 +69,258 @@ class Api:
         query: Mapping[str, str | int | bool] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:  # noqa: ANN401 - JSON
-        """One request; its answer.
+        """Send a request and return the JSON of its response.
 
         Raises:
-            DefinitionError, JobNotFound, NotFound, Refusal, SequenceConflict, NotPermitted: as the server says.
-            LogUnavailable: no answer, or not now.
+            DefinitionError, JobNotFound, NotFound, OperationError, SequenceConflict, NotPermitted: the API refused.
+            LogUnavailable: the API did not answer, or cannot reach its log.
         """
-        given = {name: value for name, value in (headers or {}).items() if value}
+        present = {name: value for name, value in (headers or {}).items() if value}
         try:
-            answer = await self.http.request(method, path, json=body, params=query, headers=given)
+            response = await self.http.request(method, path, json=body, params=query, headers=present)
         except httpx.HTTPError as error:
             raise LogUnavailable(f"{self.http.base_url}: {str(error) or type(error).__name__}") from error
-        if answer.is_success:
-            return answer.json() if answer.content else None
-        raise _refusal(path, answer)
+        if response.is_success:
+            return response.json() if response.content else None
+        raise _error_of(path, response)
 
 
-def _refusal(path: str, answer: httpx.Response) -> Exception:  # noqa: PLR0911 - one line an answer
+class HttpOperator:
+    """Implements `services.operator.Operator` with requests."""
+
+    def __init__(self, api: ApiClient, clock: Clock) -> None:
+        """`clock` paces `replay_all`."""
+        self._api = api
+        self._clock = clock
+
+    # --- jobs ---------------------------------------------------------------------------------------------------------
+
+    async def jobs(self) -> tuple[Job, ...]:
+        """See `Operator`."""
+        jobs: list[Job] = []
+        query: dict[str, str | int | bool] = {"details": True, "limit": PAGE_SIZE}
+        while True:
+            page = await self._api.request("GET", "/v1/jobs", query=query)
+            jobs += map(_job, page["jobs"])
+            if page["next"] is None:
+                return tuple(jobs)
+            query["after"] = page["next"]
+
+    async def job(self, name: str) -> Job:
+        """See `Operator`."""
+        return _job(await self._api.request("GET", _job_path(name)))
+
+    async def plan(self, definitions: Collection[JobDefinition], *, prune: Collection[str] = ()) -> Plan:
+        """See `Operator`."""
+        by_name = {definition.name: definition for definition in definitions}
+        ledgers = await each(by_name, self._ledger)
+        return plan_of(by_name, ledgers, await self.jobs() if prune else (), prune)
+
+    async def carry_out(self, plan: Plan) -> None:
+        """See `Operator`."""
+        await each(plan.of("create", "update", "delete"), self._carry_out)
+
+    async def pause(self, job: str, *, reason: str | None = None) -> bool:
+        """See `Operator`."""
+        return await self._switch(job, "pause", reason)
+
+    async def resume(self, job: str, *, reason: str | None = None) -> bool:
+        """See `Operator`."""
+        return await self._switch(job, "resume", reason)
+
+    async def delete(self, job: str, *, reason: str | None = None) -> None:
+        """See `Operator`."""
+        await self._api.request("DELETE", _job_path(job), headers=_reason(reason))
+
+    async def trigger(
+        self,
+        job: str,
+        input: Input | None = None,  # noqa: A002 - the field is called so
+        args: Sequence[JsonValue] | None = None,
+        *,
+        reason: str | None = None,
+    ) -> str:
+        """See `Operator`."""
+        body: JsonValue = {
+            "input": input,
+            "args": None if args is None else list(args),
+            "reason": reason,
+            "trigger": "manual",
+        }
+        headers = {"Idempotency-Key": uuid4().hex}
+        triggered = await self._api.request("POST", f"{_job_path(job)}/trigger", body, headers=headers)
+        return str(triggered["execution_id"])
+
+    async def why(self, job: str, at: datetime | None = None) -> tuple[Answer, ...]:  # noqa: ARG002 - the protocol's
+        """Raise `NotServed`."""
+        raise NotServed("why")
+
+    async def plan_backfill(
+        self,
+        job: str,  # noqa: ARG002 - the protocol's
+        span: Span,  # noqa: ARG002
+        *,
+        now: datetime,  # noqa: ARG002
+        name: str | None = None,  # noqa: ARG002
+    ) -> Backfill:
+        """Raise `NotServed`."""
+        raise NotServed("backfill")
+
+    def backfill(self, plan: Backfill, *, rate: float, reason: str | None = None) -> AsyncIterator[Asked]:  # noqa: ARG002
+        """Raise `NotServed`."""
+        raise NotServed("backfill")
+
+    # --- executions ---------------------------------------------------------------------------------------------------
+
+    async def executions(self, query: ExecutionQuery) -> Page[ExecutionRow]:
+        """See `Operator`."""
+        rows, cursor = await self._rows("/v1/executions", "executions", query)
+        return Page(_EXECUTIONS.validate_python(rows), cursor)
+
+    async def execution(self, given: str) -> ExecutionMatch:
+        """See `Operator`."""
+        return await match_execution(given, self._facts, list_executions=self.executions)
+
+    async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> Cancellation:
+        """See `Operator`."""
+        match = await match_execution(given, self._facts, job=job, list_executions=self.executions)
+        result = await self._api.request("POST", f"/v1/executions/{match.execution_id}/cancel", {"reason": reason})
+        return Cancellation(result["job"], result["execution_id"], Status(result["status"]), result["changed"])
+
+    # --- dead letters -------------------------------------------------------------------------------------------------
+
+    async def dead_letters(self, query: DeadLetterQuery) -> Page[DeadLetterRow]:
+        """See `Operator`."""
+        rows, cursor = await self._rows("/v1/dead-letters", "dead_letters", query)
+        return Page(_DEAD_LETTERS.validate_python(rows), cursor)
+
+    async def dead_letter(self, given: str) -> Letter:
+        """See `Operator`."""
+        return await match_dead_letter(given, self._letter, list_dead_letters=self.dead_letters)
+
+    async def replay(
+        self,
+        given: str,
+        *,
+        input: Input | None = None,  # noqa: A002 - the field is called so
+        reason: str | None = None,
+        again: bool = False,
+    ) -> Replay:
+        """See `Operator`."""
+        letter = await self.dead_letter(given)
+        body: JsonValue = {"input": input, "again": again, "reason": reason}
+        headers = {"Idempotency-Key": uuid4().hex}
+        result = await self._api.request("POST", f"/v1/dead-letters/{letter.id}/replay", body, headers=headers)
+        return Replay(result["job"], result["id"], result["number"], result["execution_id"])
+
+    def replay_all(
+        self, query: DeadLetterQuery, *, rate: float, reason: str | None = None
+    ) -> AsyncIterator[Replay | OperationError]:
+        """See `Operator`."""
+        replay = partial(self.replay, reason=reason)
+        return dead_letters.replay_all(replay, self.dead_letters, query, self._clock, rate=rate)
+
+    async def resolve(self, given: str, *, reason: str | None = None) -> Resolution:
+        """See `Operator`."""
+        letter = await self.dead_letter(given)
+        body: JsonValue = {"resolved": True, "reason": reason}
+        result = await self._api.request("PATCH", f"/v1/dead-letters/{letter.id}", body)
+        return Resolution(result["job"], result["id"], result["changed"])
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def tail(self, job: str | None = None, *, from_start: bool = False) -> AsyncGenerator[Recorded[Message], None]:  # noqa: ARG002
+        """Raise `NotServed`."""
+        raise NotServed("events tail")
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    async def _ledger(self, job: str) -> Ledger:
+        try:
+            return (await self.job(job)).ledger
+        except JobNotFound:
+            return ledger.initial
+
+    async def _carry_out(self, change: Change) -> None:
+        if change.verb == "delete":
+            await self._prune(change)
+            return
+        body = change.definition.model_dump(mode="json", exclude_none=True)
+        await self._api.request("PUT", _job_path(change.job), body)
+
+    async def _prune(self, change: Change) -> None:
+        """Delete a job unless another owner took it over."""
+        for _ in range(MAX_TRIES):
+            try:
+                job = await self.job(change.job)
+                if job.definition.owner != change.definition.owner:
+                    return
+                headers = {"If-Match": f'"{job.sequence}"'} | _reason("pruned")
+                await self._api.request("DELETE", _job_path(change.job), headers=headers)
+            except JobNotFound:
+                return
+            except SequenceConflict:
+                continue
+            return
+        raise SequenceConflict(
+            f"cannot delete job {change.job!r}: another writer changed it on each of {MAX_TRIES} tries. Try again."
+        )
+
+    async def _switch(self, job: str, verb: str, reason: str | None) -> bool:
+        result = await self._api.request("POST", f"{_job_path(job)}/{verb}", {"reason": reason})
+        return bool(result["changed"])
+
+    async def _facts(self, execution_id: str, job: str | None) -> Sequence[Recorded[Message]]:
+        """Return an execution's facts; none if it is unknown or belongs to another job."""
+        try:
+            result = await self._api.request("GET", f"/v1/executions/{execution_id}/events")
+        except NotFound:
+            return ()
+        return () if job not in {None, result["job_name"]} else [_recorded(fact) for fact in result["facts"]]
+
+    async def _letter(self, id: str, job: str | None) -> Letter | None:  # noqa: A002 - the field is called so
+        path = f"/v1/dead-letters/{id}"
+        try:
+            events, details = [await self._api.request("GET", url) for url in (f"{path}/events", path)]
+        except NotFound:
+            return None
+        if job not in {None, events["job"]}:
+            return None
+        facts = [_recorded(fact) for fact in events["facts"]]
+        state = dead_letter.fold(facts)
+        statuses = {replay["number"]: Status(replay["status"]) for replay in details["replays"]}
+        replays = tuple(statuses.get(replay.fact.number, Status.UNKNOWN) for replay in state.replays)
+        return Letter(events["job"], events["id"], state, tuple(facts), replays=replays)
+
+    async def _rows(
+        self, path: str, name: str, query: ExecutionQuery | DeadLetterQuery
+    ) -> tuple[list[Any], str | None]:
+        """Return up to `query.limit` rows, from several pages, and the next cursor."""
+        fields = {field: getattr(query, field) for field in query.__slots__}
+        parameters = {
+            field: value.isoformat() if isinstance(value, datetime) else value
+            for field, value in fields.items()
+            if value is not None
+        }
+        rows: list[Any] = []
+        while True:
+            parameters["limit"] = min(PAGE_SIZE, query.limit - len(rows))
+            page = await self._api.request("GET", path, query=parameters)
+            rows += page[name]
+            if page["next"] is None or len(rows) >= query.limit:
+                return rows, page["next"]
+            parameters["cursor"] = page["next"]
+
+
+def _error_of(path: str, response: httpx.Response) -> Exception:  # noqa: PLR0911 - one line per problem
     try:
-        problem = json.loads(answer.content)
+        problem = json.loads(response.content)
         kind, detail = problem["type"].rpartition(":")[2], problem["detail"]
     except (ValueError, KeyError, TypeError):
-        return LogUnavailable(f"{answer.url}: {answer.status_code}, and no problem details: is this Tocsin's API?")
-    match answer.status_code, kind:
+        return LogUnavailable(f"{response.url}: {response.status_code}, and no problem details: is this Tocsin's API?")
+    match response.status_code, kind:
         case 404, _ if path.startswith("/v1/jobs/"):
-            return JobNotFound(path.split("/")[3])
+            return JobNotFound(unquote(path.split("/")[3]))
         case 404, _:
             return NotFound(detail)
         case 412, _:
@@ -138,218 +349,35 @@ def _problem(error: Mapping[str, str]) -> DefinitionProblem:
     )
 
 
-class RemoteLog:
-    """As much of `ports.EventLog` as operators need."""
-
-    def __init__(self, api: Api) -> None:
-        """Over `api`."""
-        self._api = api
-        self._appended: dict[int, Recorded[Message]] = {}
-
-    async def append(self, fact: Message, *, expect: int) -> int:
-        """Have the server append a fact."""
-        guard = {"If-Match": f'"{expect}"'} if expect else {"If-None-Match": "*"}
-        reason = {"X-Reason": _ascii(getattr(fact, "reason", None))}
-        match fact:
-            case Defined():
-                written = fact.definition.model_dump(mode="json", exclude_none=True)
-                told = await self._api.ask("PUT", f"/v1/jobs/{fact.job}", written, headers=guard | reason)
-                return int(told["sequence"])
-            case Paused() | Resumed():
-                verb = "pause" if isinstance(fact, Paused) else "resume"
-                await self._api.ask("POST", f"/v1/jobs/{fact.job}/{verb}", {"reason": fact.reason}, headers=guard)
-            case Deleted():
-                await self._api.ask("DELETE", f"/v1/jobs/{fact.job}", headers=guard | reason)
-            case Cancelled():
-                path = f"/v1/executions/{fact.execution_id}/cancel"
-                told = await self._api.ask("POST", path, {"reason": fact.reason})
-                if not told["changed"]:
-                    raise SequenceConflict(f"execution {fact.execution_id} was over before")
-            case Replayed():
-                body: JsonValue = {"input": fact.input, "again": True, "reason": fact.reason}
-                headers = {"Idempotency-Key": fact.request or uuid4().hex}
-                await self._api.ask("POST", f"/v1/dead-letters/{fact.id}/replay", body, headers=headers)
-                return await self._newest(subjects.dead_letter(fact.job, fact.id))
-            case Resolved():
-                await self._api.ask("PATCH", f"/v1/dead-letters/{fact.id}", {"resolved": True, "reason": fact.reason})
-            case _:
-                raise NotServed
-        return expect + 1
-
-    async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
-        """The facts of a job, an execution or a dead letter."""
-        return [recorded for recorded in await self._load(scope) if recorded.sequence > after]
-
-    async def _load(self, scope: str) -> list[Recorded[Message]]:
-        kind, job, *rest = scope.split(".")
-        match kind:
-            case "ledger":
-                try:
-                    return _ledger(await self._api.ask("GET", f"/v1/jobs/{subjects.name(job)}"))
-                except JobNotFound:
-                    return []
-            case "execution" | "dead-letter":
-                try:
-                    told = await self._api.ask("GET", f"/v1/{kind}s/{rest[0]}/events")
-                except NotFound:
-                    return []
-                return [_recorded(fact) for fact in told["facts"]]
-            case _:
-                raise NotServed
-
-    async def load_each(self, *scopes: str) -> Loaded:
-        """The facts of several."""
-        facts = [await self.load(scope) for scope in scopes]
-        return Loaded(facts, max((one.sequence for some in facts for one in some), default=0))
-
-    async def tail(self, scope: str) -> int:
-        """The last sequence in a scope, as `load` tells it: the server has asked whoever knows."""
-        facts = await self.load(scope)
-        return facts[-1].sequence if facts else 0
-
-    async def last(self, subject: str) -> Recorded[Message] | None:
-        """The newest fact of an execution or a dead letter."""
-        facts = await self.load(subject)
-        return facts[-1] if facts else None
-
-    async def get(self, stream: Stream, sequence: int) -> Recorded[Message] | None:
-        """A fact that was appended here, or a definition."""
-        if stream is Stream.LOG:
-            return self._appended.get(sequence)
-        try:
-            return _recorded(await self._api.ask("GET", f"/v1/definitions/{sequence}"))
-        except NotFound:
-            return None
-
-    async def follow(self, stream: Stream, *filters: str, after: int | None) -> AsyncGenerator[Batch, None]:
-        """Every ledger, once."""
-        if stream is not Stream.LEDGER or after is not None:
-            raise NotServed
-        _ = filters
-        facts: list[Recorded[Message]] = []
-        query: dict[str, str | int | bool] = {"details": True, "limit": PAGE}
-        while True:
-            told = await self._api.ask("GET", "/v1/jobs", query=query)
-            facts += [fact for job in told["jobs"] for fact in _ledger(job)]
-            if told["next"] is None:
-                break
-            query["after"] = told["next"]
-        yield Batch(facts, caught_up=True, upto=0)
-
-    async def now(self) -> datetime:
-        """By this machine's clock."""
-        return datetime.now(UTC)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        """What else a log does is not served."""
-        raise NotServed
-
-    async def _newest(self, scope: str) -> int:
-        newest = (await self.load(scope))[-1]
-        self._appended[newest.sequence] = newest
-        return newest.sequence
-
-
-class RemoteRegistry(Registry):
-    """The jobs of an installation, over its API."""
-
-    def __init__(self, api: Api, log: RemoteLog, projections: Projections) -> None:
-        """Over `api`."""
-        super().__init__(log, projections)
-        self._api = api
-
-    @override
-    async def trigger(
-        self,
-        job: str,
-        input: Input | None = None,
-        args: Sequence[JsonValue] | None = None,
-        *,
-        by: Actor | None = None,
-        kind: TriggerSource = "manual",
-        reason: str | None = None,
-        asking: RequestName | None = None,
-        check: Check | None = None,
-    ) -> str:
-        body: JsonValue = {
-            "input": input,
-            "args": None if args is None else list(args),
-            "reason": reason,
-            "trigger": "manual" if kind == "manual" else "api",
-        }
-        headers = {"Idempotency-Key": asking.name if asking else uuid4().hex}
-        told = await self._api.ask("POST", f"/v1/jobs/{job}/trigger", body, headers=headers)
-        return str(told["execution_id"])
-
-
-class RemoteHistory:
-    """As much of `ports.History` as its readers need."""
-
-    def __init__(self, api: Api) -> None:
-        """Over `api`."""
-        self._api = api
-
-    async def executions(self, query: ExecutionQuery = ExecutionQuery()) -> Page[ExecutionRow]:  # noqa: B008 - immutable
-        """A page of the executions that a query asks for."""
-        rows, cursor = await self._page("/v1/executions", "executions", query)
-        return Page(_EXECUTIONS.validate_python(rows), cursor)
-
-    async def execution(self, execution_id: str) -> ExecutionRow | None:
-        """One execution."""
-        found = (await self.executions(ExecutionQuery(id_prefix=execution_id, limit=1))).rows
-        return found[0] if found else None
-
-    def __getattr__(self, name: str) -> NoReturn:
-        """What else a history does is not served."""
-        raise NotServed
-
-    async def dead_letters(self, query: DeadLetterQuery = DeadLetterQuery()) -> Page[DeadLetterRow]:  # noqa: B008 - immutable
-        """A page of the dead letters that a query asks for."""
-        rows, cursor = await self._page("/v1/dead-letters", "dead_letters", query)
-        return Page(_DEAD_LETTERS.validate_python(rows), cursor)
-
-    async def _page(
-        self, path: str, name: str, query: ExecutionQuery | DeadLetterQuery
-    ) -> tuple[list[Any], str | None]:
-        fields = {field: getattr(query, field) for field in query.__slots__}
-        asked = {
-            field: value.isoformat() if isinstance(value, datetime) else value
-            for field, value in fields.items()
-            if value is not None
-        }
-        rows: list[Any] = []
-        while True:  # a page of the server holds fewer rows than may be asked for here
-            told = await self._api.ask("GET", path, query={**asked, "limit": min(PAGE, query.limit - len(rows))})
-            rows += told[name]
-            if told["next"] is None or len(rows) >= query.limit:
-                return rows, told["next"]
-            asked["cursor"] = told["next"]
-
-
-def _ledger(job: Mapping[str, Any]) -> list[Recorded[Message]]:
-    """Facts that fold to what the API tells of a job; under the sequence that is its version."""
-    name, sequence = job["name"], int(job["sequence"])
-    definition = JobDefinition.model_validate(job["definition"], context=STORED)
-    created_at, defined_at = (datetime.fromisoformat(job[field]) for field in ("created_at", "defined_at"))
-    defined = Defined(
-        job=name, definition=definition, paused=job["paused"], created_at=created_at, created_by=job["created_by"]
+def _job(details: Mapping[str, Any]) -> Job:
+    """Return a job whose ledger holds the definition in force and the last fire time."""
+    name, sequence = details["name"], int(details["sequence"])
+    definition = JobDefinition.model_validate(details["definition"], context=STORED)
+    created_at, defined_at = (datetime.fromisoformat(details[field]) for field in ("created_at", "defined_at"))
+    fired_at = datetime.fromisoformat(details["last_fire_time"]) if details["last_fire_time"] else None
+    state = Ledger(
+        job=name,
+        regimes=(Regime(defined_at, sequence, details["paused"], fact=sequence, previous=0),),
+        definitions={
+            sequence: KnownDefinition(
+                defined_at, Timetable.of(definition), definition, created_at, details["created_by"]
+            )
+        },
+        watermark=fired_at,
+        last_fired=fired_at,
     )
-    facts: list[Recorded[Message]] = []
-    if job["last_fire_time"] is not None:
-        at = datetime.fromisoformat(job["last_fire_time"])
-        facts.append(_as_stored(Due(job=name, scheduled_time=at, definition=sequence), 0, at))
-    return [*facts, _as_stored(defined, sequence, defined_at)]
+    return Job(definition, defined_at, sequence, state)
 
 
-def _as_stored(fact: LedgerFact, sequence: int, at: datetime) -> Recorded[Message]:
-    return Recorded(fact, subjects.subject_of(fact), sequence, at)
+def _recorded(fact: Mapping[str, Any]) -> Recorded[Message]:
+    message = subjects.decode(fact["subject"], json.dumps(fact["fact"]).encode())
+    return Recorded(message, fact["subject"], fact["sequence"], datetime.fromisoformat(fact["time"]))
 
 
-def _recorded(told: Mapping[str, Any]) -> Recorded[Message]:
-    message = subjects.decode(told["subject"], json.dumps(told["fact"]).encode())
-    return Recorded(message, told["subject"], told["sequence"], datetime.fromisoformat(told["time"]))
+def _job_path(job: str) -> str:
+    return f"/v1/jobs/{quote(job, safe='')}"
 
 
-def _ascii(text: str | None) -> str:
-    """A reason as a header can carry it."""
-    return (text or "").encode("ascii", "replace").decode()
+def _reason(text: str | None) -> dict[str, str]:
+    """Return the header that carries the reason for a change, in ASCII."""
+    return {"X-Reason": (text or "").encode("ascii", "replace").decode()}

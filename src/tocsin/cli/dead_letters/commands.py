@@ -2,16 +2,15 @@
 
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from ...ports import DeadLetterRow
 from ...ports.queries import DeadLetterQuery, DeadLetterSort, Page
-from ...services.operations import dead_letters
-from ...services.operations.dead_letters import Replay, Resolution
+from ...services.operations.dead_letters import Letter, Replay, Resolution
+from ...services.operator import Operator
 from ..input.instants import instant
 from ..input.json_input import json_of
 from ..output import paging
@@ -19,11 +18,8 @@ from ..output.format import state
 from ..output.tables import table, this_year, unique_beginnings
 from ..runtime.batch import on_each
 from ..runtime.event_loop import run
-from ..runtime.session import actor, session_of
+from ..runtime.session import session_of
 from . import page as letter_page
-
-if TYPE_CHECKING:
-    from ...bootstrap import Installation
 
 app = typer.Typer(help="What failed for good, and what is done about it.", no_args_is_help=True)
 
@@ -59,8 +55,8 @@ def list_dead_letters(  # noqa: PLR0913, PLR0917 - each is an option of the comm
     )
 
     async def read() -> Page[DeadLetterRow]:
-        async with session.installation() as installation, session.history(installation) as history:
-            return await paging.rows_of(history.dead_letters, query, is_all=is_all)
+        async with session.operator() as operator:
+            return await paging.rows_of(operator.dead_letters, query, is_all=is_all)
 
     page = run(read())
     session.output.answer(
@@ -93,14 +89,9 @@ def show(context: typer.Context, dead_letter: Id) -> None:
     """Show one dead letter: every attempt, the last error with its traceback, the input, and what became of its replays."""
     session = session_of(context)
 
-    async def read() -> dead_letters.Letter:
-        async with session.installation() as installation:
-            return await dead_letters.find(
-                installation.log,
-                dead_letter,
-                history=partial(session.history, installation),
-                stored=installation.stored,
-            )
+    async def read() -> Letter:
+        async with session.operator() as operator:
+            return await operator.dead_letter(dead_letter)
 
     letter = run(read())
     session.output.answer(letter_page.as_json(letter), lambda: letter_page.page(letter))
@@ -126,17 +117,8 @@ def replay(
     over = json_of("--input", input, dict)
 
     async def ask() -> Replay:
-        async with session.installation() as installation:
-            return await dead_letters.replay(
-                installation.log,
-                dead_letter,
-                input=over,
-                by=actor(),
-                reason=reason,
-                again=again,
-                history=partial(session.history, installation),
-                stored=installation.stored,
-            )
+        async with session.operator() as operator:
+            return await operator.replay(dead_letter, input=over, reason=reason, again=again)
 
     made = run(ask())
     session.output.answer(asdict(made), lambda: [line(made)])
@@ -153,10 +135,8 @@ def resolve(
     """Acknowledge dead letters: nothing is left to be done about them."""
     session = session_of(context)
 
-    async def settle(installation: "Installation", given: str) -> Resolution:
-        history = partial(session.history, installation)
-        log, stored = installation.log, installation.stored
-        return await dead_letters.resolve(log, given, by=actor(), reason=reason, history=history, stored=stored)
+    async def settle(operator: Operator, given: str) -> Resolution:
+        return await operator.resolve(given, reason=reason)
 
     on_each(session, dead_letter, settle, _resolved)
 

@@ -1,6 +1,5 @@
 """`tocsin dead-letters replay-all`: many at once, in a measured way."""
 
-from collections.abc import AsyncIterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
@@ -9,14 +8,12 @@ import typer
 from rich.text import Text
 
 from ...ports.queries import DeadLetterQuery, every
-from ...services.operations import dead_letters
 from ...services.operations.dead_letters import Replay
-from ...services.operations.errors import OperationError
 from ..input.confirmation import check, confirm
 from ..input.instants import instant
 from ..input.rates import rate as rate_of
 from ..runtime.event_loop import run
-from ..runtime.session import Session, actor, session_of
+from ..runtime.session import Session, session_of
 from .commands import line
 
 
@@ -50,8 +47,8 @@ def replay_all(  # noqa: PLR0913, PLR0917 - each is an option of the command
 async def _replay_all(
     session: Session, query: DeadLetterQuery, rate: float, reason: str | None, *, dry_run: bool, yes: bool
 ) -> dict[str, object]:
-    async with session.installation() as installation, session.history(installation) as history:
-        wanted = [row async for row in every(history.dead_letters, query)]
+    async with session.operator() as operator:
+        wanted = [row async for row in every(operator.dead_letters, query)]
         if dry_run or not wanted:
             _say(session, *(Text(f"{row.id}  {row.job_name}  {row.last_error or ''}") for row in wanted))
             _say(session, Text(f"{len(wanted)} to replay", style="bold"))
@@ -59,17 +56,7 @@ async def _replay_all(
         confirm(f"replay {len(wanted)} dead letters?", yes=yes, otherwise="nothing was replayed")
         replayed: list[Replay] = []
         passed_over: list[str] = []
-        each: AsyncIterator[Replay | OperationError] = dead_letters.replay_all(
-            installation.log,
-            history,
-            query,
-            installation.clock,
-            rate=rate,
-            by=actor(),
-            reason=reason,
-            stored=installation.stored,
-        )
-        async for one in each:
+        async for one in operator.replay_all(query, rate=rate, reason=reason):
             if isinstance(one, Replay):
                 replayed.append(one)
                 _say(session, line(one))

@@ -15,13 +15,12 @@ from rich.text import Text
 from ... import __version__
 from ...ports import LogUnavailable
 from ...services import tail
-from ...services.jobs import Registry
 from ...settings import DEFAULT, origins, shown
 from ..input.worker_object import load_worker
 from ..jobs.apply import apply_files, as_json, summary
 from ..runtime.error_report import UsageError
 from ..runtime.event_loop import serve
-from ..runtime.session import Session, session_of
+from ..runtime.session import Session, actor, session_of
 from . import task_lines
 from .live import LiveView
 from .nats_server import DevNats, Wanted
@@ -106,8 +105,8 @@ async def _dev(
             _say(session, "cluster", shown_nodes, nodes=nodes)
         after = await tail.newest(installation.log)
         if jobs or settings.jobs_file:
-            registry = Registry(installation.log, installation.projections)
-            plan = await apply_files(registry, settings, jobs)
+            operator = session.backend.operator(installation, installation.history, by=actor())
+            plan = await apply_files(operator, settings, jobs)
             _say(session, "jobs", summary(plan).plain, **as_json(plan))
         keeping = running.keeping(partial(_tell, session))
         view = LiveView(session.output).run(installation.log, after=after)

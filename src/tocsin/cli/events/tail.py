@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from ...services import tail as following
 from ..output import event_lines
 from ..runtime.event_loop import serve
 from ..runtime.session import Session, session_of
@@ -23,7 +22,6 @@ def tail(
 
 
 async def _tail(session: Session, job: str | None, *, from_start: bool) -> None:
-    async with session.installation() as installation:
-        after = {} if from_start else await following.newest(installation.log, job)
-        async for recorded in following.follow(installation.log, job, after=after):
+    async with session.operator() as operator:
+        async for recorded in operator.tail(job, from_start=from_start):
             session.output.line(event_lines.as_json(recorded), event_lines.line(recorded, width=session.output.width))

@@ -1,19 +1,15 @@
 """`tocsin executions cancel`: ends runs before their time."""
 
-from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from ...services.operations.cancellation import Cancellation
-from ...services.operations.cancellation import cancel as cancel_one
+from ...services.operator import Operator
 from ..output.format import state
 from ..runtime.batch import on_each
-from ..runtime.session import actor, session_of
-
-if TYPE_CHECKING:
-    from ...bootstrap import Installation
+from ..runtime.session import session_of
 
 
 def cancel(
@@ -30,9 +26,8 @@ def cancel(
     """
     session = session_of(context)
 
-    async def end(installation: "Installation", given: str) -> Cancellation:
-        history = partial(session.history, installation)
-        return await cancel_one(installation.log, given, by=actor(), reason=reason, job=job, history=history)
+    async def end(operator: Operator, given: str) -> Cancellation:
+        return await operator.cancel(given, reason=reason, job=job)
 
     on_each(session, executions, end, _line)
 

@@ -1,7 +1,6 @@
 """`tocsin executions`: what ran, and one run in every detail."""
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -13,7 +12,7 @@ from ...domain.dead_letter import attempts_of
 from ...domain.events import Attempt
 from ...domain.execution import Execution, Step
 from ...domain.history import ExecutionRecord, StepRecord
-from ...services.operations.lookup import ExecutionMatch, find
+from ...services.operations.lookup import ExecutionMatch
 from ..output import event_lines
 from ..output.event_page import FactPage
 from ..output.format import local, seconds, state
@@ -63,9 +62,8 @@ class Shown:
 
 
 async def _read(session: Session, execution_id: str) -> Shown:
-    async with session.installation() as installation:
-        history = partial(session.history, installation)
-        return Shown.of(await find(installation.log, execution_id, history=history, stored=installation.stored))
+    async with session.operator() as operator:
+        return Shown.of(await operator.execution(execution_id))
 
 
 # --- what is shown ---------------------------------------------------------------------------------------------------

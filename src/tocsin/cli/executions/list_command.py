@@ -53,8 +53,8 @@ def list_executions(  # noqa: PLR0913, PLR0917 - each is an option of the comman
     )
 
     async def read() -> Page[ExecutionRow]:
-        async with session.installation() as installation, session.history(installation) as history:
-            return await paging.rows_of(history.executions, query, is_all=is_all)
+        async with session.operator() as operator:
+            return await paging.rows_of(operator.executions, query, is_all=is_all)
 
     page = run(read())
     session.output.answer(

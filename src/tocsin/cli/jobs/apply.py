@@ -14,14 +14,15 @@ from ...domain import duration
 from ...domain.definition import JobDefinition, show
 from ...domain.schedule import Schedule, next_instants, parse, warnings_at
 from ...domain.schedule_effects import ScheduleEffects
-from ...services.jobs import Change, Plan, Registry, Verb
+from ...services.jobs import Change, Plan, Verb
+from ...services.operator import Operator
 from ...settings import Settings
 from ..input.confirmation import confirm
 from ..output.format import local
 from ..runtime.error_report import UsageError
 from ..runtime.event_loop import run
 from ..runtime.exit_codes import Exit
-from ..runtime.session import Session, actor, session_of
+from ..runtime.session import Session, session_of
 
 AHEAD: Final = timedelta(days=7)
 """How far ahead a plan tells instants."""
@@ -68,8 +69,8 @@ def diff(context: typer.Context, file: File = None, owner: Owner = OWNER, prune:
     definitions = read(session.settings(), file or [], owner)
 
     async def read_plan() -> Plan:
-        async with session.registry() as registry:
-            return await registry.plan(definitions, prune=owners(definitions, owner) if prune else ())
+        async with session.operator() as operator:
+            return await operator.plan(definitions, prune=owners(definitions, owner) if prune else ())
 
     plan = run(read_plan())
     session.output.answer(as_json(plan), lambda: lines(plan))
@@ -80,8 +81,8 @@ def diff(context: typer.Context, file: File = None, owner: Owner = OWNER, prune:
 async def _apply(
     session: Session, definitions: Collection[JobDefinition], prune: Collection[str], *, dry_run: bool, yes: bool
 ) -> Plan:
-    async with session.registry() as registry:
-        plan = await registry.plan(definitions, prune=prune)
+    async with session.operator() as operator:
+        plan = await operator.plan(definitions, prune=prune)
         if not session.output.is_json:
             session.output.answer(None, lambda: lines(plan))
         if dry_run:
@@ -89,13 +90,15 @@ async def _apply(
         deleted = len(plan.of("delete"))
         if deleted:
             confirm(f"delete {deleted} jobs?", yes=yes, otherwise="nothing was changed")
-        await registry.carry_out(plan, by=actor())
+        await operator.carry_out(plan)
         return plan
 
 
-async def apply_files(registry: Registry, settings: Settings, files: Collection[str]) -> Plan:
+async def apply_files(operator: Operator, settings: Settings, files: Collection[str]) -> Plan:
     """Apply files without asking, for whoever runs everything in one process."""
-    return await registry.apply(read(settings, files, OWNER), by=actor())
+    plan = await operator.plan(read(settings, files, OWNER))
+    await operator.carry_out(plan)
+    return plan
 
 
 def read(settings: Settings, files: Collection[str], owner: str) -> tuple[JobDefinition, ...]:

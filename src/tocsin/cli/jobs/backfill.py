@@ -9,14 +9,13 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from ...services.operations import backfill as operation
 from ...services.operations.backfill import Backfill, Order, Span
 from ..input.confirmation import check, confirm
 from ..input.instants import instant
 from ..input.rates import rate as rate_of
 from ..output.format import local
 from ..runtime.event_loop import run
-from ..runtime.session import Session, actor, session_of
+from ..runtime.session import Session, session_of
 
 SHOWN: Final = 3
 """Instants that the plan shows from its beginning, and from its end."""
@@ -51,21 +50,19 @@ def backfill(  # noqa: PLR0913, PLR0917 - each is an option of the command
     check(f"run {job} for instants of the past?", yes=yes or dry_run)
 
     async def work() -> tuple[Backfill, int]:
-        async with session.registry() as registry, session.installation() as installation:
-            now, zone = datetime.now(UTC), (await registry.job(job)).definition.timezone
+        async with session.operator() as operator:
+            now, zone = datetime.now(UTC), (await operator.job(job)).definition.timezone
             first = instant(start, "--from", now=now, timezone=zone)
             last = now if end is None else instant(end, "--to", now=now, timezone=zone)
             span = Span(first, last, only_missing=only_missing, order=order)
-            planned = await operation.plan(installation.stored, registry, job, span, now=now, name=name)
+            planned = await operator.plan_backfill(job, span, now=now, name=name)
             if not session.output.is_json:
                 session.output.answer(None, lambda: _lines(planned))
             if dry_run or not planned.instants:
                 return planned, 0
             confirm(f"run {len(planned.instants)} executions of {job}?", yes=yes, otherwise="nothing was run")
             asked = 0
-            async for _ in operation.begin(
-                installation.log, planned, installation.clock, rate=often, by=actor(), reason=reason
-            ):
+            async for _ in operator.backfill(planned, rate=often, reason=reason):
                 asked += 1
             return planned, asked
 

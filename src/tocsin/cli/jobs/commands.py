@@ -15,7 +15,7 @@ from ..input.json_input import json_of
 from ..output.format import local, state
 from ..output.tables import table
 from ..runtime.event_loop import run
-from ..runtime.session import Session, actor, session_of
+from ..runtime.session import Session, session_of
 
 AHEAD: Final = 3
 """Instants to come that a job's page shows: enough to see the pattern."""
@@ -35,8 +35,8 @@ def list_jobs(
     session = session_of(context)
 
     async def read() -> list[Job]:
-        async with session.registry() as registry:
-            return [job for job in await registry.jobs() if tag is None or tag in job.definition.tags]
+        async with session.operator() as operator:
+            return [job for job in await operator.jobs() if tag is None or tag in job.definition.tags]
 
     found, now = run(read()), datetime.now(UTC)
     session.output.answer(
@@ -58,8 +58,8 @@ def show(context: typer.Context, job: Name) -> None:
     session = session_of(context)
 
     async def read() -> Job:
-        async with session.registry() as registry:
-            return await registry.job(job)
+        async with session.operator() as operator:
+            return await operator.job(job)
 
     found, now = run(read()), datetime.now(UTC)
     session.output.answer(details(found, now), lambda: page(found, now))
@@ -82,8 +82,8 @@ def trigger(
     given, positional = json_of("--input", input, dict), json_of("--args", args, list)
 
     async def ask() -> str:
-        async with session.registry() as registry:
-            return await registry.trigger(job, given, positional, by=actor(), reason=reason)
+        async with session.operator() as operator:
+            return await operator.trigger(job, given, positional, reason=reason)
 
     execution_id = run(ask())
     session.output.answer(
@@ -98,8 +98,8 @@ def pause(context: typer.Context, job: Name, reason: Reason = None) -> None:
     session = session_of(context)
 
     async def ask() -> bool:
-        async with session.registry() as registry:
-            return await registry.pause(job, by=actor(), reason=reason)
+        async with session.operator() as operator:
+            return await operator.pause(job, reason=reason)
 
     _tell(session, job, "paused", changed=run(ask()))
 
@@ -110,8 +110,8 @@ def resume(context: typer.Context, job: Name, reason: Reason = None) -> None:
     session = session_of(context)
 
     async def ask() -> bool:
-        async with session.registry() as registry:
-            return await registry.resume(job, by=actor(), reason=reason)
+        async with session.operator() as operator:
+            return await operator.resume(job, reason=reason)
 
     _tell(session, job, "resumed", changed=run(ask()))
 
@@ -127,10 +127,10 @@ def delete(
     session = session_of(context)
 
     async def ask() -> None:
-        async with session.registry() as registry:
-            await registry.job(job)
+        async with session.operator() as operator:
+            await operator.job(job)
             confirm(f"delete {job}?", yes=yes, otherwise="nothing was deleted")
-            await registry.delete(job, by=actor(), reason=reason)
+            await operator.delete(job, reason=reason)
 
     run(ask())
     _tell(session, job, "deleted", changed=True)

@@ -43,8 +43,8 @@ def schedule(
     until = now + timedelta(hours=hours)
 
     async def read() -> tuple[Job, ...]:
-        async with session.registry() as registry:
-            return await registry.jobs()
+        async with session.operator() as operator:
+            return await operator.jobs()
 
     upcoming = [found for job in run(read()) if (found := _upcoming(job, now, until)).fire_times]
     session.output.answer(

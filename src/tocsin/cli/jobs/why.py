@@ -9,14 +9,12 @@ from rich.text import Text
 
 from ...domain import duration
 from ...domain.events import Actor
-from ...domain.ledger import JobNotFound
 from ...domain.schedule.wall_clock import local_time
-from ...services.explain import Answer, ExplainReader, Gap, Outcome, Verdict
-from ...services.jobs import Registry
+from ...services.explain import Answer, Gap, Outcome, Verdict
 from ..output import event_lines
 from ..output.event_page import FactPage
 from ..output.format import seconds
-from ..runtime.error_report import UsageError, no_such_job
+from ..runtime.error_report import UsageError
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
 
@@ -65,12 +63,8 @@ def _time(written: str | None) -> datetime | None:
 
 
 async def _ask(session: Session, job: str, at: datetime | None) -> tuple[Answer, ...]:
-    async with session.installation() as installation:
-        try:
-            return await ExplainReader(installation.log, installation.stored).why(job, at)
-        except JobNotFound:
-            registry = Registry(installation.log, installation.projections)
-            raise no_such_job(job, [one.name for one in await registry.jobs()]) from None
+    async with session.operator() as operator:
+        return await operator.why(job, at)
 
 
 def as_json(answer: Answer) -> dict[str, Any]:

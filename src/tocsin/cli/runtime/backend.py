@@ -8,7 +8,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ...services.jobs import Registry
+from ...domain.events import Actor
+from ...services.operator import LocalOperator, OpenHistory, Operator
 from ...settings import Settings
 from .cancellation import until_done
 
@@ -49,18 +50,22 @@ class Backend:
 
         return await bootstrap.is_set_up(installation, within=within)
 
-    def connect_api(
-        self, settings: Settings, url: str, token: str | None
-    ) -> "AbstractAsyncContextManager[Installation]":
-        """See `remote.connect`."""
-        from ...bootstrap import remote_installation  # noqa: PLC0415
+    def connect_api(self, url: str, token: str | None) -> "AbstractAsyncContextManager[Operator]":
+        """Connect to the HTTP API at `url`."""
+        from ...adapters.http import client  # noqa: PLC0415
 
-        return remote_installation.connect(settings, url, token)
+        return client.connect(url, token)
 
-    def registry_of(self, installation: "Installation") -> Registry:
-        """The jobs of an installation, wherever it is."""
-        made = getattr(installation, "remote_registry", None)
-        return made() if made else Registry(installation.log, installation.projections)
+    def operator(self, installation: "Installation", history: OpenHistory, *, by: Actor | None) -> Operator:
+        """Return the operator of an installation on NATS."""
+        return LocalOperator(
+            installation.log,
+            installation.stored,
+            installation.projections,
+            installation.clock,
+            history=history,
+            by=by,
+        )
 
     async def initialize(self, installation: "Installation") -> "list[Change]":
         """See `bootstrap.initialize`."""

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 from rich.text import Text
 
 from ...services.operations.errors import NotFound
+from ...services.operator import Operator
 from .error_report import UsageError, failure_of
 from .event_loop import run
 from .session import Session
 
 if TYPE_CHECKING:
     from dataclasses import Field
-
-    from ...bootstrap import Installation
 
 
 class _Done(Protocol):
@@ -27,7 +26,7 @@ D = TypeVar("D", bound=_Done)
 def on_each(
     session: Session,
     given: Sequence[str],
-    operate: "Callable[[Installation, str], Awaitable[D]]",
+    operate: Callable[[Operator, str], Awaitable[D]],
     line: Callable[[D], Text],
 ) -> None:
     """Do it on each, and tell what was done, a `line` each.
@@ -39,10 +38,10 @@ def on_each(
     async def ask() -> tuple[list[D], list[NotFound]]:
         done: list[D] = []
         missing: list[NotFound] = []
-        async with session.installation() as installation:
+        async with session.operator() as operator:
             for one in given:
                 try:
-                    done.append(await operate(installation, one))
+                    done.append(await operate(operator, one))
                 except NotFound as error:
                     missing.append(error)
         return done, missing

@@ -16,6 +16,7 @@ from ...domain.schedule import ScheduleError
 from ...ports import HistoryUnavailable, LogUnavailable, OutdatedState
 from ...ports.queries import InvalidQuery
 from ...services.operations.errors import Ambiguous, NotAnId, NotFound, OperationError
+from ...services.operator import NotPermitted, NotServed
 from ...settings import SettingsError
 from ...subjects import DecodeError
 from .exit_codes import Exit
@@ -95,6 +96,8 @@ _KNOWN: Final[tuple[_Row, ...]] = (
     (NotAnId, Exit.USAGE, "{}"),
     (Ambiguous, Exit.USAGE, "{}"),
     (OperationError, Exit.NO, "{}"),
+    (NotServed, Exit.USAGE, "{}"),
+    (NotPermitted, Exit.NO, "{}"),
     (OutdatedState, Exit.NO, "{}"),
     (LogUnavailable, Exit.UNREACHABLE, "the log cannot be reached: {}"),
     (HistoryUnavailable, Exit.UNREACHABLE, "{}"),
@@ -107,7 +110,6 @@ def _of_the_outside() -> Iterator[_Row]:
     """Errors of parts that are imported only by commands that use them, and therefore here and not above."""
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 
-    from ...adapters.http.client import NotPermitted, NotServed  # noqa: PLC0415
     from ...adapters.http.sockets import PortInUseError  # noqa: PLC0415
     from ...adapters.nats.admin.provision_report import ProvisionError  # noqa: PLC0415
     from ...adapters.nats.client.connection import JetStreamError  # noqa: PLC0415
@@ -119,8 +121,6 @@ def _of_the_outside() -> Iterator[_Row]:
         (ProvisionError, Exit.UNREACHABLE, "{}"),
         (PortTakenError, Exit.UNREACHABLE, "{}"),
         (PortInUseError, Exit.UNREACHABLE, "{}"),
-        (NotServed, Exit.USAGE, "{}"),
-        (NotPermitted, Exit.NO, "{}"),
         (StoreInUseError, Exit.UNREACHABLE, "{}"),
         (ServerStartError, Exit.UNREACHABLE, "{}"),
         (JetStreamError, Exit.UNREACHABLE, "NATS refused: {}"),

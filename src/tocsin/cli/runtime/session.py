@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +15,7 @@ from ... import telemetry
 from ...domain.events import Actor
 from ...domain.ledger import JobNotFound
 from ...ports import History, NotAllowed
-from ...services.jobs import Registry
+from ...services.operator import NotServed, Operator, opened_once
 from ...settings import FieldPath, Settings, load
 from ...subjects import Stream
 from ..output.format import Output
@@ -72,12 +73,11 @@ class Session:
         Raises:
             Unreachable: NATS does not answer.
             UsageError: nothing is set up there.
+            NotServed: the command line names an HTTP API instead of NATS.
         """
         settings = settings or self.settings()
         if self.server:
-            async with self.backend.connect_api(settings, self.server, self.token) as remote:
-                yield remote
-            return
+            raise NotServed("this command")
         async with self.backend.connect(settings, within=within) as installation:
             if within is None:
                 await self.backend.await_log(installation)
@@ -94,10 +94,6 @@ class Session:
         Raises:
             UsageError: there is none where the settings say, or what lies there was never recorded from this installation.
         """
-        if self.server:
-            async with installation.history() as history:
-                yield history
-            return
         where = _kept_in(installation.settings.database.url)
         async with installation.history() as history:
             if not await history.offset(Stream.LOG) and await installation.log.last("execution.>") is not None:
@@ -111,14 +107,29 @@ class Session:
             return True  # whoever may not see the key is told by its first request
 
     @asynccontextmanager
-    async def registry(self) -> AsyncIterator[Registry]:
-        """The jobs of the installation; one that does not exist is refused with the name that was probably meant."""
-        async with self.installation() as installation:
-            registry = self.backend.registry_of(installation)
+    async def operator(self) -> AsyncIterator[Operator]:
+        """Yield the operator of the installation, through NATS or through its HTTP API.
+
+        Raises:
+            UsageError: the command names a job that does not exist; the message suggests the nearest name.
+        """
+        async with self._operator() as operator:
             try:
-                yield registry
+                yield operator
             except JobNotFound as error:
-                raise no_such_job(error.job, [job.name for job in await registry.jobs()]) from None
+                raise no_such_job(error.job, [job.name for job in await operator.jobs()]) from None
+
+    @asynccontextmanager
+    async def _operator(self) -> AsyncIterator[Operator]:
+        if self.server:
+            async with self.backend.connect_api(self.server, self.token) as remote:
+                yield remote
+            return
+        async with (
+            self.installation() as installation,
+            opened_once(partial(self.history, installation)) as history,
+        ):
+            yield self.backend.operator(installation, history, by=actor())
 
 
 def _kept_in(url: str) -> str:

@@ -7,8 +7,8 @@ Implements hip-62 (API Endpoints: `/v1/jobs`; Audit Trail) and ojs-cron §8 (CRO
 """
 
 from .job import Check, Job
-from .plan import Change, Plan, Verb
-from .registry import TRIES, Registry
+from .plan import Change, Plan, Verb, plan_of
+from .registry import TRIES, Registry, each
 from .request import RequestName, read_back
 
 __all__ = [
@@ -20,5 +20,7 @@ __all__ = [
     "Registry",
     "RequestName",
     "Verb",
+    "each",
+    "plan_of",
     "read_back",
 ]

@@ -1,5 +1,6 @@
 """What it takes to make the registered jobs those of some definitions."""
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
@@ -9,6 +10,7 @@ from ...domain.definition import JobDefinition
 from ...domain.definition_diff import DefinitionDiff, changed_fields
 from ...domain.ledger import Ledger
 from ...domain.schedule_effects import ScheduleEffects, schedule_effects
+from .job import Job
 
 Verb: TypeAlias = Literal["create", "update", "unchanged", "delete"]
 
@@ -56,3 +58,19 @@ def change_to(definition: JobDefinition, state: Ledger) -> Change:
         return Change("create", definition, before=state)
     differences = tuple(changed_fields(state.definition, definition))
     return Change("update" if differences else "unchanged", definition, differences, state)
+
+
+def plan_of(
+    definitions: Mapping[str, JobDefinition],
+    ledgers: Iterable[Ledger],
+    jobs: Iterable[Job],
+    prune: Collection[str],
+) -> Plan:
+    """Plan how to register `definitions`, by job, given each one's ledger. Of `jobs`, those that `prune` owns are deleted."""
+    changes = [change_to(definition, state) for definition, state in zip(definitions.values(), ledgers, strict=True)]
+    changes += [
+        Change("delete", job.definition, before=job.ledger)
+        for job in jobs
+        if job.name not in definitions and job.definition.owner in prune
+    ]
+    return Plan(tuple(changes))

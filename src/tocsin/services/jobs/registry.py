@@ -18,7 +18,7 @@ from ...engine.ledger_reader import LedgerReader
 from ...ports import EventLog, LogUnavailable, OutdatedState, Projections, SequenceConflict
 from ...subjects import Bucket, DecodeError, Stream
 from .job import Check, Job, anything
-from .plan import Change, Plan, Verb, change_to
+from .plan import Change, Plan, Verb, plan_of
 from .request import ANSWER_PAUSES, RequestName, read_back
 
 TRIES: Final = 5
@@ -91,22 +91,15 @@ class Registry:
     async def plan(self, definitions: Collection[JobDefinition], *, prune: Collection[str] = ()) -> Plan:
         """What applying `definitions` would do. `prune`: owners whose other jobs are to be deleted."""
         given = {definition.name: definition for definition in definitions}
-        states = await _each(given, self._ledgers.load)
-        changes = [change_to(definition, state) for definition, (state, _) in zip(given.values(), states, strict=True)]
-        if prune:
-            changes += [
-                Change("delete", job.definition, before=job.ledger)
-                for job in await self.jobs()
-                if job.name not in given and job.definition.owner in prune
-            ]
-        return Plan(tuple(changes))
+        states = await each(given, self._ledgers.load)
+        return plan_of(given, (state for state, _ in states), await self.jobs() if prune else (), prune)
 
     async def carry_out(
         self, plan: Plan, *, by: Actor | None = None, reason: str | None = None, check: Check = anything
     ) -> None:
         """Do what a plan says. Idempotent; a job that went to another owner meanwhile is not deleted."""
         changes = plan.of("create", "update", "delete")
-        await _each(changes, partial(self._carry_out, by=by, reason=reason, check=check))
+        await each(changes, partial(self._carry_out, by=by, reason=reason, check=check))
 
     async def define(
         self, definition: JobDefinition, *, by: Actor | None = None, reason: str | None = None, check: Check = anything
@@ -244,7 +237,8 @@ class Registry:
         raise SequenceConflict(f"{job!r} was changed by others {TRIES} times meanwhile: try again")
 
 
-async def _each(items: Iterable[T], do: Callable[[T], Awaitable[R]]) -> Sequence[R]:
+async def each(items: Iterable[T], do: Callable[[T], Awaitable[R]]) -> Sequence[R]:
+    """Apply `do` to each item, `AT_ONCE` at the same time, and return the results in order."""
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def one(item: T) -> R:

@@ -1,8 +1,8 @@
-"""Ending an execution before its time (hip-62, `POST /v1/executions/{id}/cancel`).
+"""Cancel an execution (hip-62, `POST /v1/executions/{id}/cancel`).
 
-The guarded fact `cancelled` is appended here and now, so that the answer is what happened and not what was asked for. All
-else follows from the fact: no claim is granted any more, no step behind is dispatched, a running handler is stopped by its
-worker, the lock goes to the next that waits. By message the same is asked for on `cron.cancel.<job>.<execution>`.
+The guarded event `cancelled` is appended at once, so the answer is what happened and not what was requested. Everything else
+follows from that event: claims are refused, later steps are not dispatched, the worker stops a running handler, and the
+lock goes to the next execution in line. A message on `cron.cancel.<job>.<execution>` requests the same.
 """
 
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from ...domain import execution
 from ...domain.events import Actor
 from ...domain.execution import Status
 from ...ports import EventLog, OutdatedState, SequenceConflict
-from .lookup import ExecutionMatch, OpenHistory, find
+from .lookup import ExecutionMatch, ListExecutions, find
 
-TRIES: Final = 20
-"""How often it is decided anew when the execution moved in between: one that is at work moves often."""
+MAX_TRIES: Final = 20
+"""Tries to append while other writers append to the execution; a running execution changes often."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cancellation:
-    """What became of a request. `status`: how the execution ended; `changed`: this very request ended it."""
+    """Result of a request. `status` is the execution's final status; `changed`: this request ended it."""
 
     job: str
     execution_id: str
@@ -36,33 +36,35 @@ async def cancel(
     by: Actor | None = None,
     reason: str | None = None,
     job: str | None = None,
-    history: OpenHistory | None = None,
+    list_executions: ListExecutions | None = None,
 ) -> Cancellation:
-    """End an execution, whether it is planned, waits for its lock, or runs. One that is over stays as it is.
+    """Cancel a planned, waiting or running execution. A finished execution stays as it is.
 
     Args:
-        log: where its facts are.
-        given: its id, or where a history can be asked the beginning of it.
-        by: who asks.
-        reason: why.
-        job: whose it is, if that is known.
-        history: opens the history.
+        log: holds the facts.
+        given: a complete id or, with `list_executions`, its first characters.
+        by: the caller, recorded in the event.
+        reason: recorded in the event.
+        job: the job, if it is known.
+        list_executions: queries the history for a shortened id.
 
     Raises:
-        NotFound: there is no such execution.
-        Ambiguous: several ids begin so.
-        SequenceConflict: it moved each time.
+        NotFound: no execution matches.
+        Ambiguous: several executions match.
+        SequenceConflict: another writer appended first on each try.
     """
-    found = await find(log, given, job=job, history=history)
-    for _ in range(TRIES):
-        state = execution.fold(found.facts)
+    match = await find(log, given, job=job, list_executions=list_executions)
+    for _ in range(MAX_TRIES):
+        state = execution.fold(match.facts)
         facts = execution.cancel(state, reason=reason, by=by)
         try:
             for fact in facts:
-                await log.append(fact, expect=found.facts[-1].sequence)
+                await log.append(fact, expect=match.facts[-1].sequence)
         except OutdatedState:
-            scope = subjects.execution(found.job, found.execution_id)
-            found = ExecutionMatch(found.job, found.execution_id, tuple(await log.load(scope)) or found.facts)
+            scope = subjects.execution(match.job, match.execution_id)
+            match = ExecutionMatch(match.job, match.execution_id, tuple(await log.load(scope)) or match.facts)
             continue
-        return Cancellation(found.job, found.execution_id, Status.CANCELLED if facts else state.status, bool(facts))
-    raise SequenceConflict(f"execution {found.execution_id} moved {TRIES} times meanwhile: try again")
+        return Cancellation(match.job, match.execution_id, Status.CANCELLED if facts else state.status, bool(facts))
+    raise SequenceConflict(
+        f"cannot cancel execution {match.execution_id}: another writer changed it on each of {MAX_TRIES} tries. Try again."
+    )

@@ -1,14 +1,15 @@
-"""Dead letters: looking at one, replaying it, settling it (hip-62, Dead Letter Handling).
+"""Find, replay and resolve dead letters (hip-62, Dead Letter Handling).
 
-A replay is a fact, `replayed.<n>`, in the dead letter's own guarded scope, and the planner makes its one execution. It uses
-the definition in force now, with what the failed execution was given beyond the definition of its time, under the failed
-execution's scheduled time. While a replay is open, another one is refused unless it is asked for (`again`). What a replay
-completes is resolved, together with what that was a replay of; so one piece of work leaves nothing open behind it.
+A replay is an event, `replayed.<n>`, in the dead letter's own guarded scope, and the planner makes its one execution. The
+replay uses the definition in force now, the failed execution's scheduled time, and the input that the failed execution got
+beyond the definition of its time. While a replay is open, a second replay needs `again`. A completed replay resolves its dead
+letter, and the dead letter that the failed execution was a replay of.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
 from ... import subjects
 from ...archive.stream_reader import archived, wherever
@@ -21,24 +22,29 @@ from ...domain.ledger import JobNotFound, Ledger
 from ...engine.ledger_reader import LedgerReader
 from ...engine.poison_messages import NotRerunnable, message_of
 from ...engine.unregistered_jobs import registered_nowhere
-from ...ports import Clock, EventLog, History, OutdatedState, SequenceConflict, StaleRead, StoredLog
-from ...ports.queries import DeadLetterQuery, every
+from ...ports import Clock, DeadLetterRow, EventLog, OutdatedState, SequenceConflict, StaleRead, StoredLog
+from ...ports.queries import DeadLetterQuery, Page, every
 from ...subjects import Stream
 from ..jobs import read_back
 from .errors import Ambiguous, NotAnId, NotFound, OperationError
-from .lookup import COMPLETE, LEAST, SHOWN, OpenHistory
+from .lookup import FULL_ID_LENGTH, MAX_SUGGESTIONS, MIN_ID_LENGTH
 
-TRIES: Final = 5
-"""How often it is decided anew when somebody else changed the dead letter in between."""
-UNHURRIED: Final = 10.0
-"""Replays a second, unless another rate is asked for."""
+MAX_TRIES: Final = 5
+"""Tries to append while other writers change the dead letter."""
+DEFAULT_RATE: Final = 10.0
+"""Replays per second, unless the caller sets another rate."""
+_CONFLICT: Final = "cannot change dead letter {}: another writer changed it on each of {} tries. Try again."
+
+ListDeadLetters: TypeAlias = Callable[[DeadLetterQuery], Awaitable[Page[DeadLetterRow]]]
+ReadLetter: TypeAlias = "Callable[[str, str | None], Awaitable[Letter | None]]"
+"""Read a dead letter by its complete id, and by its job if that is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter as its facts tell it; `replays`: what has become of each of its replays.
+    """A dead letter folded from its facts. `replays`: the status of each replay's execution.
 
-    `is_archived`: it was resolved, and the log holds it no more, so that nothing is appended to it.
+    `is_archived`: it was resolved and moved to the archive, so nothing can be appended to it.
     """
 
     job: str
@@ -50,13 +56,13 @@ class Letter:
 
     @property
     def sequence(self) -> int:
-        """Of its newest fact."""
+        """Sequence of the newest fact."""
         return self.facts[-1].sequence
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A replay that was asked for. `execution_id` is None for a message that is only handed in again."""
+    """A requested replay. `execution_id` is None for a poison message, which is only published again."""
 
     job: str
     id: str
@@ -66,7 +72,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What became of a request to settle a dead letter; `changed`: this very request did."""
+    """Result of a request to resolve a dead letter. `changed`: this request resolved it."""
 
     job: str
     id: str
@@ -78,24 +84,29 @@ async def find(
     given: str,
     *,
     job: str | None = None,
-    history: OpenHistory | None = None,
+    list_dead_letters: ListDeadLetters | None = None,
     stored: StoredLog | None = None,
 ) -> Letter:
-    """The dead letter whose id is `given`, or begins with it where a history can be asked, and its replays.
+    """Return a dead letter and the status of its replays.
 
-    What the log holds no more is found in what was ever stored (`stored`).
+    Args:
+        log: holds the facts.
+        given: a complete id or, with `list_dead_letters`, its first characters.
+        job: the job, if it is known.
+        list_dead_letters: queries the history; called only for a shortened id.
+        stored: the log and its archive; read if the log no longer holds the dead letter.
 
     Raises:
-        NotAnId: no id looks like this.
-        NotFound: there is none.
-        Ambiguous: there are several.
+        NotAnId: `given` cannot be the id of a dead letter.
+        NotFound: no dead letter matches.
+        Ambiguous: several dead letters match.
     """
-    letter = await _find(log, given, job, history, stored)
+    letter = await match_dead_letter(given, partial(_read, log, stored), job=job, list_dead_letters=list_dead_letters)
     replays = [await _status(log, letter, n, stored) for n in range(len(letter.state.replays))]
     return replace(letter, replays=tuple(replays))
 
 
-async def replay(  # noqa: PLR0913 - each is said once, by its name
+async def replay(  # noqa: PLR0913 - all but two are keywords
     log: EventLog,
     given: str,
     *,
@@ -104,34 +115,35 @@ async def replay(  # noqa: PLR0913 - each is said once, by its name
     reason: str | None = None,
     again: bool = False,
     request: str | None = None,
-    history: OpenHistory | None = None,
+    list_dead_letters: ListDeadLetters | None = None,
     stored: StoredLog | None = None,
 ) -> Replay:
-    """Have done what failed, once more.
+    """Run failed work again.
 
     Args:
-        log: where its facts are.
-        given: the dead letter's id, or where a history can be asked the beginning of it.
-        input: keys that go over the input that there was.
-        by: who asks.
-        reason: why.
-        again: even while a replay of it is open, and even though it is resolved.
-        request: what the caller calls this very request: asked again, it is answered again and not done again.
-        history: opens the history.
-        stored: what was ever stored.
+        log: holds the facts.
+        given: the dead letter's id or, with `list_dead_letters`, its first characters.
+        input: keys that override those of the failed execution's input.
+        by: the caller, recorded in the event.
+        reason: recorded in the event.
+        again: replay even if a replay is open or the dead letter is resolved.
+        request: idempotency key. A repeated key returns the first replay and makes none.
+        list_dead_letters: queries the history for a shortened id.
+        stored: the log and its archive.
 
     Raises:
-        NotFound: there is no such dead letter.
+        NotFound: no dead letter matches.
         OperationError: it cannot be replayed, or needs `again`.
-        DefinitionError: the job does not take that input.
+        DefinitionError: the job does not accept the input.
     """
-    letter = await _find(log, given, None, history, stored)
+    letter = await match_dead_letter(given, partial(_read, log, stored), list_dead_letters=list_dead_letters)
     if letter.is_archived:
         raise OperationError(
-            f"dead letter {letter.id} is resolved ({_how(letter)}) and was archived: nothing replays it any more"
+            f"cannot replay dead letter {letter.id}: it is resolved ({_resolution(letter)}) and was archived. Trigger the job instead.",
+            code="dead-letter-archived",
         )
     ledger = await _check(log, letter, input)
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         if not again and dead_letter.find_replay(letter.state, request) is None:
             await _check_idle(log, letter, stored)
         facts = dead_letter.request_replay(
@@ -142,41 +154,38 @@ async def replay(  # noqa: PLR0913 - each is said once, by its name
                 sequence = await log.append(fact, expect=letter.sequence)
                 letter = _with(letter, await read_back(log, Stream.LOG, sequence))
         except OutdatedState:
-            letter = await _read(log, letter.job, letter.id) or letter
+            letter = await _read(log, None, letter.id, letter.job) or letter
             continue
         made = dead_letter.find_replay(letter.state, request) or letter.state.replays[-1]
-        is_run = isinstance(_asked(letter), DeadLettered | Trigger)
+        is_run = isinstance(_failed_input(letter), DeadLettered | Trigger)
         return Replay(letter.job, letter.id, made.fact.number, made.execution_id if is_run else None)
-    raise SequenceConflict(f"dead letter {letter.id} was changed by others {TRIES} times meanwhile: try again")
+    raise SequenceConflict(_CONFLICT.format(letter.id, MAX_TRIES))
 
 
 async def replay_all(
-    log: EventLog,
-    history: History,
+    replay_one: Callable[[str], Awaitable[Replay]],
+    list_dead_letters: ListDeadLetters,
     query: DeadLetterQuery,
     clock: Clock,
     *,
-    rate: float = UNHURRIED,
-    by: Actor | None = None,
-    reason: str | None = None,
-    stored: StoredLog | None = None,
+    rate: float = DEFAULT_RATE,
 ) -> AsyncIterator[Replay | OperationError]:
-    """Replay every unresolved dead letter that a query asks for, the oldest first, `rate` a second at most.
+    """Replay the unresolved dead letters that match a query, the oldest first.
 
-    One that cannot be replayed, or is being replayed, is told by its refusal and passed over: what is interrupted can be
-    begun again.
+    The rate is limited to `rate` replays per second.     A dead letter that cannot be replayed, or has an open replay, is skipped: its error is yielded. So an interrupted run can
+    be started again.
     """
     begin, done = clock.monotonic(), 0
-    async for row in every(history.dead_letters, replace(query, unresolved=True, sort="oldest", cursor=None)):
+    async for row in every(list_dead_letters, replace(query, unresolved=True, sort="oldest", cursor=None)):
         if (early := begin + done / rate - clock.monotonic()) > 0:
             await clock.sleep(early)
         try:
-            yield await replay(log, row.id, by=by, reason=reason, stored=stored)
+            yield await replay_one(row.id)
             done += 1
         except OperationError as error:
             yield error
         except DefinitionError as error:
-            yield OperationError(f"dead letter {row.id}: {error}")
+            yield OperationError(f"cannot replay dead letter {row.id}: {error}")
 
 
 async def resolve(
@@ -185,143 +194,159 @@ async def resolve(
     *,
     by: Actor | None = None,
     reason: str | None = None,
-    history: OpenHistory | None = None,
+    list_dead_letters: ListDeadLetters | None = None,
     stored: StoredLog | None = None,
 ) -> Resolution:
-    """Acknowledge a dead letter: nothing is left to be done about it. Nothing happens where it is resolved already.
+    """Mark a dead letter as resolved. A resolved dead letter stays as it is.
 
     Raises:
-        NotFound: there is no such dead letter.
+        NotFound: no dead letter matches.
     """
-    letter = await _find(log, given, None, history, stored)
-    for _ in range(TRIES):
+    letter = await match_dead_letter(given, partial(_read, log, stored), list_dead_letters=list_dead_letters)
+    for _ in range(MAX_TRIES):
         facts = dead_letter.resolve(letter.state, by=by, reason=reason)
         try:
             for fact in facts:
                 await log.append(fact, expect=letter.sequence)
         except OutdatedState:
-            letter = await _read(log, letter.job, letter.id) or letter
+            letter = await _read(log, None, letter.id, letter.job) or letter
             continue
         return Resolution(letter.job, letter.id, bool(facts))
-    raise SequenceConflict(f"dead letter {letter.id} was changed by others {TRIES} times meanwhile: try again")
+    raise SequenceConflict(_CONFLICT.format(letter.id, MAX_TRIES))
 
 
-# --- what holds a replay back ----------------------------------------------------------------------------------------
+async def match_dead_letter(
+    given: str, read: ReadLetter, *, job: str | None = None, list_dead_letters: ListDeadLetters | None = None
+) -> Letter:
+    """Return the dead letter whose id is `given` or begins with it, without its replays.
+
+    Raises:
+        NotAnId: `given` cannot be the id of a dead letter.
+        NotFound: no dead letter matches.
+        Ambiguous: several dead letters match.
+    """
+    if not given or not all(c.isalnum() or c in "-_" for c in given):
+        raise NotAnId(
+            f"{given!r} is not the id of a dead letter. An id has only letters, digits, hyphens and underscores."
+        )
+    if letter := await read(given, job):
+        return letter
+    if list_dead_letters is not None and MIN_ID_LENGTH <= len(given) < FULL_ID_LENGTH:
+        rows = (await list_dead_letters(DeadLetterQuery(id_prefix=given, job=job, limit=MAX_SUGGESTIONS))).rows
+        if len(rows) > 1:
+            raise Ambiguous(given, "dead letters", tuple(row.id for row in rows))
+        if rows and (letter := await read(rows[0].id, rows[0].job_name)):
+            return letter
+    shortened = list_dead_letters is not None and len(given) < FULL_ID_LENGTH
+    raise NotFound(f"no dead letter has the id {given!r}" + (", or an id that begins with it" if shortened else ""))
+
+
+# --- conditions of a replay ---------------------------------------------------------------------------------------------
 
 
 async def _check(log: EventLog, letter: Letter, over: Input | None) -> int | None:
-    """Refuse what the planner would refuse: whoever asks is told at once.
+    """Refuse at once a replay that the planner would refuse later.
 
-    Returns the sequence of the job's ledger that this was decided on, and the planner decides on; None: it needs no ledger.
+    Returns:
+        The sequence of the job's ledger that this and the planner decide on; None if the replay needs no ledger.
     """
     ledgers, job = LedgerReader(log), letter.job
-    asked = _asked(letter)
-    if not isinstance(asked, DeadLettered | Trigger):
+    cause = _failed_input(letter)
+    if not isinstance(cause, DeadLettered | Trigger):
         if over:
             raise OperationError(
-                f"dead letter {letter.id} is a {getattr(asked, 'type', 'message')}: it takes no other input"
+                f"cannot replay dead letter {letter.id} with an input: it is a {getattr(cause, 'type', 'message')}. Leave the input out.",
+                code="input-not-accepted",
             )
         return None
-    if isinstance(asked, DeadLettered) and await registered_nowhere(log, asked) is not None:
+    if isinstance(cause, DeadLettered) and await registered_nowhere(log, cause) is not None:
         return None
     state, sequence = await _newest(log, ledgers, job)
     if state.definition is None:
         raise OperationError(
-            f"dead letter {letter.id}: {JobNotFound(job)}; a replay needs its definition, so apply it first"
+            f"cannot replay dead letter {letter.id}: {JobNotFound(job)}. Apply the job's definition first.",
+            code="job-not-registered",
         )
-    before = asked.definition if isinstance(asked, DeadLettered) else 0
+    before = cause.definition if isinstance(cause, DeadLettered) else 0
     replayed = dead_letter.request_replay(letter.state, input=over)[0]
-    given = execution_plan.replay_input(asked, replayed, await ledgers.definition(before) if before else None)
+    given = execution_plan.replay_input(cause, replayed, await ledgers.definition(before) if before else None)
     check_input(state.definition, execution_plan.input_of(given, state.definition), given.args)
     return sequence
 
 
 async def _newest(log: EventLog, ledgers: LedgerReader, job: str) -> tuple[Ledger, int]:
-    """A job's ledger, with all that was stored in it before this call."""
+    """Return a job's ledger with every fact stored before this call."""
     upto = await log.tail(subjects.ledger(job))
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         state, sequence = await ledgers.load(job)
         if sequence >= upto:
             return state, sequence
-    raise StaleRead(f"{job}: a replica that lags was read")
+    raise StaleRead(f"stale read of the ledger of {job!r} from a lagging replica")
 
 
-def _asked(letter: Letter) -> Message:
-    """What is to be done again: an execution, or an input."""
+def _failed_input(letter: Letter) -> Message:
+    """Return the failed execution or the poison message that a replay runs again."""
     fact = letter.state.fact
     if isinstance(fact, DeadLettered):
         return fact
     try:
         return message_of(fact)
     except NotRerunnable as error:
-        raise OperationError(f"dead letter {letter.id} cannot be replayed: {error}") from None
+        raise OperationError(f"cannot replay dead letter {letter.id}: {error}", code="not-replayable") from None
 
 
 async def _check_idle(log: EventLog, letter: Letter, stored: StoredLog | None) -> None:
     if letter.state.replays:
         newest = letter.state.replays[-1]
         if await _status(log, letter, len(letter.state.replays) - 1, stored) not in execution.TERMINAL_STATUSES:
-            named = f"replay {newest.fact.number} of dead letter {letter.id}, execution {newest.execution_id}"
-            raise OperationError(f"{named}, is still open: --again replays it all the same")
+            raise OperationError(
+                f"cannot replay dead letter {letter.id}: replay {newest.fact.number}, execution {newest.execution_id}, "
+                "is still open. Use --again to replay it anyway.",
+                code="replay-open",
+            )
     if letter.state.resolved is not None:
-        raise OperationError(f"dead letter {letter.id} is resolved ({_how(letter)}): --again replays it all the same")
+        raise OperationError(
+            f"cannot replay dead letter {letter.id}: it is resolved ({_resolution(letter)}). Use --again to replay it anyway.",
+            code="dead-letter-resolved",
+        )
 
 
-def _how(letter: Letter) -> str:
-    """What resolved it."""
+def _resolution(letter: Letter) -> str:
+    """Describe what resolved a dead letter."""
     resolved = letter.state.resolved
     by, reason = (resolved.message.execution_id, resolved.message.reason) if resolved else (None, None)
     return f"by execution {by}" if by else reason or "without a reason"
 
 
 async def _status(log: EventLog, letter: Letter, index: int, stored: StoredLog | None) -> Status:
-    """Where a replay's execution is. One that was never to be, or was only handed in, is told as if it were one."""
+    """Return the status of a replay, whether or not it made an execution."""
     made = letter.state.replays[index]
     scope = subjects.execution(letter.job, made.execution_id)
     if facts := await wherever(log, stored, scope):
         return execution.fold(facts).status
     refused = PoisonMessage.id_of(subjects.REPLAYS, made.sequence)
-    if await _read(log, letter.job, refused, stored) is not None:
+    if await _read(log, stored, refused, letter.job) is not None:
         return Status.FAILED
     resolved = letter.state.resolved
     return Status.COMPLETED if resolved and resolved.sequence > made.sequence else Status.UNKNOWN
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
-
-
-async def _find(
-    log: EventLog, given: str, job: str | None, history: OpenHistory | None, stored: StoredLog | None
-) -> Letter:
-    if not given or not all(c.isalnum() or c in "-_" for c in given):
-        raise NotAnId(f"{given!r} is no dead letter's id: letters, digits and hyphens")
-    if letter := await _read(log, job or subjects.ANY, given, stored):
-        return letter
-    if history is not None and LEAST <= len(given) < COMPLETE:
-        async with history() as rows:
-            meant = (await rows.dead_letters(DeadLetterQuery(id_prefix=given, job=job, limit=SHOWN))).rows
-        if len(meant) > 1:
-            raise Ambiguous(given, "dead letters", tuple(row.id for row in meant))
-        if meant and (letter := await _read(log, meant[0].job_name, meant[0].id, stored)):
-            return letter
-    raise NotFound(
-        f"no dead letter has the id {given!r}" + ("" if len(given) >= COMPLETE else ", or one that begins so")
-    )
+# --- read --------------------------------------------------------------------------------------------------------
 
 
 async def _read(
     log: EventLog,
-    job: str,
+    stored: StoredLog | None,
     id: str,  # noqa: A002 - the field is called so
-    stored: StoredLog | None = None,
+    job: str | None,
 ) -> Letter | None:
-    scope = subjects.dead_letter(job, id)
-    for _ in range(TRIES):
+    scope = subjects.dead_letter(job or subjects.ANY, id)
+    for _ in range(MAX_TRIES):
         facts = await log.load(scope)
         if (facts[-1].sequence if facts else 0) == await log.tail(scope):
-            break  # else a replica that lags answered
+            break  # otherwise a lagging replica answered
     else:
-        raise StaleRead(f"dead letter {id}: a replica that lags was read")
+        raise StaleRead(f"stale read of dead letter {id} from a lagging replica")
     if is_archived := not facts and stored is not None:
         facts = await archived(stored, scope)
     state = dead_letter.fold(facts)

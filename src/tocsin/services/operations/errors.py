@@ -1,31 +1,35 @@
-"""Why an operation is not done. The text is for whoever asked."""
+"""Errors of operations. Their texts are shown to the caller."""
 
 from ...domain.errors import TocsinError
 
 
 class OperationError(TocsinError):
-    """What is asked for cannot be done as things are."""
+    """The state of the installation does not allow an operation."""
 
     code = "not-possible"
 
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code or type(self).code
+
 
 class NotFound(OperationError):
-    """There is no such execution or dead letter."""
+    """No execution or dead letter matches."""
 
     code = "not-found"
 
 
 class NotAnId(OperationError):
-    """What is given can be the id of nothing."""
+    """A text cannot be an id."""
 
     code = "invalid-id"
 
 
 class Ambiguous(OperationError):
-    """What is given is the beginning of several ids; `meant` are some of them."""
+    """A text is the beginning of several ids; `matches` are some of them."""
 
     code = "ambiguous-id"
 
-    def __init__(self, given: str, kind: str, meant: tuple[str, ...]) -> None:
-        super().__init__(f"{given!r} is the beginning of several {kind}: {', '.join(meant)}")
-        self.meant = meant
+    def __init__(self, given: str, kind: str, matches: tuple[str, ...]) -> None:
+        super().__init__(f"{given!r} is the beginning of several {kind}: {', '.join(matches)}")
+        self.matches = matches

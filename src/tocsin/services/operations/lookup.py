@@ -1,34 +1,36 @@
-"""From what somebody types to the execution that is meant.
+"""Find an execution by its complete id or by its first characters.
 
-An id is unique among all jobs but does not tell its job. The log knows, by a filter that spans all jobs; only the beginning
-of an id needs the history, since subjects cannot be asked for by the beginning of a token.
+An execution id is unique across jobs but does not name its job. The log finds a complete id with a filter over all jobs.
+Subjects cannot be searched by the beginning of a token, so a shortened id is looked up in the history.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
 from ... import subjects
 from ...archive.stream_reader import archived
 from ...domain.events import Message, Recorded
-from ...ports import EventLog, History, StoredLog
-from ...ports.queries import ExecutionQuery
+from ...ports import EventLog, ExecutionRow, History, StoredLog
+from ...ports.queries import ExecutionQuery, Page
 from .errors import Ambiguous, NotAnId, NotFound
 
-LEAST: Final = 4
-"""Characters of an id below which nobody can mean one."""
-COMPLETE: Final = 36
-"""Characters of a whole id."""
-SHOWN: Final = 5
-"""Ids that an ambiguity names."""
+MIN_ID_LENGTH: Final = 4
+"""Characters that a shortened id must have."""
+FULL_ID_LENGTH: Final = 36
+"""Characters of a complete id."""
+MAX_SUGGESTIONS: Final = 5
+"""Ids that an error for an ambiguous id lists."""
 
-OpenHistory = Callable[[], AbstractAsyncContextManager[History]]
+ListExecutions: TypeAlias = Callable[[ExecutionQuery], Awaitable[Page[ExecutionRow]]]
+ReadFacts: TypeAlias = Callable[[str, str | None], Awaitable[Sequence[Recorded[Message]]]]
+"""Read the facts of an execution by its complete id, and by its job if that is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutionMatch:
-    """One execution, with the newest fact of each of its subjects, oldest first."""
+    """An execution and the newest fact of each of its subjects, oldest first."""
 
     job: str
     execution_id: str
@@ -40,44 +42,60 @@ async def find(
     given: str,
     *,
     job: str | None = None,
-    history: OpenHistory | None = None,
+    list_executions: ListExecutions | None = None,
     stored: StoredLog | None = None,
 ) -> ExecutionMatch:
-    """The execution whose id is `given`, or begins with it where a history can be asked.
+    """Return the execution that a complete or shortened id names.
 
     Args:
-        log: where its facts are.
-        given: an id, or its first characters.
-        job: whose it is, if that is known.
-        history: opens the history, which is done only for the beginning of an id.
-        stored: what was ever stored; asked where the log holds nothing any more.
+        log: holds the facts.
+        given: a complete id or, with `list_executions`, its first characters.
+        job: the job, if it is known.
+        list_executions: queries the history; called only for a shortened id.
+        stored: the log and its archive; read if the log no longer holds the execution.
 
     Raises:
-        NotAnId: no id looks like this.
-        NotFound: there is none.
-        Ambiguous: there are several.
+        NotAnId: `given` cannot be an execution id.
+        NotFound: no execution matches.
+        Ambiguous: several executions match.
+    """
+    return await match_execution(given, partial(_read, log, stored), job=job, list_executions=list_executions)
+
+
+async def match_execution(
+    given: str, read: ReadFacts, *, job: str | None = None, list_executions: ListExecutions | None = None
+) -> ExecutionMatch:
+    """Return the execution that a complete or shortened id names.
+
+    `read` returns no facts for an unknown id.
+
+    Raises:
+        NotAnId: `given` cannot be an execution id.
+        NotFound: no execution matches.
+        Ambiguous: several executions match.
     """
     if not given or not all(c.isalnum() or c == "-" for c in given):
-        raise NotAnId(f"{given!r} is no execution's id: letters, digits and hyphens")
-    if facts := await _read(log, given, job, stored):
-        return ExecutionMatch(subjects.job_of(facts[0].subject), given, facts)
-    if history is not None and LEAST <= len(given) < COMPLETE:
-        async with history() as rows:
-            meant = (await rows.executions(ExecutionQuery(id_prefix=given, job=job, limit=SHOWN))).rows
-        if len(meant) > 1:
-            raise Ambiguous(given, "executions", tuple(row.execution_id for row in meant))
-        if meant:
-            return await find(log, meant[0].execution_id, job=meant[0].job_name, stored=stored)
-    if history is not None and len(given) < LEAST:
-        raise NotAnId(f"{given!r} is too short to mean one execution: {LEAST} characters of its id at least")
-    of = f"execution of {job!r}" if job else "execution"
-    raise NotFound(f"no {of} has the id {given!r}" + ("" if len(given) >= COMPLETE else ", or one that begins so"))
+        raise NotAnId(f"{given!r} is not an execution id. An id has only letters, digits and hyphens.")
+    if facts := await read(given, job):
+        return ExecutionMatch(subjects.job_of(facts[0].subject), given, tuple(facts))
+    if list_executions is not None and MIN_ID_LENGTH <= len(given) < FULL_ID_LENGTH:
+        rows = (await list_executions(ExecutionQuery(id_prefix=given, job=job, limit=MAX_SUGGESTIONS))).rows
+        if len(rows) > 1:
+            raise Ambiguous(given, "executions", tuple(row.execution_id for row in rows))
+        if rows:
+            return await match_execution(rows[0].execution_id, read, job=rows[0].job_name)
+    if list_executions is not None and len(given) < MIN_ID_LENGTH:
+        raise NotAnId(f"The execution id {given!r} is too short. Give at least {MIN_ID_LENGTH} characters.")
+    kind = f"execution of {job!r}" if job else "execution"
+    shortened = list_executions is not None and len(given) < FULL_ID_LENGTH
+    raise NotFound(f"no {kind} has the id {given!r}" + (", or an id that begins with it" if shortened else ""))
 
 
 async def was_archived(execution_id: str, history: History, stored: StoredLog) -> bool:
-    """Whether an execution, whose job nobody knows, has left the log.
+    """Return whether an execution of an unknown job is in the archive alone.
 
-    That it has not is mostly said by the archive's manifests alone, and that it has by the history, as long as that goes back.
+    The archive's manifests alone answer most calls with no. The history answers yes without reading the archive, for as
+    long as it keeps the row.
     """
     scope = subjects.execution(subjects.ANY, execution_id)
     if not await stored.may_be_archived(scope):
@@ -85,18 +103,21 @@ async def was_archived(execution_id: str, history: History, stored: StoredLog) -
     return await history.execution(execution_id) is not None or bool(await archived(stored, scope))
 
 
-async def is_newest(log: EventLog, found: ExecutionMatch) -> bool:
-    """Whether nothing was stored behind what was found; who is to be refused by it is not to be refused by what is old."""
-    return await log.tail(subjects.execution(found.job, found.execution_id)) == found.facts[-1].sequence
+async def is_newest(log: EventLog, match: ExecutionMatch) -> bool:
+    """Return whether the log holds no newer fact of the execution.
+
+    Check this before refusing a request, so that the refusal does not rest on a stale read.
+    """
+    return await log.tail(subjects.execution(match.job, match.execution_id)) == match.facts[-1].sequence
 
 
 async def _read(
-    log: EventLog, execution_id: str, job: str | None, stored: StoredLog | None
-) -> tuple[Recorded[Message], ...]:
+    log: EventLog, stored: StoredLog | None, execution_id: str, job: str | None
+) -> Sequence[Recorded[Message]]:
     scope = subjects.execution(job or subjects.ANY, execution_id)
     facts = await log.load(scope)
     if not facts and await log.tail(scope):
-        facts = await log.load(scope)  # a replica that lags answered first
+        facts = await log.load(scope)  # the first answer came from a lagging replica
     if not facts and stored is not None:
         facts = await archived(stored, scope)
-    return tuple(facts)
+    return facts

@@ -1,0 +1,384 @@
+"""Operations of a user on an installation, through NATS or through its HTTP API.
+
+The command line works on an `Operator` and does not know which of the two it talks to. `LocalOperator` reads and appends to
+the log itself; `tocsin.adapters.http.client.HttpOperator` sends requests.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from datetime import datetime
+from functools import partial
+from typing import Protocol, TypeAlias
+
+from pydantic import JsonValue
+
+from ..domain.definition import JobDefinition
+from ..domain.errors import TocsinError
+from ..domain.events import Actor, Input, Message, Recorded
+from ..ports import Clock, DeadLetterRow, EventLog, ExecutionRow, History, Projections, StoredLog
+from ..ports.queries import DeadLetterQuery, ExecutionQuery, Page
+from . import tail
+from .explain import Answer, ExplainReader
+from .jobs import Job, Plan, Registry
+from .operations import backfill, cancellation, dead_letters, lookup
+from .operations.backfill import Asked, Backfill, Span
+from .operations.cancellation import Cancellation
+from .operations.dead_letters import Letter, Replay, Resolution
+from .operations.errors import OperationError
+from .operations.lookup import ExecutionMatch
+
+OpenHistory: TypeAlias = Callable[[], AbstractAsyncContextManager[History]]
+
+
+class NotServed(TocsinError):
+    """The HTTP API has no request for this operation."""
+
+    code = "not-served-over-http"
+
+    def __init__(self, operation: str) -> None:
+        super().__init__(f"{operation} is not served over HTTP: leave --server out, and name the NATS server")
+        self.operation = operation
+
+
+class NotPermitted(TocsinError):
+    """The caller's token does not permit the operation; the text is that of the API."""
+
+    code = "not-permitted"
+
+
+class Operator(Protocol):
+    """Operations on one installation. Each change records the identity of the caller."""
+
+    # --- jobs ---------------------------------------------------------------------------------------------------------
+
+    async def jobs(self) -> tuple[Job, ...]:
+        """Return every registered job, sorted by name."""
+        ...
+
+    async def job(self, name: str) -> Job:
+        """Return one job.
+
+        Raises:
+            JobNotFound: no job has this name.
+        """
+        ...
+
+    async def plan(self, definitions: Collection[JobDefinition], *, prune: Collection[str] = ()) -> Plan:
+        """Plan how to register `definitions` and delete the other jobs of the owners in `prune`."""
+        ...
+
+    async def carry_out(self, plan: Plan) -> None:
+        """Carry out a plan. Idempotent; a job that another owner took over is not deleted."""
+        ...
+
+    async def pause(self, job: str, *, reason: str | None = None) -> bool:
+        """Pause a job; return whether it was running before.
+
+        Raises:
+            JobNotFound: no job has this name.
+        """
+        ...
+
+    async def resume(self, job: str, *, reason: str | None = None) -> bool:
+        """Resume a job; return whether it was paused before.
+
+        Raises:
+            JobNotFound: no job has this name.
+        """
+        ...
+
+    async def delete(self, job: str, *, reason: str | None = None) -> None:
+        """Delete a job; its active executions continue.
+
+        Raises:
+            JobNotFound: no job has this name.
+        """
+        ...
+
+    async def trigger(
+        self,
+        job: str,
+        input: Input | None = None,  # noqa: A002 - the field is called so
+        args: Sequence[JsonValue] | None = None,
+        *,
+        reason: str | None = None,
+    ) -> str:
+        """Request an execution now and return its id.
+
+        The keys of `input` override those of the definition.
+
+        Raises:
+            JobNotFound: no job has this name.
+            DefinitionError: the job does not accept this input.
+        """
+        ...
+
+    async def why(self, job: str, at: datetime | None = None) -> tuple[Answer, ...]:
+        """Explain why a job ran at an instant or did not (see `ExplainReader.why`).
+
+        Raises:
+            JobNotFound: no fact names this job.
+            NotServed: over HTTP.
+        """
+        ...
+
+    async def plan_backfill(self, job: str, span: Span, *, now: datetime, name: str | None = None) -> Backfill:
+        """Plan a backfill (see `operations.backfill.plan`).
+
+        Raises:
+            JobNotFound: no job has this name.
+            OperationError: the job cannot be backfilled for this span.
+            NotServed: over HTTP.
+        """
+        ...
+
+    def backfill(self, plan: Backfill, *, rate: float, reason: str | None = None) -> AsyncIterator[Asked]:
+        """Trigger the executions of a backfill, at most `rate` per second.
+
+        Raises:
+            NotServed: over HTTP.
+        """
+        ...
+
+    # --- executions ---------------------------------------------------------------------------------------------------
+
+    async def executions(self, query: ExecutionQuery) -> Page[ExecutionRow]:
+        """Return a page of executions from the history."""
+        ...
+
+    async def execution(self, given: str) -> ExecutionMatch:
+        """Return the execution whose id is `given` or begins with it.
+
+        Raises:
+            NotAnId, NotFound, Ambiguous: `given` does not name one execution.
+        """
+        ...
+
+    async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> Cancellation:
+        """Cancel an execution; a finished execution stays as it is.
+
+        Raises:
+            NotAnId, NotFound, Ambiguous: `given` does not name one execution.
+        """
+        ...
+
+    # --- dead letters -------------------------------------------------------------------------------------------------
+
+    async def dead_letters(self, query: DeadLetterQuery) -> Page[DeadLetterRow]:
+        """Return a page of dead letters from the history."""
+        ...
+
+    async def dead_letter(self, given: str) -> Letter:
+        """Return the dead letter whose id is `given` or begins with it.
+
+        Raises:
+            NotAnId, NotFound, Ambiguous: `given` does not name one dead letter.
+        """
+        ...
+
+    async def replay(
+        self,
+        given: str,
+        *,
+        input: Input | None = None,  # noqa: A002 - the field is called so
+        reason: str | None = None,
+        again: bool = False,
+    ) -> Replay:
+        """Run failed work again (see `operations.dead_letters.replay`).
+
+        Raises:
+            NotAnId, NotFound, Ambiguous: `given` does not name one dead letter.
+            OperationError: it cannot be replayed, or needs `again`.
+            DefinitionError: the job does not accept the input.
+        """
+        ...
+
+    def replay_all(
+        self, query: DeadLetterQuery, *, rate: float, reason: str | None = None
+    ) -> AsyncIterator[Replay | OperationError]:
+        """Replay the unresolved dead letters that match, at most `rate` per second.
+
+        An error stands for a dead letter that was skipped.
+        """
+        ...
+
+    async def resolve(self, given: str, *, reason: str | None = None) -> Resolution:
+        """Mark a dead letter as resolved.
+
+        Raises:
+            NotAnId, NotFound, Ambiguous: `given` does not name one dead letter.
+        """
+        ...
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def tail(self, job: str | None = None, *, from_start: bool = False) -> AsyncGenerator[Recorded[Message], None]:
+        """Yield the facts of a job or of all jobs as they are stored.
+
+        `from_start`: begin with the facts stored before.
+
+        Raises:
+            NotServed: over HTTP.
+        """
+        ...
+
+
+class LocalOperator:
+    """Implements `Operator` over the log and the history."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        stored: StoredLog,
+        projections: Projections,
+        clock: Clock,
+        *,
+        history: OpenHistory,
+        by: Actor | None = None,
+    ) -> None:
+        """`history` opens the history at its first use; `by` is recorded with each change."""
+        self._log = log
+        self._stored = stored
+        self._clock = clock
+        self._history = history
+        self._by = by
+        self._registry = Registry(log, projections)
+
+    async def jobs(self) -> tuple[Job, ...]:
+        """See `Operator`."""
+        return await self._registry.jobs()
+
+    async def job(self, name: str) -> Job:
+        """See `Operator`."""
+        return await self._registry.job(name)
+
+    async def plan(self, definitions: Collection[JobDefinition], *, prune: Collection[str] = ()) -> Plan:
+        """See `Operator`."""
+        return await self._registry.plan(definitions, prune=prune)
+
+    async def carry_out(self, plan: Plan) -> None:
+        """See `Operator`."""
+        await self._registry.carry_out(plan, by=self._by)
+
+    async def pause(self, job: str, *, reason: str | None = None) -> bool:
+        """See `Operator`."""
+        return await self._registry.pause(job, by=self._by, reason=reason)
+
+    async def resume(self, job: str, *, reason: str | None = None) -> bool:
+        """See `Operator`."""
+        return await self._registry.resume(job, by=self._by, reason=reason)
+
+    async def delete(self, job: str, *, reason: str | None = None) -> None:
+        """See `Operator`."""
+        await self._registry.delete(job, by=self._by, reason=reason)
+
+    async def trigger(
+        self,
+        job: str,
+        input: Input | None = None,  # noqa: A002 - the field is called so
+        args: Sequence[JsonValue] | None = None,
+        *,
+        reason: str | None = None,
+    ) -> str:
+        """See `Operator`."""
+        return await self._registry.trigger(job, input, args, by=self._by, reason=reason)
+
+    async def why(self, job: str, at: datetime | None = None) -> tuple[Answer, ...]:
+        """See `Operator`."""
+        return await ExplainReader(self._log, self._stored).why(job, at)
+
+    async def plan_backfill(self, job: str, span: Span, *, now: datetime, name: str | None = None) -> Backfill:
+        """See `Operator`."""
+        return await backfill.plan(self._stored, self._registry, job, span, now=now, name=name)
+
+    def backfill(self, plan: Backfill, *, rate: float, reason: str | None = None) -> AsyncIterator[Asked]:
+        """See `Operator`."""
+        return backfill.begin(self._log, plan, self._clock, rate=rate, by=self._by, reason=reason)
+
+    async def executions(self, query: ExecutionQuery) -> Page[ExecutionRow]:
+        """See `Operator`."""
+        async with self._history() as history:
+            return await history.executions(query)
+
+    async def execution(self, given: str) -> ExecutionMatch:
+        """See `Operator`."""
+        return await lookup.find(self._log, given, list_executions=self.executions, stored=self._stored)
+
+    async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> Cancellation:
+        """See `Operator`."""
+        return await cancellation.cancel(
+            self._log, given, by=self._by, reason=reason, job=job, list_executions=self.executions
+        )
+
+    async def dead_letters(self, query: DeadLetterQuery) -> Page[DeadLetterRow]:
+        """See `Operator`."""
+        async with self._history() as history:
+            return await history.dead_letters(query)
+
+    async def dead_letter(self, given: str) -> Letter:
+        """See `Operator`."""
+        return await dead_letters.find(self._log, given, list_dead_letters=self.dead_letters, stored=self._stored)
+
+    async def replay(
+        self,
+        given: str,
+        *,
+        input: Input | None = None,  # noqa: A002 - the field is called so
+        reason: str | None = None,
+        again: bool = False,
+    ) -> Replay:
+        """See `Operator`."""
+        return await dead_letters.replay(
+            self._log,
+            given,
+            input=input,
+            by=self._by,
+            reason=reason,
+            again=again,
+            list_dead_letters=self.dead_letters,
+            stored=self._stored,
+        )
+
+    def replay_all(
+        self, query: DeadLetterQuery, *, rate: float, reason: str | None = None
+    ) -> AsyncIterator[Replay | OperationError]:
+        """See `Operator`."""
+        replay = partial(self.replay, reason=reason)
+        return dead_letters.replay_all(replay, self.dead_letters, query, self._clock, rate=rate)
+
+    async def resolve(self, given: str, *, reason: str | None = None) -> Resolution:
+        """See `Operator`."""
+        return await dead_letters.resolve(
+            self._log,
+            given,
+            by=self._by,
+            reason=reason,
+            list_dead_letters=self.dead_letters,
+            stored=self._stored,
+        )
+
+    async def tail(
+        self, job: str | None = None, *, from_start: bool = False
+    ) -> AsyncGenerator[Recorded[Message], None]:
+        """See `Operator`."""
+        after = {} if from_start else await tail.newest(self._log, job)
+        async for recorded in tail.follow(self._log, job, after=after):
+            yield recorded
+
+
+@asynccontextmanager
+async def opened_once(open_history: OpenHistory) -> AsyncIterator[OpenHistory]:
+    """Within the block, open the history at its first use and keep it open."""
+    opening = asyncio.Lock()
+    opened: list[History] = []
+    async with AsyncExitStack() as stack:
+
+        @asynccontextmanager
+        async def shared() -> AsyncIterator[History]:
+            async with opening:
+                if not opened:
+                    opened.append(await stack.enter_async_context(open_history()))
+            yield opened[0]
+
+        yield shared
