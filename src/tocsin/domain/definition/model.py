@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, model_validator
+from pydantic import ConfigDict, Field, JsonValue, ValidationInfo, model_validator
 
 from .. import schedule as calendar
 from .. import step_graph
+from ..documented_model import DocumentedModel
 from ..schedule import DstPolicy
 from .errors import DefinitionError, DefinitionProblem, show
 from .fields import (
@@ -33,8 +34,8 @@ MAIN: Final = "main"
 """The name of the one step of a job without a DAG."""
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+class _Model(DocumentedModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod

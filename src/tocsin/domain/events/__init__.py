@@ -1,17 +1,29 @@
-"""Every fact that Tocsin records, every input that it takes, every event that it shows: the one source of `schemas/`.
+"""Every event that Tocsin records, every input that it takes, and every event that it publishes.
 
-    message, actor, failure, trigger     what the rest is made of
-    ledger, leadership, lock             facts about a job, a lease, a lock
-    plan, execution, steps, ending       facts about an execution: what it is to do, and what becomes of it
-    dead_letter                          facts about what failed for good
-    requests, report, timers             inputs: not yet decided
-    announcements, mq                    what those outside are told, and answer
+These classes are the only source of the JSON Schemas in `schemas/`.
 
-Facts are in the past tense, immutable, and a storage format: a released class only ever gains fields with defaults; a
-breaking change is a new class with a new `v`. Times are aware UTC datetimes, durations seconds.
+    message                 base classes, and parts that several messages share
+    ledger                  events of a job: its definitions, and the instants of its schedule
+    coordination            events of job locks and leader leases
+    execution, steps        events of an execution, and of its steps
+    dead_letter             events of executions that failed for good and of unusable messages
+    inputs                  requests, reports and timers: not decided yet
+    public, mq              what clients and executors outside Tocsin receive, and what they answer
+
+Events are in the past tense and immutable, and they are a storage format. A released class only gains fields with
+defaults; a breaking change is a new class with a new `v`. Times are aware UTC datetimes, durations are seconds.
 """
 
-from .actor import Actor
+from .coordination import (
+    Acquired,
+    LeadershipFact,
+    LeadershipGained,
+    LeadershipLost,
+    LeadershipReleased,
+    LockFact,
+    Queued,
+    Waiter,
+)
 from .dead_letter import (
     MAX_BODY_BYTES,
     MAX_REASON_LENGTH,
@@ -22,19 +34,25 @@ from .dead_letter import (
     Replayed,
     Resolved,
 )
-from .ending import Cancelled, Completed, Failed, FailedReason, Terminal
 from .execution import (
     Admitted,
+    Cancelled,
+    Completed,
     ExecutionFact,
+    ExhaustedReason,
+    Failed,
+    FailedReason,
     Lost,
+    Plan,
     Planned,
+    PlannedStep,
     Recovered,
     Requested,
     Skipped,
     SkipReason,
+    Terminal,
 )
-from .failure import Failure
-from .leadership import LeadershipFact, LeadershipGained, LeadershipLost, LeadershipReleased
+from .inputs import CancelRequest, Enqueued, ExpiryTimer, LeaseTimer, Report, RetryTimer, Timer, Trigger
 from .ledger import (
     Defined,
     DefinitionFact,
@@ -46,10 +64,18 @@ from .ledger import (
     Paused,
     Resumed,
 )
-from .lock import Acquired, LockFact, Queued, Waiter
-from .message import Input, Message, Recorded, Sequence
+from .message import (
+    COMPENSATING_TRIGGERS,
+    Actor,
+    Failure,
+    Input,
+    Message,
+    Recorded,
+    Sequence,
+    TriggerKind,
+    TriggerSource,
+)
 from .mq import Completion, Envelope, EnvelopeData
-from .plan import Plan, PlannedStep
 from .public import (
     MISSED_REASONS,
     CronMissed,
@@ -61,20 +87,15 @@ from .public import (
     MissedReason,
     PublicEvent,
 )
-from .report import Report
-from .requests import CancelRequest, Enqueued, Trigger
 from .steps import (
     Advanced,
     Dispatched,
     Exhausted,
-    ExhaustedReason,
     Released,
     ReleasedReason,
     RetryScheduled,
     Started,
 )
-from .timers import ExpiryTimer, LeaseTimer, RetryTimer, Timer
-from .trigger import COMPENSATING_TRIGGERS, TriggerKind, TriggerSource
 
 __all__ = [
     "COMPENSATING_TRIGGERS",

@@ -1,4 +1,4 @@
-"""Dead letters: what failed for good, or could not be read, and what became of it."""
+"""Events of dead letters: executions that failed for good, messages that no stage could use, and their replays."""
 
 from base64 import b64encode
 from datetime import datetime
@@ -6,78 +6,102 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue
 
-from .actor import Actor
-from .failure import Failure
-from .message import Input, Message, Sequence
-from .trigger import TriggerKind
+from .message import Actor, Failure, Input, Message, Sequence, TriggerKind
 
 MAX_BODY_BYTES: Final = 262_144
-"""Bytes of a message that its dead letter keeps: anybody may send up to what the server takes, and base64 adds a third."""
+"""Bytes of a poison message that its dead letter keeps; base64 adds a third to that."""
 MAX_REASON_LENGTH: Final = 4_096
-"""Characters of the reason that it keeps: one input can be wrong in thousands of ways."""
+"""Characters of the reason that a dead letter keeps; one input can be wrong in thousands of ways."""
 
 
 class Attempt(Message):
-    """One attempt as an operator wants to see it."""
+    """One attempt of a step, as shown to operators."""
 
     step: str
+    """The name of the step."""
     attempt: int
+    """The number of the attempt, counted from 1."""
     dispatched_at: datetime | None = None
+    """The time (UTC) at which the task was stored."""
     started_at: datetime | None = None
+    """The time (UTC) at which a worker claimed the attempt."""
     ended_at: datetime | None = None
+    """The time (UTC) at which the outcome was stored."""
     worker: str | None = None
+    """The worker that claimed the attempt last."""
     error: Failure | None = None
+    """The error, if the attempt failed."""
 
 
 class DeadLetterFact(Message):
-    """A fact about one dead letter; its id is the execution's, or names the message that nobody could read."""
+    """An event about one dead letter."""
 
     v: Literal[1] = 1
+    """The version of the format."""
     job: str
+    """The name of the job."""
     id: str
+    """The id of the failed execution, or `<durable>-<sequence>` for a poison message."""
 
 
 class DeadLettered(DeadLetterFact):
-    """An execution failed for good, with its whole history of attempts (hip-62, Dead Letter Handling)."""
+    """An execution failed for good; the dead letter sink stores this with its attempts (hip-62, Dead Letter Handling)."""
 
     type: Literal["dead-lettered"] = "dead-lettered"
+    """The type of the event."""
     execution_id: str
+    """The id of the failed execution."""
     scheduled_time: datetime
+    """The instant (UTC) of the occurrence, or the time at which the trigger was stored."""
     trigger: TriggerKind
+    """What caused the execution."""
     input: dict[str, JsonValue] = {}
+    """The input of the execution, and under each step's name the input of that step if it has its own."""
     attempts: tuple[Attempt, ...]
+    """Every attempt of every step, in the order of dispatch."""
     last_error: Failure | None = None
+    """The error that ended the execution."""
     first_attempt: datetime
+    """The time (UTC) at which the first attempt was dispatched; without attempts, of the first event."""
     last_attempt: datetime
+    """The time (UTC) at which the last attempt ended; without attempts, of the last event."""
     definition: Sequence = 0
-    """The definition that it was planned by, with the input and the args of its plan (0: of an earlier version of us)."""
+    """The sequence of the definition that the execution was planned by; 0: not registered, or stored by an old version."""
     plan_input: Input = {}
+    """The input of the plan."""
     plan_args: tuple[JsonValue, ...] = ()
+    """The positional arguments of the plan."""
     replay_of: str | None = None
-    """The dead letter that the execution was a replay of."""
+    """The dead letter that the failed execution was a replay of."""
 
 
 class PoisonMessage(DeadLetterFact):
-    """A message that could not be used: kept with its bytes (base64) and the reason.
+    """A stage could not use a message; it stores this with the message's body and the reason.
 
-    Both are cut off where they would make this too large to be stored; the message itself stays in the log.
+    Body and reason are cut off if this event would otherwise be too large. The message itself stays in the log.
     """
 
     type: Literal["refused"] = "refused"
+    """The type of the event."""
     reason: str
+    """Why the message cannot be used."""
     durable: str
+    """The durable that delivered the message."""
     subject: str
+    """The subject of the message."""
     sequence: Sequence
+    """The sequence of the message in its stream."""
     body: str
+    """The body of the message (base64)."""
 
     @staticmethod
     def id_of(durable: str, sequence: int) -> str:
-        """The id of the dead letter of a message that a durable brought."""
+        """Return the id of the dead letter for a message that a durable delivered."""
         return f"{durable}-{sequence}"
 
     @classmethod
     def of(cls, job: str, durable: str, subject: str, sequence: int, body: bytes, reason: str) -> "PoisonMessage":
-        """The dead letter of a message; its id is the same wherever that is made."""
+        """Return the dead letter of a message; every copy of a stage gives it the same id."""
         return cls(
             job=job,
             id=cls.id_of(durable, sequence),
@@ -90,28 +114,33 @@ class PoisonMessage(DeadLetterFact):
 
 
 class Replayed(DeadLetterFact):
-    """Somebody wants it to be done after all: the `number`th time that this dead letter is replayed.
-
-    `input` goes over the input that there was. `request`: what whoever asked calls it, so that asking again asks for nothing.
-    """
+    """An operator requested a replay of a dead letter; the API stores this."""
 
     type: Literal["replayed"] = "replayed"
+    """The type of the event."""
     number: Annotated[int, Field(ge=1)]
+    """The number of this replay of the dead letter, counted from 1."""
     input: Input | None = None
+    """Keys that override the original input."""
     by: Actor | None = None
+    """The identity that requested the replay."""
     reason: str | None = None
+    """The reason that the caller gave."""
     request: str | None = None
+    """The caller's id of the request; repeating the request adds no second replay."""
     ledger: Sequence | None = None
-    """The last sequence of the job's ledger then. What was in force there decides, whenever and however often it is handled.
-
-    None: no registered job is behind it, or an earlier version of us asked.
-    """
+    """The last sequence of the job's ledger at that time; the definition in force there is used, however late and often
+    the replay is handled. Absent: no registered job is affected, or an old version stored this."""
 
 
 class Resolved(DeadLetterFact):
-    """Nothing is left to be done about it: a replay completed (`execution_id`), or somebody says so."""
+    """A dead letter needs no more work: a replay completed, or an operator resolved it; the stage or the API stores this."""
 
     type: Literal["resolved"] = "resolved"
+    """The type of the event."""
     execution_id: str | None = None
+    """The replay that completed."""
     by: Actor | None = None
+    """The identity that resolved the dead letter."""
     reason: str | None = None
+    """The reason that the caller gave."""

@@ -1,85 +1,244 @@
-"""An execution as a whole: wanted, admitted or skipped, lost and found again. How it ends is in `ending`."""
+"""Events of an execution as a whole: its plan, its admission, its recovery and its end."""
 
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from .actor import Actor
-from .message import Message, Sequence
-from .plan import Plan
-from .trigger import TriggerKind
+from pydantic import JsonValue
+
+from ..definition import RetryPolicy
+from .message import Actor, Failure, Input, Message, Sequence, TriggerKind
+
+# --- the plan --------------------------------------------------------------------------------------------------------
+
+
+class PlannedStep(Message):
+    """A step of a plan, with every default resolved."""
+
+    name: str
+    """The name of the step, unique within the job."""
+    function: str
+    """The function that a worker runs."""
+    depends_on: tuple[str, ...] = ()
+    """The steps that must complete before this one starts."""
+    timeout: float
+    """Seconds that one attempt may take."""
+    queue: str = "default"
+    """The queue that receives the tasks of this step."""
+    input: Input | None = None
+    """The input of this step; absent: the input of the plan."""
+    args: tuple[JsonValue, ...] | None = None
+    """The positional arguments of this step; absent: those of the plan."""
+    retry: RetryPolicy = RetryPolicy()
+    """When a failed attempt is retried."""
+
+
+class Plan(Message):
+    """What an execution does: taken once from the definition in force, so that a later edit changes no running one."""
+
+    definition: Sequence
+    """The sequence of the definition in the job's ledger; 0: the job is not registered."""
+    steps: tuple[PlannedStep, ...]
+    """The steps, in the order of the definition."""
+    input: Input = {}
+    """The input of the execution."""
+    args: tuple[JsonValue, ...] = ()
+    """The positional arguments of the execution."""
+    overlap_policy: Literal["skip", "allow", "cancel_previous", "enqueue"] = "skip"
+    """What happens if another execution of the job holds the lock."""
+    dead_letter: bool = False
+    """Whether a failure of the execution produces a dead letter."""
+    execution_timeout: float | None = None
+    """Seconds that the whole execution may take after its admission; absent: unlimited."""
+    cron_expression: str | None = None
+    """The schedule of the job as written."""
+    timezone: str = "UTC"
+    """The IANA time zone of the schedule."""
+    tags: tuple[str, ...] = ()
+    """The tags of the job."""
+    meta: dict[str, JsonValue] = {}
+    """Metadata that every task carries."""
+    start_at: datetime | None = None
+    """The time (UTC) before which no task is dispatched."""
+    expires_at: datetime | None = None
+    """The time (UTC) from which on no task is dispatched any more (ojs-core §5.5)."""
+
+
+# --- the beginning ---------------------------------------------------------------------------------------------------
 
 
 class ExecutionFact(Message):
-    """A fact about one execution."""
+    """An event about one execution."""
 
     v: Literal[1] = 1
+    """The version of the format."""
     job: str
+    """The name of the job."""
     execution_id: str
+    """The id of the execution (UUIDv7)."""
 
 
 class Requested(ExecutionFact):
-    """What `planned` and `admitted` both say, so that each can be understood alone."""
+    """The fields that `planned` and `admitted` share, so that each can be read alone."""
 
     scheduled_time: datetime
+    """The instant (UTC) of the occurrence, or the time at which the trigger was stored."""
     trigger: TriggerKind
+    """What caused the execution."""
     plan: Plan
+    """What the execution does."""
     by: Actor | None = None
+    """The identity that requested the execution; absent: the schedule."""
     catch_up: bool = False
+    """Whether the occurrence fires late, under the catch-up policy."""
     replay_of: str | None = None
-    """The dead letter that is replayed; its id is that of the execution that failed, if it was one."""
+    """The id of the dead letter that is replayed: that of the failed execution, or of the poison message."""
     backfill: str | None = None
-    """The name of the backfill that it is part of."""
+    """The name of the backfill that this execution belongs to."""
 
 
 class Planned(Requested):
-    """The execution is wanted; whether it may run is for the lock keeper to say."""
+    """An execution was planned; the planner stores this for each occurrence or trigger that needs the job's lock."""
 
     type: Literal["planned"] = "planned"
+    """The type of the event."""
 
 
 class Admitted(Requested):
-    """The execution may run. `fence` is the fencing token of its lock, absent where no lock was asked.
-
-    `recovered_at`: when it was last found lost before that, if ever.
-    """
+    """An execution may run; the lock keeper stores this once it holds the lock, or the planner if it needs none."""
 
     type: Literal["admitted"] = "admitted"
+    """The type of the event."""
     fence: Sequence | None = None
+    """The fencing token of the lock; absent: the job uses no lock."""
     recovered_at: datetime | None = None
+    """The time (UTC) of the last recovery before the admission, if any."""
 
 
 SkipReason: TypeAlias = Literal["overlap_skip", "disabled", "dst_skip"]
 
 
 class Skipped(ExecutionFact):
-    """The execution does not run (terminal): another one is active, or its instant passed without firing."""
+    """An occurrence does not run, and the execution is over.
+
+    The lock keeper stores this if another execution holds the lock (`overlap_skip`); the planner stores it for instants
+    that passed while the job was paused or disabled (`disabled`) or that the clocks skipped (`dst_skip`).
+    """
 
     type: Literal["skipped"] = "skipped"
+    """The type of the event."""
     reason: SkipReason
+    """Why the occurrence does not run."""
     scheduled_time: datetime
+    """The instant (UTC) of the occurrence."""
     trigger: TriggerKind
+    """What caused the execution."""
     definition: Sequence
+    """The sequence of the definition in the job's ledger."""
     cron_expression: str | None = None
+    """The schedule of the job as written."""
     timezone: str = "UTC"
+    """The IANA time zone of the schedule."""
     active_execution_id: str | None = None
+    """The execution that holds the lock."""
+
+
+# --- recovery --------------------------------------------------------------------------------------------------------
 
 
 class Lost(Message):
-    """What was the last to happen, and since when nothing follows it: for the execution as a whole, or for one step."""
+    """A point at which an execution, or one of its steps, stopped: the last event, after which nothing followed."""
 
     what: Literal["planned", "admitted", "dispatched", "retry-scheduled"]
+    """The type of the last event."""
     since: datetime
+    """The time (UTC) since which nothing followed."""
     step: str | None = None
+    """The step; absent: the execution as a whole."""
     attempt: int | None = None
+    """The attempt of the step."""
 
 
 class Recovered(ExecutionFact):
-    """The recoverer found that the execution was lost on its way to an executor, with proof; it is handed on anew.
+    """An execution was lost on its way to a worker and continues; the recoverer stores this once it has proof.
 
-    `recovery` counts, from 1. A task that is `lost` will not run any more, should it turn up again: another follows.
+    The lost tasks are dispatched again. An old copy that turns up later does not run.
     """
 
     type: Literal["recovered"] = "recovered"
+    """The type of the event."""
     recovery: int
+    """The number of this recovery, counted from 1."""
     lost: tuple[Lost, ...]
+    """Everything that was lost."""
     recovered_at: datetime
+    """The time (UTC) of the recovery, by the clock of the recoverer."""
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+ExhaustedReason: TypeAlias = Literal["attempts", "non_retryable"]
+
+
+class Terminal(ExecutionFact):
+    """The end of an execution: no event follows. It repeats the fields that readers of the end need."""
+
+    scheduled_time: datetime
+    """The instant (UTC) of the occurrence, or the time at which the trigger was stored."""
+    trigger: TriggerKind
+    """What caused the execution."""
+    fence: Sequence | None = None
+    """The fencing token of the execution's lock, which is now free."""
+    step: str | None = None
+    """The step that ended last; absent: the execution was ended as a whole."""
+    attempt: int | None = None
+    """The attempt of that step."""
+
+
+class Completed(Terminal):
+    """Every step completed; the DAG advancer stores this on the report of the last step."""
+
+    type: Literal["completed"] = "completed"
+    """The type of the event."""
+    result: JsonValue = None
+    """The result of the last step."""
+
+
+FailedReason: TypeAlias = ExhaustedReason | Literal["timed_out", "abandoned", "expired"]
+
+
+class Failed(Terminal):
+    """An execution failed (hip-62, Job Dependency Graphs).
+
+    The retrier or the DAG advancer stores this when a step is exhausted and no other step can run. The recoverer stores
+    it without a step if the execution took too long (`timed_out`) or was lost and cannot be recovered (`abandoned`). The
+    lease keeper stores it if no worker started the execution before it expired (`expired`).
+    """
+
+    type: Literal["failed"] = "failed"
+    """The type of the event."""
+    step_completed: bool = False
+    """Whether `step` itself completed; then `error` belongs to the step that was exhausted before it."""
+    error: Failure | None = None
+    """The error of the exhausted step, or why the execution was ended."""
+    reason: FailedReason | None = None
+    """Why the execution failed."""
+    result: JsonValue = None
+    """The result of `step`, if it completed."""
+    cancelled_steps: tuple[str, ...] = ()
+    """The steps that never ran."""
+    dead_letter: bool = False
+    """Whether the failure produces a dead letter."""
+
+
+class Cancelled(Terminal):
+    """An execution was cancelled by a user or by the overlap policy `cancel_previous`.
+
+    The DAG advancer or the API stores this on request, and the lock keeper under the overlap policy.
+    """
+
+    type: Literal["cancelled"] = "cancelled"
+    """The type of the event."""
+    by: Actor | None = None
+    """The identity that cancelled the execution."""
+    reason: str | None = None
+    """The reason that the caller gave."""

@@ -1,91 +1,115 @@
-"""The ledger of a job: its definitions and its time."""
+"""Events of a job's ledger: its definitions, and what became of the instants of its schedule."""
 
 from datetime import datetime
 from typing import Literal, TypeAlias
 
 from ..definition import JobDefinition
-from .actor import Actor
-from .message import Message, Sequence
+from .message import Actor, Message, Sequence
 
 
 class LedgerFact(Message):
-    """A fact about one job as a whole. `previous` chains the definition facts, so that a reader sees a gap."""
+    """An event about one job as a whole."""
 
     v: Literal[1] = 1
+    """The version of the format."""
     job: str
+    """The name of the job."""
 
 
 class DefinitionFact(LedgerFact):
-    """What holds for the job from the moment that this is stored.
+    """An event that changes what holds for a job from the time at which the log stores it.
 
-    Each tells the whole (which definition, paused or not) and names its `previous` one by sequence (0: none), so that
-    whoever holds only the newest can go back fact by fact.
+    Each one states the whole (definition and pause) and links to its predecessor, so that a reader who starts with the
+    newest can go back event by event.
     """
 
     previous: Sequence = 0
+    """The sequence of the preceding definition event of this job; 0: none."""
     by: Actor | None = None
+    """The identity that made the change."""
     reason: str | None = None
+    """The reason that the caller gave."""
 
 
 class Defined(DefinitionFact):
-    """The job has this definition from now on; whether it is paused stays as it was."""
+    """A job was registered or updated; the job registry stores this when a client submits a new definition."""
 
     type: Literal["defined"] = "defined"
+    """The type of the event."""
     definition: JobDefinition
+    """The complete definition that is in force from now on."""
     paused: bool = False
+    """Whether the job is paused; an update does not change this."""
     created_at: datetime | None = None
-    """When the job was registered first (UTC); None: by this very fact."""
+    """The time (UTC) of the first registration; absent: this event is the first registration."""
     created_by: str | None = None
-    """The identity of who did; None: whoever this fact names, if it is the first, else nobody said."""
+    """The identity that registered the job first; absent: the identity in `by` if this is the first registration,
+    otherwise unknown."""
 
 
 class Paused(DefinitionFact):
-    """Instants pass without firing from now on. `definition` is the sequence of the definition in force."""
+    """A job was paused; the job registry stores this on request, and instants then pass without firing."""
 
     type: Literal["paused"] = "paused"
+    """The type of the event."""
     definition: Sequence
+    """The sequence of the definition in force."""
 
 
 class Resumed(DefinitionFact):
-    """Instants fire again from now on; what passed while paused stays passed."""
+    """A job was resumed; the job registry stores this on request, and later instants fire again.
+
+    Instants that passed during the pause do not fire.
+    """
 
     type: Literal["resumed"] = "resumed"
+    """The type of the event."""
     definition: Sequence
+    """The sequence of the definition in force."""
 
 
 class Deleted(DefinitionFact):
-    """The job is gone; its log remains."""
+    """A job was deleted; the job registry stores this on request. The job's log remains."""
 
     type: Literal["deleted"] = "deleted"
+    """The type of the event."""
 
 
 class Due(LedgerFact):
-    """One instant that the schedule names has come and is to be decided on.
-
-    `dst_skip`: a local time that the clocks left out falls on the same instant; that one is skipped.
-    """
+    """An instant of the schedule has come and fires; the ticker stores this, and the planner plans the execution."""
 
     type: Literal["due"] = "due"
+    """The type of the event."""
     scheduled_time: datetime
+    """The instant (UTC) that the schedule names."""
     definition: Sequence
+    """The sequence of the definition that was in force at that instant."""
     catch_up: bool = False
+    """Whether the instant fires late, under the job's catch-up policy."""
     dst_skip: bool = False
+    """Whether a local time that the clocks skipped falls on the same instant; that local time is skipped."""
 
 
 PassedReason: TypeAlias = Literal["paused", "dst_skip", "missed", "superseded", "throttled"]
 
 
 class Passed(LedgerFact):
-    """A span of time, (start, until], is over without firing: `count` instants in it did not fire, and why.
-
-    `scheduled_times` names them where the public is told of each (`paused`, `dst_skip`). For another reason it names the local
-    times that the clocks left out and that fall on instants of the span; those are not counted.
-    """
+    """Instants in a span of time did not fire; the ticker stores this once it has decided on the span."""
 
     type: Literal["passed"] = "passed"
+    """The type of the event."""
     start: datetime
+    """The beginning of the span (UTC), exclusive."""
     until: datetime
+    """The end of the span (UTC), inclusive."""
     reason: PassedReason
+    """Why the instants did not fire: the job was `paused` or disabled, the clocks skipped the local time (`dst_skip`),
+    they are too old for the catch-up policy (`missed`), a newer definition does not name them (`superseded`), or too
+    many came due at once (`throttled`)."""
     count: int
+    """The number of instants that did not fire."""
     definition: Sequence
+    """The sequence of the definition that was in force in the span."""
     scheduled_times: tuple[datetime, ...] = ()
+    """For `paused` and `dst_skip`: each instant (UTC), because each is announced. For any other reason: the skipped
+    local times that fall on instants of the span; `count` does not include them."""

@@ -1,22 +1,33 @@
-"""What travels, and what the log makes of it."""
+"""Base classes and shared parts of all events and inputs."""
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Generic, TypeAlias, TypeVar
+from typing import Annotated, Final, Generic, Literal, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue
+
+from ..documented_model import DocumentedModel
 
 Input: TypeAlias = dict[str, JsonValue]
+"""The named arguments of a function."""
 Sequence: TypeAlias = Annotated[int, Field(ge=0)]
+"""The position of a message in its stream."""
+
+TriggerKind: TypeAlias = Literal["cron", "manual", "api", "event", "replay", "recovery", "backfill"]
+"""What caused an execution."""
+TriggerSource: TypeAlias = Literal["manual", "api", "event", "replay", "recovery", "backfill"]
+"""The trigger kinds that a trigger message may name; `cron` belongs to the scheduler alone."""
+COMPENSATING_TRIGGERS: Final = frozenset({"replay", "backfill"})
+"""Triggers by which an operator runs work that was missed or that failed."""
 
 
-class Message(BaseModel):
-    """What travels: frozen, and open to fields that a newer version adds."""
+class Message(DocumentedModel):
+    """A stored or transmitted message: immutable, and open to fields that a newer version adds."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     def encode(self) -> bytes:
-        """The body on the wire: JSON without what is absent."""
+        """Return the message body: JSON without absent fields."""
         return self.model_dump_json(exclude_none=True).encode()
 
 
@@ -32,3 +43,29 @@ class Recorded(Generic[M_co]):
     sequence: int
     time: datetime
     message_id: str | None = None
+
+
+class Actor(Message):
+    """The identity that made a request, recorded for the audit trail (hip-62, Audit Trail)."""
+
+    identity: str
+    """The name of the user, token or program."""
+    source: str | None = None
+    """Where the request came from: a network address or the name of a program."""
+
+
+class Failure(Message):
+    """The reason why an attempt or an execution failed."""
+
+    type: str
+    """The kind of error, such as the exception class. Retry policies match this name."""
+    message: str = ""
+    """The error text for people."""
+    traceback: str | None = None
+    """The traceback of the handler, if the worker sent one."""
+    retryable: bool = True
+    """Whether the worker allows a retry."""
+    code: str | None = None
+    """The error code of the Open Job Spec (ojs-errors)."""
+    details: dict[str, JsonValue] | None = None
+    """Structured error data from the worker."""

@@ -1,4 +1,4 @@
-"""What the public sees (ojs-cron §9)."""
+"""Public events, for clients outside Tocsin (ojs-cron §9)."""
 
 from datetime import datetime
 from typing import Final, Literal, TypeAlias, get_args
@@ -11,65 +11,95 @@ class CronTriggeredData(Message):
     """The data of `cron.triggered`."""
 
     cron_name: str
+    """The name of the job."""
     cron_expression: str
+    """The schedule of the job as written."""
     timezone: str
+    """The IANA time zone of the schedule."""
     job_id: str
+    """The id of the execution."""
     job_type: str
+    """The function of the job."""
     run_count: int
+    """The number of this run of the job, counted from 1."""
     scheduled_time: datetime
+    """The instant (UTC) of the occurrence."""
     actual_time: datetime
+    """The time (UTC) of the announcement, right after the admission."""
 
 
 class CronTriggered(Message):
-    """A cron job fired and an execution was admitted (ojs-cron §9.1, CRON-29)."""
+    """An occurrence fired and its execution was admitted (ojs-cron §9.1, CRON-29)."""
 
     event: Literal["cron.triggered"] = "cron.triggered"
+    """The type of the event."""
     timestamp: datetime
+    """The time (UTC) of the event."""
     data: CronTriggeredData
+    """What happened."""
 
 
 class CronSkippedData(Message):
     """The data of `cron.skipped`."""
 
     cron_name: str
+    """The name of the job."""
     cron_expression: str
+    """The schedule of the job as written."""
     timezone: str
+    """The IANA time zone of the schedule."""
     reason: SkipReason
+    """Why the occurrence does not run."""
     active_job_id: str | None = None
+    """The id of the execution that holds the lock."""
     scheduled_time: datetime
+    """The instant (UTC) of the occurrence."""
 
 
 class CronSkipped(Message):
-    """A scheduled occurrence did not become an execution (ojs-cron §9.2, CRON-30)."""
+    """An occurrence did not become an execution (ojs-cron §9.2, CRON-30)."""
 
     event: Literal["cron.skipped"] = "cron.skipped"
+    """The type of the event."""
     timestamp: datetime
+    """The time (UTC) of the event."""
     data: CronSkippedData
+    """What happened."""
 
 
 MissedReason: TypeAlias = Literal["missed", "throttled"]
-"""Why instants pass without firing though nobody wished it: no ticker led, or the job was out of hand."""
+"""Why instants did not fire against the user's wish: no ticker was leading, or too many came due at once."""
 MISSED_REASONS: Final[frozenset[str]] = frozenset(get_args(MissedReason))
 
 
 class CronMissedData(Message):
-    """The data of `cron.missed`: the span that passed, (start, until], as the ledger has it."""
+    """The data of `cron.missed`: a span of time in which instants did not fire."""
 
     cron_name: str
+    """The name of the job."""
     cron_expression: str
+    """The schedule of the job as written."""
     timezone: str
+    """The IANA time zone of the schedule."""
     reason: MissedReason
+    """Why the instants did not fire."""
     count: int
+    """The number of instants that did not fire."""
     start: datetime
+    """The beginning of the span (UTC), exclusive."""
     until: datetime
+    """The end of the span (UTC), inclusive."""
 
 
 class CronMissed(Message):
-    """Scheduled occurrences passed without firing, and nobody wished it: one event a span, with how many they were."""
+    """Occurrences did not fire against the user's wish; there is one event for each span of time."""
 
     event: Literal["cron.missed"] = "cron.missed"
+    """The type of the event."""
     timestamp: datetime
+    """The time (UTC) of the event."""
     data: CronMissedData
+    """What happened."""
 
 
 PublicEvent: TypeAlias = CronTriggered | CronSkipped | CronMissed

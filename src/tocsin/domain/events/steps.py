@@ -1,103 +1,138 @@
-"""The steps of an execution: from the task to what became of it, while the execution goes on."""
+"""Events of the steps of an execution: tasks, claims, retries and results."""
 
 from datetime import datetime
 from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from .execution import ExecutionFact
-from .failure import Failure
-from .message import Input, Sequence
-from .trigger import TriggerKind
+from .execution import ExecutionFact, ExhaustedReason
+from .message import Failure, Input, Sequence, TriggerKind
 
 
 class Dispatched(ExecutionFact):
-    """The task: the intent to run one attempt of one step, and at the same time the message that executors take.
-
-    `upstream` holds the results of the steps that it depends on; those that would have made the task too large for a
-    message are named in `upstream_left_out`. A task of an execution that was found lost and recovered says so, with the
-    instant that it was scheduled for and when it was recovered (cloacina, recovery context).
-    """
+    """One attempt of a step was dispatched; the DAG advancer stores this, and it is the task that a worker receives."""
 
     type: Literal["dispatched"] = "dispatched"
+    """The type of the event."""
     step: str
+    """The name of the step."""
     attempt: int
+    """The number of the attempt, counted from 1."""
     max_attempts: int
+    """The number of attempts that the retry policy allows."""
     function: str
+    """The function that the worker runs."""
     queue: str = "default"
+    """The queue that delivers the task."""
     input: Input = {}
+    """The input of the function."""
     args: tuple[JsonValue, ...] = ()
+    """The positional arguments of the function."""
     upstream: dict[str, JsonValue] = {}
+    """The results of the steps that this one depends on, by step."""
     upstream_left_out: tuple[str, ...] = ()
+    """The steps whose results are left out because the task would exceed the maximum message size."""
     timeout: float
+    """Seconds that the attempt may take."""
     scheduled_time: datetime
+    """The instant (UTC) of the occurrence, or the time at which the trigger was stored."""
     trigger: TriggerKind
+    """What caused the execution."""
     fence: Sequence | None = None
+    """The fencing token of the execution's lock; absent: the job uses no lock."""
     token: str
+    """The secret that a report on this attempt must carry."""
     meta: dict[str, JsonValue] = {}
+    """Metadata of the job; for an occurrence, also the job's name and the scheduled time (ojs-cron §6.3)."""
     is_recovery: bool = False
+    """Whether the execution was lost and recovered (cloacina, recovery context)."""
     original_scheduled_time: datetime | None = None
+    """After a recovery: the instant (UTC) of the occurrence."""
     recovery_attempt_time: datetime | None = None
+    """After a recovery: the time (UTC) of that recovery."""
 
 
 class Started(ExecutionFact):
-    """An executor claimed an attempt; `delivery` tells this holder from any other.
-
-    With a `lease` the claim stands for so many seconds beyond the newest sign of life, and then the task is for another;
-    without, its queue watches over that.
-    """
+    """A worker claimed an attempt; the worker stores this before it runs the function."""
 
     type: Literal["started"] = "started"
+    """The type of the event."""
     step: str
+    """The name of the step."""
     attempt: int
+    """The number of the attempt, counted from 1."""
     delivery: int
+    """The number of the delivery of the task, counted from 1; it distinguishes this claim from any other."""
     worker: str
+    """The name of the worker."""
     lease: float | None = None
+    """Seconds after the last heartbeat until the claim expires; absent: the queue itself delivers the task again."""
 
 
 ReleasedReason: TypeAlias = Literal["lease_over", "handed_back"]
 
 
 class Released(ExecutionFact):
-    """A claim is given up before its attempt came to an end: the same attempt is dispatched anew, and is for another."""
+    """A claim ended before its attempt did; the same attempt is then dispatched again.
+
+    The lease keeper stores this when the visibility lease has expired (`lease_over`), and the API when the worker hands
+    the task back (`handed_back`).
+    """
 
     type: Literal["released"] = "released"
+    """The type of the event."""
     step: str
+    """The name of the step."""
     attempt: int
+    """The number of the attempt, counted from 1."""
     delivery: int
+    """The delivery number of the claim that ended."""
     task: Sequence
     """The sequence of the task that was claimed."""
     reason: ReleasedReason
+    """Why the claim ended."""
 
 
 class RetryScheduled(ExecutionFact):
-    """An attempt failed and the next one will be dispatched at `next_attempt_at`."""
+    """An attempt failed and will be retried; the retrier stores this on the report of the failure."""
 
     type: Literal["retry-scheduled"] = "retry-scheduled"
+    """The type of the event."""
     step: str
+    """The name of the step."""
     attempt: int
+    """The number of the attempt that failed, counted from 1."""
     error: Failure
+    """The reported error."""
     delay: float
+    """Seconds between the failure and the next attempt."""
     next_attempt_at: datetime
+    """The time (UTC) at which the next attempt is dispatched."""
 
 
 class Advanced(ExecutionFact):
-    """A step completed and the execution goes on."""
+    """A step completed and the execution continues; the DAG advancer stores this on the report of success."""
 
     type: Literal["advanced"] = "advanced"
+    """The type of the event."""
     step: str
+    """The name of the step."""
     attempt: int
+    """The number of the attempt that succeeded, counted from 1."""
     result: JsonValue = None
-
-
-ExhaustedReason: TypeAlias = Literal["attempts", "non_retryable"]
+    """The result that the worker reported."""
 
 
 class Exhausted(ExecutionFact):
-    """A step will not be tried again, while other steps are still running."""
+    """A step failed for good while other steps still run; the retrier stores this on the report of the failure."""
 
     type: Literal["exhausted"] = "exhausted"
+    """The type of the event."""
     step: str
+    """The name of the step."""
     attempt: int
+    """The number of the last attempt, counted from 1."""
     error: Failure
+    """The error of the last attempt."""
     reason: ExhaustedReason
+    """Why no attempt follows: none is left (`attempts`), or the error forbids it (`non_retryable`)."""

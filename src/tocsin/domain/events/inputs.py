@@ -1,0 +1,174 @@
+"""Inputs: requests, reports and timers. A stage decides on each, and only the decision is an event."""
+
+from datetime import datetime
+from typing import Literal, Self, TypeAlias
+
+from pydantic import AwareDatetime, Field, JsonValue, model_validator
+
+from ..definition import JobDefinition
+from .message import Actor, Failure, Input, Message, Sequence, TriggerSource
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+class Trigger(Message):
+    """A request to run a job now, published on `cron.trigger.<job>` or stored by the API. All fields are optional."""
+
+    v: Literal[1] = 1
+    """The version of the format."""
+    type: Literal["trigger"] = "trigger"
+    """The type of the input."""
+    trigger: TriggerSource = "event"
+    """What caused the request."""
+    input: Input | None = None
+    """Keys that override the input of the definition."""
+    args: tuple[JsonValue, ...] | None = None
+    """Positional arguments that replace those of the definition."""
+    by: Actor | None = None
+    """The identity that made the request."""
+    reason: str | None = None
+    """The reason that the caller gave."""
+    backfill: str | None = Field(default=None, min_length=1, max_length=255)
+    """The name of the backfill that the run belongs to; with `scheduled_time` it identifies one execution."""
+    scheduled_time: AwareDatetime | None = None
+    """The past instant for which the backfill runs the job."""
+
+    @model_validator(mode="after")
+    def _backfill_has_instant(self) -> Self:
+        if (self.backfill is None) != (self.scheduled_time is None):
+            raise ValueError("`backfill` and `scheduled_time` belong together: give both or neither")
+        return self
+
+
+class Enqueued(Message):
+    """A request to run an unregistered job once, under a given execution id (ojs-core, PUSH); the API stores this."""
+
+    v: Literal[1] = 1
+    """The version of the format."""
+    type: Literal["enqueued"] = "enqueued"
+    """The type of the input."""
+    execution_id: str
+    """The id of the execution."""
+    definition: JobDefinition
+    """What to run; its overlap policy must be `allow`."""
+    start_at: datetime | None = None
+    """The time (UTC) before which no task is dispatched."""
+    expires_at: datetime | None = None
+    """The time (UTC) from which on no task is dispatched any more."""
+    by: Actor | None = None
+    """The identity that made the request."""
+
+    @model_validator(mode="after")
+    def _needs_no_lock(self) -> Self:
+        if self.definition.overlap_policy != "allow":
+            raise ValueError("`definition.overlap_policy` must be `allow`: an unregistered job has no lock")
+        return self
+
+
+class CancelRequest(Message):
+    """A request to cancel an execution, published on `cron.cancel.<job>.<execution>`. All fields are optional."""
+
+    v: Literal[1] = 1
+    """The version of the format."""
+    type: Literal["cancel"] = "cancel"
+    """The type of the input."""
+    by: Actor | None = None
+    """The identity that made the request."""
+    reason: str | None = None
+    """The reason that the caller gave."""
+
+
+# --- reports ---------------------------------------------------------------------------------------------------------
+
+
+class Report(Message):
+    """The outcome of one attempt, as its worker reports it; a worker or the MQ bridge stores this."""
+
+    v: Literal[1] = 1
+    """The version of the format."""
+    type: Literal["report"] = "report"
+    """The type of the input."""
+    job: str
+    """The name of the job."""
+    execution_id: str
+    """The id of the execution."""
+    outcome: Literal["completed", "failed"]
+    """Whether the attempt succeeded."""
+    step: str
+    """The name of the step."""
+    attempt: int
+    """The number of the attempt, counted from 1."""
+    token: str
+    """The token of the task."""
+    delivery: int | None = None
+    """The delivery number of the claim; absent: the current one."""
+    result: JsonValue = None
+    """The result of a successful attempt."""
+    error: Failure | None = None
+    """The error of a failed attempt."""
+    worker: str | None = None
+    """The name of the worker."""
+    claim: Sequence | None = None
+    """The sequence of the `started` event of this claim."""
+    claimed_after: Sequence | None = None
+    """The sequence of the event before that; a stage that has folded the execution up to it can skip reading the log."""
+
+
+# --- timers ----------------------------------------------------------------------------------------------------------
+
+
+class LeaseTimer(Message):
+    """The visibility lease of a claim has expired; the log publishes this unless a heartbeat moved the timer."""
+
+    v: Literal[1] = 1
+    """The version of the format."""
+    type: Literal["lease-timer"] = "lease-timer"
+    """The type of the input."""
+    job: str
+    """The name of the job."""
+    execution_id: str
+    """The id of the execution."""
+    step: str
+    """The name of the step."""
+    attempt: int
+    """The number of the attempt, counted from 1."""
+    delivery: int
+    """The delivery number of the claim."""
+    task: Sequence
+    """The sequence of the task that was claimed."""
+    ends_attempt: bool = False
+    """Whether the time limit of the attempt is over as well. The setter of the timer decides this, because the claim is
+    stored slightly later and by another clock."""
+
+
+class ExpiryTimer(Message):
+    """An execution has reached its expiry time; the log publishes this, and no further task may start."""
+
+    v: Literal[1] = 1
+    """The version of the format."""
+    type: Literal["expiry-timer"] = "expiry-timer"
+    """The type of the input."""
+    job: str
+    """The name of the job."""
+    execution_id: str
+    """The id of the execution."""
+
+
+class RetryTimer(Message):
+    """The delay before an attempt is over; the log publishes this, and the DAG advancer dispatches the attempt."""
+
+    v: Literal[1] = 1
+    """The version of the format."""
+    type: Literal["retry-timer"] = "retry-timer"
+    """The type of the input."""
+    job: str
+    """The name of the job."""
+    execution_id: str
+    """The id of the execution."""
+    step: str
+    """The name of the step."""
+    attempt: int
+    """The number of the attempt to dispatch, counted from 1."""
+
+
+Timer: TypeAlias = RetryTimer | LeaseTimer | ExpiryTimer
