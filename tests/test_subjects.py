@@ -153,7 +153,7 @@ def test_what_cannot_be_read_says_so(subject: str, body: bytes) -> None:
         (b'{"by": {"source": "cli"}}', "`by.identity`: required, and not given"),
         (
             b'{"backfill": "b"}',
-            "`backfill` and `scheduled_time` go together: the name of the backfill, and which instant",
+            "`backfill` and `scheduled_time` belong together: give both or neither",
         ),
     ],
 )
