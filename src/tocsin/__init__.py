@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from .worker import Connection, Context, NonRetryableError, Worker
-    from .worker.options import Options
+    from .worker.connection import Options
 
 __all__ = ["Context", "NonRetryableError", "Worker", "__version__"]
 __version__: Final = "0.1.0"

@@ -28,9 +28,8 @@ from tocsin.stages.recorder import recorder
 from tocsin.subjects import ARCHIVER_LEASE, Stream
 from tocsin.testing import ManualClock
 from tocsin.worker import executor
-from tocsin.worker.connection import Connection
+from tocsin.worker.connection import Connection, Options
 from tocsin.worker.handlers import Handlers
-from tocsin.worker.options import Options
 from tocsin.worker.session import Session
 from tocsin.worker.shutdown import Shutdown
 
@@ -157,7 +156,7 @@ class WorkerProcess:
 
     def stop(self) -> None:
         """In good order."""
-        self._shutdown.ask()
+        self._shutdown.request()
 
 
 def outside(around: Surroundings, process: Process) -> OutsideExecutor:

@@ -11,8 +11,7 @@ from uuid import UUID
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Enqueued
 from tocsin.testing import ManualClock
-from tocsin.worker.context import Context
-from tocsin.worker.errors import NonRetryableError
+from tocsin.worker.context import Context, NonRetryableError
 
 from .process import Process
 

@@ -50,9 +50,9 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 
 def session_is_empty(leader: int) -> bool:
-    """Whether neither the server nor its watchdog runs. A zombie does not run: in a container it may never be reaped.
+    """Return whether neither the server nor its watchdog runs.
 
-    Reads /proc, and is therefore always true on macOS.
+    A zombie counts as ended: in a container it may never be reaped. Reads /proc, so it is always true on macOS.
     """
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

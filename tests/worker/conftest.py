@@ -1,4 +1,4 @@
-"""Everything a worker test stands on."""
+"""Fixtures of the worker tests."""
 
 import pytest
 

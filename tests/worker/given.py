@@ -1,4 +1,4 @@
-"""A worker's surroundings in memory, and tasks in them, for tests that say only what matters to them."""
+"""An in-memory environment for workers, and tasks in it."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +15,10 @@ from tocsin.ports import Delivery, EventLog
 from tocsin.testing import InMemoryEventLog, InMemoryTaskQueue, ManualClock
 from tocsin.worker.connection import Connection
 from tocsin.worker.executor import Executor
-from tocsin.worker.flag import Flag
 from tocsin.worker.handler_runner import HandlerRunner
 from tocsin.worker.handlers import Handlers
 from tocsin.worker.held_tasks import HeldTask
+from tocsin.worker.shutdown import Flag
 from tocsin.worker.threads import Threads
 
 FUNCTION = "hanzo/iam/credit-reconcile"
@@ -28,7 +28,7 @@ Settled = tuple[str, float] | None
 
 
 class Watched:
-    """A delivery that remembers what it was told. `deaf`: an acknowledgement never arrives."""
+    """A delivery that records how it is settled. If it is `deaf`, acknowledgements are lost."""
 
     def __init__(self, delivery: Delivery, *, deaf: bool = False) -> None:
         self._delivery = delivery
@@ -79,7 +79,7 @@ class Watched:
 
 
 class Bench:
-    """One log, one queue, one executor; `shutting_down` as the worker would raise it."""
+    """One log, one queue and one executor, and the worker's `shutting_down` flag."""
 
     def __init__(self, log: InMemoryEventLog | None = None, clock: ManualClock | None = None) -> None:
         self.clock = clock or ManualClock(NOON)
@@ -90,20 +90,20 @@ class Bench:
         self.executor = self.executor_over(self.log)
 
     def executor_over(self, log: EventLog) -> Executor:
-        invocations = HandlerRunner(WORKER, self.clock, Threads(), self.shutting_down)
-        return Executor(log, self.handlers, invocations, self.clock, worker=WORKER)
+        runner = HandlerRunner(WORKER, self.clock, Threads(), self.shutting_down)
+        return Executor(log, self.handlers, runner, self.clock, worker=WORKER)
 
     def connection(self, **queues: InMemoryTaskQueue) -> Connection:
         return Connection(self.log, queues or {"default": self.queue}, self.clock)
 
     async def given(self, *facts: Message) -> None:
-        """Facts that are stored in the execution's scope, whatever came before."""
+        """Store facts in the execution's scope, after any facts that it has."""
         for fact in facts:
             scope = await self.log.load(subjects.scope_of(fact))
             await self.log.append(fact, expect=scope[-1].sequence if scope else 0)
 
     async def given_task(self, **more: Any) -> Dispatched:  # noqa: ANN401 - as `given_tasks`
-        """One execution, admitted, and its only step dispatched."""
+        """Admit an execution and dispatch its only step."""
         return (await self.given_tasks({"main": ()}, **more))[0]
 
     async def given_tasks(
@@ -136,17 +136,17 @@ class Bench:
         return tasks
 
     async def delivery(self, *, deaf: bool = False) -> Watched:
-        """The next delivery, which is there already."""
+        """Take the next delivery, which must exist already."""
         [delivery] = await self.queue.take(1, wait=0)
         return Watched(delivery, deaf=deaf)
 
     async def again(self, watched: Delivery) -> Watched:
-        """The same task once more, as after a lost acknowledgement or a holder's death."""
+        """Redeliver a task, as after a lost acknowledgement or the death of its worker."""
         await watched.nak(0)
         return await self.delivery()
 
     async def run(self, handler: Callable[..., object] | None = None, **task: Any) -> Watched:  # noqa: ANN401
-        """Dispatch a task, take it, run it."""
+        """Dispatch a task, take it, and run it."""
         if handler is not None:
             self.handlers.add(FUNCTION, handler)
         await self.given_task(**task)
@@ -155,18 +155,18 @@ class Bench:
         return watched
 
     def running(self, watched: Watched) -> tuple[HeldTask, "asyncio.Task[None]"]:
-        """Begin to run a delivery."""
-        holding = HeldTask(watched)
-        return holding, asyncio.create_task(self.executor.run(holding))
+        """Start to run a delivery."""
+        held = HeldTask(watched)
+        return held, asyncio.create_task(self.executor.run(held))
 
     async def reports(self) -> list[Report]:
-        found = await self.log.read("report.>")
-        return [r.message for r in found if isinstance(r.message, Report)]
+        reports = await self.log.read("report.>")
+        return [r.message for r in reports if isinstance(r.message, Report)]
 
     async def report(self) -> Report:
         [report] = await self.reports()
         return report
 
     async def claims(self) -> list[tuple[int, Started]]:
-        found = await self.log.read(f"execution.{subjects.token(JOB)}.*.started.>")
-        return [(r.sequence, r.message) for r in found if isinstance(r.message, Started)]
+        claims = await self.log.read(f"execution.{subjects.token(JOB)}.*.started.>")
+        return [(r.sequence, r.message) for r in claims if isinstance(r.message, Started)]

@@ -1,4 +1,4 @@
-"""A claim before work: who may run a task, and who must not."""
+"""Claims: which worker may run a task."""
 
 import asyncio
 
@@ -22,11 +22,12 @@ from tocsin.domain.events import (
 from tocsin.ports import LogUnavailable, SequenceConflict
 from tocsin.testing import InMemoryEventLog, ManualClock
 from tocsin.worker.held_tasks import HeldTask
+from tocsin.worker.task_pool import _is_held
 
 
 @pytest.fixture
 def ran(bench: Bench) -> list[int]:
-    """The deliveries that a handler ran."""
+    """Return the deliveries that a handler ran."""
     deliveries: list[int] = []
     bench.handlers.add(FUNCTION, lambda context: deliveries.append(context.delivery))
     return deliveries
@@ -66,7 +67,7 @@ def completed() -> Completed:
 
 
 @pytest.mark.parametrize("end", [cancelled(), completed()])
-async def test_an_execution_that_is_over_is_not_run(bench: Bench, ran: list[int], end: Message) -> None:
+async def test_ended_execution_is_not_run(bench: Bench, ran: list[int], end: Message) -> None:
     await bench.given_task()
     watched = await bench.delivery()
     await bench.given(end)
@@ -75,7 +76,7 @@ async def test_an_execution_that_is_over_is_not_run(bench: Bench, ran: list[int]
     assert watched.settled == ("ack", 0)
 
 
-async def test_what_another_step_wrote_does_not_hinder_a_claim(bench: Bench, ran: list[int]) -> None:
+async def test_facts_of_other_steps_allow_a_claim(bench: Bench, ran: list[int]) -> None:
     await bench.given_tasks({"a": (), "b": ()})
     for _ in range(2):
         await bench.executor.run(HeldTask(await bench.delivery()))
@@ -86,7 +87,7 @@ async def test_what_another_step_wrote_does_not_hinder_a_claim(bench: Bench, ran
     assert b.claimed_after == claims[0][0]  # folded, not the task's own sequence
 
 
-async def test_of_what_other_steps_wrote_no_more_is_read_than_is_new(
+async def test_only_newer_facts_of_other_steps_are_read(
     bench: Bench, ran: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [a, _] = await bench.given_tasks({"a": (), "b": ()})
@@ -105,7 +106,7 @@ async def test_of_what_other_steps_wrote_no_more_is_read_than_is_new(
     assert [fact.step for _, fact in await bench.claims()] == ["a", "b"]
 
 
-async def test_a_second_holder_takes_over_and_is_told_from_the_first(bench: Bench) -> None:
+async def test_second_holder_takes_over_from_the_first(bench: Bench) -> None:
     first_began, go_on = asyncio.Event(), asyncio.Event()
 
     async def handler(context: Context) -> int:
@@ -128,7 +129,7 @@ async def test_a_second_holder_takes_over_and_is_told_from_the_first(bench: Benc
     assert [(r.delivery, r.outcome) for r in await bench.reports()] == [(2, "completed"), (1, "failed")]
 
 
-async def test_an_earlier_holder_never_takes_it_back(bench: Bench, ran: list[int]) -> None:
+async def test_earlier_holder_does_not_take_a_task_back(bench: Bench, ran: list[int]) -> None:
     await bench.given_task()
     first = await bench.delivery()
     second = await bench.again(first)
@@ -138,7 +139,7 @@ async def test_an_earlier_holder_never_takes_it_back(bench: Bench, ran: list[int
     assert [fact.delivery for _, fact in await bench.claims()] == [2]
 
 
-async def test_a_lost_acknowledgement_does_not_repeat_the_work(bench: Bench, ran: list[int]) -> None:
+async def test_lost_acknowledgement_does_not_repeat_work(bench: Bench, ran: list[int]) -> None:
     await bench.given_task()
     deaf = await bench.delivery(deaf=True)
     await bench.executor.run(HeldTask(deaf))
@@ -149,10 +150,11 @@ async def test_a_lost_acknowledgement_does_not_repeat_the_work(bench: Bench, ran
     assert again.settled == ("ack", 0)
 
 
-async def test_a_failure_that_does_not_count_any_more_does_not_stand_in_for_the_work(
-    bench: Bench, ran: list[int]
-) -> None:
-    """The first holder's failure came after the second one's claim; then the second holder died."""
+async def test_outdated_failure_does_not_replace_the_work(bench: Bench, ran: list[int]) -> None:
+    """The first holder reports a failure after the second holder's claim.
+
+    Then the second holder dies.
+    """
     task = await bench.given_task()
     first = await bench.delivery()
     second = await bench.again(first)
@@ -163,7 +165,7 @@ async def test_a_failure_that_does_not_count_any_more_does_not_stand_in_for_the_
     assert ran == [3]
 
 
-async def test_a_failure_of_the_current_holder_is_not_repeated(bench: Bench, ran: list[int]) -> None:
+async def test_failure_of_current_holder_is_not_repeated(bench: Bench, ran: list[int]) -> None:
     task = await bench.given_task()
     first = await bench.delivery()
     await bench.given(started(task, 1))
@@ -175,7 +177,7 @@ async def test_a_failure_of_the_current_holder_is_not_repeated(bench: Bench, ran
 
 
 class LosesAnAnswer(InMemoryEventLog):
-    """Stores a claim, but behaves like an adapter whose first answer was lost, and which then sent it again."""
+    """A log that loses its reply to a claim, so it is sent again."""
 
     async def append(self, fact: Message, *, expect: int) -> int:
         sequence = await super().append(fact, expect=expect)
@@ -185,7 +187,7 @@ class LosesAnAnswer(InMemoryEventLog):
 
 
 class RefusesClaims(InMemoryEventLog):
-    """Others are always faster."""
+    """A log in which other writers are always faster."""
 
     async def append(self, fact: Message, *, expect: int) -> int:
         if isinstance(fact, Started):
@@ -194,7 +196,7 @@ class RefusesClaims(InMemoryEventLog):
 
 
 class LeavesClaimsUnanswered(InMemoryEventLog):
-    """Nobody leads."""
+    """A log whose stream has no leader."""
 
     async def append(self, fact: Message, *, expect: int) -> int:
         if isinstance(fact, Started):
@@ -203,7 +205,7 @@ class LeavesClaimsUnanswered(InMemoryEventLog):
 
 
 class Lags(RefusesClaims):
-    """Reads come from a replica that has seen nothing but the execution's beginning."""
+    """A log whose reads come from a lagging replica."""
 
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
         return (await super().load(scope, after=after))[:1]
@@ -214,7 +216,7 @@ def bench_over(kind: type[InMemoryEventLog]) -> Bench:
     return Bench(kind(clock), clock)
 
 
-async def test_a_claim_whose_answer_was_lost_is_known_as_ones_own() -> None:
+async def test_claim_with_lost_reply_is_recognized() -> None:
     bench = bench_over(LosesAnAnswer)
     watched = await bench.run(lambda _: "done")
     [(at, _)] = await bench.claims()
@@ -223,7 +225,7 @@ async def test_a_claim_whose_answer_was_lost_is_known_as_ones_own() -> None:
 
 
 @pytest.mark.parametrize("kind", [RefusesClaims, Lags])
-async def test_a_claim_that_is_not_granted_in_time_is_handed_back_for_a_moment(kind: type[InMemoryEventLog]) -> None:
+async def test_undecided_claim_is_handed_back(kind: type[InMemoryEventLog]) -> None:
     bench = bench_over(kind)
     watched = await bench.run(lambda _: None)
     assert watched.settled is not None
@@ -233,12 +235,12 @@ async def test_a_claim_that_is_not_granted_in_time_is_handed_back_for_a_moment(k
     assert await bench.reports() == []
 
 
-async def test_a_log_that_does_not_answer_a_claim_gets_the_task_back() -> None:
+async def test_task_is_handed_back_if_log_is_unavailable() -> None:
     watched = await bench_over(LeavesClaimsUnanswered).run(lambda _: None)
     assert watched.settled == ("nak", 1.0)
 
 
-async def test_a_task_that_turns_up_after_it_was_given_up_for_lost_is_not_run(bench: Bench, ran: list[int]) -> None:
+async def test_late_task_of_lost_execution_is_not_run(bench: Bench, ran: list[int]) -> None:
     task = await bench.given_task()
     first = await bench.delivery()
     lost = Lost(what="dispatched", since=NOON, step=task.step, attempt=task.attempt)
@@ -255,7 +257,7 @@ async def test_a_task_that_turns_up_after_it_was_given_up_for_lost_is_not_run(be
     assert claim.delivery == 1
 
 
-async def test_a_task_that_has_ended_too_many_executors_is_given_to_no_more(bench: Bench, ran: list[int]) -> None:
+async def test_task_that_killed_many_workers_is_denied(bench: Bench, ran: list[int]) -> None:
     task = await bench.given_task()
     await bench.given(*(started(task, delivery) for delivery in range(1, execution.MAX_CLAIMS + 1)))
     watched = await bench.delivery()
@@ -265,3 +267,13 @@ async def test_a_task_that_has_ended_too_many_executors_is_given_to_no_more(benc
     await bench.executor.run(HeldTask(watched))
     assert (ran, watched.settled) == ([], ("ack", 0.0))
     assert len(await bench.claims()) == execution.MAX_CLAIMS
+
+
+async def test_held_task_is_not_started_twice() -> None:
+    bench = Bench()
+    bench.handlers.add(FUNCTION, lambda _: None)
+    await bench.given_task()
+    first = await bench.delivery(deaf=True)
+    again = await bench.again(first)
+    assert not _is_held(first, set())
+    assert _is_held(again, {first.subject})

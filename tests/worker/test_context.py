@@ -1,4 +1,4 @@
-"""What a handler is told, and what it is called with."""
+"""The context and the arguments that a handler receives."""
 
 from collections.abc import MutableMapping
 from datetime import timedelta
@@ -23,7 +23,7 @@ async def failure_of(bench: Bench) -> Failure:
     return error
 
 
-async def test_the_context_tells_all_about_the_attempt(bench: Bench) -> None:
+async def test_context_describes_the_attempt(bench: Bench) -> None:
     seen: list[Context] = []
     await bench.run(lambda context: seen.append(context), input={"a": 1}, args=["x"], timeout=90)  # noqa: PLW0108
     [context] = seen
@@ -36,7 +36,7 @@ async def test_the_context_tells_all_about_the_attempt(bench: Bench) -> None:
     assert not context.shutting_down.is_set()
 
 
-async def test_the_context_tells_that_the_execution_was_recovered(bench: Bench) -> None:
+async def test_context_describes_recovery(bench: Bench) -> None:
     seen: list[Context] = []
     bench.handlers.add(FUNCTION, lambda context: seen.append(context))  # noqa: PLW0108
     start = admitted().model_copy(update={"recovered_at": NOON + timedelta(minutes=7)})
@@ -50,12 +50,12 @@ async def test_the_context_tells_that_the_execution_was_recovered(bench: Bench) 
     assert context.recovery_attempt_time == NOON + timedelta(minutes=7)
 
 
-async def test_a_timeout_beyond_the_calendar_has_a_deadline_too(bench: Bench) -> None:
+async def test_very_long_timeout_has_a_deadline(bench: Bench) -> None:
     await bench.run(lambda context: context.deadline.isoformat(), timeout=1e15)
     assert (await bench.report()).outcome == "completed"
 
 
-async def test_its_logger_names_the_attempt(bench: Bench) -> None:
+async def test_logger_names_the_attempt(bench: Bench) -> None:
     lines: list[MutableMapping[str, Any]]
     with structlog.testing.capture_logs() as lines:
         await bench.run(lambda context: context.logger.info("at it"))
@@ -63,7 +63,7 @@ async def test_its_logger_names_the_attempt(bench: Bench) -> None:
     assert (line["execution_id"], line["job"], line["step"], line["attempt"]) == (ID, JOB, "main", 1)
 
 
-async def test_further_parameters_are_filled_from_the_input(bench: Bench) -> None:
+async def test_parameters_are_filled_from_the_input(bench: Bench) -> None:
     def warm(context: Context, cache_type: str, top_k: int = 10) -> list[object]:
         return [context.job, cache_type, top_k]
 
@@ -71,7 +71,7 @@ async def test_further_parameters_are_filled_from_the_input(bench: Bench) -> Non
     assert (await bench.report()).result == [JOB, "redis", 10]
 
 
-async def test_further_parameters_are_filled_from_the_args_first(bench: Bench) -> None:
+async def test_args_fill_parameters_before_the_input(bench: Bench) -> None:
     async def send(_: Context, to: str, subject: str) -> list[str]:
         return [to, subject]
 
@@ -79,7 +79,7 @@ async def test_further_parameters_are_filled_from_the_args_first(bench: Bench) -
     assert (await bench.report()).result == ["ada", "hello"]
 
 
-async def test_a_handler_of_the_context_alone_takes_any_input(bench: Bench) -> None:
+async def test_handler_with_only_context_takes_any_input(bench: Bench) -> None:
     await bench.run(lambda context: context.input, input={"whatever": True})
     assert (await bench.report()).result == {"whatever": True}
 
@@ -94,16 +94,14 @@ async def test_a_handler_of_the_context_alone_takes_any_input(bench: Bench) -> N
         ),
     ],
 )
-async def test_an_input_that_does_not_fit_fails_for_good_and_says_what_would(
-    bench: Bench, given: dict[str, Any], text: str
-) -> None:
+async def test_wrong_input_fails_without_retry(bench: Bench, given: dict[str, Any], text: str) -> None:
     def warm(context: Context, cache_type: str, top_k: int = 10) -> None: ...
 
     await bench.run(warm, input=given)
     assert await failure_of(bench) == Failure(type="wrong_input", message=text, retryable=False)
 
 
-async def test_secrets_are_resolved_for_the_handler_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_secrets_are_resolved_only_for_the_handler(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DB_PASSWORD", SECRET)
     seen: list[object] = []
 
@@ -125,7 +123,7 @@ async def test_secrets_are_resolved_for_the_handler_alone(bench: Bench, monkeypa
     assert SECRET not in repr(await bench.log.read("execution.>"))
 
 
-async def test_a_secret_in_an_error_does_not_reach_the_log(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_secret_in_error_is_redacted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DB_PASSWORD", f"line\n{SECRET}")
 
     def connect(context: Context) -> None:
@@ -139,7 +137,7 @@ async def test_a_secret_in_an_error_does_not_reach_the_log(bench: Bench, monkeyp
     assert SECRET not in repr(lines)
 
 
-async def test_a_secret_that_is_not_set_is_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_secret_is_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DB_PASSWORD", raising=False)
     await bench.run(lambda _: None, input={"password": "${env:DB_PASSWORD}"})
     failure = await failure_of(bench)

@@ -1,4 +1,4 @@
-"""What keeps a task while it is worked at: heartbeats, and reports that outlast an outage."""
+"""Heartbeats renew held tasks, and reports survive an outage of the log."""
 
 import asyncio
 
@@ -7,40 +7,39 @@ from tests.worker.given import FUNCTION, Bench, Watched
 from tocsin.domain.events import Message
 from tocsin.ports import LogUnavailable
 from tocsin.testing import InMemoryEventLog, ManualClock
-from tocsin.worker.heartbeat import Heartbeat
-from tocsin.worker.held_tasks import HeldTask, HeldTasks
+from tocsin.worker.held_tasks import Heartbeat, HeldTask, HeldTasks
 
 
 class Mute(Watched):
-    """A delivery whose heartbeats do not get through."""
+    """A delivery whose heartbeats are lost."""
 
     async def in_progress(self) -> None:
         raise LogUnavailable("no connection")
 
 
-async def test_every_task_that_is_held_is_kept_whatever_happens_to_one(bench: Bench) -> None:
+async def test_lost_heartbeat_does_not_affect_other_tasks(bench: Bench) -> None:
     await bench.given_tasks({"a": (), "b": ()})
-    mute, held = Mute(await bench.delivery()), await bench.delivery()
-    holdings = HeldTasks()
-    for delivery in (mute, held):
-        holdings.add(HeldTask(delivery))
-    await Heartbeat(holdings, bench.clock, ack_wait=30).run_once()
-    assert held.beats == 1
+    mute, audible = Mute(await bench.delivery()), await bench.delivery()
+    held_tasks = HeldTasks()
+    for delivery in (mute, audible):
+        held_tasks.add(HeldTask(delivery))
+    await Heartbeat(held_tasks, bench.clock, ack_wait=30).run_once()
+    assert audible.beats == 1
 
 
-async def test_what_is_settled_is_kept_no_longer(bench: Bench) -> None:
+async def test_settled_task_is_not_renewed(bench: Bench) -> None:
     await bench.given_task()
     watched = await bench.delivery()
-    holdings, holding = HeldTasks(), HeldTask(watched)
-    holdings.add(holding)
-    holdings.remove(holding)
-    await Heartbeat(holdings, bench.clock, ack_wait=30).run_once()
+    held_tasks, held = HeldTasks(), HeldTask(watched)
+    held_tasks.add(held)
+    held_tasks.remove(held)
+    await Heartbeat(held_tasks, bench.clock, ack_wait=30).run_once()
     assert watched.beats == 0
-    await holdings.settled()
+    await held_tasks.settled()
 
 
 class ComesBack(InMemoryEventLog):
-    """Reports are answered only once it is back; some that were not answered are stored all the same."""
+    """A log that stores two reports before its replies arrive again."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
@@ -56,7 +55,7 @@ class ComesBack(InMemoryEventLog):
         return sequence
 
 
-async def test_a_report_is_stored_once_and_before_the_acknowledgement_however_long_the_log_is_away() -> None:
+async def test_report_is_stored_once_before_acknowledgement() -> None:
     clock = ManualClock(NOON)
     log = ComesBack(clock)
     bench = Bench(log, clock)

@@ -1,6 +1,6 @@
-"""A server that crashed may forget that it delivered a task, and count its deliveries from 1 again (FACTS are in the claims).
+"""Deliveries that a crashed server counts from 1 again.
 
-What an executor claimed as delivery 1 then comes as delivery 1 once more: to itself, or to another.
+The server may forget that it delivered a task. A task that a worker claimed as delivery 1 then arrives as delivery 1 again, at the same worker or at another.
 """
 
 import pytest
@@ -11,8 +11,8 @@ from tocsin.domain.events import Started
 from tocsin.worker.held_tasks import HeldTask
 
 
-class CountedAnew(Watched):
-    """A delivery that the server takes for the first."""
+class FirstAgain(Watched):
+    """A redelivery that the server counts as the first delivery."""
 
     @property
     def delivered(self) -> int:
@@ -21,7 +21,7 @@ class CountedAnew(Watched):
 
 @pytest.fixture
 def ran() -> list[int]:
-    """The deliveries that a handler ran."""
+    """Return the deliveries that a handler ran."""
     return []
 
 
@@ -32,30 +32,29 @@ def bench(ran: list[int]) -> Bench:
     return it
 
 
-async def test_what_was_reported_is_not_run_again(bench: Bench, ran: list[int]) -> None:
+async def test_reported_task_is_not_run_again(bench: Bench, ran: list[int]) -> None:
     await bench.given_task()
     first = await bench.delivery(deaf=True)
     await bench.executor.run(HeldTask(first))
-    again = CountedAnew(await bench.again(first))
+    again = FirstAgain(await bench.again(first))
     await bench.executor.run(HeldTask(again))
     assert ran == [1]
     assert again.settled == ("ack", 0)
 
 
-async def test_a_task_whose_holder_may_be_gone_is_not_acknowledged(bench: Bench, ran: list[int]) -> None:
-    """Nobody would ever run it."""
+async def test_task_with_unknown_holder_is_not_acknowledged(bench: Bench, ran: list[int]) -> None:
     task = await bench.given_task()
     first = await bench.delivery()
     fields = {"job": task.job, "execution_id": task.execution_id, "step": task.step, "attempt": task.attempt}
     await bench.given(Started.model_validate({**fields, "delivery": 1, "worker": "gone"}))
-    again = CountedAnew(await bench.again(first))
+    again = FirstAgain(await bench.again(first))
     await bench.executor.run(HeldTask(again))
     assert again.settled != ("ack", 0)
     assert ran == []
 
 
-async def test_who_comes_too_late_does_not_acknowledge_what_another_holds(bench: Bench) -> None:
-    """The server takes the acknowledgement of any delivery for one of the newest: its holder could die unnoticed."""
+async def test_late_worker_does_not_acknowledge_a_held_task(bench: Bench) -> None:
+    """The server would count the acknowledgement for the newest delivery, whose holder may die."""
     task = await bench.given_task()
     late = await bench.delivery()
     fields = {"job": task.job, "execution_id": task.execution_id, "step": task.step, "attempt": task.attempt}
@@ -65,18 +64,18 @@ async def test_who_comes_too_late_does_not_acknowledge_what_another_holds(bench:
 
 
 @pytest.mark.parametrize("is_newest", [True, False])
-async def test_a_claim_of_long_ago_is_not_said_to_follow_what_it_does_not(
+async def test_old_claim_has_no_known_predecessor(
     bench: Bench,
     is_newest: bool,  # noqa: FBT001 - pytest's
 ) -> None:
-    """Whoever believed it would decide on an execution without what lies between."""
+    """A reader of a wrong predecessor would miss the facts between."""
     main, other = await bench.given_tasks({"main": (), "other": ()})
     first = await bench.delivery()
     fields = {"job": main.job, "execution_id": main.execution_id, "attempt": 1, "delivery": 1}
     await bench.given(Started.model_validate({**fields, "step": "main", "worker": WORKER}))
     if not is_newest:
         await bench.given(Started.model_validate({**fields, "step": "other", "worker": "another"}))
-    await bench.executor.run(HeldTask(CountedAnew(first)))
+    await bench.executor.run(HeldTask(FirstAgain(first)))
     before = (await bench.log.read(subjects.subject_of(other)))[0].sequence
     report = await bench.report()
     assert report.claimed_after == (before if is_newest else None)

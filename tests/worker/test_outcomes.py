@@ -1,4 +1,4 @@
-"""How the run of a handler can end, and what is reported of it."""
+"""Outcomes of handlers, and the reports on them."""
 
 import asyncio
 import sys
@@ -13,12 +13,11 @@ from tests.domain.given import ID
 from tests.worker.given import WORKER, Bench
 from tocsin import Context, NonRetryableError
 from tocsin.domain.events import Failure, Report
-from tocsin.worker.failures import MAX_MESSAGE, MAX_TRACEBACK
-from tocsin.worker.results import MAX_RESULT_BYTES
+from tocsin.worker.results import MAX_MESSAGE, MAX_RESULT_BYTES, MAX_TRACEBACK
 
 
 class CardDeclined(NonRetryableError):
-    """What a user's handler raises."""
+    """An error of a user's handler."""
 
 
 async def failure_of(bench: Bench) -> Failure:
@@ -37,7 +36,7 @@ def nested(levels: int) -> list[Any]:
 # --- success ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_result_is_reported_with_its_claim_and_the_task_acknowledged(bench: Bench) -> None:
+async def test_result_is_reported_with_its_claim(bench: Bench) -> None:
     async def handler(_: Context) -> dict[str, int]:
         return {"reconciled": 3}
 
@@ -63,7 +62,7 @@ async def test_a_result_is_reported_with_its_claim_and_the_task_acknowledged(ben
     assert watched.settled == ("ack", 0)
 
 
-async def test_a_sync_handler_runs_in_a_thread(bench: Bench) -> None:
+async def test_sync_handler_runs_in_a_thread(bench: Bench) -> None:
     await bench.run(lambda _: threading.current_thread() is threading.main_thread())
     assert (await bench.report()).result is False
 
@@ -80,12 +79,12 @@ async def test_any_json_value_is_a_result(bench: Bench, returned: object, result
 @pytest.mark.parametrize(
     ("returned", "text"),
     [
-        ({"rows": [1, date(2026, 1, 1)]}, "result.rows[1] is a datetime.date, which is no JSON value"),
-        (b"bytes", "result is a bytes, which is no JSON value"),
-        ({"a": {1: "x"}}, "a key of result.a is a int, where JSON has only text"),
+        ({"rows": [1, date(2026, 1, 1)]}, "result.rows[1] is a datetime.date, which is not a JSON value"),
+        (b"bytes", "result is a bytes, which is not a JSON value"),
+        ({"a": {1: "x"}}, "a key of result.a is a int, but JSON keys are text"),
         ([float("nan")], "result[0] is nan, which JSON does not have"),
         (2**70, "result is an integer of more than 64 bits: return it as text"),
-        ("\ud800", "result holds a character that cannot be stored (U+0000 or half a surrogate pair)"),
+        ("\ud800", "result contains a character that cannot be stored (U+0000 or half a surrogate pair)"),
         (nested(100), "the result is nested more than 64 levels deep"),
         (
             "x" * MAX_RESULT_BYTES,
@@ -93,9 +92,7 @@ async def test_any_json_value_is_a_result(bench: Bench, returned: object, result
         ),
     ],
 )
-async def test_a_result_that_cannot_be_kept_fails_for_good_and_is_named(
-    bench: Bench, returned: object, text: str
-) -> None:
+async def test_unstorable_result_fails_without_retry(bench: Bench, returned: object, text: str) -> None:
     watched = await bench.run(lambda _: returned)
     assert await failure_of(bench) == Failure(type="invalid_result", message=text, retryable=False)
     assert watched.settled == ("ack", 0)
@@ -113,7 +110,7 @@ async def async_boom(_: Context) -> NoReturn:
 
 
 @pytest.mark.parametrize("handler", [boom, async_boom])
-async def test_an_exception_is_reported_with_where_it_came_from(bench: Bench, handler: Callable[..., object]) -> None:
+async def test_exception_is_reported_with_its_traceback(bench: Bench, handler: Callable[..., object]) -> None:
     watched = await bench.run(handler)
     failure = await failure_of(bench)
     assert (failure.type, failure.message, failure.retryable) == ("ValueError", "boom", True)
@@ -123,7 +120,7 @@ async def test_an_exception_is_reported_with_where_it_came_from(bench: Bench, ha
     assert watched.settled == ("ack", 0)
 
 
-async def test_an_error_may_say_that_trying_again_is_useless(bench: Bench) -> None:
+async def test_non_retryable_error_is_reported(bench: Bench) -> None:
     def declined(_: Context) -> NoReturn:
         raise CardDeclined("no funds")
 
@@ -132,7 +129,7 @@ async def test_an_error_may_say_that_trying_again_is_useless(bench: Bench) -> No
     assert (failure.type, failure.retryable) == (f"{__name__}.CardDeclined", False)
 
 
-async def test_what_is_kept_of_an_error_is_bounded_and_storable(bench: Bench) -> None:
+async def test_stored_error_is_bounded_and_storable(bench: Bench) -> None:
     def verbose(_: Context) -> NoReturn:
         raise ValueError("\x00\ud800" + "x" * 1_000_000)
 
@@ -143,7 +140,7 @@ async def test_what_is_kept_of_an_error_is_bounded_and_storable(bench: Bench) ->
     assert (len(failure.message), len(failure.traceback)) == (MAX_MESSAGE, MAX_TRACEBACK)
 
 
-async def test_an_error_without_text_is_reported_all_the_same(bench: Bench) -> None:
+async def test_error_without_text_is_reported(bench: Bench) -> None:
     class Mute(Exception):
         def __str__(self) -> str:
             raise RuntimeError
@@ -159,7 +156,7 @@ async def test_an_error_without_text_is_reported_all_the_same(bench: Bench) -> N
     ("error", "kind"),
     [(SystemExit(3), "SystemExit"), (StopIteration(), "RuntimeError"), (TimeoutError(), "TimeoutError")],
 )
-async def test_no_exception_of_a_sync_handler_hurts_the_worker(bench: Bench, error: BaseException, kind: str) -> None:
+async def test_any_exception_of_sync_handler_is_reported(bench: Bench, error: BaseException, kind: str) -> None:
     def handler(_: Context) -> NoReturn:
         raise error
 
@@ -167,7 +164,7 @@ async def test_no_exception_of_a_sync_handler_hurts_the_worker(bench: Bench, err
     assert (await failure_of(bench)).type == kind
 
 
-async def test_exit_in_an_async_handler_is_a_failure(bench: Bench) -> None:
+async def test_exit_in_async_handler_is_a_failure(bench: Bench) -> None:
     async def handler(_: Context) -> NoReturn:
         sys.exit("bye")
 
@@ -175,7 +172,7 @@ async def test_exit_in_an_async_handler_is_a_failure(bench: Bench) -> None:
     assert (await failure_of(bench)).type == "SystemExit"
 
 
-async def test_awaiting_something_cancelled_is_a_failure_and_no_shutdown(bench: Bench) -> None:
+async def test_awaiting_a_cancelled_task_is_a_failure(bench: Bench) -> None:
     async def handler(_: Context) -> None:
         future = asyncio.get_running_loop().create_future()
         future.cancel()
@@ -189,7 +186,7 @@ async def test_awaiting_something_cancelled_is_a_failure_and_no_shutdown(bench: 
 # --- timeouts --------------------------------------------------------------------------------------------------------
 
 
-async def test_an_async_handler_is_cancelled_when_its_time_is_over(bench: Bench) -> None:
+async def test_async_handler_is_cancelled_at_timeout(bench: Bench) -> None:
     cancelled = asyncio.Event()
 
     async def handler(_: Context) -> None:
@@ -204,7 +201,7 @@ async def test_an_async_handler_is_cancelled_when_its_time_is_over(bench: Bench)
     assert watched.settled == ("ack", 0)
 
 
-async def test_a_sync_handler_is_abandoned_when_its_time_is_over(bench: Bench) -> None:
+async def test_sync_handler_is_abandoned_at_timeout(bench: Bench) -> None:
     told = threading.Event()
 
     def handler(context: Context) -> None:
@@ -221,7 +218,7 @@ async def test_a_sync_handler_is_abandoned_when_its_time_is_over(bench: Bench) -
     assert told.is_set()
 
 
-async def test_cleaning_up_badly_after_the_timeout_is_still_a_timeout(bench: Bench) -> None:
+async def test_error_during_cleanup_is_still_a_timeout(bench: Bench) -> None:
     async def handler(_: Context) -> None:
         try:
             await asyncio.Event().wait()
@@ -232,7 +229,7 @@ async def test_cleaning_up_badly_after_the_timeout_is_still_a_timeout(bench: Ben
     assert (await failure_of(bench)).type == "timed_out"
 
 
-async def test_a_timeout_inside_the_handler_is_its_own_failure(bench: Bench) -> None:
+async def test_timeout_inside_handler_is_an_ordinary_failure(bench: Bench) -> None:
     async def handler(_: Context) -> None:
         async with asyncio.timeout(0):
             await asyncio.Event().wait()

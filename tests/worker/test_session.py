@@ -1,4 +1,4 @@
-"""A worker at work: concurrency, outages, cancellation, shutdown."""
+"""A running worker: concurrency, outages, cancellation, shutdown."""
 
 import asyncio
 import threading
@@ -14,11 +14,14 @@ from tocsin.domain.events import Cancelled, Failed
 from tocsin.ports import Delivery, LogUnavailable
 from tocsin.testing import InMemoryTaskQueue
 from tocsin.worker import Connection
-from tocsin.worker.options import Options
+from tocsin.worker.connection import Options
 
 
 class Serving:
-    """A worker that serves; time passes only while its end is waited for."""
+    """A running worker.
+
+    Time passes only while a test waits for an event or for its end.
+    """
 
     def __init__(self, bench: Bench, worker: Worker, **queues: InMemoryTaskQueue) -> None:
         self._bench = bench
@@ -26,7 +29,7 @@ class Serving:
         self._task = asyncio.create_task(worker.serve(bench.connection(**queues)))
 
     async def until(self, event: "asyncio.Event | asyncio.Task[object]") -> None:
-        """Let time pass until something has happened."""
+        """Let time pass until an event happens."""
         happened = asyncio.ensure_future(event.wait()) if isinstance(event, asyncio.Event) else event
         while not happened.done():
             self._bench.clock.advance(0.5)
@@ -36,7 +39,7 @@ class Serving:
                 pytest.fail("the worker ended")
 
     async def stopped(self) -> None:
-        """Ask it to stop, and wait for that."""
+        """Stop the worker and wait for its end."""
         self._worker.stop()
         await self.ended()
 
@@ -51,7 +54,7 @@ def ids(count: int) -> list[str]:
     return [f"{ID[:-2]}{n:02x}" for n in range(count)]
 
 
-async def test_no_more_tasks_run_at_once_than_allowed_and_all_in_the_end(bench: Bench) -> None:
+async def test_concurrency_is_limited_and_all_tasks_run(bench: Bench) -> None:
     worker = Worker(("default", "mail"), concurrency=3)
     running = most = done = 0
     full, all_done, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -81,7 +84,7 @@ async def test_no_more_tasks_run_at_once_than_allowed_and_all_in_the_end(bench: 
 
 
 class BreaksOnce(InMemoryTaskQueue):
-    """The connection is lost when it is used first."""
+    """A queue whose connection is lost at the first use."""
 
     broken = False
 
@@ -92,7 +95,7 @@ class BreaksOnce(InMemoryTaskQueue):
         return await super().take(limit, wait=wait)
 
 
-async def test_a_worker_outlives_an_outage(bench: Bench) -> None:
+async def test_worker_survives_an_outage(bench: Bench) -> None:
     worker, ran = Worker(), asyncio.Event()
 
     @worker.task(FUNCTION)
@@ -105,12 +108,12 @@ async def test_a_worker_outlives_an_outage(bench: Bench) -> None:
     await serving.stopped()
 
 
-async def test_a_queue_that_the_connection_lacks_is_named(bench: Bench) -> None:
+async def test_missing_queue_is_named(bench: Bench) -> None:
     with pytest.raises(ValueError, match="no queue 'mail'"):
         await Worker(("mail",)).serve(bench.connection())
 
 
-async def test_an_abandoned_thread_keeps_its_slot_until_it_ends(bench: Bench) -> None:
+async def test_abandoned_thread_keeps_its_slot_until_it_ends(bench: Bench) -> None:
     worker = Worker(concurrency=1)
     release, second = threading.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -150,9 +153,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize("end", ENDS, ids=lambda end: end.type)
-async def test_calling_an_execution_off_stops_its_handler_and_reports_nothing(
-    bench: Bench, end: Cancelled | Failed
-) -> None:
+async def test_cancellation_stops_the_handler_without_a_report(bench: Bench, end: Cancelled | Failed) -> None:
     worker = Worker()
     began, interrupted = asyncio.Event(), asyncio.Event()
 
@@ -178,7 +179,7 @@ async def test_calling_an_execution_off_stops_its_handler_and_reports_nothing(
 CALLED_OFF = Cancelled(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron")
 
 
-async def test_a_handler_that_heeds_the_flag_may_end_by_itself(bench: Bench) -> None:
+async def test_handler_that_watches_cancelled_may_end_itself(bench: Bench) -> None:
     worker = Worker()
     began, ended = asyncio.Event(), asyncio.Event()
 
@@ -202,7 +203,7 @@ async def test_a_handler_that_heeds_the_flag_may_end_by_itself(bench: Bench) -> 
     assert await bench.queue.take(1, wait=0) == []
 
 
-async def test_a_handler_that_heeds_the_flag_and_goes_on_is_interrupted_after_the_grace(bench: Bench) -> None:
+async def test_handler_is_interrupted_after_the_grace(bench: Bench) -> None:
     worker = Worker()
     began, interrupted = asyncio.Event(), asyncio.Event()
     called_off = 0.0
@@ -229,7 +230,7 @@ async def test_a_handler_that_heeds_the_flag_and_goes_on_is_interrupted_after_th
     assert await bench.reports() == []
 
 
-async def test_a_worker_that_leaves_waits_for_no_grace(bench: Bench) -> None:
+async def test_stopping_worker_does_not_wait_for_grace(bench: Bench) -> None:
     worker = Worker(shutdown_timeout=0)
     began, told = asyncio.Event(), asyncio.Event()
 
@@ -250,7 +251,7 @@ async def test_a_worker_that_leaves_waits_for_no_grace(bench: Bench) -> None:
     assert await bench.queue.take(1, wait=0) == []
 
 
-async def test_a_sync_handler_sees_that_its_execution_was_called_off(bench: Bench) -> None:
+async def test_sync_handler_sees_the_cancellation(bench: Bench) -> None:
     worker = Worker()
     began, told = threading.Event(), threading.Event()
 
@@ -272,7 +273,7 @@ async def test_a_sync_handler_sees_that_its_execution_was_called_off(bench: Benc
 # --- shutdown --------------------------------------------------------------------------------------------------------
 
 
-async def test_asked_to_stop_it_lets_handlers_finish_and_takes_no_more(bench: Bench) -> None:
+async def test_stopping_worker_lets_handlers_finish(bench: Bench) -> None:
     worker = Worker(concurrency=1)
     began = asyncio.Event()
 
@@ -292,7 +293,7 @@ async def test_asked_to_stop_it_lets_handlers_finish_and_takes_no_more(bench: Be
     assert left.delivered == 1
 
 
-async def test_what_does_not_finish_in_time_is_handed_back_at_once_without_a_report(bench: Bench) -> None:
+async def test_unfinished_task_is_handed_back_without_a_report(bench: Bench) -> None:
     worker = Worker(shutdown_timeout=0)
     began = asyncio.Event()
 
@@ -310,7 +311,7 @@ async def test_what_does_not_finish_in_time_is_handed_back_at_once_without_a_rep
     assert again.delivered == 2
 
 
-async def test_asked_twice_it_waits_for_no_handler(bench: Bench) -> None:
+async def test_second_stop_interrupts_all_handlers(bench: Bench) -> None:
     worker = Worker(shutdown_timeout=3_600)
     began = asyncio.Event()
 
@@ -328,7 +329,7 @@ async def test_asked_twice_it_waits_for_no_handler(bench: Bench) -> None:
     assert again.delivered == 2
 
 
-async def test_a_thread_that_does_not_end_is_left_behind_and_its_task_handed_back(bench: Bench) -> None:
+async def test_task_of_endless_thread_is_handed_back(bench: Bench) -> None:
     worker = Worker(shutdown_timeout=0)
     began, release = threading.Event(), threading.Event()
 
@@ -346,7 +347,7 @@ async def test_a_thread_that_does_not_end_is_left_behind_and_its_task_handed_bac
     release.set()
 
 
-async def test_a_caller_who_cancels_it_leaves_no_task_behind(bench: Bench) -> None:
+async def test_cancelled_worker_leaves_no_asyncio_task(bench: Bench) -> None:
     worker, began = Worker(), asyncio.Event()
 
     @worker.task(FUNCTION)
@@ -366,7 +367,7 @@ async def test_a_caller_who_cancels_it_leaves_no_task_behind(bench: Bench) -> No
     assert again.delivered == 2
 
 
-async def test_a_connection_is_opened_for_the_options_and_closed_in_the_end(bench: Bench) -> None:
+async def test_connection_is_opened_and_closed(bench: Bench) -> None:
     told: list[object] = []
     connected = asyncio.Event()
 
@@ -388,7 +389,7 @@ async def test_a_connection_is_opened_for_the_options_and_closed_in_the_end(benc
     assert told == ["nats://somewhere", "closed"]
 
 
-async def test_it_can_be_stopped_while_it_still_connects(bench: Bench) -> None:
+async def test_worker_can_be_stopped_while_connecting(bench: Bench) -> None:
     connecting = asyncio.Event()
 
     @asynccontextmanager
@@ -405,7 +406,7 @@ async def test_it_can_be_stopped_while_it_still_connects(bench: Bench) -> None:
     assert not serving.cancelled()
 
 
-async def test_the_cancelled_fact_that_is_followed_is_the_one_that_is_stored() -> None:
+async def test_followed_subjects_match_stored_facts() -> None:
     fact = Cancelled(job="a.b", execution_id=ID, scheduled_time=NOON, trigger="cron")
     assert subjects.filter_for("execution.cancelled") == "execution.*.*.cancelled"
     assert subjects.entity_of(subjects.subject_of(fact)) == f"a_b.{ID}"

@@ -1,4 +1,4 @@
-"""`Worker.run` in a process of its own, ended by signals."""
+"""`Worker.run` in a separate process that receives signals."""
 
 import os
 import signal
@@ -94,7 +94,7 @@ def lines_until(process: "subprocess.Popen[str]", wanted: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_it_finish(number: signal.Signals) -> None:
+def test_first_signal_lets_handlers_finish(number: signal.Signals) -> None:
     with running(WILLING) as process:
         lines_until(process, "working")
         process.send_signal(number)
@@ -103,7 +103,7 @@ def test_a_signal_lets_it_finish(number: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize("handler", [OBSTINATE, OBSTINATE_THREAD])
-def test_a_second_signal_does_not(handler: str) -> None:
+def test_second_signal_interrupts_handlers(handler: str) -> None:
     with running(handler) as process:
         lines_until(process, "working")
         process.send_signal(signal.SIGTERM)

@@ -11,7 +11,7 @@ from ..domain.definition import DefinitionProblem
 from ..settings import SettingsError
 from ..settings import load as load_settings
 from ..worker import Connection as WorkerConnection
-from ..worker.options import Options as WorkerOptions
+from ..worker.connection import Options as WorkerOptions
 from .installation import Installation, await_log, connect
 from .queues import bridged_queues
 

@@ -1,19 +1,24 @@
-"""The SDK: whoever imports this runs the jobs.
+"""The worker SDK: a process that takes tasks from queues and runs handlers.
 
-    @worker.task("hanzo/iam/credit-reconcile")       handlers.py, signatures.py
-    async def credit_reconcile(context): ...         context.py, flag.py, errors.py
+    from tocsin import Context, Worker
 
-A task goes this way (DESIGN §2.2, §2.3): `intake` takes it, `crew` starts it in a free slot, `executor` says in one
-sentence what becomes of it: `claiming`, then `invocation` runs its handler into an `outcome`, `reporting` stores that,
-`disposal` settles it. Meanwhile `heartbeat` keeps it, and `cancellations` hears when its execution is called off.
-`session` lists all of these and ends them. Nothing here knows NATS: `connection` is what the outside must bring.
+    worker = Worker(queues=["mail"])
+
+    @worker.task("mail/send")
+    async def send(context: Context, to: str) -> None: ...
+
+    worker.run()
+
+The flow of a task: `task_pool` takes it from its queue and starts it in a free slot, `executor` decides how to settle it,
+`claim` claims it, `handler_runner` runs its handler, `claim` stores the report, and `outcome` settles the delivery.
+Meanwhile `held_tasks` renews its visibility lease and `cancellations` stops it if its execution is cancelled. `session`
+starts and stops these parts. The package does not know NATS: `connection` names what its host must provide.
 """
 
-from .connection import Connect, Connection
-from .context import Context
-from .errors import NonRetryableError
-from .flag import Flag
-from .signatures import InvalidHandlerError
+from .connection import Connect, Connection, Options
+from .context import Context, NonRetryableError
+from .handlers import InvalidHandlerError
+from .shutdown import Flag
 from .worker import Worker
 
-__all__ = ["Connect", "Connection", "Context", "Flag", "InvalidHandlerError", "NonRetryableError", "Worker"]
+__all__ = ["Connect", "Connection", "Context", "Flag", "InvalidHandlerError", "NonRetryableError", "Options", "Worker"]

@@ -1,32 +1,32 @@
-"""Hears when an execution ends over the heads of its executors, and stops its handlers.
-
-A handler that has looked at `context.cancelled` knows how to end by itself, and is given `grace` to do so; any other is
-interrupted at once.
-
-It was cancelled, by a user or by a newer run (`cancel_previous`); or it failed as a whole while steps of it still ran, since
-it took longer than its job allows, or was given up for lost.
-"""
+"""The reader that stops handlers when their executions are cancelled or fail."""
 
 import asyncio
 from typing import Final
 
+import structlog
+
 from .. import subjects
 from ..ports import Clock, EventLog
-from . import backoff
 from .held_tasks import HeldTask, HeldTasks
-from .logger import log as worker_log
-from .outcome import StopReason
+from .outcome import StopReason, retry_delay
 
-CALLED_OFF: Final = (subjects.filter_for("execution.cancelled"), subjects.filter_for("execution.failed"))
+ENDINGS: Final = (subjects.filter_for("execution.cancelled"), subjects.filter_for("execution.failed"))
+"""A user or a newer run (`cancel_previous`) cancelled the execution; or it failed while some of its steps still ran."""
+
+_log = structlog.get_logger("tocsin.worker")
 
 
 class Cancellations:
-    """One reader for all tasks of a worker. It may be late: claims and the stages decide, this only saves work."""
+    """One reader for all tasks of a worker.
 
-    def __init__(self, log: EventLog, holdings: HeldTasks, clock: Clock, *, grace: float) -> None:
-        """Read in `log`, stop in `holdings`; `grace` in seconds."""
+    A handler that watches `context.cancelled` gets `grace` seconds to end. The reader may be late or miss an ending: it
+    only saves work, because claims and stages decide what counts.
+    """
+
+    def __init__(self, log: EventLog, held_tasks: HeldTasks, clock: Clock, *, grace: float) -> None:
+        """Read `log` and stop the tasks in `held_tasks`; `grace` is in seconds."""
         self._log = log
-        self._holdings = holdings
+        self._held_tasks = held_tasks
         self._clock = clock
         self._grace = grace
         self._waiting: set[asyncio.Task[None]] = set()
@@ -34,39 +34,39 @@ class Cancellations:
         self._failures = 0
 
     async def run(self) -> None:
-        """Follow until cancelled, through whatever befalls the log."""
+        """Read until cancelled, and try again after any error of the log."""
         try:
             while True:
                 try:
                     await self._follow()
-                except Exception as error:  # noqa: BLE001 - must outlive any trouble, or nothing is stopped again
-                    worker_log.warning("cancellations are not heard", action="cancellations-unheard", error=str(error))
+                except Exception as error:  # noqa: BLE001 - if this reader ended, no handler would be stopped again
+                    _log.warning("cannot read cancellations", action="cancellations-unheard", error=str(error))
                 self._failures += 1
-                await self._clock.sleep(backoff.delay(self._failures))
+                await self._clock.sleep(retry_delay(self._failures))
         finally:
             for waiting in self._waiting:
                 waiting.cancel()
 
     async def _follow(self) -> None:
         if self._upto is None:
-            # What was called off before needs no stopping: its claim is refused.
-            self._upto = max([await self._newest(filter_) for filter_ in CALLED_OFF])
-        async for batch in self._log.watch(subjects.Stream.LOG, *CALLED_OFF, after=self._upto):
+            # Tasks of executions that ended before need no stop: their claims are denied.
+            self._upto = max([await self._newest(filter_) for filter_ in ENDINGS])
+        async for batch in self._log.watch(subjects.Stream.LOG, *ENDINGS, after=self._upto):
             self._failures = 0
             for heading in batch.headings:
-                for holding in self._holdings.of(subjects.entity_of(heading.subject)):
-                    self._call_off(holding)
+                for held in self._held_tasks.of(subjects.entity_of(heading.subject)):
+                    self._cancel(held)
             self._upto = max(self._upto, batch.upto)
 
-    def _call_off(self, holding: HeldTask) -> None:
-        if holding.call_off():
-            waiting = asyncio.create_task(self._stop_in_the_end(holding))
+    def _cancel(self, held: HeldTask) -> None:
+        if held.cancel_execution():
+            waiting = asyncio.create_task(self._stop_after_grace(held))
             self._waiting.add(waiting)
             waiting.add_done_callback(self._waiting.discard)
 
-    async def _stop_in_the_end(self, holding: HeldTask) -> None:
+    async def _stop_after_grace(self, held: HeldTask) -> None:
         await self._clock.sleep(self._grace)
-        holding.stop(StopReason.CANCELLED)
+        held.stop(StopReason.CANCELLED)
 
     async def _newest(self, filter_: str) -> int:
         newest = await self._log.last(filter_)

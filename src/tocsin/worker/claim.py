@@ -1,35 +1,46 @@
-"""A claim before work (DESIGN §2.3): nobody runs what is over, done, or already in a later holder's hands."""
+"""The claim before an attempt, and the report after it (DESIGN §2.3)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import structlog
+from pydantic import JsonValue
+
 from .. import subjects
 from ..domain import execution
-from ..domain.events import Dispatched, Message, Recorded, Report, Started
+from ..domain.events import Dispatched, Failure, Message, Recorded, Report, Started
 from ..domain.execution import ClaimDenied
-from ..ports import Delivery, EventLog, SequenceConflict
+from ..ports import Clock, Delivery, EventLog, LogUnavailable, SequenceConflict
+from .outcome import Failed, Succeeded, retry_delay
 
 TRIES: Final = 5
+
+_log = structlog.get_logger("tocsin.worker")
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The `started` fact's sequence, and that of the fact before it; None: that is not known."""
+    """The sequence of the `started` fact, and of the fact before it.
+
+    None if that is unknown.
+    """
 
     sequence: int
     after: int | None
 
 
 async def claim(log: EventLog, task: Dispatched, delivery: Delivery, worker: str) -> Claimed | ClaimDenied | None:
-    """Claim one delivery of a task; None: others wrote to the execution at every try, or it could not be read.
+    """Claim one delivery of a task.
 
-    The first try reads nothing: where the task is the newest fact of its execution, its own sequence is the guard. Where
-    it is not, it mostly is because other steps run side by side with this one, and no more is read than what came behind the
-    task. A refusal needs a read that has seen the task itself, since a replica of the log may lag.
+    None if there were conflicts at every try, or the execution could not be read. A task must not run if its execution is
+    over, if its step is done, or if a later delivery holds it. The first try reads nothing: if the task is the newest fact
+    of its execution, its own sequence guards the append. If there are newer facts, they are usually about other steps of
+    the same execution, so only the facts after the task are read. A denial is decided only from a read that contains the
+    task itself, because a lagging replica may have answered.
 
     Raises:
-        LogUnavailable: no answer.
+        LogUnavailable: the log does not answer.
     """
     started = _started(task, delivery, worker)
     expect = delivery.sequence
@@ -45,7 +56,7 @@ async def claim(log: EventLog, task: Dispatched, delivery: Delivery, worker: str
             continue
         facts = await log.load(subjects.scope_of(task))
         if (own := _find(facts, started)) is not None:
-            # Stored by a try whose answer was lost; or long ago, if a server that crashed counts deliveries anew.
+            # An earlier try stored it and its reply was lost; or a crashed server began to count deliveries again.
             return ClaimDenied("done") if await answered(log, task) else own
         if not facts or facts[-1].sequence < delivery.sequence:
             continue
@@ -65,12 +76,12 @@ async def claim(log: EventLog, task: Dispatched, delivery: Delivery, worker: str
 
 
 async def answered(log: EventLog, task: Dispatched) -> bool:
-    """Whether a report on this attempt that counts is stored: any success, or a failure told by the newest claim.
+    """Return whether a valid report on this attempt is stored.
 
-    So the work is not repeated where only its acknowledgement was lost.
+    A success, or a failure from the newest claim. If it is, the work is not repeated: only its acknowledgement was lost.
 
     Raises:
-        LogUnavailable: no answer.
+        LogUnavailable: the log does not answer.
     """
     reports = [r.message for r in await log.load(subjects.reports(task)) if isinstance(r.message, Report)]
     if not reports:
@@ -80,6 +91,56 @@ async def answered(log: EventLog, task: Dispatched) -> bool:
     newest = await log.last(subjects.claims(task))
     current = newest.message.delivery if newest is not None and isinstance(newest.message, Started) else None
     return any(report.delivery in {None, current} for report in reports)
+
+
+def report_of(task: Dispatched, outcome: Succeeded | Failed, claimed: Claimed, *, delivery: int, worker: str) -> Report:
+    """Return the report of an attempt, for the DAG advancer or the retrier."""
+    result: JsonValue = None
+    error: Failure | None = None
+    match outcome:
+        case Succeeded():
+            result = outcome.result
+        case Failed():
+            error = outcome.failure
+    return Report(
+        job=task.job,
+        execution_id=task.execution_id,
+        outcome="completed" if error is None else "failed",
+        step=task.step,
+        attempt=task.attempt,
+        delivery=delivery,
+        result=result,
+        error=error,
+        token=task.token,
+        worker=worker,
+        claim=claimed.sequence,
+        claimed_after=claimed.after,
+    )
+
+
+async def store_report(log: EventLog, clock: Clock, report: Report) -> None:
+    """Store a report, retrying until the log answers.
+
+    The message id lets the log store it once.
+    """
+    subject = subjects.subject_of(report)
+    failures = 0
+    while True:
+        try:
+            await log.publish(subject, report, message_id=subject)
+        except LogUnavailable as error:
+            failures += 1
+            _log.warning(
+                "report waits for the log",
+                action="report-waits",
+                execution_id=report.execution_id,
+                step=report.step,
+                tries=failures,
+                error=str(error),
+            )
+            await clock.sleep(retry_delay(failures))
+        else:
+            return
 
 
 def _started(task: Dispatched, delivery: Delivery, worker: str) -> Started:
@@ -94,7 +155,10 @@ def _started(task: Dispatched, delivery: Delivery, worker: str) -> Started:
 
 
 def _find(facts: Sequence[Recorded[Message]], started: Started) -> Claimed | None:
-    """A claim among facts. What it was stored behind, perhaps long ago, is seen only where it is the newest of them."""
+    """Find a claim among facts.
+
+    The fact before it is known only if the claim is the newest fact.
+    """
     index = next((i for i, recorded in enumerate(facts) if recorded.message == started), None)
     if index is None:
         return None

@@ -1,26 +1,73 @@
-"""What a worker needs from the outside, and nothing about where it comes from: the seam to NATS, and to tests."""
+"""The options of a worker, and the connection that its host opens for them."""
 
-from collections.abc import Callable, Mapping
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from itertools import count
 from typing import TypeAlias
 
 from ..ports import Clock, EventLog, TaskQueue
-from .options import Options
+
+_worker_numbers = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one worker; times are in seconds.
+
+    Raises:
+        ValueError: an option is out of its range.
+    """
+
+    queues: tuple[str, ...]
+    concurrency: int
+    """The number of tasks that run at the same time, over all queues."""
+    shutdown_timeout: float
+    """How long handlers may continue after the worker is stopped."""
+    name: str
+    nats_url: str | None
+    """None: from the settings."""
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        if not self.queues or len(set(self.queues)) != len(self.queues) or not all(self.queues):
+            raise ValueError(f"queues: name at least one queue, each once, not {self.queues!r}")
+        if self.concurrency < 1:
+            raise ValueError(f"concurrency: at least 1, not {self.concurrency}")
+        if self.shutdown_timeout < 0:
+            raise ValueError(f"shutdown_timeout: at least 0 seconds, not {self.shutdown_timeout:g}")
+
+
+def read_options(
+    queues: Sequence[str], *, concurrency: int, shutdown_timeout: float, name: str | None, nats_url: str | None
+) -> Options:
+    """Return the options that a user passed, with a default name.
+
+    Raises:
+        ValueError: an option is out of its range.
+        TypeError: the queues are one string.
+    """
+    if isinstance(queues, str):
+        raise TypeError(f"queues: pass a sequence of names, such as ({queues!r},), not one string")
+    # Unique among all workers, because claims record it.
+    unique_name = f"{socket.gethostname()}-{os.getpid()}-{next(_worker_numbers)}"
+    return Options(tuple(queues), concurrency, shutdown_timeout, name or unique_name, nats_url)
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """The log, the worker's queues by name, the time."""
+    """The event log, the worker's queues by name, and the clock."""
 
     log: EventLog
     queues: Mapping[str, TaskQueue]
     clock: Clock
     ack_wait: float = 30.0
-    """Seconds after which the queues deliver again what nobody acknowledged or kept."""
+    """Seconds after which a queue redelivers a task that was neither acknowledged nor renewed."""
     cancel_grace: float = 10.0
-    """Seconds that a handler which heeds `context.cancelled` has to end by itself when its execution is called off."""
+    """Seconds that a handler which watches `context.cancelled` has to end after its execution was cancelled."""
 
 
 Connect: TypeAlias = Callable[[Options], AbstractAsyncContextManager[Connection]]
-"""Opens a connection for a worker, and closes it behind it."""
+"""Opens a connection for a worker, and closes it at the end."""

@@ -1,4 +1,4 @@
-"""What a handler is told about the attempt that it runs."""
+"""The context that a handler receives, and the error that ends all attempts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,57 +8,78 @@ from functools import cached_property
 import structlog
 from pydantic import JsonValue
 
+from ..domain.errors import TocsinError
 from ..domain.events import Input, TriggerKind
-from .flag import Flag
+from .shutdown import Flag
+
+
+class NonRetryableError(TocsinError):
+    """Raise this in a handler if another attempt would fail too.
+
+    The step is exhausted at once (hip-62, Retry Policy).
+
+        raise NonRetryableError(f"account {account} is closed")
+
+    The text becomes the message of the failure.
+    """
+
+    code = "non-retryable"
 
 
 @dataclass(frozen=True)
 class Context:
-    """One attempt of one step of one execution.
+    """One attempt of one step of one execution. All times are in UTC.
 
-    The input may hold secrets, so neither it nor what comes from other steps appears in `repr` or in log lines.
+    The input may contain secrets, so neither the input nor the results of other steps appear in `repr` or in log lines.
     """
 
     execution_id: str
+    """The same for all attempts: use it as an idempotency key."""
     job: str
     step: str
     attempt: int
-    """1 the first time."""
+    """1 for the first attempt."""
     max_attempts: int
     delivery: int
-    """How often this attempt was handed out, to whomever; 1 the first time. More than 1: somebody may have begun."""
+    """How often this attempt was delivered, to any worker. If it is more than 1, another worker may have begun the work."""
     function: str
     input: Input = field(repr=False)
-    """With every `${env:NAME}` replaced by what this process' environment holds (hip-62, Job Input Sanitization)."""
+    """The job's input. Every `${env:NAME}` is replaced from this process's environment (hip-62, Job Input Sanitization)."""
     args: tuple[JsonValue, ...] = field(repr=False)
+    """The job's positional arguments, with the same replacement."""
     upstream: Mapping[str, JsonValue] = field(repr=False)
-    """The results of the steps that this one depends on, by step."""
+    """The results of the steps that this step depends on, by step name."""
     scheduled_time: datetime
-    """The instant that the schedule named (UTC), whatever time it is now."""
+    """The instant that the schedule named, which may be long ago."""
     trigger: TriggerKind
+    """The reason for this execution: cron, manual, api, event, replay, recovery or backfill."""
     deadline: datetime
-    """When this attempt times out (UTC)."""
+    """The instant at which this attempt times out."""
     fence: int | None
-    """The fencing token of the job's lock: give it to whatever must refuse an older holder. None: no lock was asked."""
-    worker: str
-    cancelled: Flag = field(repr=False)
-    """Up when the handler should end: timed out, called off, or handed back. Sync ones should look at it.
+    """The fencing token of the job's lock; None if the job takes no lock.
 
-    Who has looked at it, or waits for it, is trusted: when the execution is called off, such a handler has
-    `worker.cancel_grace` (10 s) to end by itself before it is interrupted. Any other is interrupted at once.
+    Pass it to every system that must reject an older holder of the lock.
+    """
+    worker: str
+    """The name of the worker that runs this attempt."""
+    cancelled: Flag = field(repr=False)
+    """Set when the handler should end: it timed out, its execution was cancelled, or the worker stops.
+
+    Long sync handlers should read it. A handler that has read it, or waits for it, has `worker.cancel_grace` seconds (10) to
+    end after its execution was cancelled. Any other handler is interrupted at once.
     """
     shutting_down: Flag = field(repr=False)
-    """Up when the worker is about to stop: finish soon, or leave it to another worker."""
+    """Set when the worker begins to stop: finish soon, or leave the task to another worker."""
     is_recovery: bool = False
-    """The execution was found lost before it reached an executor, and recovered: it may be late (cloacina)."""
+    """Whether the execution was lost before it reached a worker and was then recovered, and so may be late (cloacina)."""
     original_scheduled_time: datetime | None = None
-    """Of a recovered execution: the instant that it was scheduled for (UTC)."""
+    """The scheduled time of a recovered execution."""
     recovery_attempt_time: datetime | None = None
-    """Of a recovered execution: when it was recovered the last time (UTC)."""
+    """The time at which a recovered execution was last recovered."""
 
     @cached_property
     def logger(self) -> structlog.typing.FilteringBoundLogger:
-        """A logger whose lines carry this attempt's identity; made when first used."""
+        """A logger that adds this attempt's identity to every line; created at the first use."""
         logger: structlog.typing.FilteringBoundLogger = structlog.get_logger("tocsin.task").bind(
             execution_id=self.execution_id,
             job=self.job,

@@ -1,63 +1,77 @@
-"""What becomes of one delivery of a task, as one sentence (DESIGN §2.2, §2.3, §7)."""
+"""The decision about each delivery of a task.
+
+Run, hand back, acknowledge or leave it (DESIGN §2.2, §2.3, §7).
+"""
 
 import random
 from typing import Final
+
+import structlog
 
 from .. import subjects
 from ..domain.events import Dispatched
 from ..domain.execution import ClaimDenied
 from ..ports import Clock, Delivery, EventLog, LogUnavailable
-from . import backoff, failures
-from .ack import ACK, LEAVE, Disposal, HandBack, settle
-from .claim import Claimed, answered, claim
+from . import results
+from .claim import Claimed, answered, claim, report_of, store_report
 from .handler_runner import HandlerRunner
 from .handlers import Handler, Handlers
 from .held_tasks import HeldTask
-from .logger import log as worker_log
-from .outcome import Failed, Outcome, Stopped, StopReason, Succeeded
-from .report import report_of, store
+from .outcome import (
+    ACK,
+    LEAVE,
+    LONGEST_RETRY_DELAY_S,
+    Disposal,
+    Failed,
+    HandBack,
+    Outcome,
+    Stopped,
+    StopReason,
+    Succeeded,
+    retry_delay,
+    settle,
+)
 
 DELIVERIES_TO_FIND_A_HANDLER: Final = 7
-"""From this delivery on, a task without a handler fails; until then another worker may have one."""
-UNREADABLE_DELAY: Final = 30.0
-UNAVAILABLE_DELAY: Final = 1.0
+"""A task without a handler fails at this delivery; before it, another worker may have the handler."""
+UNREADABLE_DELAY_S: Final = 30.0
+UNAVAILABLE_DELAY_S: Final = 1.0
 
-_chance = random.Random()  # noqa: S311 - spreads workers over time, guards nothing
+_chance = random.Random()  # noqa: S311 - spreads the retries of workers over time
+_log = structlog.get_logger("tocsin.worker")
 
 
 class Executor:
-    """Runs deliveries, each from being taken to being settled. Keeping and stopping them is for others."""
+    """Execution of deliveries, each from its arrival to its settlement."""
 
-    def __init__(
-        self, log: EventLog, handlers: Handlers, invocations: HandlerRunner, clock: Clock, *, worker: str
-    ) -> None:
-        """Claim and report in `log`, in the name of `worker`."""
+    def __init__(self, log: EventLog, handlers: Handlers, runner: HandlerRunner, clock: Clock, *, worker: str) -> None:
+        """Claim and report in `log` under the name `worker`."""
         self._log = log
         self._handlers = handlers
-        self._invocations = invocations
+        self._runner = runner
         self._clock = clock
         self._worker = worker
 
-    async def run(self, holding: HeldTask) -> None:
-        """Do what one delivery asks for, then acknowledge it or hand it back. Raises nothing."""
+    async def run(self, held: HeldTask) -> None:
+        """Execute one delivery and settle it. Raises nothing."""
         try:
-            disposal = await self._work(holding)
+            disposal = await self._execute(held)
         except subjects.DecodeError as error:
-            # Perhaps of a newer version, which another worker can read: nothing is published, nothing terminated.
-            worker_log.error("a task is unreadable", action="task-unreadable", error=str(error))
-            disposal = HandBack(UNREADABLE_DELAY)
+            # A worker of a newer version may be able to read it, so it is neither reported nor terminated.
+            _log.error("task unreadable", action="task-unreadable", error=str(error))
+            disposal = HandBack(UNREADABLE_DELAY_S)
         except LogUnavailable as error:
-            worker_log.warning("the log does not answer", action="log-unavailable", error=str(error))
-            disposal = HandBack(UNAVAILABLE_DELAY)
-        except Exception as error:  # noqa: BLE001 - a defect of ours must neither stop the worker nor lose the task
-            subject = holding.delivery.subject
-            worker_log.error("a task could not be run", action="task-handed-back", subject=subject, exc_info=error)
-            disposal = HandBack(backoff.LONGEST)
-        await settle(holding.delivery, disposal)
+            _log.warning("log unavailable", action="log-unavailable", error=str(error))
+            disposal = HandBack(UNAVAILABLE_DELAY_S)
+        except Exception as error:  # noqa: BLE001 - a bug of ours must neither stop the worker nor lose the task
+            subject = held.delivery.subject
+            _log.error("task could not be run", action="task-handed-back", subject=subject, exc_info=error)
+            disposal = HandBack(LONGEST_RETRY_DELAY_S)
+        await settle(held.delivery, disposal)
 
-    async def _work(self, holding: HeldTask) -> Disposal:
-        delivery = holding.delivery
-        task = _read(delivery)
+    async def _execute(self, held: HeldTask) -> Disposal:
+        delivery = held.delivery
+        task = _decode(delivery)
         handler = self._handlers.get(task.function)
         if handler is None and delivery.delivered < DELIVERIES_TO_FIND_A_HANDLER:
             return _pass_on(task, delivery)
@@ -65,57 +79,60 @@ class Executor:
             return ACK
         claimed = await claim(self._log, task, delivery, self._worker)
         if isinstance(claimed, ClaimDenied):
-            return _refused(task, delivery, claimed)
+            return _disposal_of_denied(task, delivery, claimed)
         if claimed is None:
-            return HandBack(_moment(delivery))
-        outcome = await self._perform(handler, task, holding)
+            return HandBack(_conflict_delay(delivery))
+        outcome = await self._run_handler(handler, task, held)
         if isinstance(outcome, Stopped):
-            return _stopped(task, outcome)
+            return _disposal_of_stopped(task, outcome)
         await self._report(task, outcome, claimed, delivery)
         return ACK
 
-    async def _perform(self, handler: Handler | None, task: Dispatched, holding: HeldTask) -> Outcome:
+    async def _run_handler(self, handler: Handler | None, task: Dispatched, held: HeldTask) -> Outcome:
         if handler is None:
-            return Failed(failures.handler_not_found(task, self._handlers))
-        return await self._invocations.run(handler, task, holding)
+            return Failed(results.handler_not_found(task, self._handlers))
+        return await self._runner.run(handler, task, held)
 
     async def _report(
         self, task: Dispatched, outcome: Succeeded | Failed, claimed: Claimed, delivery: Delivery
     ) -> None:
         if isinstance(outcome, Failed):
-            named = {"error": outcome.failure.type, "message": outcome.failure.message, **_ids(task)}
-            worker_log.warning("an attempt failed", action="attempt-failed", **named)
+            fields = {"error": outcome.failure.type, "message": outcome.failure.message, **_ids(task)}
+            _log.warning("attempt failed", action="attempt-failed", **fields)
         report = report_of(task, outcome, claimed, delivery=delivery.delivered, worker=self._worker)
-        await store(self._log, self._clock, report)
+        await store_report(self._log, self._clock, report)
 
 
-def _read(delivery: Delivery) -> Dispatched:
+def _decode(delivery: Delivery) -> Dispatched:
     task = subjects.decode(delivery.subject, delivery.body)
     if not isinstance(task, Dispatched):
-        raise subjects.DecodeError(f"{delivery.subject}: a {type(task).__name__} is no task")
+        raise subjects.DecodeError(f"{delivery.subject}: a {type(task).__name__} is not a task")
     return task
 
 
 def _pass_on(task: Dispatched, delivery: Delivery) -> HandBack:
-    named = {"function": task.function, "delivery": delivery.delivered, **_ids(task)}
-    worker_log.info("no handler here, passed on", action="task-passed-on", **named)
-    return HandBack(backoff.delay(delivery.delivered))
+    fields = {"function": task.function, "delivery": delivery.delivered, **_ids(task)}
+    _log.info("no handler for task, handed back", action="task-passed-on", **fields)
+    return HandBack(retry_delay(delivery.delivered))
 
 
-def _refused(task: Dispatched, delivery: Delivery, refusal: ClaimDenied) -> Disposal:
-    named = {"reason": refusal.reason, "delivery": delivery.delivered, **_ids(task)}
-    worker_log.info("the claim was refused", action="claim-refused", **named)
-    return LEAVE if refusal.reason == "held" else ACK
+def _disposal_of_denied(task: Dispatched, delivery: Delivery, denial: ClaimDenied) -> Disposal:
+    fields = {"reason": denial.reason, "delivery": delivery.delivered, **_ids(task)}
+    _log.info("claim denied", action="claim-refused", **fields)
+    return LEAVE if denial.reason == "held" else ACK
 
 
-def _stopped(task: Dispatched, outcome: Stopped) -> Disposal:
-    worker_log.info("a handler was stopped", action="handler-stopped", reason=outcome.reason, **_ids(task))
+def _disposal_of_stopped(task: Dispatched, outcome: Stopped) -> Disposal:
+    _log.info("handler stopped", action="handler-stopped", reason=outcome.reason, **_ids(task))
     return ACK if outcome.reason is StopReason.CANCELLED else HandBack()
 
 
-def _moment(delivery: Delivery) -> float:
-    """Seconds to let others finish what they write: 20 to 200 ms, growing for what keeps coming back."""
-    return min(_chance.uniform(0.02, 0.2) * 2.0 ** min(delivery.delivered - 1, 10), backoff.LONGEST)
+def _conflict_delay(delivery: Delivery) -> float:
+    """Return the seconds in which other writers finish.
+
+    20 to 200 ms, doubled with each redelivery, at most 5 s.
+    """
+    return min(_chance.uniform(0.02, 0.2) * 2.0 ** min(delivery.delivered - 1, 10), LONGEST_RETRY_DELAY_S)
 
 
 def _ids(task: Dispatched) -> dict[str, object]:

@@ -1,6 +1,10 @@
-"""The run of one handler: from a claimed task to an outcome."""
+"""The run of one handler.
+
+From a claimed task to an outcome, with its secrets resolved.
+"""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
@@ -9,129 +13,169 @@ from typing import Final, cast
 from pydantic import JsonValue
 
 from ..domain.events import Dispatched, Input
-from ..domain.secret_reference import SecretReferenceError
+from ..domain.secret_reference import SecretReferenceError, resolve_references
 from ..ports import Clock
-from . import failures, results, signatures
+from . import results
 from .context import Context
-from .flag import Flag
-from .handlers import Handler
+from .handlers import Handler, WrongInputError, bind
 from .held_tasks import HeldTask
 from .outcome import Failed, Outcome, Stopped, StopReason
-from .secret_values import SecretValues
-from .signatures import WrongInputError
+from .shutdown import Flag
 from .threads import Threads
 
-_LONGEST_TIMEOUT: Final = 100 * 365 * 86_400.0
-"""Seconds; what is longer would not fit into a datetime."""
+_LONGEST_TIMEOUT_S: Final = 100 * 365 * 86_400.0
+"""A longer timeout would not fit into a datetime."""
+_SHORTEST_SECRET: Final = 4
+"""The number of characters from which a value is redacted. A shorter value occurs by chance in any text."""
+
+
+class SecretValues:
+    """The secrets of one task.
+
+    Resolved for its handler, and redacted from the text of errors.
+    """
+
+    __slots__ = ("_lookup", "_references")
+
+    def __init__(self, lookup: Callable[[str], str | None] = os.environ.get) -> None:
+        """Resolve names with `lookup`, which returns None for a name that is not set."""
+        self._lookup = lookup
+        self._references: dict[str, str] = {}
+
+    def resolve(self, task: Dispatched) -> tuple[Input, tuple[JsonValue, ...]]:
+        """Return the task's input and args with every reference replaced.
+
+        Raises:
+            SecretReferenceError: a reference is malformed, or this environment does not set its name.
+        """
+        given = cast("Input", resolve_references(task.input, self._look_up)) if task.input else task.input
+        if not task.args:
+            return given, ()
+        return given, tuple(cast("list[JsonValue]", resolve_references(list(task.args), self._look_up)))
+
+    def redact(self, text: str) -> str:
+        """Replace each resolved value, plain or as in `repr`, by its reference."""
+        for value in sorted(self._references, key=len, reverse=True):
+            text = text.replace(value, self._references[value])
+        return text
+
+    def _look_up(self, name: str) -> str | None:
+        value = self._lookup(name)
+        if value is not None and len(value) >= _SHORTEST_SECRET:
+            self._references[value] = self._references[repr(value)[1:-1]] = f"${{env:{name}}}"
+        return value
 
 
 class HandlerRunner:
-    """Runs handlers in one worker's name."""
+    """Runs the handlers of one worker."""
 
     def __init__(self, worker: str, clock: Clock, threads: Threads, shutting_down: Flag) -> None:
-        """Sync handlers run in `threads`; every context carries `shutting_down`."""
+        """Run sync handlers in `threads`; every context contains `shutting_down`."""
         self._worker = worker
         self._clock = clock
         self._threads = threads
         self._shutting_down = shutting_down
 
-    async def run(self, handler: Handler, task: Dispatched, holding: HeldTask) -> Outcome:
+    async def run(self, handler: Handler, task: Dispatched, held: HeldTask) -> Outcome:
         """Run a handler under its step's timeout.
 
-        An async handler that runs out of time, or is stopped, is cancelled; what it still returns counts. A sync one
-        cannot be: its thread is abandoned (`holding.abandoned`), and whatever it returns later is lost.
+        An async handler that times out or is stopped is cancelled; a result that it returns nevertheless counts. A thread
+        cannot be cancelled: that of a sync handler is abandoned (`held.abandoned`), and its result is discarded.
         """
         secrets = SecretValues()
         try:
-            call = self._prepare(handler, task, holding, secrets)
+            call = self._prepare(handler, task, held, secrets)
         except (WrongInputError, SecretReferenceError) as error:
-            return Failed(failures.unusable_input(error))
-        if holding.stopped is not None:
-            return Stopped(holding.stopped)
-        return await self._within(task.timeout, call, handler, holding, secrets)
+            return Failed(results.unusable_input(error))
+        if held.stopped is not None:
+            return Stopped(held.stopped)
+        return await self._run_within(task.timeout, call, handler, held, secrets)
 
-    async def _within(
+    async def _run_within(
         self,
-        timeout: float,  # noqa: ASYNC109 - the step's, and part of what is reported
+        timeout: float,  # noqa: ASYNC109 - the timeout of the step, which the failure names
         call: Callable[[], object],
         handler: Handler,
-        holding: HeldTask,
+        held: HeldTask,
         secrets: SecretValues,
     ) -> Outcome:
-        limit = asyncio.timeout(min(timeout, _LONGEST_TIMEOUT))
-        holding.begin()
+        limit = asyncio.timeout(min(timeout, _LONGEST_TIMEOUT_S))
+        held.begin()
         try:
             async with limit:
                 returned = await (
-                    cast("Awaitable[object]", call()) if handler.is_async else self._in_thread(call, holding)
+                    cast("Awaitable[object]", call()) if handler.is_async else self._in_thread(call, held)
                 )
         except asyncio.CancelledError as error:
-            return _interrupted(error, holding)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a handler may raise whatever it likes
-            if holding.stopped is not None:
-                return Stopped(holding.stopped)
+            return _interrupted(error, held)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a handler may raise any exception
+            if held.stopped is not None:
+                return Stopped(held.stopped)
             if limit.expired():
-                holding.cancelled.set()
-                return Failed(failures.timed_out(timeout))
-            return Failed(failures.raised(error, secrets.redact))
+                held.cancelled.set()
+                return Failed(results.timed_out(timeout))
+            return Failed(results.raised(error, secrets.redact))
         finally:
-            holding.end()
-        if holding.stopped is StopReason.CANCELLED:
-            return Stopped(holding.stopped)  # nobody waits for what it returned
-        return results.judge(returned)
+            held.end()
+        if held.stopped is StopReason.CANCELLED:
+            return Stopped(held.stopped)  # its result is not needed
+        return results.outcome_of(returned)
 
     def _prepare(
-        self, handler: Handler, task: Dispatched, holding: HeldTask, secrets: SecretValues
+        self, handler: Handler, task: Dispatched, held: HeldTask, secrets: SecretValues
     ) -> Callable[[], object]:
-        """The call of a handler. Nothing but this, and what it calls, sees the secrets."""
+        """Return the call of a handler. Only this method and the handler see the secrets."""
         given, args = secrets.resolve(task)
-        context = self._context(task, holding, given, args)
+        context = self._context(task, held, given, args)
         if handler.parameters is None:
             return partial(handler.function, context)
-        positional, by_name = signatures.bind(handler.parameters, args, given)
+        positional, by_name = bind(handler.parameters, args, given)
         return partial(handler.function, context, *positional, **by_name)
 
-    def _context(self, task: Dispatched, holding: HeldTask, given: Input, args: tuple[JsonValue, ...]) -> Context:
+    def _context(self, task: Dispatched, held: HeldTask, given: Input, args: tuple[JsonValue, ...]) -> Context:
         return Context(
             execution_id=task.execution_id,
             job=task.job,
             step=task.step,
             attempt=task.attempt,
             max_attempts=task.max_attempts,
-            delivery=holding.delivery.delivered,
+            delivery=held.delivery.delivered,
             function=task.function,
             input=given,
             args=args,
             upstream=task.upstream,
             scheduled_time=task.scheduled_time,
             trigger=task.trigger,
-            deadline=self._clock.now() + timedelta(seconds=min(task.timeout, _LONGEST_TIMEOUT)),
+            deadline=self._clock.now() + timedelta(seconds=min(task.timeout, _LONGEST_TIMEOUT_S)),
             fence=task.fence,
             worker=self._worker,
-            cancelled=holding.cancelled,
+            cancelled=held.cancelled,
             shutting_down=self._shutting_down,
             is_recovery=task.is_recovery,
             original_scheduled_time=task.original_scheduled_time,
             recovery_attempt_time=task.recovery_attempt_time,
         )
 
-    async def _in_thread(self, call: Callable[[], object], holding: HeldTask) -> object:
+    async def _in_thread(self, call: Callable[[], object], held: HeldTask) -> object:
         work = self._threads.submit(call)
         try:
             return await asyncio.wrap_future(work)
         except asyncio.CancelledError:
             if not work.done():
-                holding.abandoned = work
+                held.abandoned = work
             raise
 
 
-def _interrupted(error: asyncio.CancelledError, holding: HeldTask) -> Outcome:
-    """We stopped it, or something that it awaited was cancelled; else the loop itself is being taken down."""
+def _interrupted(error: asyncio.CancelledError, held: HeldTask) -> Outcome:
+    """Return the outcome of a cancelled handler.
+
+    Raise if the cancellation came from the loop that is being closed.
+    """
     task = asyncio.current_task()
-    if holding.stopped is not None:
+    if held.stopped is not None:
         if task is not None:
             task.uncancel()
-        return Stopped(holding.stopped)
+        return Stopped(held.stopped)
     if task is not None and task.cancelling():
         raise error
-    return Failed(failures.cancelled_itself())
+    return Failed(results.cancelled_itself())

@@ -1,56 +1,151 @@
-"""Which function runs which task."""
+"""Registered handlers: which functions are accepted, and how a task's input becomes their arguments."""
 
 import difflib
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from inspect import Signature
+from inspect import Parameter, Signature
+from typing import Final
 
-from . import signatures
+from pydantic import JsonValue
+
+from ..domain.errors import TocsinError
+
+_POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
+
+
+class InvalidHandlerError(TocsinError, TypeError):
+    """A function cannot be a handler; the text says why and how to correct it."""
+
+    code = "invalid-handler"
+
+
+class HandlerExistsError(TocsinError, ValueError):
+    """Another function is registered under the same name."""
+
+    code = "handler-exists"
+
+
+class WrongInputError(TocsinError, TypeError):
+    """A task's input or args do not fit its handler's parameters."""
+
+    code = "invalid-input"
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A registered function, with what was found out about it once. `parameters`: besides the context."""
+    """A registered function and the properties of its signature."""
 
     name: str
     function: Callable[..., object]
     is_async: bool
     parameters: Signature | None
+    """The parameters after the context; None if it takes only the context, so that no input is bound."""
 
 
 class Handlers:
-    """The handlers of one worker, by the function that a definition names."""
+    """The handlers of one worker, by the function name that job definitions use."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """Start without handlers."""
         self._by_name: dict[str, Handler] = {}
 
     def add(self, name: str, function: Callable[..., object]) -> None:
         """Register a handler.
 
         Raises:
-            InvalidHandlerError: the function cannot be one, or `name` is no text.
-            ValueError: the name is taken.
+            InvalidHandlerError: the function cannot be a handler, or the name is not a text.
+            HandlerExistsError: another function has the name.
         """
-        signatures.check_name(name)
-        signatures.check(function)
+        check_name(name)
+        _check(function)
         if (other := self._by_name.get(name)) is not None:
-            taken, refused = signatures.name_of(other.function), signatures.name_of(function)
-            raise ValueError(f"{name!r} is already run by {taken}(), so it cannot be run by {refused}() too")
-        self._by_name[name] = Handler(name, function, signatures.is_async(function), signatures.parameters_of(function))
+            registered, rejected = _name_of(other.function), _name_of(function)
+            raise HandlerExistsError(
+                f"{name!r} is already registered for {registered}(), so {rejected}() cannot have it. Choose another name."
+            )
+        is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004 - an object whose __call__ is async
+        )
+        self._by_name[name] = Handler(name, function, is_async, _parameters_of(function))
 
     def get(self, name: str) -> Handler | None:
-        """The handler of a function."""
+        """Return the handler of a function name."""
         return self._by_name.get(name)
 
     def nearest(self, name: str) -> str | None:
-        """The known function that looks most like `name`, if any does."""
+        """Return the registered name that is most similar to `name`, if any is similar."""
         return next(iter(difflib.get_close_matches(name, self._by_name, n=1)), None)
 
     def __iter__(self) -> Iterator[str]:
-        """The functions, in the order of their registration."""
+        """Iterate over the function names, in the order of their registration."""
         return iter(self._by_name)
 
     def __len__(self) -> int:
-        """How many."""
+        """Return the number of handlers."""
         return len(self._by_name)
+
+
+def check_name(name: object) -> None:
+    """Reject a name that is not a text.
+
+    `@worker.task` without parentheses passes the handler itself as the name.
+
+    Raises:
+        InvalidHandlerError: it is not a text, or empty.
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidHandlerError('The name of the function is missing. Write @worker.task("<function>").')
+
+
+def bind(
+    parameters: Signature, args: Sequence[JsonValue], given: Mapping[str, JsonValue]
+) -> tuple[tuple[JsonValue, ...], dict[str, JsonValue]]:
+    """Return a handler's positional and keyword arguments.
+
+    The task's args in order, its input's keys by name.
+
+    Raises:
+        WrongInputError: an argument is missing, unknown, or passed twice.
+    """
+    try:
+        bound = parameters.bind(*args, **given)
+    except TypeError as error:
+        raise WrongInputError(f"{error}; the handler takes {_shape(parameters)}") from None
+    return bound.args, bound.kwargs
+
+
+def _check(function: Callable[..., object]) -> None:
+    if not callable(function):
+        raise InvalidHandlerError(f'{function!r} is not a function. Write @worker.task("<function>") above a function.')
+    name = f"{_name_of(function)}()"
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidHandlerError(f"{name} is a generator. A handler must return its result instead of yielding.")
+    first = next(iter(_signature(function).parameters.values()), None)
+    if first is None or first.kind not in _POSITIONAL:
+        raise InvalidHandlerError(f"{name} takes no context. Its first parameter must be the Context, positional.")
+
+
+def _parameters_of(function: Callable[..., object]) -> Signature | None:
+    first, *others = _signature(function).parameters.values()
+    if first.kind is Parameter.VAR_POSITIONAL:
+        return Signature([first, *others])
+    return Signature(others) if others else None
+
+
+def _signature(function: Callable[..., object]) -> Signature:
+    try:
+        return inspect.signature(function)
+    except ValueError as error:  # some built-in functions have no signature
+        raise InvalidHandlerError(
+            f"The parameters of {_name_of(function)}() are unknown. Wrap it in a function of your own."
+        ) from error
+
+
+def _name_of(function: Callable[..., object]) -> str:
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
+def _shape(parameters: Signature) -> str:
+    bare = [p.replace(annotation=Parameter.empty) for p in parameters.parameters.values()]
+    return str(Signature([Parameter("context", Parameter.POSITIONAL_ONLY), *bare])).replace("context, /", "context")

@@ -1,42 +1,50 @@
-"""The deliveries that are in this worker's hands."""
+"""The tasks that a worker holds, and the heartbeat that renews their visibility leases."""
 
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import Future
+from typing import Final
 
-from ..ports import Delivery
+import structlog
+
+from ..ports import Clock, Delivery
 from ..subjects import entity_of
-from .flag import Flag
 from .outcome import StopReason
+from .shutdown import Flag
+
+BEATS_PER_ACK_WAIT: Final = 3
+"""Two heartbeats in a row may be lost."""
+
+_log = structlog.get_logger("tocsin.worker")
 
 
 class HeldTask:
-    """One delivery, from being taken to being settled, and the way to stop its handler from outside."""
+    """One delivery from its arrival to its settlement. Other parts stop its handler through it."""
 
-    __slots__ = ("_handling", "abandoned", "cancelled", "delivery", "entity", "stopped")
+    __slots__ = ("_runner", "abandoned", "cancelled", "delivery", "entity", "stopped")
 
     def __init__(self, delivery: Delivery) -> None:
         """Hold a delivery whose handler does not run yet."""
         self.delivery = delivery
         self.entity = entity_of(delivery.subject)
-        """Its execution."""
+        """The key of its execution."""
         self.cancelled = Flag()
         self.stopped: StopReason | None = None
         self.abandoned: Future[object] | None = None
-        """What a thread is still at, although nobody waits for it any more."""
-        self._handling: asyncio.Task[object] | None = None
+        """A sync handler that still runs in its thread although its result is no longer needed."""
+        self._runner: asyncio.Task[object] | None = None
 
     def begin(self) -> None:
-        """The handler begins, in the current task: from now on `stop` interrupts it."""
-        self._handling = asyncio.current_task()
+        """Mark that the handler runs in the current asyncio task, so that `stop` interrupts it."""
+        self._runner = asyncio.current_task()
 
     def end(self) -> None:
-        """The handler is over: nothing interrupts the report."""
-        self._handling = None
+        """Mark that the handler ended, so that `stop` does not interrupt the report."""
+        self._runner = None
 
-    def call_off(self) -> bool:
-        """Its execution is over; whether its handler is left to end by itself, since it heeds `cancelled`."""
-        if self._handling is None or not self.cancelled.is_heeded:
+    def cancel_execution(self) -> bool:
+        """Stop the handler, or return True if it watches `cancelled` and may end by itself."""
+        if self._runner is None or not self.cancelled.is_watched:
             self.stop(StopReason.CANCELLED)
             return False
         self.stopped = self.stopped or StopReason.CANCELLED
@@ -44,45 +52,73 @@ class HeldTask:
         return True
 
     def stop(self, reason: StopReason) -> None:
-        """Let its handler not go on, or not begin; the first reason given stands."""
+        """Interrupt the handler, or keep it from starting. The first reason counts."""
         self.stopped = self.stopped or reason
         self.cancelled.set()
-        if self._handling is not None:
-            self._handling.cancel()
+        if self._runner is not None:
+            self._runner.cancel()
 
 
 class HeldTasks:
-    """All of them."""
+    """All tasks that a worker holds, in the order of their arrival."""
 
     def __init__(self) -> None:
-        """None yet."""
-        self._all: dict[HeldTask, None] = {}  # in the order in which they came, so that all that is done to each is too
-        self._none = asyncio.Event()
-        self._none.set()
+        """Hold no task."""
+        self._all: dict[HeldTask, None] = {}  # a dictionary, because a set has no order
+        self._empty = asyncio.Event()
+        self._empty.set()
 
-    def add(self, holding: HeldTask) -> None:
-        """One more."""
-        self._all[holding] = None
-        self._none.clear()
+    def add(self, held: HeldTask) -> None:
+        """Add a task."""
+        self._all[held] = None
+        self._empty.clear()
 
-    def remove(self, holding: HeldTask) -> None:
-        """Settled."""
-        self._all.pop(holding, None)
+    def remove(self, held: HeldTask) -> None:
+        """Remove a settled task."""
+        self._all.pop(held, None)
         if not self._all:
-            self._none.set()
+            self._empty.set()
 
     async def settled(self) -> None:
-        """Until there are none."""
-        await self._none.wait()
+        """Wait until no task is held."""
+        await self._empty.wait()
 
     def of(self, entity: str) -> list[HeldTask]:
-        """Those of one execution."""
-        return [holding for holding in self._all if holding.entity == entity]
+        """Return the tasks of one execution."""
+        return [held for held in self._all if held.entity == entity]
 
     def __iter__(self) -> Iterator[HeldTask]:
-        """Each, as of now."""
+        """Iterate over a copy, so that tasks may be removed meanwhile."""
         return iter(tuple(self._all))
 
     def __len__(self) -> int:
-        """How many."""
+        """Return the number of tasks."""
         return len(self._all)
+
+
+class Heartbeat:
+    """Renewal of the visibility leases of all held tasks.
+
+    Without it, a queue would redeliver a long task to another worker.
+
+    An async handler that blocks the loop also stops the heartbeat; such a handler should be a sync one.
+    """
+
+    def __init__(self, held_tasks: HeldTasks, clock: Clock, *, ack_wait: float) -> None:
+        """Renew the leases several times in each `ack_wait` seconds."""
+        self._held_tasks = held_tasks
+        self._clock = clock
+        self._interval = ack_wait / BEATS_PER_ACK_WAIT
+
+    async def run(self) -> None:
+        """Renew the leases at each interval until cancelled."""
+        while True:
+            await self._clock.sleep(self._interval)
+            await self.run_once()
+
+    async def run_once(self) -> None:
+        """Renew the leases of all held tasks."""
+        renewals = (held.delivery.in_progress() for held in self._held_tasks)
+        results = await asyncio.gather(*renewals, return_exceptions=True)
+        if errors := [result for result in results if isinstance(result, Exception)]:
+            _log.warning("heartbeat lost", action="heartbeat-lost", count=len(errors), error=str(errors[0]))

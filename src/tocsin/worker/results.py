@@ -1,51 +1,73 @@
-"""What a handler may return: plain JSON that the log, the history and every executor can hold."""
+"""The result or the failure of an attempt, as its report stores it.
+
+Bounded, plain JSON, and without secrets.
+"""
 
 import re
+import traceback
+from collections.abc import Callable, Sequence
 from math import isfinite
+from types import TracebackType
 from typing import Final
 
 from pydantic import JsonValue
 from pydantic_core import to_json
 
 from ..domain.definition import MAX_DEPTH
-from ..domain.events import Failure
-from .failures import MAX_MESSAGE
+from ..domain.events import Dispatched, Failure
+from ..domain.secret_reference import SecretReferenceError
+from .context import NonRetryableError
+from .handlers import Handlers, WrongInputError
 from .outcome import Failed, Succeeded
 
 MAX_RESULT_BYTES: Final = 65_536
-"""As JSON; the limit of inputs (hip-62, Job Input Sanitization), since a result is the next step's."""
+"""The limit of a result as JSON. Inputs have the same limit (hip-62, Job Input Sanitization): a result is the next input."""
+MAX_MESSAGE: Final = 4_096
+"""The number of characters of a message that are stored, from its beginning."""
+MAX_TRACEBACK: Final = 8_192
+"""The number of characters of a traceback that are stored, up to its end."""
+
+HANDLER_NOT_FOUND: Final = "handler_not_found"
+WRONG_INPUT: Final = "wrong_input"
+SECRET_UNRESOLVED: Final = "secret_unresolved"  # noqa: S105 - the name of an error
+TIMED_OUT: Final = "timed_out"
+CANCELLED_ITSELF: Final = "cancelled_itself"
 INVALID_RESULT: Final = "invalid_result"
 
-_UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+_SHOWN_HANDLERS: Final = 10
 _MAX_INTEGER_BITS: Final = 64
+_UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 class _NotPlain(ValueError):
     pass
 
 
-def judge(returned: object) -> Succeeded | Failed:
-    """A handler's return value as an outcome. What is no plain JSON, or too large, would be so again: not retryable."""
+def outcome_of(returned: object) -> Succeeded | Failed:
+    """Convert a handler's return value into an outcome.
+
+    A value that cannot be stored fails without a retry.
+    """
     if returned is None:
         return Succeeded(None)
     try:
         result = _plain(returned, "result", 0)
     except _NotPlain as problem:
-        return _refused(str(problem))
+        return _invalid(str(problem))
     size = len(to_json(result))
     if size > MAX_RESULT_BYTES:
-        return _refused(
+        return _invalid(
             f"the result is {size:,} bytes of JSON, more than {MAX_RESULT_BYTES:,}: keep it in a store and refer to it"
         )
     return Succeeded(result)
 
 
-def _refused(message: str) -> Failed:
+def _invalid(message: str) -> Failed:
     return Failed(Failure(type=INVALID_RESULT, message=message[:MAX_MESSAGE], retryable=False))
 
 
 def _plain(value: object, path: str, depth: int) -> JsonValue:
-    """The value, tuples turned into lists; the depth bounds loops too."""
+    """Return the value with tuples as lists. The limit of the depth also ends cycles."""
     if depth > MAX_DEPTH:
         raise _NotPlain(f"the result is nested more than {MAX_DEPTH} levels deep")
     match value:
@@ -66,21 +88,100 @@ def _plain(value: object, path: str, depth: int) -> JsonValue:
         case dict():
             return {_key(key, path): _plain(inner, f"{path}.{key}", depth + 1) for key, inner in value.items()}
         case _:
-            raise _NotPlain(f"{path} is a {_type(value)}, which is no JSON value")
+            raise _NotPlain(f"{path} is a {_type(value)}, which is not a JSON value")
 
 
 def _key(key: object, path: str) -> str:
     if not isinstance(key, str):
-        raise _NotPlain(f"a key of {path} is a {_type(key)}, where JSON has only text")
+        raise _NotPlain(f"a key of {path} is a {_type(key)}, but JSON keys are text")
     return _text(key, path)
 
 
 def _text(text: str, path: str) -> str:
     if _UNSTORABLE.search(text):
-        raise _NotPlain(f"{path} holds a character that cannot be stored (U+0000 or half a surrogate pair)")
+        raise _NotPlain(f"{path} contains a character that cannot be stored (U+0000 or half a surrogate pair)")
     return text
 
 
 def _type(value: object) -> str:
     kind = type(value)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def raised(error: BaseException, redact: Callable[[str], str]) -> Failure:
+    """Return the failure of a handler that raised an exception."""
+    trace = "".join(traceback.format_exception(type(error), error, _without_own_frames(error)))
+    return Failure(
+        type=qualified_name(type(error)),
+        message=_storable(redact(_message_of(error)))[:MAX_MESSAGE],
+        traceback=_storable(redact(trace))[-MAX_TRACEBACK:],
+        retryable=not isinstance(error, NonRetryableError),
+    )
+
+
+def timed_out(seconds: float) -> Failure:
+    """Return the failure of a handler that exceeded its step's timeout."""
+    return Failure(type=TIMED_OUT, message=f"did not finish within {seconds:g}s")
+
+
+def cancelled_itself() -> Failure:
+    """Return the failure of a handler that awaited a cancelled task or future.
+
+    The worker did not cancel it.
+    """
+    return Failure(type=CANCELLED_ITSELF, message="a task or future that the handler awaited was cancelled")
+
+
+def unusable_input(error: WrongInputError | SecretReferenceError) -> Failure:
+    """Return the failure of a task whose input cannot be used.
+
+    Only a missing secret is retried: another worker may have it.
+    """
+    if isinstance(error, WrongInputError):
+        return Failure(type=WRONG_INPUT, message=_storable(str(error))[:MAX_MESSAGE], retryable=False)
+    return Failure(type=SECRET_UNRESOLVED, message=_storable(str(error))[:MAX_MESSAGE])
+
+
+def handler_not_found(task: Dispatched, handlers: Handlers) -> Failure:
+    """Return the failure of a task whose function has no handler."""
+    if (nearest := handlers.nearest(task.function)) is not None:
+        hint = f"did you mean {nearest!r}?"
+    else:
+        hint = f"it has {_list_of(list(handlers))}"
+    message = f"no worker of queue {task.queue!r} has a handler for {task.function!r}; the last worker: {hint}"
+    return Failure(type=HANDLER_NOT_FOUND, message=message, retryable=False)
+
+
+def qualified_name(kind: type[BaseException]) -> str:
+    """Return an error's name as retry policies write it: `ValueError`, `billing.errors.CardDeclined`."""
+    name, module = kind.__qualname__, kind.__module__
+    return name if module in {"builtins", "__main__"} else f"{module}.{name}"
+
+
+def _message_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an exception whose __str__ fails must still be reported
+        return f"<{type(error).__name__} without readable text>"
+
+
+def _without_own_frames(error: BaseException) -> TracebackType | None:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None and _is_own_module(trace.tb_frame.f_globals.get("__name__")):
+        trace = trace.tb_next
+    return trace
+
+
+def _is_own_module(module: object) -> bool:
+    return isinstance(module, str) and module.startswith(__package__ + ".")
+
+
+def _storable(text: str) -> str:
+    return _UNSTORABLE.sub("\ufffd", text)
+
+
+def _list_of(names: Sequence[str]) -> str:
+    if not names:
+        return "nothing"
+    more = f" and {len(names) - _SHOWN_HANDLERS} more" if len(names) > _SHOWN_HANDLERS else ""
+    return ", ".join(repr(name) for name in names[:_SHOWN_HANDLERS]) + more

@@ -1,34 +1,36 @@
-"""A worker at work, over one connection: the parts that run, in the order of the flow, and how they end."""
+"""One run of a worker over one connection.
+
+Its parts, in the order of the flow, and their shutdown.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Coroutine
 from typing import Any, Final
 
+import structlog
+
 from .cancellations import Cancellations
-from .connection import Connection
+from .connection import Connection, Options
 from .executor import Executor
 from .handler_runner import HandlerRunner
 from .handlers import Handlers
-from .heartbeat import Heartbeat
-from .held_tasks import HeldTasks
-from .intake import WAIT, Intake
-from .logger import log
-from .options import Options
+from .held_tasks import Heartbeat, HeldTasks
 from .outcome import StopReason
 from .shutdown import Shutdown
-from .slots import Slots
-from .task_pool import TaskPool
+from .task_pool import TAKE_WAIT_S, Intake, Slots, TaskPool
 from .threads import Threads
 
-SETTLE_WITHIN: Final = 2.0
-"""Seconds for handlers that were stopped to clean up, and for their tasks to be handed back."""
+SETTLE_TIMEOUT_S: Final = 2.0
+"""The time for stopped handlers to clean up, and for their tasks to be handed back."""
+
+_log = structlog.get_logger("tocsin.worker")
 
 
 class Session:
-    """Runs until it is asked to stop."""
+    """A run of a worker, until it is stopped."""
 
     def __init__(self, options: Options, handlers: Handlers, connection: Connection, shutdown: Shutdown) -> None:
-        """Put the parts together.
+        """Create the parts.
 
         Raises:
             ValueError: the connection lacks one of the queues.
@@ -38,49 +40,55 @@ class Session:
         clock = connection.clock
         self._options = options
         self._shutdown = shutdown
-        self._holdings = HeldTasks()
+        self._held_tasks = HeldTasks()
         self._threads = Threads()
-        invocations = HandlerRunner(options.name, clock, self._threads, shutdown.asked)
-        executor = Executor(connection.log, handlers, invocations, clock, worker=options.name)
-        self._crew = TaskPool(executor, self._holdings, Slots(options.concurrency, shutdown.asked))
-        self._intakes = [Intake(name, connection.queues[name], self._crew, clock) for name in options.queues]
-        self._heartbeat = Heartbeat(self._holdings, clock, ack_wait=connection.ack_wait)
-        self._cancellations = Cancellations(connection.log, self._holdings, clock, grace=connection.cancel_grace)
+        runner = HandlerRunner(options.name, clock, self._threads, shutdown.requested)
+        executor = Executor(connection.log, handlers, runner, clock, worker=options.name)
+        self._pool = TaskPool(executor, self._held_tasks, Slots(options.concurrency, shutdown.requested))
+        self._intakes = [Intake(name, connection.queues[name], self._pool, clock) for name in options.queues]
+        self._heartbeat = Heartbeat(self._held_tasks, clock, ack_wait=connection.ack_wait)
+        self._cancellations = Cancellations(connection.log, self._held_tasks, clock, grace=connection.cancel_grace)
 
     async def run(self) -> None:
-        """Work until asked to stop, then end: take nothing more, let handlers finish, stop those that do not."""
-        keeping = [_started(self._heartbeat.run()), _started(self._cancellations.run())]
-        taking = [_started(intake.run()) for intake in self._intakes]
+        """Work until a stop is requested.
+
+        Then take no more tasks, let handlers finish, and stop the rest.
+        """
+        background = [_start(self._heartbeat.run()), _start(self._cancellations.run())]
+        intakes = [_start(intake.run()) for intake in self._intakes]
         try:
-            await _first(self._shutdown.asked.wait(), *map(_ended, (*keeping, *taking)))
-            log.info("stopping", action="worker-stopping", worker=self._options.name, tasks=len(self._holdings))
+            await _first(self._shutdown.requested.wait(), *map(_ended, (*background, *intakes)))
+            _log.info("stopping", action="worker-stopping", worker=self._options.name, tasks=len(self._held_tasks))
             self._close()
-            hurried, within = self._shutdown.hurried.wait(), self._options.shutdown_timeout
-            await _first(self._all_settled(taking), hurried, within=within)
-        finally:  # at any time, where whoever called cancels this
+            immediate, timeout_s = self._shutdown.immediate.wait(), self._options.shutdown_timeout
+            await _first(self._all_settled(intakes), immediate, timeout_s=timeout_s)
+        finally:  # also if the caller cancels this
             self._close()
-            await self._leave(taking)
-            await _end(*keeping, *taking)
+            await self._leave(intakes)
+            await _end(*background, *intakes)
 
     def _close(self) -> None:
-        """Give out no more slots, and let handlers know why."""
-        self._shutdown.asked.set()
-        self._crew.slots.wake()
+        """Give out no more slots, and set `shutting_down` for handlers."""
+        self._shutdown.requested.set()
+        self._pool.slots.wake()
 
-    async def _leave(self, taking: list[asyncio.Task[None]]) -> None:
-        """Stop handlers and hand their tasks back, once nothing here would take them again."""
-        await _first(asyncio.wait(taking), within=2 * WAIT)
-        self._crew.stop(StopReason.SHUTDOWN)
-        await _first(self._all_settled(taking), within=SETTLE_WITHIN)
-        self._crew.abandon()
+    async def _leave(self, intakes: list[asyncio.Task[None]]) -> None:
+        """Stop handlers and hand their tasks back.
+
+        The intakes end before, so that this worker does not take the tasks again.
+        """
+        await _first(asyncio.wait(intakes), timeout_s=2 * TAKE_WAIT_S)
+        self._pool.stop(StopReason.SHUTDOWN)
+        await _first(self._all_settled(intakes), timeout_s=SETTLE_TIMEOUT_S)
+        self._pool.abandon()
         self._threads.close()
 
-    async def _all_settled(self, taking: list[asyncio.Task[None]]) -> None:
-        await asyncio.wait(taking)
-        await self._holdings.settled()
+    async def _all_settled(self, intakes: list[asyncio.Task[None]]) -> None:
+        await asyncio.wait(intakes)
+        await self._held_tasks.settled()
 
 
-def _started(loop: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+def _start(loop: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     return asyncio.create_task(loop)
 
 
@@ -89,19 +97,22 @@ async def _ended(loop: asyncio.Task[None]) -> None:
 
 
 async def _end(*loops: asyncio.Task[None]) -> None:
-    """Cancel loops; one that broke before tells why, since a worker that only seems to work is worse than none."""
+    """Cancel loops, and raise the error of a loop that failed before.
+
+    A worker must not only seem to work.
+    """
     for loop in loops:
         loop.cancel()
-    for ending in await asyncio.gather(*loops, return_exceptions=True):
-        if isinstance(ending, Exception):
-            raise ending
+    for result in await asyncio.gather(*loops, return_exceptions=True):
+        if isinstance(result, Exception):
+            raise result
 
 
-async def _first(*awaitables: Awaitable[object], within: float | None = None) -> None:
-    """Until the first is done, or `within` seconds are over; the others are given up."""
+async def _first(*awaitables: Awaitable[object], timeout_s: float | None = None) -> None:
+    """Wait for the first result, at most `timeout_s` seconds, and cancel the others."""
     waiting = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     try:
-        await asyncio.wait(waiting, timeout=within, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for future in waiting:
             future.cancel()

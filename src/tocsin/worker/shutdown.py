@@ -1,20 +1,96 @@
-"""Being asked to stop: once politely, twice at once."""
+"""Flags that handlers can watch, and the requests to stop a worker: calls and signals."""
 
-from .flag import Flag
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+class Flag:
+    """An event that happens once.
+
+    Handlers may read it or wait for it, in the loop or in a thread.
+    """
+
+    __slots__ = ("_in_loop", "_in_threads", "is_watched")
+
+    def __init__(self) -> None:
+        """Create a flag that is not set."""
+        self._in_loop = asyncio.Event()
+        self._in_threads = threading.Event()
+        self.is_watched = False
+        """A handler has read the flag or waits for it."""
+
+    def is_set(self) -> bool:
+        """Return whether the flag is set; from any thread."""
+        self.is_watched = True
+        return self._in_threads.is_set()
+
+    async def wait(self) -> None:
+        """Wait until the flag is set; for async handlers."""
+        self.is_watched = True
+        await self._in_loop.wait()
+
+    def wait_in_thread(self, timeout: float | None = None) -> bool:
+        """Wait until the flag is set, at most `timeout` seconds; return whether it is.
+
+        For sync handlers. A sync handler calls this instead of `time.sleep`.
+        """
+        self.is_watched = True
+        return self._in_threads.wait(timeout)
+
+    def set(self) -> None:
+        """Set the flag; only in the worker's loop."""
+        self._in_threads.set()
+        self._in_loop.set()
 
 
 class Shutdown:
-    """What a worker knows about its own end."""
+    """The requests to stop a worker."""
 
     def __init__(self) -> None:
-        """Nobody asked yet."""
-        self.asked = Flag()
-        """Take no more, let handlers finish."""
-        self.hurried = Flag()
-        """Let no handler finish."""
+        """Start without a request."""
+        self.requested = Flag()
+        """Take no more tasks, and let handlers finish."""
+        self.immediate = Flag()
+        """Stop all handlers."""
 
-    def ask(self) -> None:
-        """Stop; the second time: at once."""
-        if self.asked.is_set():
-            self.hurried.set()
-        self.asked.set()
+    def request(self) -> None:
+        """Request an orderly stop; a second call requests an immediate stop."""
+        if self.requested.is_set():
+            self.immediate.set()
+        self.requested.set()
+
+
+@contextmanager
+def stop_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` on SIGTERM and SIGINT; after the second signal, restore their usual effect."""
+    loop = asyncio.get_running_loop()
+    received = 0
+
+    def on_signal() -> None:
+        nonlocal received
+        received += 1
+        stop()
+        if received > 1:
+            _remove_handlers(loop)
+
+    try:
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, on_signal)
+    except (NotImplementedError, RuntimeError, ValueError):  # the platform has none, or this is not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        _remove_handlers(loop)
+
+
+def _remove_handlers(loop: asyncio.AbstractEventLoop) -> None:
+    for number in STOP_SIGNALS:
+        loop.remove_signal_handler(number)

@@ -1,6 +1,6 @@
-"""The threads that sync handlers run in.
+"""The threads of sync handlers.
 
-They are daemons, unlike those of `concurrent.futures`: an abandoned handler must not keep the process from ending.
+They are daemon threads, unlike those of `concurrent.futures`: an abandoned handler must not keep the process from exiting.
 """
 
 import threading
@@ -15,16 +15,16 @@ _END: Final = None
 
 
 class Threads:
-    """As many threads as there is work at once. The worker's slots bound how many that is."""
+    """A pool that grows to the number of concurrent calls, which the worker's slots limit."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """Start without threads."""
         self._work: SimpleQueue[_Work | None] = SimpleQueue()
         self._idle = threading.Semaphore(0)
         self._started = 0
 
     def submit(self, function: Callable[[], object]) -> Future[object]:
-        """Run a function in a thread that has nothing else to do, with the caller's context variables."""
+        """Run a function in an idle or new thread, with the caller's context variables."""
         future: Future[object] = Future()
         context = copy_context()
         self._work.put((future, lambda: context.run(function)))
@@ -34,7 +34,7 @@ class Threads:
         return future
 
     def close(self) -> None:
-        """Let every thread end when it has nothing to do; waits for none."""
+        """Let every thread end once it is idle; does not wait."""
         for _ in range(self._started):
             self._work.put(_END)
 
@@ -50,9 +50,9 @@ def _run(future: Future[object], function: Callable[[], object]) -> None:
         return
     try:
         result = function()
-    except StopIteration as error:  # a future cannot carry it: what a coroutine would make of it (PEP 479)
+    except StopIteration as error:  # a future cannot carry it; convert it as a coroutine does (PEP 479)
         future.set_exception(_with_cause(RuntimeError("the handler raised StopIteration"), error))
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to who awaits the future
+    except BaseException as error:  # noqa: BLE001 - the future passes any exception to its awaiter
         future.set_exception(error)
     else:
         future.set_result(result)

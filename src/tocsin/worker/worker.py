@@ -1,32 +1,47 @@
-"""What users see of a worker: make one, register handlers, run it."""
+"""The worker that users create, register handlers on, and run."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar, TypeVar
 
-from . import options as options_
-from . import signals
-from .connection import Connect, Connection
-from .handlers import Handlers
-from .logger import log
-from .options import Options
+import structlog
+
+from ..domain.errors import TocsinError
+from .connection import Connect, Connection, Options, read_options
+from .handlers import Handlers, check_name
 from .session import Session
-from .shutdown import Shutdown
-from .signatures import check_name
+from .shutdown import Shutdown, stop_signals
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_log = structlog.get_logger("tocsin.worker")
+
+
+class NoConnectionError(TocsinError, RuntimeError):
+    """The worker has no function that opens its connection."""
+
+    code = "worker-has-no-connection"
+
 
 class Worker:
-    """Runs the tasks of some queues with the functions registered on it.
+    """A process that takes tasks from queues and runs registered handlers.
 
-    Each task runs at least once: work is repeated if this process dies before the report is stored, never because an
-    acknowledgement was lost. A handler that must not act twice uses `context.execution_id`, or `context.fence`.
+        worker = Worker(queues=["mail"])
+
+        @worker.task("mail/send")
+        async def send(context: Context, to: str) -> None:
+            context.logger.info("sending", to=to)
+
+        worker.run()
+
+    Each task runs at least once: it runs again if this process dies before the report is stored, but not if only an
+    acknowledgement is lost. A handler that must not act twice uses `context.execution_id` as an idempotency key, or passes
+    `context.fence` to the system that it changes.
     """
 
     connect_by_default: ClassVar[Connect | None] = None
-    """Set by `import tocsin`, so that the SDK itself knows no transport."""
+    """Opens the connection; set by `import tocsin`, because this package does not know NATS."""
 
     def __init__(
         self,
@@ -38,20 +53,21 @@ class Worker:
         nats_url: str | None = None,
         connect: Connect | None = None,
     ) -> None:
-        """Configure a worker; nothing is connected yet.
+        """Configure a worker; it connects when it runs.
 
         Args:
             queues: the queues to take tasks from.
-            concurrency: how many tasks run at the same time, over all queues.
-            shutdown_timeout: seconds that handlers may go on once the worker is asked to stop.
-            name: unique among all workers; by default made of host, process and a number.
-            nats_url: where the log is; by default as the settings say (`TOCSIN_NATS_URL`).
-            connect: opens the connection instead of the default, e.g. to the in-memory log.
+            concurrency: the number of tasks that run at the same time, over all queues.
+            shutdown_timeout: seconds that handlers may continue after the worker is stopped.
+            name: unique among all workers; by default made from the host, the process id and a number.
+            nats_url: the URL of the NATS server; by default from the settings (`TOCSIN_NATS_URL`).
+            connect: opens another connection than the default, for example to the in-memory log in tests.
 
         Raises:
             ValueError: an option is out of its range.
+            TypeError: `queues` is one string.
         """
-        self.options: Options = options_.read(
+        self.options: Options = read_options(
             queues, concurrency=concurrency, shutdown_timeout=shutdown_timeout, name=name, nats_url=nats_url
         )
         self._connect = connect
@@ -60,22 +76,26 @@ class Worker:
         self._opening: asyncio.Task[Any] | None = None
 
     def task(self, function: str) -> Callable[[F], F]:
-        """Register the decorated function as what runs `function`, the name that job definitions use.
+        """Register the decorated function as the handler of `function`, the name that job definitions use.
 
-        Its first parameter is the `Context`; further ones are filled from the task's input by name (and its args in
-        order), and then must fit it. It returns any JSON value up to 64 KiB, or None.
+            @worker.task("mail/send")
+            async def send(context: Context, to: str, *, urgent: bool = False) -> dict[str, str]: ...
 
-        An async function runs in the loop and must not block it: that would stop the heartbeats of all tasks. A sync
-        one runs in a thread. When its time is over an async one is cancelled; a thread cannot be, so the attempt is
-        reported `timed_out`, the thread goes on, and keeps its slot until it ends: long ones look at
+        The first parameter receives the `Context`. If there are more parameters, the task's args fill them in order and the
+        keys of its input by name, and the input must fit them. The handler returns None or a JSON value of at most 64 KiB.
+        Raise `NonRetryableError` if another attempt would fail too; any other exception is retried by the job's policy.
+
+        An async handler runs in the event loop and must not block it, because that stops the heartbeats of all tasks. A sync
+        handler runs in a thread. After the step's timeout an async handler is cancelled. A thread cannot be cancelled: the
+        attempt is reported as `timed_out`, but the thread keeps its slot until it ends, so a long sync handler should read
         `context.cancelled`.
 
-        When its execution is called off it is interrupted at once, unless it has looked at `context.cancelled`: then it
-        may end by itself first, within `worker.cancel_grace` (10 s).
+        If its execution is cancelled, a handler is interrupted at once; if it has read `context.cancelled`, it has
+        `worker.cancel_grace` seconds (10) to end by itself.
 
         Raises:
-            InvalidHandlerError: it is a generator, or takes no context.
-            ValueError: another function is registered under this name.
+            InvalidHandlerError: the function is a generator, or takes no context.
+            HandlerExistsError: another function is registered under this name (a ValueError).
         """
         check_name(function)
 
@@ -86,36 +106,42 @@ class Worker:
         return register
 
     def run(self) -> None:
-        """Work until SIGTERM or SIGINT, then finish what runs within `shutdown_timeout`; at a second signal stop it."""
+        """Run until SIGTERM or SIGINT, then let handlers finish within `shutdown_timeout`.
+
+        A second signal stops all handlers immediately.
+        """
         asyncio.run(self._run())
 
     async def serve(self, connection: Connection | None = None) -> None:
-        """Work inside a running loop until `stop`, or until cancelled, over a connection of its own or a given one."""
+        """Run inside an event loop until `stop` or cancellation.
+
+        The worker opens its own connection if `connection` is None.
+        """
         self._shutdown = shutdown = Shutdown()
         if connection is not None:
             await self._work(connection, shutdown)
             return
         async with AsyncExitStack() as stack:
-            if (opened := await self._open(stack, shutdown)) is not None:
-                await self._work(opened, shutdown)
+            if (own_connection := await self._open(stack, shutdown)) is not None:
+                await self._work(own_connection, shutdown)
 
     def stop(self) -> None:
-        """Ask it to stop, from inside its loop; asked twice it stops every handler at once."""
-        self._shutdown.ask()
+        """Stop the worker, from inside its loop. A second call stops all handlers immediately."""
+        self._shutdown.request()
         if self._opening is not None:
             self._opening.cancel()
 
     async def _run(self) -> None:
-        with signals.handled(self.stop):
+        with stop_signals(self.stop):
             await self.serve()
 
     async def _open(self, stack: AsyncExitStack, shutdown: Shutdown) -> Connection | None:
-        """Connect, however long that takes; None: asked to stop before it succeeded."""
+        """Connect, without a time limit; None if the worker was stopped before."""
         self._opening = opening = asyncio.current_task()
         try:
             return await stack.enter_async_context(self._connector()(self.options))
         except asyncio.CancelledError:
-            if opening is None or not shutdown.asked.is_set():
+            if opening is None or not shutdown.requested.is_set():
                 raise
             opening.uncancel()
             return None
@@ -123,13 +149,15 @@ class Worker:
             self._opening = None
 
     async def _work(self, connection: Connection, shutdown: Shutdown) -> None:
-        named = {"worker": self.options.name, "queues": self.options.queues}
-        log.info("working", action="worker-started", functions=list(self._handlers), **named)
+        fields = {"worker": self.options.name, "queues": self.options.queues}
+        _log.info("working", action="worker-started", functions=list(self._handlers), **fields)
         await Session(self.options, self._handlers, connection, shutdown).run()
-        log.info("stopped", action="worker-stopped", **named)
+        _log.info("stopped", action="worker-stopped", **fields)
 
     def _connector(self) -> Connect:
         connect = self._connect or type(self).connect_by_default
         if connect is None:
-            raise RuntimeError("no way to connect is known: write `from tocsin import Worker`, or give `connect`")
+            raise NoConnectionError(
+                "The worker has no connection. Write `from tocsin import Worker`, or pass `connect`."
+            )
         return connect

@@ -22,7 +22,7 @@ class FileArchiveStore:
         await asyncio.to_thread(self._write, name, body)
 
     async def get(self, name: str) -> bytes | None:
-        """Return an object; None if there is none of that name.
+        """Return an object, or None if it does not exist.
 
         Raises:
             OSError: the object cannot be read.

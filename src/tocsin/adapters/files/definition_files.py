@@ -24,10 +24,10 @@ _PARSERS: Final[dict[str, Callable[[str], list[object]]]] = {
 
 
 def load(*sources: str | Path, stdin: TextIO | None = None) -> tuple[JobDefinition, ...]:
-    """Return the definitions of all sources in the given order; files of a folder are sorted by name.
+    """Return the definitions of all sources in the given order.
 
-    Folders are searched recursively for `*.yaml`, `*.yml` and `*.json`, except hidden files. A YAML file may contain
-    several documents.
+    Files of a folder are sorted by name. Folders are searched recursively for `*.yaml`, `*.yml` and `*.json`, except hidden
+    files. A YAML file may contain several documents.
 
     Args:
         sources: files, folders, or `-` for standard input, which may be YAML or JSON.

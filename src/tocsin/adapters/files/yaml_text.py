@@ -76,7 +76,9 @@ _Loader.add_constructor(f"{_TAG}int", _Loader.construct_decimal)
 
 
 def parse(text: str) -> list[object]:
-    """Return the documents in `text`. An empty document is None; an empty text has one empty document.
+    """Return the documents in `text`.
+
+    An empty document is None; an empty text has one empty document.
 
     Raises:
         DefinitionError: the text cannot be parsed; the problem's source is `:line`, and its text says where quotes are
@@ -86,9 +88,11 @@ def parse(text: str) -> list[object]:
         return list(yaml.load_all(text, Loader=_Loader)) or [None]
     except yaml.MarkedYAMLError as error:
         if error.context == "while scanning a quoted scalar" and error.context_mark:
-            mark = error.context_mark
+            opening = error.context_mark
             raise DefinitionError(
-                DefinitionProblem(f"the quote in column {mark.column + 1} is never closed", source=f":{mark.line + 1}")
+                DefinitionProblem(
+                    f"the quote in column {opening.column + 1} is never closed", source=f":{opening.line + 1}"
+                )
             ) from None
         mark = error.problem_mark or error.context_mark
         line = mark.line if mark else 0

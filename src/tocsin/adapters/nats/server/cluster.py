@@ -45,14 +45,14 @@ _RESTART_INTERVAL_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedCluster:
-    """Options of a cluster; `start` starts it.
+    """Options of a cluster.
 
     Attributes:
         folder: the parent of the nodes' store directories; created if missing.
         size: the number of nodes, one of `SIZES`.
         port: the client port of the first node, as in `EmbeddedServer`; the other nodes use any free port.
         sync_always: flush every write to the disk before acknowledging it.
-        binary: the nats-server program; None for the one that was installed with Tocsin.
+        binary: the nats-server program; None for the program that was installed with Tocsin.
         ready_within: seconds until a cluster that finds no leader is ended.
 
     """
@@ -65,7 +65,9 @@ class EmbeddedCluster:
     ready_within: float = 60.0
 
     def start(self) -> "RunningCluster":
-        """Start the nodes and return once they form a cluster: about 0.3 s on empty stores.
+        """Start the nodes and return once they form a cluster.
+
+        About 0.3 s on empty stores.
 
         Raises:
             StoreInUseError: another cluster uses the folder.
@@ -83,7 +85,10 @@ class EmbeddedCluster:
         return self._start_once()
 
     def running(self) -> AbstractAsyncContextManager["RunningCluster"]:
-        """Start the cluster in a thread and stop it at the end. Raises the errors of `start`."""
+        """Start the cluster in a thread and stop it at the end.
+
+        Raises the errors of `start`.
+        """
         return running(self.start)
 
     def _start_once(self) -> "RunningCluster":
@@ -121,7 +126,10 @@ class EmbeddedCluster:
 
 
 class Node:
-    """One node of a running cluster. Each restart makes a new process on the same store and client port."""
+    """One node of a running cluster.
+
+    Each restart makes a new process on the same store and client port.
+    """
 
     def __init__(self, name: str, options: EmbeddedServer, server: RunningServer) -> None:
         self.name: Final = name
@@ -130,7 +138,7 @@ class Node:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether the node runs, knows the cluster's leader, and is up to date with the other nodes."""
+        """The node runs, knows the cluster's leader, and is up to date."""
         return self.server.monitoring_url is not None and monitor.is_healthy(self.server.monitoring_url)
 
     def restart(self) -> None:
@@ -162,7 +170,7 @@ class RunningCluster(Stoppable):
 
     @property
     def is_complete(self) -> bool:
-        """Whether all nodes are healthy, and the leader is connected to all others."""
+        """All nodes are healthy, and the leader is connected to all others."""
         if not all(node.is_healthy for node in self.nodes):
             return False
         peers = (monitor.connected_peers(node.server.monitoring_url or "") for node in self.nodes)

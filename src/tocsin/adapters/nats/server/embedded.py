@@ -53,14 +53,14 @@ ANY_PORT: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedServer:
-    """Options of a server; `start` starts it.
+    """Options of a server.
 
     Attributes:
         store_dir: where streams survive restarts; created if missing. None: a temporary directory, removed at the end.
         port: None for 4222, or any free port if 4222 is taken; `ANY_PORT` for any free port; else exactly this port.
         sync_always: flush every write to the disk before acknowledging it. The rate falls to about a third, and
             acknowledged writes survive a power failure.
-        binary: the nats-server program; None for the one that was installed with Tocsin.
+        binary: the nats-server program; None for the program that was installed with Tocsin.
         ready_within: seconds until a server that does not become ready is ended. Reading a store of a million messages
             takes about 1.5 s.
         extra_config: more fields of the server's configuration file; `cluster` adds a node's.
@@ -75,7 +75,9 @@ class EmbeddedServer:
     extra_config: Mapping[str, object] = field(default_factory=dict)
 
     def start(self) -> "RunningServer":
-        """Start the server and return once it accepts connections: about 15 ms on an empty store.
+        """Start the server and return once it accepts connections.
+
+        About 15 ms on an empty store.
 
         Raises:
             StoreInUseError: another embedded server uses the store directory.
@@ -102,7 +104,10 @@ class EmbeddedServer:
         return server
 
     def running(self) -> contextlib.AbstractAsyncContextManager["RunningServer"]:
-        """Start the server in a thread and stop it at the end. Raises the errors of `start`."""
+        """Start the server in a thread and stop it at the end.
+
+        Raises the errors of `start`.
+        """
         return running(self.start)
 
     def _launch(self, binary: Path, store_dir: Path, lock: int, *, ephemeral: bool) -> "RunningServer":
@@ -187,7 +192,10 @@ class RunningServer(Stoppable):
 
 @contextlib.asynccontextmanager
 async def running(start: Callable[[], S]) -> AsyncIterator[S]:
-    """Call `start` in a thread, and stop its result in a thread at the end. Raises the errors of `start`."""
+    """Call `start` in a thread, and stop its result in a thread at the end.
+
+    Raises the errors of `start`.
+    """
     starting = asyncio.ensure_future(asyncio.to_thread(start))
     try:
         server = await asyncio.shield(starting)

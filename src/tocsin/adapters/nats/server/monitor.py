@@ -43,12 +43,15 @@ past unread messages that match its other filters. A reader of several subjects 
 
 
 def is_healthy(url: str) -> bool:
-    """Whether a server knows the leader of its cluster and all of its streams are up to date."""
+    """Return whether a server knows its cluster's leader and its streams are up to date."""
     return _get(url, "/healthz") is not None
 
 
 def connected_peers(url: str) -> int | None:
-    """Count the other nodes that a cluster's leader is connected to; None if this server does not lead or answer."""
+    """Count the other nodes that a cluster's leader is connected to.
+
+    None if this server does not lead or answer.
+    """
     body = _get(url, "/jsz")
     cluster: dict[str, Any] = from_json(body).get("meta_cluster", {}) if body else {}
     replicas = cluster.get("replicas") or ()
