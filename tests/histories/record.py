@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.system.running import Running, running
 from tocsin import Context, Worker, subjects
-from tocsin.adapters.http.ojs.ids import uuid7
+from tocsin.adapters.http.ojs.jobs import uuid7
 from tocsin.adapters.nats.consumers.task_queues import NatsTaskQueues
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.domain import ledger

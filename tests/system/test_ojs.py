@@ -16,7 +16,7 @@ import pytest
 
 from tests.ports import free_port
 from tests.system.processes import Program, Site, site
-from tocsin.adapters.http.ojs.ids import uuid7
+from tocsin.adapters.http.ojs.jobs import uuid7
 from tocsin.domain.events import Completed, Released, Started
 
 JOBS: Final = int(os.environ.get("TOCSIN_TEST_OJS_JOBS", "300"))

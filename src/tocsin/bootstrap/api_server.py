@@ -17,15 +17,13 @@ from fastapi import FastAPI
 
 from .. import __version__
 from ..adapters.http.api.app import api, routes
-from ..adapters.http.api.components import Components
-from ..adapters.http.auth.authentication import Authentication
-from ..adapters.http.auth.identity_provider import IdentityProvider
+from ..adapters.http.api.dependencies import Components
+from ..adapters.http.auth.authentication import Authentication, IdentityProvider
+from ..adapters.http.auth.security import Visibility
 from ..adapters.http.auth.tokens import Tokens
-from ..adapters.http.auth.visibility import Visibility
-from ..adapters.http.in_process import InProcessClient, operations
 from ..adapters.http.metrics import Metrics, metrics_app
 from ..adapters.http.middleware.rate_limit import rate_limit
-from ..adapters.http.server import answering
+from ..adapters.http.server import InProcessClient, answering, operations
 from ..adapters.http.sockets import LOOPBACK, PortInUseError, listen, url_of
 from ..adapters.nats.admin.reset import wipe
 from ..adapters.nats.consumers.task_queues import NatsTaskQueues

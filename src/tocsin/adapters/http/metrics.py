@@ -31,7 +31,7 @@ from ...domain.events import (
 )
 from ...services import tail
 from ...subjects import TICKER_LEASE, Bucket
-from .api.components import Components
+from .api.dependencies import Components
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 disable_created_metrics()  # type: ignore[no-untyped-call] # a series more for each, which nobody asks for

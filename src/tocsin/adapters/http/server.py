@@ -1,16 +1,25 @@
-"""Serving the application on a socket, inside a loop that is somebody else's."""
+"""Serve the application on a socket, or in process without one.
+
+Serving the application on a socket, inside a loop that is somebody else's.
+
+The application asked from inside, without a socket: for those who speak another protocol outside.
+"""
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final
 
+import httpx
 import uvicorn
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from starlette.applications import Starlette
 from typing_extensions import override
 
 from ...settings import Server
-from .middleware.head_limit import HeadLimit
+from .middleware.guards import HeadLimit
 
 
 @asynccontextmanager
@@ -49,3 +58,31 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+NO_END: Final = "streamEvents"
+"""Its answer has no end, so that only HTTP can tell it."""
+
+
+def operations(routes: Iterable[APIRoute]) -> Iterator[tuple[str, str, str, bool]]:
+    """Each operation: its name, its method, its path, and whether it takes a body."""
+    for route in routes:
+        if route.operation_id and route.operation_id != NO_END:
+            [method] = route.methods or ("GET",)
+            yield route.operation_id, method, route.path, route.body_field is not None
+
+
+class InProcessClient:
+    """Asks an application."""
+
+    def __init__(self, app: FastAPI, source: str) -> None:
+        """`source`: where facts say that requests come from."""
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=(source, 0))
+        self._client = httpx.AsyncClient(transport=transport, base_url="http://localhost")
+
+    async def ask(
+        self, method: str, path: str, query: Mapping[str, Any], body: object, headers: Mapping[str, str]
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """The status, the headers and the body of the answer."""
+        answer = await self._client.request(method, path, params=query, json=body, headers=headers)
+        return answer.status_code, answer.headers, answer.content

@@ -10,17 +10,14 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from ..auth.security import Authenticator
-from ..middleware.body_limit import BodyLimit
-from ..middleware.idempotency import HEADER as IDEMPOTENCY_KEY
-from ..middleware.idempotency import MAX_KEY, Answers, IdempotentRoute
+from ..middleware.guards import BodyLimit, SafeHeaders, Timeouts
+from ..middleware.idempotency import Answers
 from ..middleware.rate_limit import RateLimit
-from ..middleware.security_headers import SafeHeaders
-from ..middleware.timeouts import Timeouts
 from ..ojs import (
     cron,
     manifest,
+    protocol,
     queues,
-    responses,
     workers,
 )
 from ..ojs import (
@@ -32,24 +29,22 @@ from ..ojs import (
 from ..ojs import (
     jobs as ojs_jobs,
 )
+from ..ojs.workers import FastRoutes
 from . import (
     apply,
     backfill,
     dead_letters,
-    dev_reset,
     events,
     executions,
-    explain,
-    health,
     jobs,
     schedule,
+    status,
     why,
 )
-from .components import Components
-from .definition_body import written_schemas
+from .dependencies import Components
 from .error_handlers import ErrorHandler, refuse
-from .fast_routes import FastRoutes
-from .problems import ProblemDetails, documented
+from .openapi import completed
+from .problems import documented
 
 ROUTERS: Final = (
     jobs.router,
@@ -67,9 +62,8 @@ ROUTERS: Final = (
     ojs_dead_letters.router,
     ojs_events.router,
     cron.router,
-    explain.router,
     events.router,
-    health.router,
+    status.router,
 )
 COMMON: Final = (400, 401, 403, 409, 413, 415, 422, 429, 500, 503)
 """What any endpoint may refuse with."""
@@ -86,7 +80,7 @@ def api(parts: Components, authenticator: Authenticator, rate: RateLimit) -> Fas
     server = parts.settings.server
     app = _application(parts.version)
     if parts.reset is not None:
-        app.include_router(dev_reset.router)
+        app.include_router(status.dev_router)
     app.state.parts = parts
     app.state.paths = tuple(dict.fromkeys(route.path for route in routes()))
     app.state.authenticator = authenticator
@@ -97,7 +91,7 @@ def api(parts: Components, authenticator: Authenticator, rate: RateLimit) -> Fas
     app.add_middleware(ErrorHandler)
     app.add_middleware(BodyLimit, size=server.max_body)
     app.add_middleware(Timeouts, seconds=server.request_timeout)
-    app.add_middleware(responses.OjsHeaders)
+    app.add_middleware(protocol.OjsHeaders)
     app.add_middleware(SafeHeaders)
     return app
 
@@ -125,26 +119,7 @@ def _application(version: str) -> FastAPI:
     generate = app.openapi
 
     def documented_openapi() -> dict[str, Any]:
-        return _completed(generate())
+        return completed(generate(), routes())
 
     app.openapi = documented_openapi  # type: ignore[method-assign] # FastAPI's own way to extend the document
     return app
-
-
-def _completed(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with what no handler says of itself: refusals, and the header that routes heed."""
-    for model in (ProblemDetails, responses.OjsErrorAnswer):
-        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-        document["components"]["schemas"] |= {**schema.pop("$defs", {}), model.__name__: schema}
-    document["components"]["schemas"] |= written_schemas()
-    header = {
-        "name": IDEMPOTENCY_KEY,
-        "in": "header",
-        "required": False,
-        "schema": {"type": "string", "minLength": 1, "maxLength": MAX_KEY, "pattern": "^[ -~]+$"},
-        "description": "The same key has the same answer, and no second effect, for a day.",
-    }
-    for route in routes():
-        if isinstance(route, IdempotentRoute) and "POST" in (route.methods or ()):
-            document["paths"][route.path]["post"].setdefault("parameters", []).append(header)
-    return document

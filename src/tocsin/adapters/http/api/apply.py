@@ -17,8 +17,7 @@ from ....domain.schedule import parse, warnings_at
 from ....services.jobs import Change, Check, Job
 from ..auth.security import Author, actor, permitted
 from ..middleware.idempotency import IdempotentRoute
-from .change_request import Reason, ReasonText
-from .components import Here
+from .dependencies import Here, Reason, ReasonText
 from .jobs import with_defaults
 
 NAMED: Final = 20

@@ -13,8 +13,7 @@ from ....services.operations.backfill import Order, Span
 from ....services.operations.errors import OperationError as NotPossible
 from ..auth.security import Author, actor, permitted
 from ..middleware.idempotency import IdempotentRoute
-from .change_request import Reason, ReasonText
-from .components import Here
+from .dependencies import Here, Reason, ReasonText
 from .jobs import JobName
 from .problems import documented
 

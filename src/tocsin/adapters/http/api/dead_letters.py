@@ -17,9 +17,8 @@ from ....services.operations.errors import NotFound
 from ....services.operations.errors import OperationError as NotPossible
 from ..auth.security import Reader, Replayer, actor, forbidden
 from ..middleware.idempotency import IdempotentRoute, asking
-from .change_request import Reason, ReasonText
-from .components import Components, Here
-from .event_view import StoredFact
+from .dependencies import Components, Here, Reason, ReasonText
+from .events import StoredFact
 from .problems import documented
 
 AT_ONCE: Final = 100

@@ -2,25 +2,50 @@
 
 The id of an event is the place of its reader in both streams, `<ledger>.<log>`: what the browser sends back as
 `Last-Event-ID`, or anybody as `after`.
+
+Facts as clients are shown them: what the log stored, but for what only executors may know.
 """
 
 import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
-from typing import Annotated, Final, cast
+from datetime import datetime
+from typing import Annotated, Any, Final, cast
 
 from fastapi import APIRouter, Header, Query, Request
+from pydantic import BaseModel, ConfigDict
 from starlette.responses import StreamingResponse
 
 from ....domain.access import Principal
 from ....domain.definition import Name
 from ....domain.events import Message, Recorded
+from ....domain.redaction import masked
 from ....services import tail
 from ....subjects import Stream, job_of, stream_of
 from ..auth.security import Reader
-from .components import Components, Here
-from .event_view import StoredFact
+from .dependencies import Components, Here
 from .problems import invalid
+
+
+class StoredFact(BaseModel):
+    """A fact with everything that the log knows about it."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    time: datetime
+    """When the log stored it."""
+    sequence: int
+    """In its stream."""
+    subject: str
+    fact: dict[str, Any]
+    """As `schemas/events` describes it, `type` by `type`."""
+
+    @classmethod
+    def of(cls, recorded: Recorded[Message]) -> "StoredFact":
+        """A fact as it may be shown."""
+        fact = masked(recorded.message).model_dump(mode="json", exclude_none=True)
+        return cls(time=recorded.time, sequence=recorded.sequence, subject=recorded.subject, fact=fact)
+
 
 KEEP_ALIVE: Final = 15.0
 """Seconds after which a comment tells that nothing happened."""

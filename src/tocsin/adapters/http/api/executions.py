@@ -22,9 +22,8 @@ from ....services.operations.errors import NotFound
 from ....services.operations.lookup import ExecutionMatch, find
 from ..auth.security import Canceller, Reader, actor, forbidden
 from ..middleware.idempotency import IdempotentRoute
-from .change_request import Reason
-from .components import Components, Here
-from .event_view import StoredFact
+from .dependencies import Components, Here, Reason
+from .events import StoredFact
 from .jobs import ChangeRequest
 from .problems import documented
 

@@ -16,9 +16,8 @@ from ....services.jobs import Job
 from ....subjects import Stream
 from ..auth.security import Author, Reader, Triggerer, actor, permitted, visible
 from ..middleware.idempotency import IdempotentRoute, asking
-from .change_request import Precondition, Reason, ReasonText, both, etag
-from .components import Components, Here
-from .event_view import StoredFact
+from .dependencies import Components, Here, Precondition, Reason, ReasonText, both, etag
+from .events import StoredFact
 from .problems import Problem, documented, invalid, not_found
 
 AHEAD: Final = 5

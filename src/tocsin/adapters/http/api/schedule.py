@@ -1,19 +1,21 @@
-"""`/v1/schedule`: what fires in the hours to come (hip-62, API Endpoints)."""
+"""`/v1/schedule`: instants in the hours ahead. `/v1/explain`: the meaning of a schedule before it is registered."""
 
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from ....domain.schedule import DstPolicy, explain
 from ..auth.security import Reader
-from .components import Here
+from .dependencies import Here
 
 ENOUGH: Final = 100_000
 """Instants that are counted for one job: more than one a second in a day."""
 
-router = APIRouter(prefix="/v1/schedule", tags=["schedule"])
+router = APIRouter(prefix="/v1", tags=["schedule"])
 
 
 class JobFireTimes(BaseModel):
@@ -36,7 +38,7 @@ class Upcoming(BaseModel):
     jobs: list[JobFireTimes]
 
 
-@router.get("", operation_id="getSchedule")
+@router.get("/schedule", operation_id="getSchedule")
 async def get_schedule(
     here: Here,
     caller: Reader,
@@ -64,3 +66,46 @@ async def get_schedule(
                 )
             )
     return Upcoming(start=now, until=until, jobs=found)
+
+
+class ExplainRequest(BaseModel):
+    """A schedule, as a definition would write it."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    schedule: Annotated[str, Field(max_length=1_000)]
+    """Cron, `@every …`, `at …` or an English phrase."""
+    timezone: Annotated[str, Field(max_length=255)] = "UTC"
+    dst: DstPolicy | None = None
+    count: Annotated[int, Field(ge=1, le=1_000)] = 5
+    """How many instants to tell."""
+
+
+class LocalInstant(BaseModel):
+    """An instant in UTC and on the schedule's wall clock."""
+
+    utc: datetime
+    local: datetime
+
+
+class ScheduleExplanation(BaseModel):
+    """What a schedule was understood as."""
+
+    text: str
+    timezone: str
+    meaning: str
+    expressions: list[str]
+    next: list[LocalInstant]
+    clock_changes: list[str]
+    warnings: list[str]
+    timezone_database: str
+
+
+@router.post("/explain", operation_id="explainSchedule")
+async def explain_schedule(here: Here, caller: Reader, asked: ExplainRequest) -> ScheduleExplanation:
+    """Say what a schedule is understood as, and when it fires next."""
+    _ = caller
+    told: dict[str, Any] = asdict(
+        explain(asked.schedule, asked.timezone, here.clock.now(), dst=asked.dst, n=asked.count)
+    )
+    return ScheduleExplanation.model_validate(told)

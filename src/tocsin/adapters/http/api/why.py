@@ -12,8 +12,8 @@ from ....domain.ledger import JobNotFound
 from ....services.execution_stats import statistics
 from ....services.explain import Answer, ExplainReader, Gap, Outcome, Verdict
 from ..auth.security import Reader
-from .components import Here
-from .event_view import StoredFact
+from .dependencies import Here
+from .events import StoredFact
 from .jobs import JobName
 from .problems import documented
 

@@ -20,12 +20,11 @@ from ....domain.formats import ojs
 from ....domain.ledger import JobNotFound
 from ....ports import SequenceConflict
 from ....services.jobs import Job
-from ..api.change_request import Precondition, Reason, both, etag
-from ..api.components import Components, Here
+from ..api.dependencies import Components, Here, Precondition, Reason, both, etag
 from ..api.jobs import with_defaults
 from ..auth.security import Author, Reader, actor, permitted, visible
 from ..middleware.idempotency import IdempotentRoute
-from .responses import OjsResponse, documented
+from .protocol import OjsResponse, documented
 
 _NAME: Final[TypeAdapter[str]] = TypeAdapter(Name)
 

@@ -13,12 +13,11 @@ from ....services.operations import dead_letters, enqueue, input_result
 from ....services.operations.errors import NotFound
 from ....services.operations.lookup import ExecutionMatch
 from ....subjects import Stream
-from ..api.components import Components, Here
+from ..api.dependencies import Components, Here
 from ..api.problems import Problem
 from ..auth.security import Reader, Replayer, actor, forbidden
-from . import bodies, current_execution, job_view
-from .bodies import OptionalBody
-from .responses import OjsResponse, documented
+from . import job_view, protocol
+from .protocol import OjsResponse, OptionalBody, documented
 
 MOST: Final = 100
 CAUGHT_UP: Final = (0.02, 0.05, 0.1, 0.1, 0.1, 0.2, 0.2, 0.3, 0.5)
@@ -51,7 +50,7 @@ async def list_dead(
     return {"jobs": some, "pagination": pages}
 
 
-@router.post("/{id}/retry", operation_id="retryDeadJob", openapi_extra=bodies.described(optional=True))
+@router.post("/{id}/retry", operation_id="retryDeadJob", openapi_extra=protocol.described(optional=True))
 async def retry(here: Here, caller: Replayer, _: OptionalBody, id: str) -> dict[str, Any]:  # noqa: A002 - the field is called so
     """Run a job again that failed for good: its attempts are counted anew."""
     found = await _letter(here, caller, id)
@@ -73,7 +72,7 @@ async def discard(here: Here, caller: Replayer, id: str) -> dict[str, Any]:  # n
 
 
 async def _letter(here: Components, caller: Principal, id: str) -> ExecutionMatch:  # noqa: A002 - the field is called so
-    found = await current_execution.find(here.log, id, here.stored)
+    found = await job_view.find(here.log, id, here.stored)
     if not await here.sight.reaches(caller, found.job):
         raise NotFound(f"no job has the id {id!r}")
     if not await here.sight.permits(caller, Permission.REPLAY, found.job):

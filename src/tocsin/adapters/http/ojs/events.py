@@ -19,10 +19,10 @@ from ....domain.events import (
     RetryScheduled,
     Started,
 )
-from ..api.components import Here
+from ..api.dependencies import Here
 from ..auth.security import Reader
 from .job_view import about_of, instant
-from .responses import OjsResponse, documented
+from .protocol import OjsResponse, documented
 
 LATELY: Final = 2_000
 """Messages of the log that are looked at."""

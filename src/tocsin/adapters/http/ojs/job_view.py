@@ -1,10 +1,19 @@
-"""Shows an execution as a job of the Open Job Spec: its eight states are a view of the fold (ojs-core §6)."""
+"""Shows an execution as a job of the Open Job Spec: its eight states are a view of the fold (ojs-core §6).
+
+From the id of a job to the execution that stands for it now.
+
+A dead letter that is retried makes a new execution, which a client of the Open Job Spec goes on calling by the old id. A step
+of a graph is called by its execution's id and its own name, `<execution>:<step>`.
+
+"""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
-from ....domain import execution
+from .... import subjects
+from ....archive.stream_reader import wherever
+from ....domain import dead_letter, execution
 from ....domain.events import (
     Cancelled,
     Completed,
@@ -21,6 +30,9 @@ from ....domain.events import (
 )
 from ....domain.execution import Execution, Phase, Status, Step
 from ....domain.recovery import TIMED_OUT
+from ....ports import EventLog, StoredLog
+from ....services.operations import lookup
+from ....services.operations.lookup import ExecutionMatch
 from .envelope import META_KEY
 
 Facts: TypeAlias = Sequence[Recorded[Message]]
@@ -189,3 +201,23 @@ def _error(failure: Failure, attempt: int, at: datetime) -> Json:
 def instant(at: datetime) -> str:
     """An instant as the specification writes it: RFC 3339, in UTC, with milliseconds."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+async def find(log: EventLog, id: str, stored: StoredLog | None = None) -> ExecutionMatch:  # noqa: A002 - the field is called so
+    """The newest execution of a job; what the log holds no more is found in what was ever stored (`stored`).
+
+    Raises:
+        NotFound: there is none.
+        NotAnId: no id looks like this.
+    """
+    found = await lookup.find(log, id.partition(":")[0], stored=stored)
+    while execution.fold(found.facts).status is Status.FAILED:
+        state = dead_letter.fold(await wherever(log, stored, subjects.dead_letter(found.job, found.execution_id)))
+        if not state.replays:
+            break
+        newest = state.replays[-1].execution_id
+        facts = await wherever(log, stored, subjects.execution(found.job, newest))
+        if not facts:
+            break
+        found = ExecutionMatch(found.job, newest, tuple(facts))
+    return found

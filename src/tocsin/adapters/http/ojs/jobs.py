@@ -1,10 +1,15 @@
 """`/ojs/v1/jobs`: any client of the Open Job Spec enqueues here (ojs-http-binding §9).
 
 A job is an execution: it is seen by `tocsin executions show`, cancelled here as there, and audited with all others.
+
+Ids that a client may bring, and else is given: UUIDs of version 7, whose first part is the time.
 """
 
 from collections.abc import Collection, Sequence
+from datetime import datetime
+from secrets import randbits
 from typing import Any, Final
+from uuid import UUID
 
 from fastapi import APIRouter, Response
 
@@ -14,13 +19,22 @@ from ....domain.events import Enqueued
 from ....domain.execution import Status
 from ....services.operations import cancellation, enqueue
 from ....services.operations.lookup import ExecutionMatch, was_archived
-from ..api.components import Components, Here
+from ..api.dependencies import Components, Here
 from ..api.problems import FieldError, Problem
 from ..auth.security import Reader, Triggerer, actor, forbidden
-from . import bodies, current_execution, envelope, job_view
-from .bodies import Body
-from .ids import uuid7
-from .responses import OjsResponse, documented
+from . import envelope, job_view, protocol
+from .protocol import Body, OjsResponse, documented
+
+_VERSION: Final = 0x7000
+_VARIANT: Final = 0x8000_0000_0000_0000
+
+
+def uuid7(now: datetime) -> str:
+    """A new id at `now` (UTC)."""
+    milliseconds = int(now.timestamp() * 1000) & 0xFFFF_FFFF_FFFF
+    high = milliseconds << 16 | _VERSION | randbits(12)
+    return str(UUID(int=high << 64 | _VARIANT | randbits(62)))
+
 
 MOST: Final = 1_000
 """Jobs of one batch."""
@@ -42,7 +56,7 @@ _ENVELOPE: Final[dict[str, Any]] = {
     "",
     status_code=201,
     operation_id="pushJob",
-    openapi_extra=bodies.described("type", "args", **_ENVELOPE),
+    openapi_extra=protocol.described("type", "args", **_ENVELOPE),
 )
 async def push(here: Here, caller: Triggerer, body: Body, response: Response) -> dict[str, Any]:
     """Enqueue a job."""
@@ -57,7 +71,7 @@ async def push(here: Here, caller: Triggerer, body: Body, response: Response) ->
     "/batch",
     status_code=201,
     operation_id="pushJobs",
-    openapi_extra=bodies.described("jobs", jobs={"type": "array", "items": {"type": "object"}}),
+    openapi_extra=protocol.described("jobs", jobs={"type": "array", "items": {"type": "object"}}),
 )
 async def push_batch(here: Here, caller: Triggerer, body: Body) -> dict[str, Any]:
     """Enqueue several jobs: all of them, or none if one cannot be used."""
@@ -95,7 +109,7 @@ async def cancel(here: Here, caller: Triggerer, id: str) -> dict[str, Any]:  # n
     before = job_view.job(found.facts, id=id)
     if not execution.fold(found.facts).is_over:
         await cancellation.cancel(here.log, found.execution_id, job=found.job, by=actor(caller), reason="by OJS client")
-    found = await current_execution.find(here.log, id, here.stored)
+    found = await job_view.find(here.log, id, here.stored)
     shown = job_view.job(found.facts, id=id)
     if execution.fold(found.facts).status is not Status.CANCELLED or before["state"] == "cancelled":
         raise Problem(409, "conflict", f"job {id} cannot be cancelled: it is {before['state']}")
@@ -108,7 +122,7 @@ async def seen(here: Components, caller: Principal, id: str) -> ExecutionMatch: 
     Raises:
         Problem: there is none, or none that they may see.
     """
-    found = await current_execution.find(here.log, id, here.stored)
+    found = await job_view.find(here.log, id, here.stored)
     if not await here.sight.reaches(caller, found.job):
         raise Problem(404, "not-found", f"no job has the id {id!r}")
     return found

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Response
 
 from .... import subjects
 from ....ports import LogUnavailable
-from ..api.components import Here
-from .responses import VERSION, OjsResponse, documented
+from ..api.dependencies import Here
+from .protocol import VERSION, OjsResponse, documented
 
 LEVEL: Final = 2
 

@@ -8,11 +8,11 @@ from typing import Any
 from fastapi import APIRouter
 
 from ....ports import QueueStatus
-from ..api.components import Components, Here
+from ..api.dependencies import Components, Here
 from ..api.problems import Problem
 from ..auth.security import Reader, Triggerer
 from . import envelope, job_view
-from .responses import OjsResponse, documented
+from .protocol import OjsResponse, documented
 
 router = APIRouter(
     prefix="/ojs/v1/queues",

@@ -1,11 +1,22 @@
-"""`/ojs/v1/workers`: executors in any language take tasks and answer (ojs-worker-protocol, ojs-http-binding §10)."""
+"""`/ojs/v1/workers`: executors in any language take tasks and answer (ojs-worker-protocol, ojs-http-binding §10).
 
-from typing import Any, Final
+Endpoints that are asked for every job, found in a table by their path.
 
-from fastapi import APIRouter
+FastAPI looks for a route in one list after the other and resolves the parameters of its handler by a graph of dependencies:
+for a request that does little, that is most of the work. The same handlers stay routes of the application, which documents
+them, and answers any other method.
+
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from fastapi import APIRouter, Request
 from pydantic import JsonValue
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ....domain import execution
+from ....domain.access import Principal
 from ....domain.events import Failure
 from ....domain.execution import Phase
 from ....ports import OutdatedState
@@ -14,12 +25,11 @@ from ....services.operations.errors import NotAnId, NotFound
 from ....services.operations.errors import OperationError as NotPossible
 from ....services.operations.lookup import ExecutionMatch
 from ....services.operations.task_leases import Held, Lease
-from ..api.components import Components, Here
+from ..api.dependencies import Components, Here, parts_of
 from ..api.problems import FieldError, Problem
-from ..auth.security import Triggerer
-from . import bodies, current_execution, envelope, job_view
-from .bodies import Body
-from .responses import OjsResponse, documented
+from ..auth.security import TRIGGERS, Triggerer, permitted_to
+from . import envelope, job_view, protocol
+from .protocol import Body, OjsResponse, documented, read_object
 
 PREFIX: Final = "/ojs/v1/workers"
 MOST: Final = 100
@@ -41,7 +51,7 @@ _ID: Final = {"type": "string"}
 @router.post(
     "/fetch",
     operation_id="fetchJobs",
-    openapi_extra=bodies.described(
+    openapi_extra=protocol.described(
         "queues",
         queues={"type": "array", "items": _ID},
         count={"type": "integer", "minimum": 1, "maximum": MOST},
@@ -72,7 +82,7 @@ async def fetch(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
 
 
 @router.post(
-    "/ack", operation_id="ackJob", openapi_extra=bodies.described("job_id", job_id=_ID, worker_id=_ID, result={})
+    "/ack", operation_id="ackJob", openapi_extra=protocol.described("job_id", job_id=_ID, worker_id=_ID, result={})
 )
 async def ack(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
     """A job is done."""
@@ -89,7 +99,7 @@ async def ack(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
 @router.post(
     "/nack",
     operation_id="nackJob",
-    openapi_extra=bodies.described(
+    openapi_extra=protocol.described(
         "job_id", job_id=_ID, worker_id=_ID, error={"type": "object"}, requeue={"type": "boolean"}
     ),
 )
@@ -110,7 +120,7 @@ async def nack(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
 @router.post(
     "/heartbeat",
     operation_id="beat",
-    openapi_extra=bodies.described(
+    openapi_extra=protocol.described(
         worker_id=_ID, active_jobs={"type": "array", "items": _ID}, visibility_timeout_ms={"type": "integer"}
     ),
 )
@@ -161,7 +171,7 @@ async def _held(here: Components, id: str, worker: str) -> Held:  # noqa: A002 -
         Problem: nobody holds it, or somebody else does.
     """
     step = id.partition(":")[2] or None
-    found, why = await current_execution.find(here.log, id), ""
+    found, why = await job_view.find(here.log, id), ""
     for _ in range(TRIES):
         try:
             held = task_leases.held_of(found, step=step, worker=worker)
@@ -172,7 +182,7 @@ async def _held(here: Components, id: str, worker: str) -> Held:  # noqa: A002 -
         if await lookup.is_newest(here.log, found):
             break
         found, why = (
-            await current_execution.find(here.log, id),
+            await job_view.find(here.log, id),
             "",
         )  # a replica that lags was read, or it moved just now
     state = job_view.job(found.facts, id=id, step=step)["state"]
@@ -186,7 +196,7 @@ async def _handed_back(here: Components, id: str, held: Held) -> ExecutionMatch:
             break
         except OutdatedState:
             held = await _held(here, id, "")
-    return await current_execution.find(here.log, id)
+    return await job_view.find(here.log, id)
 
 
 def _directive(here: Components, held: Held) -> str | None:
@@ -252,3 +262,33 @@ def _is_queue(name: object) -> bool:
 
 def _wrong(field: str, right: str) -> Problem:
     return Problem(400, "invalid-request", f"`{field}` {right}", (FieldError(field=field, right=right),))
+
+
+Handler: TypeAlias = Callable[[Components, Principal, dict[str, Any]], Awaitable[dict[str, Any]]]
+
+DIRECT: Final[Mapping[str, Handler]] = {
+    f"{PREFIX}/fetch": fetch,
+    f"{PREFIX}/ack": ack,
+    f"{PREFIX}/nack": nack,
+    f"{PREFIX}/heartbeat": heartbeat,
+}
+"""What is posted to an endpoint of the Open Job Spec's workers, as their routes declare it."""
+
+
+class FastRoutes:
+    """Answers what is in the table, and passes all else on."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        """In front of `app`."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        handle = DIRECT.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if handle is None:
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        caller = await permitted_to(request, *TRIGGERS)
+        answer = await handle(parts_of(request), caller, await read_object(request))
+        await OjsResponse(answer)(scope, receive, send)

@@ -2,21 +2,29 @@
 
 `{error: {code, message, retryable, hint, docs_url, details, request_id}}`; the codes are those of the OJS HTTP binding. What
 is wrong with a registration is `invalid_request` and 400 (ojs-cron §3.5), a body that is no JSON `invalid_payload`.
+
+The Open Job Spec's way to speak: its media type, its version header, and its error shape.
+
+`{error: {code, message, retryable, hint, docs_url, details, request_id}}`; the codes are those of the OJS HTTP binding. What
+is wrong with a registration is `invalid_request` and 400 (ojs-cron §3.5), a body that is no JSON `invalid_payload`.
+
+
+The bodies of the Open Job Spec's requests: one JSON object each, whatever media type it is sent under.
 """
 
 import json
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 from uuid import uuid4
 
-from fastapi import Request
+from fastapi import Depends, Request
 from pydantic import BaseModel, ConfigDict
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import override
 
-from ..api.problems import Problem
+from ..api.problems import FieldError, Problem
 
 MEDIA_TYPE: Final = "application/openjobspec+json"
 PLAIN: Final = "application/json"
@@ -142,3 +150,42 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
         status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: schema, PLAIN: schema}}
         for status in statuses
     }
+
+
+async def read_object(request: Request) -> dict[str, Any]:
+    """The body of a request.
+
+    Raises:
+        Problem: it is no JSON object; or it holds a number that JSON does not have.
+    """
+    raw = await request.body()
+    try:
+        body = json.loads(raw, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise _malformed(f"must be JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise _malformed("must be a JSON object")
+    return body
+
+
+async def _object_or_nothing(request: Request) -> dict[str, Any]:
+    return await read_object(request) if await request.body() else {}
+
+
+def _refuse(constant: str) -> object:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _malformed(right: str) -> Problem:
+    return Problem(400, "malformed", f"the body {right}", (FieldError(field="body", right=right),))
+
+
+Body: TypeAlias = Annotated[dict[str, Any], Depends(read_object)]
+OptionalBody: TypeAlias = Annotated[dict[str, Any], Depends(_object_or_nothing)]
+
+
+def described(*required: str, optional: bool = False, **properties: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON Schema
+    """What the OpenAPI document says of a body."""
+    schema = {"type": "object", "properties": properties, "required": list(required)}
+    content = {"application/openjobspec+json": {"schema": schema}, "application/json": {"schema": schema}}
+    return {"requestBody": {"required": not optional, "content": content}}

@@ -9,10 +9,11 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 from ....ports import LogUnavailable
-from ..auth.security import Reader
-from .components import Here
+from ..auth.security import Author, Reader
+from .dependencies import Here
 
 router = APIRouter(prefix="/v1", tags=["health"])
+dev_router = APIRouter(prefix="/dev", include_in_schema=False)
 
 
 class Health(BaseModel):
@@ -40,3 +41,11 @@ async def get_status(here: Here, caller: Reader) -> dict[str, Any]:
     """The servers, the streams, who leads, what waits, and whether anybody works it off; what cannot be asked is said."""
     _ = caller
     return await here.status()
+
+
+@dev_router.post("/reset")
+async def reset(here: Here, _: Author) -> dict[str, Any]:
+    """Delete every job and every execution. The route exists only under `tocsin dev --allow-reset`."""
+    if here.reset is not None:
+        await here.reset()
+    return {"reset": here.reset is not None}

@@ -1,8 +1,35 @@
-"""How a job may be written, for the API's documentation: as hip-62 does, or as the Open Job Spec does."""
+"""The parts of the OpenAPI document that FastAPI cannot derive from handlers (`schemas/openapi.json`)."""
 
+from collections.abc import Iterable
 from typing import Any
 
+from fastapi.routing import APIRoute
+
 from ....domain.definition import JobDefinition
+from ..middleware.idempotency import HEADER as IDEMPOTENCY_KEY
+from ..middleware.idempotency import MAX_KEY, IdempotentRoute
+from ..ojs import protocol
+from .problems import ProblemDetails
+
+
+def completed(document: dict[str, Any], routes: Iterable[APIRoute]) -> dict[str, Any]:
+    """Add to an OpenAPI document what no handler declares: problems, job definitions, and the idempotency header."""
+    for model in (ProblemDetails, protocol.OjsErrorAnswer):
+        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        document["components"]["schemas"] |= {**schema.pop("$defs", {}), model.__name__: schema}
+    document["components"]["schemas"] |= written_schemas()
+    header = {
+        "name": IDEMPOTENCY_KEY,
+        "in": "header",
+        "required": False,
+        "schema": {"type": "string", "minLength": 1, "maxLength": MAX_KEY, "pattern": "^[ -~]+$"},
+        "description": "The same key has the same answer, and no second effect, for a day.",
+    }
+    for route in routes:
+        if isinstance(route, IdempotentRoute) and "POST" in (route.methods or ()):
+            document["paths"][route.path]["post"].setdefault("parameters", []).append(header)
+    return document
+
 
 _REFERENCE = "#/components/schemas/{model}"
 

@@ -1,13 +1,59 @@
-"""What comes with a change: why, and on what condition (RFC 9110, If-Match on the sequence of the definition's last fact)."""
+"""Parameters that handlers share: the components, the reason and the precondition of a change.
 
-from typing import Annotated, Final, TypeAlias
+What the handlers are given: the parts of an installation, introduced to them by the composition root.
 
-from fastapi import Depends, Header
+What comes with a change: why, and on what condition (RFC 9110, If-Match on the sequence of the definition's last fact).
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypeAlias, cast
+
+from fastapi import Depends, Header, Request
 from pydantic import StringConstraints
 
 from ....domain.definition import Text
-from ....services.jobs import Check, Job
+from ....ports import Clock, EventLog, History, Projections, StoredLog, TaskQueues
+from ....services.jobs import Check, Job, Registry
+from ....services.operations.event_waiter import EventWaiter
+from ....settings import Settings
+from ..auth.security import Visibility
 from .problems import Problem, invalid
+
+
+@dataclass(frozen=True)
+class Components:
+    """One installation, as this adapter sees it."""
+
+    version: str
+    settings: Settings
+    registry: Registry
+    log: EventLog
+    stored: StoredLog
+    projections: Projections
+    history: History
+    clock: Clock
+    sight: Visibility
+    status: Callable[[], Awaitable[dict[str, Any]]]
+    """What the installation consists of at this moment."""
+    queues: TaskQueues
+    arrivals: EventWaiter
+    """Tells who enqueues that it has begun, and who answers what was decided on it."""
+    reset: Callable[[], Awaitable[None]] | None = None
+    """Wipes everything, where that is allowed."""
+
+
+def parts_of(request: Request) -> Components:
+    """What the application was made of."""
+    return cast("Components", request.app.state.parts)
+
+
+async def _parts(request: Request) -> Components:  # a coroutine, since FastAPI has a thread run what is none
+    return parts_of(request)
+
+
+Here: TypeAlias = Annotated[Components, Depends(_parts)]
+
 
 MAX_REASON: Final = 1_000
 
