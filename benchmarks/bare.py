@@ -1,4 +1,4 @@
-"""The yardstick: how many messages a second nats-py alone publishes, pulls and acknowledges on the same server."""
+"""The yardstick: messages a second that nats-py alone publishes, pulls and acknowledges."""
 
 import asyncio
 import time
@@ -13,20 +13,24 @@ from nats.js.errors import NoStreamResponseError, ServiceUnavailableError
 MESSAGES: Final = 20_000
 BODY: Final = b"x" * 400
 PATIENCE: Final = 120.0
-"""Seconds for all of them."""
+"""Seconds for the whole measurement."""
 LEADERLESS: Final = 0.05
-"""Seconds between two tries while nobody leads."""
+"""Seconds between two tries while a stream or consumer has no leader."""
 
 T = TypeVar("T")
 
 
 async def bare_rate(client: Client, *, replicas: int = 1) -> float:
-    """Messages a second through a file stream of their own: published with 256 in flight, pulled in batches, acked.
+    """Measure messages a second through a file stream of its own.
 
-    `replicas`: as many as the streams of the installation have.
+    Messages are published with 256 in flight, pulled in batches and acknowledged.
+
+    Args:
+        client: connected to the server.
+        replicas: the number of replicas of the installation's streams.
 
     Raises:
-        TimeoutError: they did not come through in time.
+        TimeoutError: the messages did not pass through in time.
     """
     name = f"bare-{uuid4().hex[:8]}"
     js = client.jetstream(publish_async_max_pending=256, timeout=30)
@@ -58,7 +62,7 @@ async def bare_rate(client: Client, *, replicas: int = 1) -> float:
 
 
 async def _led(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask until there is an answer: a node of a cluster that elects, or has not heard yet who leads, says that nobody is there."""
+    """Repeat a request until the cluster has elected a leader that answers it."""
     while True:
         try:
             return await ask()

@@ -1,10 +1,10 @@
-"""How long the next instant takes: the calendar beside croniter and cronsim, in the same run on the same machine.
+"""Time per occurrence: the calendar beside croniter and cronsim, in the same run.
 
     python -m benchmarks.calendar_engines [--rounds 5]
 
-Every engine walks from the same moment through the same number of instants, in turns, so that a busy machine is busy for
-all; the fastest of its rounds counts. The ratios are what matters: they hold from machine to machine. A ratio is marked
-with a star where the two engines do not name the same instants; there the peer follows other rules.
+Every engine walks from the same moment through the same number of occurrences. The engines take turns, so that other load
+affects all of them, and the fastest round of each counts. The ratios hold from machine to machine. A star marks a ratio whose
+two engines name different occurrences, because the peer follows other rules.
 """
 
 import argparse
@@ -29,7 +29,7 @@ Walk = Callable[[str, str], Iterator[datetime]]
 
 
 def tocsin(expression: str, timezone: str) -> Iterator[datetime]:
-    """The instants after START."""
+    """Return the occurrences after START."""
     schedule = parse(expression, timezone)
     at = schedule.next_after(START, anchor=START)
     while at is not None:
@@ -38,27 +38,27 @@ def tocsin(expression: str, timezone: str) -> Iterator[datetime]:
 
 
 def by_croniter(expression: str, timezone: str) -> Iterator[datetime]:
-    """The same by croniter, on aware datetimes as its users would."""
+    """Return the same from croniter, on aware datetimes as its users write it."""
     walk = croniter(expression, START.astimezone(ZoneInfo(timezone)), datetime, max_years_between_matches=100)
     while True:
         yield walk.get_next()
 
 
 def by_cronsim(expression: str, timezone: str) -> Iterator[datetime]:
-    """The same by cronsim."""
+    """Return the same from cronsim."""
     return CronSim(expression, START.astimezone(ZoneInfo(timezone)))
 
 
 @dataclass(frozen=True)
 class Result:
-    """What one engine did in one case: seconds per instant, and the instants."""
+    """The result of one engine in one case: seconds per occurrence, and the occurrences."""
 
     seconds: float
     instants: list[datetime]
 
 
 def measure(walk: Walk, expression: str, timezone: str, n: int) -> Result:
-    """One round: the time for `n` instants after the first, which pays for the parsing."""
+    """Time one round: `n` occurrences after the first, which includes the parsing."""
     instants = walk(expression, timezone)
     found = [next(instants)]
     begin = perf_counter()
@@ -67,14 +67,14 @@ def measure(walk: Walk, expression: str, timezone: str, n: int) -> Result:
 
 
 def best(expression: str, timezone: str, n: int, rounds: int) -> list[Result]:
-    """The fastest round of each engine; the rounds of the engines alternate."""
+    """Return the fastest round of each engine; their rounds alternate."""
     engines: tuple[Walk, ...] = (tocsin, by_croniter, by_cronsim)
     results = [[measure(walk, expression, timezone, n) for walk in engines] for _ in range(rounds)]
     return [min(column, key=lambda result: result.seconds) for column in zip(*results, strict=True)]
 
 
 def parsing(rounds: int, n: int = 300) -> list[float]:
-    """Seconds to read one expression that was not read before, for each engine."""
+    """Return the seconds that each engine takes to parse an expression for the first time."""
     expressions = [f"{k % 60} {k % 24} {k % 28 + 1} * {k % 7}" for k in range(n)]
     readers: tuple[Callable[[str], object], ...] = (parse, croniter, lambda text: CronSim(text, START))
     times: list[list[float]] = [[] for _ in readers]
@@ -90,13 +90,13 @@ def parsing(rounds: int, n: int = 300) -> list[float]:
 
 
 def ratio(ours: Result, theirs: Result) -> str:
-    """How many times as long the peer takes."""
+    """Return the time of the peer as a multiple of ours."""
     star = "" if theirs.instants == ours.instants else "*"
     return f"{theirs.seconds / ours.seconds:8.1f}×{star:1}"
 
 
 def main() -> None:
-    """Prints one line for each case."""
+    """Print one line for each case."""
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     options.add_argument("--rounds", type=int, default=5, help="rounds of which the fastest counts (default: 5)")
     rounds = options.parse_args().rounds

@@ -1,4 +1,4 @@
-"""What is worth a picture: which figures of which workloads stand beside one another."""
+"""The charts: which figures of which workloads belong side by side."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -9,15 +9,15 @@ from benchmarks.metrics import Metrics, Results
 from benchmarks.plots import OURS, THEIRS, Bar, Chart, Mark
 
 SECOND: Final = 1_000.0
-"""Milliseconds: a schedule names seconds, so a handler that begins within one is on time."""
+"""Milliseconds. Schedules have a resolution of one second, so a handler that starts within it is on time."""
 TOLERATED: Final = 0.9
-"""Of the first rate: what grows behind an installation may cost it a tenth."""
+"""The share of the first rate that a large log may cost: a tenth."""
 MORE: Final = "longer is better"
 LESS: Final = "shorter is better"
 
 
 def charts(results: Results) -> Iterator[Chart]:
-    """Whatever can be drawn of what was measured, of Tocsin alone."""
+    """Return every chart of Tocsin alone that the results allow."""
     for chart in (_lag(results), _throughput(results), _latency(results), _scale_out(results), _ojs(results)):
         if chart.bars:
             yield chart
@@ -27,7 +27,7 @@ def charts(results: Results) -> Iterator[Chart]:
 
 
 def peers(workload: str, rows: Sequence[Row]) -> Chart:
-    """Tocsin beside its peers; a system without a figure has no bar."""
+    """Return charts of Tocsin beside its peers; a system without a figure has no bar."""
     headline = HEADLINES[workload]
     return Chart(
         f"{workload}-peers",

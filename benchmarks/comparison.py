@@ -12,7 +12,7 @@ TOCSIN: Final = ("tocsin", "tocsin durable")
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """The one metric of a workload that systems are compared by."""
+    """The metric by which a workload compares systems."""
 
     title: str
     metric: str
@@ -22,7 +22,7 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one system did; without a figure the remark says why."""
+    """The result of one system; without a figure, the remark says why."""
 
     system: str
     figure: float | None
@@ -41,14 +41,13 @@ HEADLINES: Final = {
 
 
 def rows(workload: str, results: Results, versions: Mapping[str, str], reasons: Mapping[str, str]) -> list[Row]:
-    """Tocsin first, then the peers with the best first, then those that have no figure.
+    """Return Tocsin first, then the peers from best to worst, then those without a figure.
 
     Args:
         workload: a key of `HEADLINES`.
-        results: what was measured.
-        versions: of the peers that were.
-        reasons: why the others were not.
-
+        results: the measured metrics.
+        versions: the version of each peer that was measured.
+        reasons: the reason why each other peer was not.
     """
     headline = HEADLINES[workload]
     keys = {system: workload + system.removeprefix("tocsin") for system in TOCSIN}
@@ -63,7 +62,7 @@ def rows(workload: str, results: Results, versions: Mapping[str, str], reasons: 
 
 
 def table(workload: str, compared: list[Row]) -> str:
-    """The rows for people, each with its ratio to the first of Tocsin's."""
+    """Return the rows as text, each with its ratio to Tocsin."""
     headline = HEADLINES[workload]
     reference = next((row.figure for row in compared if row.system in TOCSIN), None)
     width = max(len("system"), *(len(row.system) for row in compared))
@@ -76,7 +75,7 @@ def table(workload: str, compared: list[Row]) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits that say something."""
+    """Return a number with three significant digits."""
     digits = 0 if value >= 100 else 1 if value >= 10 else 2  # noqa: PLR2004 - digits
     return f"{value:,.{digits}f}"
 

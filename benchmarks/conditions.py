@@ -1,4 +1,4 @@
-"""Under which conditions a workload is measured."""
+"""The conditions under which a workload is measured."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,17 +9,16 @@ PROFILES: Final = {"default": (False,), "durable": (True,), "both": (False, True
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What the command line asks for.
+    """The conditions that the command line sets.
 
     Attributes:
-        sync_always: whether the server flushes every write to the disk before it acknowledges it.
-        sizes: executions that are over before W5 measures, the first of them what the others are compared with.
-
+        sync_always: whether the server flushes every write to disk before it acknowledges the write.
+        sizes: numbers of finished executions before W5 measures; the first is the base of the ratios.
     """
 
     sync_always: bool = False
     sizes: tuple[int, ...] = SIZES
 
     def title(self, workload: str) -> str:
-        """What a workload is called under them."""
+        """Return the title of a workload under these conditions."""
         return f"{workload} durable" if self.sync_always else workload

@@ -1,9 +1,8 @@
-"""How many messages the durables of an installation were given more than once, by the server's own word.
+"""Repeated deliveries of an installation's durables, computed from the server's counters.
 
-A durable counts its deliveries but not which of them were repetitions. So a consumer that reads nothing is made with the
-same filters, behind the message that was the last when the counting began: the server tells it how many there are for it
-since. With those that waited then, and without those that wait now, that many were delivered for the first time; whatever
-was delivered beyond them was delivered again.
+A durable counts its deliveries, but not how many of them were repetitions. A second consumer with the same filters, which starts
+after the last message at the time, reads nothing and learns from the server how many messages match since then. Those, plus the
+messages that were pending at the start, minus the messages pending at the end, are first deliveries. All others were repetitions.
 """
 
 import json
@@ -21,13 +20,12 @@ _NAME: Final = "benchmark-count"
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where the durables are.
+    """The positions of the durables.
 
     Attributes:
         last: the last sequence of each stream.
-        delivered: by durable, how often it was given a message.
-        pending: by durable, what it was not given yet.
-
+        delivered: deliveries so far, by durable.
+        pending: messages not yet delivered, by durable.
     """
 
     last: Mapping[Stream, int]
@@ -36,7 +34,7 @@ class Standing:
 
 
 async def standing(installation: Installation) -> Standing:
-    """Where the durables are now; nothing is being done at this moment."""
+    """Return the positions of the durables of an idle installation."""
     names = {stream: installation.names.stream(stream) for stream in STREAMS}
     told = {stream: await installation.connection.manage(f"STREAM.INFO.{name}") for stream, name in names.items()}
     durables = [durable for stream in STREAMS for durable in await _durables(installation, stream)]
@@ -48,7 +46,7 @@ async def standing(installation: Installation) -> Standing:
 
 
 async def redelivered(installation: Installation, since: Standing) -> int:
-    """Deliveries of what had been delivered before, by all durables since then."""
+    """Return the number of repeated deliveries of all durables since an earlier position."""
     again = 0
     for stream in STREAMS:
         for durable in await _durables(installation, stream):
@@ -60,7 +58,7 @@ async def redelivered(installation: Installation, since: Standing) -> int:
 
 
 async def waiting(installation: Installation) -> int:
-    """Messages that some durable still has to be given, or has not acknowledged."""
+    """Return the number of messages that a durable has not yet received or acknowledged."""
     durables = [durable for stream in STREAMS for durable in await _durables(installation, stream)]
     return sum(durable["num_pending"] + durable["num_ack_pending"] for durable in durables)
 
@@ -71,10 +69,10 @@ async def _durables(installation: Installation, stream: Stream) -> list[Json]:
 
 
 async def _matching(installation: Installation, stream: Stream, durable: Json, *, after: int) -> int:
-    """How many messages there are for a durable behind a sequence.
+    """Return the number of messages for a durable after a sequence.
 
-    Each of its filters is asked for by itself: the server counts for one in no time, and for several together it looks at
-    every subject that it holds. They do not overlap.
+    Each filter is queried by itself: the server counts for one filter immediately, and for several filters it scans every subject. The
+    filters do not overlap.
     """
     filters = durable.get("filter_subjects") or [durable["filter_subject"]]
     return sum([await _behind(installation, stream, one, after=after) for one in filters])

@@ -1,10 +1,10 @@
-"""W1: many jobs that are all due at one wall-clock second, from that instant to the start of each handler.
+"""W1: many jobs due at one second, from that instant to each handler's start.
 
 Everything is on: the ledger, the guards, the history, and the lock that a job has unless its runs may overlap.
 
 Stored messages per execution: due, planned, acquired, admitted, cron.triggered, dispatched, started, report, completed = 9.
-Reads: 3 for the registration of the job (its ledger once, and whether that is the newest twice); from its instant on none of
-its own, since all jobs, locks and executions of a batch are read with one request. Both are counted, and printed.
+Reads: 3 for the registration of the job (its ledger once, and twice whether that is the newest state). From its instant on there
+are no reads per job, because one request reads all jobs, locks and executions of a batch. Both are counted and printed.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ PATIENCE: Final = 120.0
 
 
 async def fire_lag(system: System, numbers: tuple[int, ...] = JOBS) -> Metrics:
-    """For each number of jobs: percentiles in milliseconds, and how many never started or started twice.
+    """Return percentiles (ms) and missing or doubled starts, for each number of jobs.
 
     Raises:
-        ValueError: nothing started at all.
+        ValueError: no handler started.
     """
     found: Metrics = {}
     for jobs in numbers:

@@ -1,12 +1,11 @@
-"""W5: W2 with much behind it: executions that are over, in the log and in the history.
+"""W5: W2 on an installation that already holds many finished executions.
 
-Every size has an installation of its own, filled (`benchmarks.filling`) on a server that flushes now and then, and measured
-after a restart, on one that keeps what it acknowledges as it is asked to. The figure is the median of `ROUNDS` rounds. There
-is none unless the fill was complete. By default an installation never gets there, since the archiver keeps 500,000 messages
-in the log; here it does not run. A million executions are 6,000,000 messages, which take about 6 GB of disk, in the folder
-that TMPDIR names.
+Every size has an installation of its own. It is filled (`benchmarks.seed`) on a server that flushes now and then, and measured
+after a restart on a server with the requested flushing. The figure is the median of `ROUNDS` rounds; an incomplete fill gives no
+figure. With default settings an installation never grows this large, because the archiver keeps 500,000 messages in the log; here
+it does not run. A million executions are 6,000,000 messages and take about 6 GB of disk, in the folder that TMPDIR names.
 
-Stored messages per execution: the 6 of W2. Reads: as W2, none on the usual road, whatever is behind it.
+Stored messages per execution: the 6 of W2. Reads: as in W2, none on the usual path, at any size.
 """
 
 import statistics
@@ -17,10 +16,10 @@ from typing import Final
 
 from benchmarks.bare import bare_rate
 from benchmarks.conditions import Conditions
-from benchmarks.filling import WITHOUT_ARCHIVER, fill
 from benchmarks.metrics import Metrics, labelled
 from benchmarks.part import WORKER
 from benchmarks.processes import disk_of
+from benchmarks.seed import WITHOUT_ARCHIVER, fill
 from benchmarks.servers import Servers, initialized, servers
 from benchmarks.system import RECORDER, WHEN, running
 from benchmarks.throughput import EXECUTIONS, throughput
@@ -31,7 +30,7 @@ COMPARED: Final = ("executions_per_second", "cpu_ms_per_execution")
 
 
 async def growth(conditions: Conditions, *, executions: int = EXECUTIONS) -> Metrics:
-    """The metrics of W2 behind each number of executions, what holding them takes, and the ratio to the first number."""
+    """Return the metrics of W2 at each size, the memory and disk, and the ratios."""
     found: Metrics = {}
     for size in conditions.sizes:
         print(f"{conditions.title('W5')}: {size:,} executions before", file=sys.stderr, flush=True)
@@ -44,7 +43,7 @@ async def growth(conditions: Conditions, *, executions: int = EXECUTIONS) -> Met
 
 
 def label(size: int) -> str:
-    """How a number of executions is called in a metric."""
+    """Return the label of a number of executions in a metric."""
     return f"{size:,} before"
 
 

@@ -1,8 +1,8 @@
-"""The history with a million executions: what recording a fact costs, and how long a page of a list takes.
+"""A history of a million executions: cost per recorded event, time per page.
 
     python -m benchmarks.history_lists sqlite:////tmp/history.db [--executions 1000000]
 
-The database is filled unless it holds as many already; `postgresql://…` and `redis://…` work as well.
+The database is filled unless it already holds that many executions. `postgresql://…` and `redis://…` work as well.
 """
 
 import argparse
@@ -39,11 +39,11 @@ BEGAN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 JOBS: Final = 200
 STEP: Final = PlannedStep(name="main", function="f", timeout=30)
 RARE: Final = 500
-"""One execution in so many failed, was started by hand, or has a rare tag."""
+"""One execution in this many failed, was started by hand, or has a rare tag."""
 
 
 def facts(executions: int) -> Iterator[Recorded[Message]]:
-    """The life of each execution, in the order in which a log would hold it."""
+    """Yield the life of each execution, in the order of a log."""
     chance = random.Random(7)  # noqa: S311 - the same figures each time
     sequence = 0
     for number in range(executions):
@@ -66,7 +66,7 @@ def facts(executions: int) -> Iterator[Recorded[Message]]:
 
 
 def queries(executions: int) -> Iterator[tuple[str, ExecutionQuery]]:
-    """What operators ask."""
+    """Return the queries of operators."""
     middle = BEGAN + timedelta(seconds=executions * 3 // 2)
     yield "newest", ExecutionQuery()
     yield "oldest", ExecutionQuery(sort="oldest")
@@ -91,7 +91,7 @@ def queries(executions: int) -> Iterator[tuple[str, ExecutionQuery]]:
 
 
 async def fill(history: History, executions: int) -> None:
-    """Record until there are so many."""
+    """Record executions up to a number."""
     place = await history.offset(Stream.LOG)
     if place >= executions * 4:
         return
@@ -110,7 +110,7 @@ async def fill(history: History, executions: int) -> None:
 
 
 async def measure(url: str, executions: int) -> None:
-    """Fill, ask, print."""
+    """Fill the history, run the queries, print the times."""
     async with open_history(url, installation="benchmark", max_connections=4) as history:
         await fill(history, executions)
         for name, query in queries(executions):
@@ -126,7 +126,7 @@ async def measure(url: str, executions: int) -> None:
 
 
 def main() -> None:
-    """Read the arguments."""
+    """Read the arguments and measure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.history_lists")
     parser.add_argument("url")
     parser.add_argument("--executions", type=int, default=1_000_000)

@@ -1,7 +1,6 @@
-"""W3: a lone execution on an idle installation, from the trigger to the start of its handler.
+"""W3: one execution on an idle installation, from the trigger to its handler's start.
 
-Stored messages per execution: the 6 of W2. Reads per execution: one, of the job's ledger, for there is no other trigger to
-share it with.
+Stored messages per execution: the 6 of W2. Reads per execution: one, of the job's ledger, because no other trigger shares it.
 """
 
 import asyncio
@@ -17,16 +16,16 @@ from tocsin.domain.definition import JobDefinition
 
 EXECUTIONS: Final = 300
 PAUSE: Final = 0.01
-"""Seconds between two, so that the system is idle again."""
+"""Seconds between two executions, so that the system is idle again."""
 PATIENCE: Final = 30.0
-"""Seconds that one may take; what is slower is stuck."""
+"""Seconds for each execution; a slower execution is stuck."""
 
 
 async def latency(system: System, executions: int = EXECUTIONS) -> Metrics:
-    """Percentiles in milliseconds, and the reads of an execution.
+    """Return percentiles in milliseconds, and the reads of an execution.
 
     Raises:
-        TimeoutError: one of them does not start.
+        TimeoutError: an execution did not start.
     """
     await system.define(JobDefinition(name="latency", function=FUNCTION, overlap_policy="allow"))
     before, asked, waits = len(system.started), await system.tally(), list[float]()

@@ -1,6 +1,7 @@
-"""A client of HTTP/1.1 that costs little: one kept connection, one request at a time, JSON both ways.
+"""An HTTP/1.1 client that costs little: one kept connection, one request at a time, JSON.
 
-What it spends is in the figure, on the machine that the server shares; the usual clients in Python spend as much as the server.
+Its CPU time is part of the figure, on the machine that it shares with the server; the usual Python clients use as much CPU as the
+server itself.
 """
 
 import asyncio
@@ -17,16 +18,16 @@ class LeanClient:
     """One connection to a server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str) -> None:
-        """`host`: as the header names it."""
+        """Use `host` in the Host header."""
         self._reader = reader
         self._writer = writer
         self._host = host.encode()
 
     async def post(self, path: str, body: object) -> Any:  # noqa: ANN401 - JSON
-        """The answer.
+        """Send a POST request and return the answer.
 
         Raises:
-            RuntimeError: its status is not 200.
+            RuntimeError: the status is not 200.
         """
         content = json.dumps(body).encode()
         self._writer.write(
@@ -43,7 +44,7 @@ class LeanClient:
 
 @asynccontextmanager
 async def connected(host: str, port: int) -> AsyncIterator[LeanClient]:
-    """A connection, closed behind the block."""
+    """Open a connection, and close it after the block."""
     reader, writer = await asyncio.open_connection(host, port)
     try:
         yield LeanClient(reader, writer, f"{host}:{port}")

@@ -1,4 +1,4 @@
-"""Metrics: what a workload finds, each named with its unit; in parentheses what it was found for."""
+"""Metrics: the results of a workload, each named with its unit and its label."""
 
 from collections.abc import Collection, Mapping
 from typing import TypeAlias
@@ -9,7 +9,10 @@ Results: TypeAlias = dict[str, Metrics]
 
 
 def labelled(metrics: Mapping[str, float], label: str) -> Metrics:
-    """The same, found for something: `p99_ms` becomes `p99_ms (1,000)`, and `cpu_ms (nats)` becomes `cpu_ms (1,000, nats)`."""
+    """Return metrics with a label added in parentheses.
+
+    `p99_ms` becomes `p99_ms (1,000)`, and `cpu_ms (nats)` becomes `cpu_ms (1,000, nats)`.
+    """
     found = {}
     for metric, value in metrics.items():
         name, _, rest = metric.partition(" (")

@@ -1,26 +1,26 @@
-"""OJS: executions a second that workers of the Open Job Spec do through HTTP, beside a native worker's in the same run.
+"""OJS: executions a second of Open Job Spec workers over HTTP, beside a native worker.
 
-The same trigger, the same stages; only who takes the task differs: a native worker from the log, or HTTP clients from one
-gateway, which fetch up to `COUNT` jobs at once and acknowledge each by itself, as the protocol has it, each on a connection
-that is kept. The clients' own time is in the figure, since they share the machine; so they are ones that cost little.
+Trigger and stages are the same; only the worker differs: a native worker takes tasks from the log, HTTP clients take them from one
+gateway. The clients fetch up to `COUNT` jobs per request and acknowledge each job separately, as the protocol requires, each on a
+kept connection. The clients' own CPU time is in the figure, because they share the machine; so they are lean.
 
-Stored messages per execution: the 6 of W2, and the timer that would end the lease = 7. Reads of the stages: none on the usual
-road. What one job costs the gateway, of requests to NATS and of messages from there:
+Stored messages per execution: the 6 of W2, and the timer of the lease = 7. Reads of the stages: none on the usual path. The cost of
+one job for the gateway, in requests to NATS and messages from NATS:
 
 | | sends | receives |
 |---|---|---|
 | fetch, for each job | the lease's timer, the claim, the acknowledgement of the task | the task, two stored |
 | fetch, once for all its jobs | a pull request, a read of all executions | three facts for each job |
 | ack | a read of the execution, the report | three facts, their end, one stored |
-| push | a read whether the id is taken, the wish | its end, one stored |
-| whatever is awaited | | each fact of each execution, once |
+| push | a read whether the id is taken, the input | its end, one stored |
+| awaited results | | each event of each execution, once |
 
-Nothing asks for an outcome: one follower of the log hears of all of them. The timer is stored before the claim, since a claim
-without one would stand for ever; the read of an ack tells who holds the job now, whichever gateway handed it out. Of
-the gateway's time these messages take about 40 %, HTTP 20 %, decoding and folding facts 20 %; more copies of it share the work.
+No request polls for an outcome: one follower of the log reads all of them. The timer is stored before the claim, because a claim
+without a timer would never end. The read of an ack returns the current holder of the job, for jobs from any gateway. These messages
+take about 40 % of the gateway's time, HTTP 20 %, decoding and folding events 20 %; more copies share the work.
 
-The timers of what was answered fire when the leases are over, behind the end of this workload; `TOCSIN_WORKER__LEASE=2s` has
-them fire within it. They change little: the lease keeper remembers what is over, or reads many executions at once.
+The timers of acknowledged jobs fire when their leases end, after this workload; `TOCSIN_WORKER__LEASE=2s` makes them fire during it.
+They change little: the lease keeper remembers finished executions, or reads many with one request.
 """
 
 import asyncio

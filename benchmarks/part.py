@@ -2,8 +2,8 @@
 
     python -m benchmarks.part NATS_URL DATA_DIR ticker,planner,worker
 
-The worker tells on `STARTED` when each handler began, in one message for all that began meanwhile. Every part answers on
-`TALLY` what it has asked the log for.
+The worker publishes on `STARTED` when each handler started, in one message for all recent starts. Every process answers on
+`TALLY` with the number of its requests to the log.
 """
 
 import asyncio

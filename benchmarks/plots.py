@@ -1,7 +1,7 @@
-"""Horizontal bars as SVG, drawn by hand: no library, and nothing in the file but what it shows.
+"""Horizontal bar charts as self-contained SVG, drawn without a library.
 
-One kind of chart is all that is needed, and a library would need as many lines to be told how it is to look. The colours
-follow the reader's: a style sheet in the file has a light and a dark set of them.
+One kind of chart is enough, and configuring a library would take as many lines. A style sheet in the file has a light and a
+dark set of colours, which follow the reader's.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ HEAD: Final = 56
 LINE: Final = 20
 FOOT: Final = 14
 GLYPH: Final = 7.2
-"""Pixels that a letter takes, about."""
+"""Approximate width of a letter in pixels."""
 STYLE: Final = """
 text { font: 13px system-ui, "DejaVu Sans", sans-serif; fill: #212529; }
 .title { font-size: 15px; font-weight: 600; }
@@ -48,14 +48,13 @@ THEIRS: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One row.
+    """One row of a chart.
 
     Attributes:
         label: its name.
-        parts: what it is made of, from left to right; one is usual.
-        figure: what stands behind it.
-        colour: of the first part, `OURS` or `THEIRS`; the others take the colours that follow.
-
+        parts: its lengths from left to right; usually one.
+        figure: the text after the bar.
+        colour: of the first part, `OURS` or `THEIRS`; the other parts take the following colours.
     """
 
     label: str
@@ -66,7 +65,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A line across all bars: what a figure is to stay below, or to reach."""
+    """A line across all bars: an upper limit or a target of the figures."""
 
     value: float
     label: str
@@ -74,16 +73,15 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What is drawn.
+    """The content of a chart.
 
     Attributes:
-        name: of the file, without its ending.
-        title: what the figures are.
+        name: of the file, without its suffix.
+        title: the subject of the figures.
         note: how to read them.
         bars: from top to bottom.
-        legend: what the parts of each bar are, where there are several.
-        mark: a line, if there is one to compare with.
-
+        legend: the parts of each bar, if there are several.
+        mark: a line to compare with, or None.
     """
 
     name: str
@@ -95,7 +93,7 @@ class Chart:
 
 
 def write(folder: Path, chart: Chart) -> Path:
-    """Draw into a folder, which is made when missing; the file."""
+    """Draw a chart into a folder, which is created if missing; return the file."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{chart.name}.svg"
     path.write_text(svg(chart), encoding="utf-8")
@@ -103,7 +101,7 @@ def write(folder: Path, chart: Chart) -> Path:
 
 
 def svg(chart: Chart) -> str:
-    """The drawing."""
+    """Return the drawing."""
     top = HEAD + LINE * bool(chart.legend) + LINE * (chart.mark is not None)
     bottom = top + STEP * len(chart.bars)
     height = bottom + FOOT
@@ -151,7 +149,7 @@ def _bar(bar: Bar, top: int, scale: float) -> list[str]:
 
 
 def _figure(bar: Bar, top: int, scale: float) -> str:
-    """It has an edge in the colour of the paper, and so stays legible over a mark."""
+    """Draw a figure with a paper-coloured edge, legible over a mark."""
     left = LABELS + sum(bar.parts) * scale + 7
     return f'<text class="figure" x="{left:.1f}" y="{top + 13}">{escape(bar.figure)}</text>'
 

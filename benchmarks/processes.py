@@ -1,4 +1,4 @@
-"""What processes use, as the operating system counts it."""
+"""CPU, memory and disk of processes, from the operating system."""
 
 import os
 from pathlib import Path

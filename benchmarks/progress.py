@@ -1,4 +1,4 @@
-"""How far something is that takes minutes, on standard error."""
+"""Progress of work that takes minutes, on standard error."""
 
 import sys
 import time
@@ -9,17 +9,17 @@ EVERY: Final = 10.0
 
 
 class Progress:
-    """Tells now and then how many of so many are done, and how fast the last of them were."""
+    """Print now and then how many items are done, and the current rate."""
 
     def __init__(self, what: str, total: int) -> None:
-        """`what` is done, as in `W5: executions before, recorded`."""
+        """Name the work, for example `W5: executions, recorded`."""
         self._what = what
         self._total = total
         self._began = self._last = time.perf_counter()
         self._done = 0
 
     def at(self, done: int) -> None:
-        """So many are done by now."""
+        """Report the number of finished items."""
         now = time.perf_counter()
         if now - self._last < EVERY and done < self._total:
             return

@@ -1,7 +1,7 @@
-"""W6: what 100,000 registered jobs cost of which few are due: memory, idle CPU, and a restart to the first tick.
+"""W6: the cost of 100,000 registered jobs of which few are due.
 
-All stages run in one process, beside a worker in another. One job is due every second, so that the log tells when the
-restarted stages have ticked.
+It measures memory, idle CPU, and the time from a restart to the first tick. All stages run in one process, beside a worker in
+another. One job is due every second, so that the log shows when the restarted stages have ticked.
 
 Stored messages per execution of that job: 9, as in W1. Reads: those of W1; a restart reads every definition once.
 """
@@ -21,22 +21,22 @@ from tocsin.domain.definition import JobDefinition
 
 JOBS: Final = 100_000
 IDLE: Final = 20.0
-"""Seconds over which the idle CPU is taken."""
+"""Seconds over which the idle CPU is measured."""
 WITHIN: Final = 1_200.0
-"""Seconds for all of it."""
+"""Seconds for the whole workload."""
 SETTLED_OVER: Final = 3.0
 SETTLED_BELOW: Final = 0.08
-"""Seconds, and the share of a core that the processes together use over them once they have settled."""
+"""Seconds, and the share of a core that settled processes use together during them."""
 PARTS: Final = (f"{STAGES},{RECORDER}", WORKER)
 ZONES: Final = ("UTC", "America/New_York", "Europe/Berlin", "Asia/Tokyo", "Australia/Sydney")
 BEAT: Final = JobDefinition(name="beat", schedule="* * * * * *", function=FUNCTION)
 
 
 async def registered(conditions: Conditions, *, jobs: int = JOBS, idle: float = IDLE) -> Metrics:
-    """Seconds, megabytes, and per cent of one core.
+    """Return seconds, megabytes, and per cent of one core.
 
     Raises:
-        TimeoutError: it does not tick, or does not become idle.
+        TimeoutError: the installation does not tick, or does not become idle.
     """
     async with (
         servers(sync_always=conditions.sync_always) as nats,
@@ -77,7 +77,7 @@ async def registered(conditions: Conditions, *, jobs: int = JOBS, idle: float = 
 
 
 def _job(number: int) -> JobDefinition:
-    """One that is due once a day, at some minute of some hour."""
+    """Return a job that is due once a day, at a given minute."""
     return JobDefinition(
         name=f"registered-{number}",
         schedule=f"{number % 60} {number // 60 % 24} * * *" if number % 24 else f"0 {number % 24} 1 1 *",
@@ -87,7 +87,7 @@ def _job(number: int) -> JobDefinition:
 
 
 async def _beaten(system: System, *, after: int) -> None:
-    """Wait until the job that is due every second was found due."""
+    """Wait until the job of every second is due in the ledger."""
     beat = subjects.ledger(BEAT.name).removesuffix(">") + "due"
     while True:
         last = await system.installation.log.last(beat)
@@ -97,7 +97,7 @@ async def _beaten(system: System, *, after: int) -> None:
 
 
 async def _settled(system: System) -> None:
-    """Wait until what a start sets off is done: until the processes use next to no CPU."""
+    """Wait until the processes use next to no CPU after a start."""
     before = sum(system.cpu().values())
     while True:
         await asyncio.sleep(SETTLED_OVER)

@@ -1,7 +1,7 @@
-"""W7: how fast a log is read back: its facts decoded and folded, and decoded and audited.
+"""W7: the rate of reading a log: decoded and folded, and decoded and audited.
 
-The log is that of a job that fires every second for days, as the domain itself decides it: seven facts an execution. No
-server is asked, so the budget of messages and reads is none; the bare rate is of one that runs for nothing else.
+The log is that of a job that fires every second for days, as the domain decides it: seven events an execution. No server takes
+part, so there are no messages and reads to count; the bare rate is that of a server without other work.
 """
 
 import itertools
@@ -34,7 +34,7 @@ from tocsin.services.audit import Auditor
 
 FACTS: Final = 1_000_000
 AT_ONCE: Final = 50_000
-"""Facts that are made, off the clock, before they are read."""
+"""Events that are made, outside the measured time, before each read."""
 KEY: Final = b"benchmark"
 BEGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 JOB: Final = JobDefinition(name="replayed", schedule="* * * * * *", function=FUNCTION, overlap_policy="allow")
@@ -43,10 +43,10 @@ Stored: TypeAlias = tuple[str, bytes, int, datetime]
 
 
 async def replay(conditions: Conditions, *, facts: int = FACTS) -> Metrics:
-    """Facts a second.
+    """Return events a second.
 
     Raises:
-        AssertionError: the audit finds fault with the log.
+        AssertionError: the audit reports a violation.
     """
     async with servers(sync_always=conditions.sync_always) as nats, initialized(nats.settings) as installation:
         bare = await bare_rate(installation.connection.client)
@@ -85,7 +85,7 @@ def _recorded(stored: Stored) -> Recorded[Message]:
 
 
 def _log(facts: int) -> Iterator[Stored]:
-    """The facts of both streams, about as they are stored."""
+    """Yield the events of both streams in about the order of the log."""
     made = 1
     yield _stored(Defined(job=JOB.name, definition=JOB), 1, BEGIN)
     log_sequence = 0

@@ -1,14 +1,14 @@
-"""W4: W2 with one, two and four processes of stages; W4-R3: the same on a cluster of three, where each keeps every stream.
+"""W4: W2 with one, two and four processes of stages; W4-R3: on three nodes.
 
-All processes hold all stages that decide, beside one for the history and one worker. More copies are to take work from one
-another and to add none. A machine that has no more cores cannot show that as a higher rate (`cores_busy` says how many were
-in use), so what is compared is the work itself: the CPU time of all stages together for an execution, what they asked the
-log for, how many of their appends a guard refused, and how many messages were delivered again.
+Every process runs all deciding stages; the history and one worker have processes of their own. More copies share the work and add
+none. A machine without more cores cannot show that as a higher rate (`cores_busy` shows how many were in use). The workload
+therefore compares the work itself: the CPU time of all stages together per execution, their requests to the log, appends refused
+by a guard, and repeated deliveries.
 
-Stored messages per execution: the 6 of W2, whatever the number of copies. Reads: a copy that is handed the report on an
-execution which another one began folds it anew; all that it lacks for a batch of reports is one request. On two cores, counted
+Stored messages per execution: the 6 of W2, for any number of copies. Reads: a copy that receives the report of an execution which
+another copy started folds that execution again; one request reads everything that a batch of reports lacks. On two cores, counted
 by `perf stat` in the stages: 2.2 million instructions for an execution with one copy, 2.7 with two, 3.1 with four; and 2.5
-instructions a cycle, 2.0, 2.1, since the copies drive one another out of the caches.
+instructions a cycle, 2.0, 2.1, because the copies compete for the caches.
 """
 
 import os
@@ -28,7 +28,7 @@ REPLICAS: Final = 3
 async def scale_out(
     conditions: Conditions, *, nodes: int = 1, copies: tuple[int, ...] = COPIES, executions: int = EXECUTIONS
 ) -> Metrics:
-    """The metrics of W2 for each number of copies, each with the bare rate on a server of the same kind."""
+    """Return the metrics of W2 for each number of copies, with the bare rate."""
     found: Metrics = {"cores": float(os.cpu_count() or 1)}
     for number in copies:
         parts = (*(STAGES for _ in range(number)), RECORDER, WORKER)
@@ -47,7 +47,7 @@ async def scale_out(
 
 
 def label(copies: int) -> str:
-    """How a number of copies is called in a metric."""
+    """Return the label of a number of copies in a metric."""
     return f"{copies} {'copy' if copies == 1 else 'copies'}"
 
 

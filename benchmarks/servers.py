@@ -1,4 +1,4 @@
-"""The servers under measurement: throw-away NATS, one or a cluster of three, and an installation on it."""
+"""Throw-away NATS servers, one or a cluster of three, and an installation on them."""
 
 import asyncio
 import tempfile
@@ -16,18 +16,17 @@ from tocsin.ports import LogUnavailable
 from tocsin.settings import Settings
 
 READY_WITHIN: Final = 300.0
-"""Seconds: a store of millions of messages has to be read."""
+"""Seconds; the server may have to read a store of millions of messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """NATS that runs.
+    """Running NATS servers.
 
     Attributes:
-        settings: they lead there, and to a folder for the history.
-        pids: of its processes, by name.
-        stores: the folders in which it keeps its streams.
-
+        settings: settings that use the servers, and a folder for the history.
+        pids: their process ids, by name.
+        stores: the folders of their streams.
     """
 
     settings: Settings
@@ -37,13 +36,12 @@ class Servers:
 
 @asynccontextmanager
 async def servers(*, sync_always: bool = False, nodes: int = 1, folder: Path | None = None) -> AsyncIterator[Servers]:
-    """Start NATS, and end it behind the block.
+    """Start NATS servers, and stop them after the block.
 
     Args:
-        sync_always: flush every write to the disk before acknowledging it.
-        nodes: 1, or 3 for a cluster of which every node keeps every stream.
-        folder: where all is kept, and stays; None: one of their own, which is gone afterwards.
-
+        sync_always: flush every write to disk before acknowledging it.
+        nodes: 1, or 3 for a cluster in which every node stores every stream.
+        folder: a folder that keeps all data; None: a temporary folder.
     """
     with ExitStack() as stack:
         home = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tocsin-benchmark-")))
@@ -62,10 +60,10 @@ async def servers(*, sync_always: bool = False, nodes: int = 1, folder: Path | N
 
 @asynccontextmanager
 async def initialized(settings: Settings) -> AsyncIterator[Installation]:
-    """An installation whose streams are there.
+    """Return an installation whose streams exist.
 
     Raises:
-        TimeoutError: the server does not answer for them, as it may not for a while when it has to read millions of messages.
+        TimeoutError: the server does not answer in time; reading millions of messages at its start may take long.
     """
     async with bootstrap.connect(settings) as installation:
         async with asyncio.timeout(READY_WITHIN):

@@ -27,9 +27,9 @@ STAGES: Final = ",".join(name for name in bootstrap.STAGES if name not in {RECOR
 WHEN: Final = "registrar,ticker,planner"
 WHAT: Final = ",".join(name for name in STAGES.split(",") if name not in WHEN.split(","))
 USUAL: Final = (WHEN, WHAT, RECORDER, WORKER)
-"""Four processes: the stages that decide when, those that decide what, the history, a worker."""
+"""Four processes: stages that decide when, stages that decide what, the history, a worker."""
 NOT_URGENT: Final = ("nice", "-n", "10")
-"""The history may be a moment behind: where there are fewer cores than processes, the others go first."""
+"""The history may lag for a moment: with fewer cores than processes, the others have priority."""
 ONE_PROCESS: Final = (f"{STAGES},{RECORDER},{WORKER}",)
 
 READY_WITHIN: Final = 120.0
@@ -39,7 +39,7 @@ _AT_ONCE: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The beginning of a handler, by the wall clock (seconds since 1970) and by the machine's monotonic one."""
+    """The start of a handler, by the wall clock (UNIX seconds) and the monotonic clock."""
 
     execution_id: str
     scheduled_time: float
@@ -48,33 +48,33 @@ class Start:
 
     @property
     def lag(self) -> float:
-        """Seconds between the scheduled instant and the handler's beginning."""
+        """Return the seconds between the scheduled instant and the handler's start."""
         return self.at - self.scheduled_time
 
 
 @dataclass
 class System:
-    """What a workload works on."""
+    """The running system that a workload uses."""
 
     installation: Installation
     processes: dict[str, int]
-    """Process ids by what runs in them; `nats` and `client` among them."""
+    """Process ids by name, `nats` and `client` included."""
     parts: int
-    """How many of them are stages and workers."""
+    """The number of stage and worker processes."""
     started: list[Start] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def define(self, *definitions: JobDefinition) -> None:
-        """Register jobs that are not there yet."""
+        """Register jobs that are not registered yet."""
         for first in range(0, len(definitions), _AT_ONCE):
             facts = [f for d in definitions[first : first + _AT_ONCE] for f in ledger.define(ledger.initial, d)]
             await asyncio.gather(*(self.installation.log.append(fact, expect=0) for fact in facts))
 
     async def until_started(self, number: int, *, within: float) -> None:
-        """Wait until so many handlers have begun since the system was started.
+        """Wait until a number of handlers have started since the system was started.
 
         Raises:
-            TimeoutError: they did not within so many seconds; the text says how many did.
+            TimeoutError: fewer started in time; the message has the number.
         """
         try:
             async with asyncio.timeout(within):
@@ -86,28 +86,28 @@ class System:
             raise TimeoutError(msg) from None
 
     async def messages(self) -> int:
-        """How many messages are stored, in both streams."""
+        """Return the number of messages in both streams."""
         return sum([await self.stored(stream) for stream in (Stream.LEDGER, Stream.LOG)])
 
     async def stored(self, stream: Stream) -> int:
-        """How many messages are stored in one of them."""
+        """Return the number of messages in one stream."""
         told = await self.installation.connection.manage(f"STREAM.INFO.{self.installation.names.stream(stream)}")
         messages: int = told["state"]["messages"]
         return messages
 
     def cpu(self) -> dict[str, float]:
-        """Seconds of CPU that each process has used."""
+        """Return the seconds of CPU that each process has used."""
         return {name: cpu_of(pid) for name, pid in self.processes.items()}
 
     def memory(self) -> dict[str, float]:
-        """Megabytes that each process holds."""
+        """Return the megabytes that each process holds."""
         return {name: memory_of(pid) for name, pid in self.processes.items()}
 
     async def tally(self) -> Counter[str]:
-        """What the stages and workers have asked the log for until now (`benchmarks.tally`).
+        """Return the number of requests of stages and workers to the log (`benchmarks.tally`).
 
         Raises:
-            nats.errors.TimeoutError: one of them does not answer.
+            nats.errors.TimeoutError: a process does not answer.
         """
         client, total = self.installation.connection.client, Counter[str]()
         inbox = client.new_inbox()
@@ -127,9 +127,9 @@ class System:
 async def running(
     installation: Installation, parts: Sequence[str], *, nats: Mapping[str, int]
 ) -> AsyncIterator[System]:
-    """Start the processes and wait until each is ready; end them behind the block.
+    """Start the processes, wait until each is ready, and stop them after the block.
 
-    `nats`: the process ids of the servers, by name.
+    `nats` holds the process ids of the servers, by name.
     """
     client, settings = installation.connection.client, installation.settings
     system = System(installation, {**nats, "client": os.getpid()}, len(parts))
@@ -161,7 +161,7 @@ async def running(
 
 @asynccontextmanager
 async def system(parts: Sequence[str] = USUAL, *, sync_always: bool = False, nodes: int = 1) -> AsyncIterator[System]:
-    """All of it, on servers of its own."""
+    """Start the whole system on servers of its own."""
     async with (
         servers(sync_always=sync_always, nodes=nodes) as nats,
         initialized(nats.settings) as installation,
@@ -171,7 +171,7 @@ async def system(parts: Sequence[str] = USUAL, *, sync_always: bool = False, nod
 
 
 def _short(part: str) -> str:
-    """What runs in a process, in a word."""
+    """Return a short name for a process."""
     names = part.split(",")
     kinds = {WHEN: ["when"], WHAT: ["what"]}.get(part, ["stages"] if set(names) - {RECORDER, WORKER} else [])
     return "+".join([*kinds, *(name for name in (RECORDER, WORKER) if name in names)])

@@ -1,4 +1,4 @@
-"""How often the stages and the workers of a process turn to the log, and how often another writer was faster."""
+"""Counts of a process's requests to the log, and of appends that another writer won."""
 
 from collections import Counter
 from collections.abc import Awaitable
@@ -18,15 +18,15 @@ T = TypeVar("T")
 
 
 class TalliedLog(NatsEventLog):
-    """The log that it is, with a `tally` of requests to read and of appends that their guard refused."""
+    """An event log that counts read requests and appends refused by their guard."""
 
     def __init__(self, connection: Connection, names: Names) -> None:
-        """Nothing is counted yet."""
+        """Start with empty counters."""
         super().__init__(connection, names)
         self.tally: Counter[str] = Counter({READS: 0, REFUSED: 0})
 
     async def append(self, fact: Message, *, expect: int) -> int:
-        """See `ports.EventLog`, as for all that follows."""
+        """See `ports.EventLog`, as for all methods below."""
         try:
             return await super().append(fact, expect=expect)
         except SequenceConflict:
@@ -34,7 +34,7 @@ class TalliedLog(NatsEventLog):
             raise
 
     async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
-        """A guarded append too."""
+        """Count a guarded append."""
         try:
             await super().delay(timer, until=until, scope=scope, expect=expect)
         except SequenceConflict:
@@ -42,27 +42,27 @@ class TalliedLog(NatsEventLog):
             raise
 
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
-        """One read."""
+        """Count one read."""
         return await self._read(super().load(scope, after=after))
 
     async def load_each(self, *scopes: str) -> Loaded:
-        """One read for all."""
+        """Count one read for all scopes."""
         return await self._read(super().load_each(*scopes))
 
     async def tail(self, scope: str) -> int:
-        """One read."""
+        """Count one read."""
         return await self._read(super().tail(scope))
 
     async def last(self, subject: str) -> Recorded[Message] | None:
-        """One read."""
+        """Count one read."""
         return await self._read(super().last(subject))
 
     async def get(self, stream: Stream, sequence: int) -> Recorded[Message] | None:
-        """One read."""
+        """Count one read."""
         return await self._read(super().get(stream, sequence))
 
     async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
-        """One read."""
+        """Count one read."""
         return await self._read(super().read(subject, after=after, limit=limit))
 
     async def _read(self, reading: Awaitable[T]) -> T:

@@ -1,11 +1,11 @@
-"""W2 and W2d: executions and steps a second, from the trigger to `completed` in the history.
+"""W2 and W2d: executions and steps a second, from trigger to `completed` in the history.
 
-Stored messages per execution of one step: trigger, admitted, dispatched, started, report, completed = 6. Reads per
-execution: none on the usual road (the planner reads a job's ledger once for all triggers that it takes at once). A step of
-a graph costs 4 (dispatched, started, report, advanced), and its execution 2 more at the beginning; steps that run side by
-side move one another's guard, so that one of six has about 4 appends refused (3 claims, and what follows a report) and 5 reads
-of what came behind a task or a state. All of that is counted, as requests of the stages and workers to the log, and
-printed, with the messages that were delivered again.
+Stored messages per execution of one step: trigger, admitted, dispatched, started, report, completed = 6. Reads per execution:
+none on the usual path (the planner reads a job's ledger once for all triggers of a batch). A step of a graph costs 4 (dispatched,
+started, report, advanced), and its execution 2 more at its start. Steps that run in parallel move the guard of the others, so an
+execution of six steps has about 4 refused appends (3 claims, and the event after a report) and 5 reads of events stored after a
+task or a cached state. All of that is counted as requests of stages and workers to the log, and printed with the repeated
+deliveries.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ EXECUTIONS: Final = 20_000
 GRAPHS: Final = 5_000
 IN_FLIGHT: Final = 256
 NO_LESS: Final = 20
-"""Executions a second; what is slower is stuck."""
+"""Executions a second; a slower workload is stuck."""
 GRACE: Final = 60.0
 """Seconds that a workload of any size may take."""
 
@@ -40,23 +40,23 @@ GRAPH: Final = (
 
 
 async def throughput(system: System, executions: int = EXECUTIONS, *, job: str = "throughput") -> Metrics:
-    """W2: executions a second, and the CPU time of every process for each."""
+    """W2: return executions a second, and the CPU time of every process per execution."""
     await system.define(JobDefinition(name=job, function=FUNCTION, overlap_policy="allow"))
     return await drive(system, job, executions)
 
 
 async def graphs(system: System, executions: int = GRAPHS) -> Metrics:
-    """W2d: the same for a graph of six steps with fan-out and fan-in; a second's steps beside its executions."""
+    """W2d: return executions and steps a second for a graph of six steps."""
     await system.define(JobDefinition(name="graph", dag=GRAPH, overlap_policy="allow"))
     measured = await drive(system, "graph", executions)
     return {"steps_per_second": measured["executions_per_second"] * len(GRAPH), **measured}
 
 
 async def drive(system: System, job: str, executions: int) -> Metrics:
-    """Trigger a job so often, and wait until the history has seen each of its executions complete.
+    """Trigger a job many times, and wait until the history shows each execution completed.
 
     Raises:
-        TimeoutError: they do not; the text says how many did.
+        TimeoutError: some did not complete; the message has the number.
     """
     asked, before, stored = await system.tally(), await standing(system.installation), await system.messages()
     async with system.installation.history() as history:
@@ -89,6 +89,6 @@ async def drive(system: System, job: str, executions: int) -> Metrics:
 
 
 async def trigger(system: System, job: str, numbers: range) -> None:
-    """Ask for a run of a job for each number, all at once."""
+    """Request a run of a job for each number, all concurrently."""
     log, subject = system.installation.log, subjects.trigger(job)
     await asyncio.gather(*(log.publish(subject, Trigger(), message_id=f"{job}-{number}") for number in numbers))

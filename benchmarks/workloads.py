@@ -1,4 +1,4 @@
-"""The workloads, by the names that the command line knows."""
+"""The workloads, by their names on the command line."""
 
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from benchmarks.system import ONE_PROCESS, USUAL, System, system
 from benchmarks.throughput import graphs, throughput
 
 Workload: TypeAlias = Callable[[Conditions], Coroutine[Any, Any, Metrics]]
-"""Measures on servers of its own; among its metrics is the `bare_rate` on one of them."""
+"""Measures on servers of its own; its metrics include the `bare_rate` of one server."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnSystem:
-    """A workload on a running system, with the bare rate of the same server beside it."""
+    """A workload on a running system, with the bare rate of the same server."""
 
     measure: Callable[[System], Awaitable[Metrics]]
     parts: tuple[str, ...] = USUAL
@@ -50,4 +50,4 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "W7": replay,
 }
 SERVERLESS: Final = frozenset({"W7"})
-"""They ask no server, so that one profile says all."""
+"""Workloads without a server; a single profile is enough."""

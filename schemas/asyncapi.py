@@ -1,4 +1,4 @@
-"""The AsyncAPI 3 document of every subject that programs outside Tocsin may publish or subscribe to.
+"""The AsyncAPI 3 document of every public subject.
 
 Message schemas come from the event classes, subjects from `tocsin.subjects`. The document speaks from Tocsin's side, as
 AsyncAPI requires: an operation `receive` is a subject that a program publishes to.

@@ -1,10 +1,10 @@
-"""Writes the JSON Schemas that lie beside this file, or checks that they are what the models say.
+"""Write the schemas in this folder, or check that they match the models.
 
     python schemas/generate.py            writes
-    python schemas/generate.py --check    says what differs, and exits 1 if anything does
+    python schemas/generate.py --check    prints the differences, and exits 1 if there are any
 
-Facts, inputs and public events are described by their models alone (`tocsin.domain.events`); so are the definition of a
-job and the file that holds many of them.
+The models are the only source of the schemas of events, inputs and public events (`tocsin.domain.events`), and of the definition
+of a job and its file.
 """
 
 import json
@@ -25,7 +25,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each file's name and content."""
+    """Yield each file's name and content."""
     for _, model in sorted(vars(events).items()):
         if isinstance(model, type) and issubclass(model, events.Message) and (kind := _kind(model)):
             yield f"events/{kind}.json", _schema(model)
@@ -40,7 +40,7 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write, or check."""
+    """Write the schemas, or check them."""
     wanted = {FOLDER / name: json.dumps(schema, indent=2, ensure_ascii=False) + "\n" for name, schema in schemas()}
     present = {path: path.read_text(encoding="utf-8") for path in FOLDER.rglob("*.json")}
     differing = sorted(path for path in wanted.keys() | present.keys() if wanted.get(path) != present.get(path))
@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _job_file() -> dict[str, Any]:
-    """The YAML registry of hip-62: the definition, and the words that are only spellings of its fields."""
+    """Return the schema of the YAML registry of hip-62: the definition and its shorthands."""
     schema = TypeAdapter(definition.JobDefinition).json_schema(mode="validation")
     definitions = schema.pop("$defs")
     schema["properties"] |= {
@@ -85,7 +85,7 @@ def _job_file() -> dict[str, Any]:
 
 
 def _kind(model: type[events.Message]) -> str | None:
-    """What its `type`, or `event`, always says; None for a part of others."""
+    """Return the constant `type` or `event` of a message, or None."""
     fields = model.model_fields
     kind = fields.get("type") or fields.get("event")
     return kind.default if kind is not None and isinstance(kind.default, str) else None

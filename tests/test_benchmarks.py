@@ -17,17 +17,17 @@ from benchmarks.__main__ import arguments, main
 from benchmarks.comparison import HEADLINES, Row
 from benchmarks.conditions import Conditions
 from benchmarks.deliveries import redelivered, standing, waiting
-from benchmarks.filling import fill
 from benchmarks.fire_lag import fire_lag
 from benchmarks.growth import growth
 from benchmarks.latency import latency
 from benchmarks.metrics import Metrics, Results, labelled, percentiles
-from benchmarks.peers import PEERS, measuring
+from benchmarks.peers import PEERS, measurement
 from benchmarks.peers.peer import peer
 from benchmarks.plots import Bar, Chart, Mark
 from benchmarks.registered import registered
 from benchmarks.replay import replay
 from benchmarks.scale_out import scale_out
+from benchmarks.seed import fill
 from benchmarks.servers import initialized, servers
 from benchmarks.system import system
 from benchmarks.tally import READS, REFUSED, TalliedLog
@@ -180,14 +180,14 @@ def test_every_peer_says_what_it_needs(name: str) -> None:
 
 async def test_a_peer_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer("celery"), "DISTRIBUTIONS", ("pytest", "never-published-anywhere"))
-    with pytest.raises(measuring.NotMeasuredError, match=r"^never-published-anywhere is not installed"):
-        await measuring.measure("celery", "W2")
+    with pytest.raises(measurement.NotMeasuredError, match=r"^never-published-anywhere is not installed"):
+        await measurement.measure("celery", "W2")
 
 
 async def test_a_peer_whose_program_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "PROGRAM", ("no-such-program",))
-    with pytest.raises(measuring.NotMeasuredError, match="there is no no-such-program"):
-        await measuring.measure("bullmq", "W2")
+    monkeypatch.setattr(measurement, "PROGRAM", ("no-such-program",))
+    with pytest.raises(measurement.NotMeasuredError, match="there is no no-such-program"):
+        await measurement.measure("bullmq", "W2")
 
 
 # --- what is counted -------------------------------------------------------------------------------------------------

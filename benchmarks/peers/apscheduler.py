@@ -1,7 +1,8 @@
-"""APScheduler 3 with its SQLAlchemy store on SQLite. The scheduler lives in the program that adds the jobs: one process.
+"""APScheduler 3 with its SQLAlchemy store on SQLite, in one process.
 
-It stores no completion; a task is done when the scheduler says so (`EVENT_JOB_EXECUTED`). With the default grace of one
-second it drops what it comes to later than that; here nothing is too late, so that the lag shows and not the loss.
+The scheduler runs in the program that adds the jobs. It stores no completion; a task is done when the scheduler reports it
+(`EVENT_JOB_EXECUTED`). With its default grace of one second it drops tasks that are later than that; here nothing is too late, so
+that the lag shows and not the loss.
 """
 
 from collections.abc import AsyncIterator
@@ -20,13 +21,13 @@ TASK: Final = "benchmarks.peers.starts:record"
 
 
 def run(part: str, _: Assignment) -> None:
-    """Nothing runs beside the client."""
+    """Do nothing: the client is the only process."""
     raise ValueError(f"there is no part {part}")
 
 
 @asynccontextmanager
 async def client(assignment: Assignment) -> AsyncIterator[Client]:
-    """The scheduler itself, in its background thread, with ten threads for the work."""
+    """Run the scheduler in its background thread, with ten threads for the work."""
     from apscheduler.events import EVENT_JOB_EXECUTED
     from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
     from apscheduler.schedulers.background import BackgroundScheduler

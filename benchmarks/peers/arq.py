@@ -1,7 +1,7 @@
-"""arq: Redis as queue and as the store of results, one worker that polls each 0.5 s, as it does by default.
+"""arq: Redis as queue and as store of results, with one polling worker.
 
-It runs 256 jobs at once, as Tocsin's worker does here: with its default of 10 it reads 100 at a poll, which is 200 a second.
-Its cron jobs begin 123 ms behind the second unless told otherwise; so they do here.
+The worker polls every 0.5 s, its default. It runs 256 jobs concurrently, as Tocsin's worker does here: with its default of 10 it
+reads 100 per poll, which is 200 a second. By default its cron jobs start 123 ms after the second; so they do here.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ PARTS_THAT_SCHEDULE: Final = ()
 TASK: Final = "no_op"
 CONCURRENCY: Final = 256
 CONNECTIONS: Final = 1_024
-"""Without a limit, as arq was written for; newer clients of Redis have a pool of 100, and fail beyond it."""
+"""No limit, as arq expects; newer Redis clients have a pool of 100 and fail beyond it."""
 
 
 async def no_op(_: dict[str, Any], key: str) -> None:
@@ -34,7 +34,7 @@ async def _unbounded(context: dict[str, Any]) -> None:
 
 
 def run(_: str, assignment: Assignment) -> None:
-    """The worker, which has the cron jobs too."""
+    """Run the worker, which also has the cron jobs."""
     from arq.connections import RedisSettings
     from arq.cron import cron
     from arq.worker import Worker
@@ -54,7 +54,7 @@ def run(_: str, assignment: Assignment) -> None:
 
 @asynccontextmanager
 async def client(assignment: Assignment) -> AsyncIterator[Client]:
-    """Enqueues by `enqueue_job`."""
+    """Enqueue by `enqueue_job`."""
     from arq.connections import RedisSettings, create_pool
 
     pool = await create_pool(RedisSettings.from_dsn(assignment.url))

@@ -1,6 +1,7 @@
-"""BullMQ on Redis, under node: one worker that runs a hundred at once, all results kept; W1 by its job schedulers.
+"""BullMQ on Redis, under node: one worker with a concurrency of 100, all results kept.
 
-Its module is looked for as node does, by NODE_PATH too. The client in node is led by lines.
+W1 uses its job schedulers. Its module is found the way node finds modules, NODE_PATH included. Lines of text drive the client in
+node.
 """
 
 import asyncio
@@ -25,14 +26,14 @@ PROGRAM: Final = ("node", str(Path(__file__).with_suffix(".cjs")))
 
 
 def run(part: str, _: Assignment) -> None:
-    """The worker, in place of this process."""
+    """Replace this process by the worker."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     os.execvp(PROGRAM[0], [*PROGRAM, part])  # noqa: S606 - our own
 
 
 @asynccontextmanager
 async def client(assignment: Assignment) -> AsyncIterator[Client]:
-    """Enqueues by `Queue.add`."""
+    """Enqueue by `Queue.add`."""
     node = await asyncio.create_subprocess_exec(
         *PROGRAM, "client", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )

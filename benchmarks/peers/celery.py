@@ -1,4 +1,7 @@
-"""Celery: Redis as broker and as the store of results, acknowledged late, as many worker processes as processors; beat for W1."""
+"""Celery: Redis as broker and store of results, late acknowledgement, beat for W1.
+
+It runs as many worker processes as processors.
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +20,7 @@ TASK: Final = "no-op"
 
 
 def run(part: str, assignment: Assignment) -> None:
-    """The worker, or beat."""
+    """Run the worker, or beat."""
     app, options = _app(assignment), ["--loglevel", "warning"]
     if part == "worker":
         app.worker_main(["worker", *options])
@@ -27,7 +30,7 @@ def run(part: str, assignment: Assignment) -> None:
 
 @asynccontextmanager
 async def client(assignment: Assignment) -> AsyncIterator[Client]:
-    """Enqueues by `apply_async`."""
+    """Enqueue by `apply_async`."""
     yield _Client(_app(assignment))
 
 

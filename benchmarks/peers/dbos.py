@@ -1,6 +1,7 @@
-"""DBOS on PostgreSQL: workflows of no step through a queue with its defaults (a poll each second), enqueued by its client.
+"""DBOS on PostgreSQL: workflows without steps, through a queue with its defaults.
 
-Its scheduler wakes a tenth of the wait late at most, and never more than 10 s: that is its own rule, against a herd.
+The queue polls every second, and its client enqueues. Its scheduler wakes up to a tenth of the wait late, at most 10 s: that is its
+own rule against a thundering herd.
 """
 
 import signal
@@ -21,11 +22,11 @@ PARTS_THAT_SCHEDULE: Final = ()
 TASK: Final = "no-op"
 QUEUE: Final = "tasks"
 SEES_SCHEDULES: Final = 5.0
-"""Seconds until its scheduler sees the jobs of W1; by default 30."""
+"""Seconds until its scheduler sees the jobs of W1; the default is 30."""
 
 
 def run(part: str, assignment: Assignment) -> None:
-    """The worker; before it, the schema."""
+    """Create the schema, then run the worker."""
     from dbos import DBOS
 
     DBOS(
@@ -48,7 +49,7 @@ def run(part: str, assignment: Assignment) -> None:
 
 @asynccontextmanager
 async def client(assignment: Assignment) -> AsyncIterator[Client]:
-    """Enqueues by `DBOSClient`."""
+    """Enqueue by `DBOSClient`."""
     from dbos import DBOSClient
 
     it = DBOSClient(system_database_url=assignment.url)

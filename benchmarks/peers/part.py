@@ -1,8 +1,9 @@
 """One process of a peer, under the interpreter that has its library.
 
-    python -m benchmarks.peers.part worker      (what it is told is in the environment)
+    python -m benchmarks.peers.part worker      (its assignment is in the environment)
 
-The part `client` drives the workload. It says when the warm-up is over, begins when a line comes in, and prints what it saw.
+The part `client` drives the workload. It prints a line when the warm-up is over, starts when a line comes in, and prints its
+results.
 """
 
 import asyncio
@@ -17,15 +18,15 @@ from benchmarks.peers.peer import WARM_UP, Assignment, Client, peer
 from benchmarks.peers.starts import Starts
 
 IN_FLIGHT: Final = 256
-"""Tasks that are being handed over at once, where the library can."""
+"""Tasks that are enqueued concurrently, if the library can."""
 PAUSES: Final = (0.01, 1.01)
-"""Seconds between two lone tasks, drawn anew each time: a peer that polls is met at any moment between two polls."""
+"""Range of seconds between two single tasks, drawn at random so that a poll may be near or far."""
 PATIENCE: Final = 120.0
-"""Seconds after the instant of W1 until what has not begun counts as missed."""
+"""Seconds after the instant of W1 until a job without a start counts as missed."""
 
 
 async def drive(assignment: Assignment) -> None:
-    """Be the client."""
+    """Run the client."""
     starts = Starts(assignment.starts)
     async with peer(assignment.peer).client(assignment) as client:
         await asyncio.gather(*(client.enqueue(f"warm-{number}") for number in range(WARM_UP)))
@@ -71,7 +72,7 @@ _WORKLOADS: Final = {"W1": _fire_lag, "W2": _throughput, "W3": _latency}
 
 
 def main() -> None:
-    """Be what the command line says."""
+    """Run the part that the command line names."""
     assignment, [part] = Assignment.received(), sys.argv[1:]
     if part == "client":
         asyncio.run(drive(assignment))

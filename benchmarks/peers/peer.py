@@ -1,4 +1,4 @@
-"""What a peer is: a module of this package with the names below."""
+"""The protocol of a peer: a module of this package with the names below."""
 
 import json
 import os
@@ -11,22 +11,21 @@ from pathlib import Path
 from typing import Final, Protocol, Self, cast
 
 WARM_UP: Final = 20
-"""Tasks that each peer has done before anything is measured."""
+"""Tasks that each peer completes before the measurement."""
 _VARIABLE: Final = "PEER_ASSIGNMENT"
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What every process of a peer is told.
+    """The assignment that every process of a peer receives.
 
     Attributes:
         peer: its name.
         workload: W1, W2 or W3.
-        url: where its server is; empty for one that needs none.
-        folder: where it may keep files.
+        url: the URL of its server; empty for a peer without a server.
+        folder: a folder for its files.
         number: jobs or tasks.
-        due: the full minute at which all jobs of W1 are due, in seconds since 1970; None in the others.
-
+        due: the full minute of all jobs of W1, in UNIX seconds; None in the other workloads.
     """
 
     peer: str
@@ -38,17 +37,17 @@ class Assignment:
 
     @property
     def starts(self) -> Path:
-        """The pipe on which handlers tell that they began."""
+        """The pipe on which handlers report their start."""
         return self.folder / "starts"
 
     @property
     def instant(self) -> datetime:
-        """When the jobs of W1 are due."""
+        """The instant at which the jobs of W1 are due."""
         return datetime.fromtimestamp(self.due or 0, UTC)
 
     @property
     def cron(self) -> str:
-        """The same as an expression of five fields."""
+        """The instant as a cron expression of five fields."""
         at = self.instant
         return f"{at.minute} {at.hour} {at.day} {at.month} *"
 
@@ -58,25 +57,25 @@ class Assignment:
         return [f"job-{number}" for number in range(self.number)] if self.due else []
 
     def environment(self) -> dict[str, str]:
-        """The environment of a process that is to read it."""
+        """Return the environment for a process of the peer."""
         return {**os.environ, _VARIABLE: json.dumps({**asdict(self), "folder": str(self.folder)})}
 
     @classmethod
     def received(cls) -> Self:
-        """What this process was told."""
+        """Return the assignment of this process."""
         fields = json.loads(os.environ[_VARIABLE])
         return cls(**{**fields, "folder": Path(fields["folder"])})
 
 
 class Client(Protocol):
-    """How a program outside hands tasks over."""
+    """A program that enqueues tasks with the peer."""
 
     async def enqueue(self, key: str) -> None:
-        """Hand over one no-op; returns when the peer has it."""
+        """Enqueue one no-op task; return when the peer has accepted it."""
         ...
 
     async def completed(self) -> int:
-        """How many tasks are done, as its own store (or its own word, where nothing is stored) says."""
+        """Return the number of completed tasks by its store, or by its own count."""
         ...
 
 
@@ -84,27 +83,27 @@ class Peer(Protocol):
     """A module of this package."""
 
     DISTRIBUTIONS: Sequence[str]
-    """What has to be installed; the first gives the version that is shown."""
+    """The packages to install; the first gives the version."""
     SERVER: str
-    """redis, postgresql, nats, or nothing."""
+    """redis, postgresql, nats, or empty."""
     NOTE: str
-    """What a reader of its figures has to know."""
+    """A remark for readers of its figures."""
     PREPARES: bool
-    """Whether `run("prepare", …)` comes first, alone."""
+    """Whether `run("prepare", …)` runs first, alone."""
     PARTS: Sequence[str]
     """The processes beside the client."""
     PARTS_THAT_SCHEDULE: Sequence[str]
-    """More of them for W1."""
+    """Further processes for W1."""
 
     def run(self, part: str, assignment: Assignment) -> None:
-        """Be one of the processes, until SIGTERM."""
+        """Run a process until SIGTERM."""
         ...
 
     def client(self, assignment: Assignment) -> AbstractAsyncContextManager[Client]:
-        """Be the client."""
+        """Run the client."""
         ...
 
 
 def peer(name: str) -> Peer:
-    """The peer of that name."""
+    """Return the peer of a name."""
     return cast("Peer", import_module(f"benchmarks.peers.{name}"))

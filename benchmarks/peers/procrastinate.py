@@ -1,4 +1,7 @@
-"""procrastinate on PostgreSQL, woken by LISTEN/NOTIFY: one worker that runs ten tasks at once and defers what is periodic."""
+"""procrastinate on PostgreSQL, woken by LISTEN/NOTIFY, with one worker.
+
+The worker runs ten tasks concurrently and enqueues periodic tasks.
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +21,7 @@ CONCURRENCY: Final = 10
 
 
 def run(part: str, assignment: Assignment) -> None:
-    """The worker; before it, the schema."""
+    """Create the schema, then run the worker."""
     app = _app(assignment)
     if part == "prepare":
         with app.open():
@@ -29,7 +32,7 @@ def run(part: str, assignment: Assignment) -> None:
 
 @asynccontextmanager
 async def client(assignment: Assignment) -> AsyncIterator[Client]:
-    """Enqueues by `defer_async`."""
+    """Enqueue by `defer_async`."""
     app = _app(assignment)
     async with app.open_async():
         yield _Client(app)
@@ -48,7 +51,7 @@ class _Client:
 
 
 async def periodic(timestamp: int, job: str) -> None:  # noqa: ARG001 - it is passed by name
-    """What a job of W1 does."""
+    """The task of a job of W1."""
     record(job)
 
 

@@ -1,4 +1,7 @@
-"""How the handlers of a peer tell the client that they began: one line each on a named pipe, which costs them a system call."""
+"""Start times of a peer's handlers, reported to the client over a named pipe.
+
+Each handler writes one line, which costs it one system call.
+"""
 
 import asyncio
 import os
@@ -14,7 +17,7 @@ _AT_ONCE: Final = 65_536
 
 
 class Start(NamedTuple):
-    """The beginning of a handler, by the wall clock (seconds since 1970) and by the machine's monotonic one."""
+    """The start of a handler, by the wall clock (UNIX seconds) and the monotonic clock."""
 
     key: str
     at: float
@@ -22,7 +25,7 @@ class Start(NamedTuple):
 
 
 def record(key: str) -> None:
-    """The whole of every task: say that it began."""
+    """The whole of every task: report its start."""
     os.write(_pipe(), f"{key} {time.time()} {time.perf_counter()}\n".encode())
 
 
@@ -48,17 +51,17 @@ class Starts:
         threading.Thread(target=self._read, args=(descriptor,), daemon=True).start()
 
     def of(self, kind: str) -> list[Start]:
-        """All that began so far, of the tasks whose key begins so."""
+        """Return the starts so far of tasks whose key has a prefix."""
         return [start for start in self._all if start.key.startswith(kind)]
 
     async def until(self, kind: str, number: int) -> None:
-        """Wait until so many different ones have begun."""
+        """Wait until a number of different tasks have started."""
         while len({start.key for start in self.of(kind)}) < number:
             self._changed.clear()
             await self._changed.wait()
 
     async def until_begun(self, key: str) -> Start:
-        """Wait for one of which nothing is known yet."""
+        """Wait for a task that has not been seen yet."""
         while not (self._all and self._all[-1].key == key):
             self._changed.clear()
             await self._changed.wait()

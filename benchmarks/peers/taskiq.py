@@ -1,6 +1,7 @@
-"""taskiq over NATS JetStream (taskiq-nats): a pull consumer, the worker's defaults (two processes, 100 tasks at once), no results.
+"""taskiq over NATS JetStream (taskiq-nats): a pull consumer, no results.
 
-A task is done when JetStream has its acknowledgement. W1 runs `taskiq scheduler` on the labels of the task.
+The worker has its defaults: two processes, 100 concurrent tasks. A task is done when JetStream has its acknowledgement. W1 runs
+`taskiq scheduler` on the labels of the task.
 """
 
 import sys
@@ -21,7 +22,7 @@ TASK: Final = "no-op"
 
 
 def run(part: str, _: Assignment) -> None:
-    """`taskiq worker` or `taskiq scheduler`."""
+    """Run `taskiq worker` or `taskiq scheduler`."""
     from taskiq.__main__ import main
 
     what = {"worker": "broker", "scheduler": "scheduler"}[part]
@@ -31,7 +32,7 @@ def run(part: str, _: Assignment) -> None:
 
 @asynccontextmanager
 async def client(_: Assignment) -> AsyncIterator[Client]:
-    """Enqueues by `kiq`."""
+    """Enqueue by `kiq`."""
     it = broker()
     await it.startup()
     yield _Client(it)
@@ -51,7 +52,7 @@ class _Client:
 
 
 def broker() -> Any:
-    """The broker with its task."""
+    """Return the broker with its task."""
     from taskiq_nats import PullBasedJetStreamBroker
 
     assignment = Assignment.received()
@@ -61,7 +62,7 @@ def broker() -> Any:
 
 
 def scheduler() -> Any:
-    """What `taskiq scheduler` runs."""
+    """Return the object that `taskiq scheduler` runs."""
     from taskiq import TaskiqScheduler
     from taskiq.schedule_sources import LabelScheduleSource
 

@@ -1,4 +1,4 @@
-"""Starts a peer with the server it needs, has its client drive a workload, and makes metrics of what it saw."""
+"""Starts a peer and its server, drives a workload, and computes the metrics."""
 
 import asyncio
 import json
@@ -22,9 +22,9 @@ from benchmarks.peers.peer import Assignment, peer
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 
 NUMBERS: Final = {"W1": 1_000, "W2": 5_000, "W3": 100}
-"""Jobs or tasks that a peer gets in each workload that it is measured in."""
+"""Jobs or tasks that a peer gets in each workload."""
 NOTICE: Final = 35.0
-"""Seconds at least from the start of its processes to the full minute at which the jobs of W1 are due."""
+"""Seconds at least between the start of its processes and the full minute of W1."""
 MINUTE: Final = 60.0
 READY_WITHIN: Final = 90.0
 OVER_WITHIN: Final = 600.0
@@ -33,29 +33,28 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class NotMeasuredError(Exception):
-    """Why a peer has no figures."""
+    """The reason why a peer has no figures."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Which peer, and what it did."""
+    """The peer and its results."""
 
     version: str
     metrics: dict[str, float]
 
 
 async def measure(name: str, workload: str, *, python: str = sys.executable, number: int | None = None) -> Measured:
-    """Have a peer do a workload.
+    """Measure a peer in a workload.
 
     Args:
-        name: one of `PEERS`.
+        name: a member of `PEERS`.
         workload: a key of `NUMBERS`.
         python: the interpreter that has its library.
-        number: how many jobs or tasks; None for the number of `NUMBERS`.
+        number: the number of jobs or tasks; None for the number in `NUMBERS`.
 
     Raises:
-        NotMeasuredError: it is not installed, or did not start, or did not get to the end.
-
+        NotMeasuredError: it is not installed, did not start, or did not finish.
     """
     version = _version(name, python)
     with ExitStack() as stack:
@@ -74,7 +73,7 @@ async def measure(name: str, workload: str, *, python: str = sys.executable, num
 
 
 class _Processes:
-    """The client and the other parts of a peer."""
+    """The client and the other processes of a peer."""
 
     def __init__(self, assignment: Assignment, python: str) -> None:
         self._assignment, self._python = assignment, python
@@ -101,7 +100,7 @@ class _Processes:
         return _metrics(self._assignment, seen, used)
 
     def last_words(self) -> str:
-        """The last error of which its processes told, or else the last that they said."""
+        """Return the last error that its processes printed, or else their last line."""
         said = self._log.read_text("utf-8", "replace").split("\n") if self._log.exists() else []
         lines = [line.strip() for line in said if line.strip()]
         return next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else "it said nothing")
@@ -152,7 +151,7 @@ def _metrics(assignment: Assignment, seen: dict[str, Any], cpu: float) -> dict[s
 
 @contextmanager
 def _server(kind: str) -> Iterator[str]:
-    """The URL of a server of its own, which keeps what it acknowledges as it does by default."""
+    """Yield the URL of a throw-away server with its default persistence."""
     if kind == "nats":
         with EmbeddedServer(port=ANY_PORT).start() as nats:
             yield nats.url
@@ -183,7 +182,7 @@ def _version(name: str, python: str) -> str:
 
 
 def cpu_of_descendants() -> float:
-    """Seconds of CPU that all processes have used that this one started, or that those started, and what they waited for."""
+    """Return the CPU seconds of all descendants of this process, exited children included."""
     children: dict[int, list[int]] = {}
     used: dict[int, float] = {}
     for folder in Path("/proc").glob("[0-9]*"):

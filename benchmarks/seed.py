@@ -1,8 +1,8 @@
-"""Executions that are over, as many as one likes, in the log and in the history: made by running them.
+"""Finished executions in the log and in the history, made by running them.
 
-So all is as production leaves it: six messages each with their guards and ids, durables whose last acknowledgement is the
-last message, the recoverer's place, definitions in their bucket. The history is recorded afterwards, by the real recorder
-alone, so that its rate is its own. The archiver does not run: it would keep no more than 500,000 messages in the log.
+The streams are then as production leaves them: six messages per execution with their guards and ids, durables whose last
+acknowledgement is the last message, the recoverer's position, definitions in their bucket. The real recorder writes the history
+afterwards, so that its rate is its own. The archiver does not run, because it would keep at most 500,000 messages in the log.
 """
 
 import asyncio
@@ -25,36 +25,36 @@ ARCHIVER: Final = "archiver"
 WITHOUT_ARCHIVER: Final = ",".join(name for name in WHAT.split(",") if name != ARCHIVER)
 PARTS: Final = (WHEN, WITHOUT_ARCHIVER, WORKER)
 JOBS: Final = 100
-"""Jobs that the executions are shared out among."""
+"""Number of jobs that share the executions."""
 AT_ONCE: Final = 250
 AHEAD: Final = 4_000
-"""Executions that are asked for and have not begun, at most: a system that keeps up has no more."""
+"""Largest number of requested executions that have not started; an installation that keeps up has no more."""
 FACTS: Final = 5
-"""What the log holds of each: admitted, dispatched, started, report, completed. Its trigger is in the ledger's stream."""
+"""Events of each execution in the log: admitted, dispatched, started, report, completed. Its trigger is in the ledger's stream."""
 NO_LESS: Final = 200
-"""Executions a second; a fill that is slower is given up."""
+"""Executions a second; a slower fill is abandoned."""
 GRACE: Final = 120.0
 """Seconds that a fill of any size may take."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """How fast it went, in executions a second."""
+    """The rates of a fill, in executions a second."""
 
     executed: float
     recorded: float
 
 
 async def fill(installation: Installation, executions: int, *, nats: Mapping[str, int]) -> Filled:
-    """Have so many executions behind an empty installation.
+    """Run executions in an empty installation until it holds a number of finished executions.
 
     Args:
-        installation: initialized, and nothing runs in it.
-        executions: how many.
+        installation: initialized and idle.
+        executions: the number of executions.
         nats: the process ids of its servers, by name.
 
     Raises:
-        TimeoutError: the fill is not complete in time.
+        TimeoutError: the fill was not complete in time.
     """
     async with asyncio.timeout(GRACE + executions / NO_LESS):
         began = time.perf_counter()
@@ -68,7 +68,7 @@ async def fill(installation: Installation, executions: int, *, nats: Mapping[str
 
 
 async def _execute(system: System, executions: int) -> None:
-    """Run them all, and wait until nothing is left to be done about any."""
+    """Run all executions, and wait until every durable is idle."""
     progress = Progress("executions before, run", executions)
     jobs = [JobDefinition(name=f"before-{i}", function=FUNCTION, overlap_policy="allow") for i in range(JOBS)]
     await system.define(*jobs)
@@ -86,7 +86,7 @@ async def _execute(system: System, executions: int) -> None:
 
 
 async def _recorded(installation: Installation, executions: int) -> None:
-    """Wait until the history knows of the end of each."""
+    """Wait until the history holds the end of each execution."""
     progress, done = Progress("executions before, recorded", executions), ExecutionQuery(status="completed")
     async with installation.history() as history:
         while (recorded := await history.count(done)) < executions:
