@@ -85,9 +85,9 @@ def test_all_peers_are_measured_unless_some_are_named() -> None:
     [
         ("W2 --peers cron", "no peer is called cron: there are apscheduler, arq, "),
         ("--peers W2", "no peer is called W2"),
-        ("W5 --peers", "peers are measured in W1, W2, W3, and none of these was asked for"),
-        ("W5 --sizes 10,ten", "'10,ten': numbers of executions are needed, each larger than the one before"),
-        ("W5 --sizes 10,0", "'10,0': numbers of executions are needed, each larger than the one before"),
+        ("W5 --peers", "peers are measured in W1, W2, W3, and none of these was selected"),
+        ("W5 --sizes 10,ten", "'10,ten': use numbers of executions in ascending order"),
+        ("W5 --sizes 10,0", "'10,0': use numbers of executions in ascending order"),
         ("W99", "no workload is called W99: there are W1, "),
     ],
 )
