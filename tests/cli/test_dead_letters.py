@@ -9,7 +9,7 @@ from tests.cli.conftest import World
 from tests.cli.test_executions import ERROR, record
 from tests.domain.given import ID, JOB
 from tocsin.cli.input.rates import rate
-from tocsin.cli.runtime.error_report import UsageError
+from tocsin.cli.runtime.errors import UsageError
 from tocsin.domain.events import Attempt, DeadLettered, PoisonMessage, Replayed
 from tocsin.subjects import Stream
 from tocsin.testing import START

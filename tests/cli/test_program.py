@@ -9,7 +9,8 @@ from tests.cli.conftest import World
 from tocsin import __version__
 from tocsin.cli.processes.run import chosen
 from tocsin.cli.runtime.command_group import hoisted
-from tocsin.cli.runtime.error_report import UsageError, failure_of
+from tocsin.cli.runtime.error_report import failure_of
+from tocsin.cli.runtime.errors import UsageError
 from tocsin.cli.runtime.exit_codes import MEANINGS
 from tocsin.ports import LogUnavailable
 

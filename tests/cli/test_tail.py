@@ -10,7 +10,8 @@ from typing_extensions import override
 from tests.domain.given import ID, JOB, admitted, started
 from tocsin import subjects
 from tocsin.cli.dev.live import LiveView
-from tocsin.cli.output.format import Format, Output
+from tocsin.cli.output import Format
+from tocsin.cli.output.format import Output
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Completed, Defined, Failed, Message, Passed, Recorded, Trigger
 from tocsin.ports import Batch, LogUnavailable

@@ -1,19 +1,20 @@
-"""The composition root: the only place that knows every part, and which fits where.
+"""The composition root: the only package that knows every part and connects the parts.
 
-installation                           one Tocsin on one NATS, connected
-queues, electing                       what is made of its settings
-composing, archiving                   the stages, and what each is given
-provisioning, running, rebuilding      what is done with them
-working                                what a worker is given
+A name is imported from its module at its first use: a command line that only lists jobs loads neither the stages nor the
+HTTP API.
 """
 
-from .history_rebuild import rebuild_history
-from .installation import Installation, Unreachable, await_log, connect, is_set_up, names_of
-from .provision import durables_of, initialize
-from .queues import bridged_queues, own_queues
-from .stage_runner import run_stages
-from .stages import STAGES, compose
-from .worker_connection import connect_worker, worker_connection
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from .history_rebuild import rebuild_history
+    from .installation import Installation, Unreachable, await_log, connect, is_set_up, names_of
+    from .provision import durables_of, initialize
+    from .queues import bridged_queues, own_queues
+    from .stage_runner import run_stages
+    from .stages import STAGES, compose
+    from .worker_connection import connect_worker, worker_connection
 
 __all__ = [
     "STAGES",
@@ -33,3 +34,22 @@ __all__ = [
     "run_stages",
     "worker_connection",
 ]
+
+_MODULES: Final = {
+    "history_rebuild": ("rebuild_history",),
+    "installation": ("Installation", "Unreachable", "await_log", "connect", "is_set_up", "names_of"),
+    "provision": ("durables_of", "initialize"),
+    "queues": ("bridged_queues", "own_queues"),
+    "stage_runner": ("run_stages",),
+    "stages": ("STAGES", "compose"),
+    "worker_connection": ("connect_worker", "worker_connection"),
+}
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
+    globals()[name] = value
+    return value

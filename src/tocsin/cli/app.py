@@ -5,27 +5,20 @@ from typing import Annotated, Final
 
 import typer
 
-from .. import telemetry
-from .dead_letters import commands as dead_letters
-from .dead_letters import replay_all
-from .dev import command
-from .events import audit, audit_trail, export, replay, tail
-from .executions import cancel
-from .executions import commands as executions
-from .installation import config as config_command
-from .installation import doctor, history, init, permissions, stats, status, tokens, version
-from .jobs import apply, backfill, explain, schedule, why
-from .jobs import commands as jobs
-from .output.format import Format, Output
-from .processes import run, serve, worker
-from .runtime.backend import Backend
+from .. import __version__, telemetry
+from .output import Format
 from .runtime.command_group import Commands
-from .runtime.error_report import UsageError
 from .runtime.exit_codes import HELP as EXIT_CODES
-from .runtime.session import Session
 
 SERVED: Final = frozenset({"jobs", "executions", "dead-letters", "schedule", "explain", "version"})
 """The commands that work over HTTP as well."""
+
+
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
+        typer.echo(f"tocsin {__version__}")
+        raise typer.Exit
+
 
 app = typer.Typer(
     name="tocsin",
@@ -65,10 +58,15 @@ def root(  # noqa: PLR0913, PLR0917 - each is an option of the program
         telemetry.Format, typer.Option(envvar="TOCSIN_LOG_FORMAT", help="What lines of the log look like.")
     ] = "auto",
     _version: Annotated[
-        bool, typer.Option("--version", callback=version.tell, is_eager=True, help="Print the version, and end.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and end.")
     ] = False,
 ) -> None:
     """Take the global options."""
+    from .output.format import Output  # noqa: PLC0415 - `tocsin --version` and help need none of these
+    from .runtime.backend import Backend  # noqa: PLC0415
+    from .runtime.errors import UsageError  # noqa: PLC0415
+    from .runtime.session import Session  # noqa: PLC0415
+
     given = context.obj
     session = Session(
         backend=given if isinstance(given, Backend) else Backend(),
@@ -86,36 +84,3 @@ def root(  # noqa: PLR0913, PLR0917 - each is an option of the program
         )
     session.log("error")  # a command tells its failure itself; what runs on logs more
     context.obj = session
-
-
-# In the order in which one meets them.
-app.command("dev")(command.dev)
-app.command("init")(init.init)
-app.command("run")(run.run)
-app.command("serve")(serve.serve)
-app.command("worker")(worker.worker)
-jobs.app.command("apply")(apply.apply)
-jobs.app.command("diff")(apply.diff)
-jobs.app.command("backfill")(backfill.backfill)
-app.add_typer(jobs.app, name="jobs")
-app.command("backfill")(backfill.backfill)
-app.command("schedule")(schedule.schedule)
-executions.app.command("cancel")(cancel.cancel)
-app.add_typer(executions.app, name="executions")
-dead_letters.app.command("replay-all")(replay_all.replay_all)
-app.add_typer(dead_letters.app, name="dead-letters")
-app.add_typer(history.app, name="history")
-tail.app.command("export")(export.export)
-tail.app.command("replay")(replay.replay)
-tail.app.command("audit-trail")(audit_trail.audit_trail)
-app.add_typer(tail.app, name="events")
-app.add_typer(tokens.app, name="tokens")
-app.command("why")(why.why)
-app.command("audit")(audit.audit)
-app.command("explain")(explain.explain)
-app.add_typer(config_command.app, name="config")
-app.command("status")(status.status)
-app.command("stats")(stats.stats)
-app.command("doctor")(doctor.doctor)
-app.command("permissions")(permissions.permissions)
-app.command("version")(version.version)

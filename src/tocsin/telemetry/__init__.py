@@ -1,21 +1,22 @@
 """Logging and instruments.
 
-One line an event, for people on a terminal and as JSON for machines, always to standard error. Every line has an `action`, a name that machines can match on and that does not change when the wording does. Libraries that
-log through the standard library come out the same way, from WARNING on.
+Every log line is one event: readable on a terminal, JSON elsewhere, always on standard error. Every line has an `action`,
+a name that machines match on and that stays the same when the wording changes. Libraries that log through the standard
+library come out the same way, from WARNING on.
 
-Instruments are those of the OpenTelemetry API, named `tocsin_…`: whoever installs an SDK in the process is given what they
-count, and without one they cost next to nothing.
+Instruments are those of the OpenTelemetry API and are named `tocsin_…`. They record once an OpenTelemetry SDK is installed
+in the process; without one they cost next to nothing.
 """
 
 import logging
 import re
 import sys
 from collections.abc import MutableMapping
-from typing import Any, Final, Literal, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeAlias
 
-import structlog
-from opentelemetry import metrics
-from structlog.typing import Processor
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Meter
+    from structlog.typing import Processor
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 Format: TypeAlias = Literal["auto", "console", "json"]
@@ -40,6 +41,8 @@ def configure(
         format: `auto` is `console` where `stream` is a terminal, else `json`.
         stream: where to; None: standard error as it is now.
     """
+    import structlog  # noqa: PLC0415 - `tocsin --version` and `tocsin --help` write no log
+
     out = stream or sys.stderr
     is_console = format == "console" or (format == "auto" and out.isatty())
     common: list[Processor] = [
@@ -79,8 +82,10 @@ def configure(
     logging.getLogger("asyncio").addFilter(_is_worth_a_line)
 
 
-def meter() -> metrics.Meter:
-    """What instruments are made of; their names begin with `tocsin_`. It may be asked before an SDK is installed."""
+def meter() -> "Meter":
+    """Return the meter that makes Tocsin's instruments; it may be called before an SDK is installed."""
+    from opentelemetry import metrics  # noqa: PLC0415 - the command line has no instruments
+
     return metrics.get_meter("tocsin")
 
 
@@ -96,8 +101,10 @@ def name_action(_logger: object, _method: str, event: MutableMapping[str, Any]) 
     return event
 
 
-def _rendering(out: TextIO, *, is_console: bool) -> list[Processor]:
+def _rendering(out: TextIO, *, is_console: bool) -> "list[Processor]":
     """Tracebacks show no local variables: those hold the inputs of jobs, tokens, and what secrets were resolved to."""
+    import structlog  # noqa: PLC0415 - as in `configure`
+
     if is_console:
         return [structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback)]
     transform = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)

@@ -21,14 +21,11 @@ from ..runtime.event_loop import run
 from ..runtime.session import session_of
 from . import page as letter_page
 
-app = typer.Typer(help="What failed for good, and what is done about it.", no_args_is_help=True)
-
 Id = Annotated[str, typer.Argument(metavar="DEAD-LETTER", help="Its id, or the first characters of it.")]
 Job = Annotated[str | None, typer.Option(help="Only of this job.")]
 Reason = Annotated[str | None, typer.Option(help="Why; it is recorded.")]
 
 
-@app.command("list")
 def list_dead_letters(  # noqa: PLR0913, PLR0917 - each is an option of the command
     context: typer.Context,
     job: Job = None,
@@ -84,7 +81,6 @@ def list_dead_letters(  # noqa: PLR0913, PLR0917 - each is an option of the comm
     paging.tell_of_more(page)
 
 
-@app.command()
 def show(context: typer.Context, dead_letter: Id) -> None:
     """Show one dead letter: every attempt, the last error with its traceback, the input, and what became of its replays."""
     session = session_of(context)
@@ -97,7 +93,6 @@ def show(context: typer.Context, dead_letter: Id) -> None:
     session.output.answer(letter_page.as_json(letter), lambda: letter_page.page(letter))
 
 
-@app.command()
 def replay(
     context: typer.Context,
     dead_letter: Id,
@@ -124,7 +119,6 @@ def replay(
     session.output.answer(asdict(made), lambda: [line(made)])
 
 
-@app.command()
 def resolve(
     context: typer.Context,
     dead_letter: Annotated[

@@ -18,7 +18,7 @@ from ...services import tail
 from ...settings import DEFAULT, origins, shown
 from ..input.worker_object import load_worker
 from ..jobs.apply import apply_files, as_json, summary
-from ..runtime.error_report import UsageError
+from ..runtime.errors import UsageError
 from ..runtime.event_loop import serve
 from ..runtime.session import Session, actor, session_of
 from . import task_lines

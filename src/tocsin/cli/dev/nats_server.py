@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...settings import Settings, origins
-from ..runtime.error_report import UsageError
+from ..runtime.errors import UsageError
 from ..runtime.session import Session
 
 if TYPE_CHECKING:

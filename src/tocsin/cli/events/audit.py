@@ -16,7 +16,7 @@ from ...services.audit import Auditor, Debt, ProjectionReader, Report, Violation
 from ...subjects import DecodeError
 from ..input.instants import instant, length
 from ..output.format import local
-from ..runtime.error_report import UsageError
+from ..runtime.errors import UsageError
 from ..runtime.event_loop import run
 from ..runtime.exit_codes import Exit
 from ..runtime.session import Session, session_of

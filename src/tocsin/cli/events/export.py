@@ -17,7 +17,7 @@ from ... import __version__
 from ...archive import STREAMS, Manifest, Selection, extents, read, write
 from ...subjects import Stream
 from ..input.instants import instant
-from ..runtime.error_report import UsageError
+from ..runtime.errors import UsageError
 from ..runtime.event_loop import run
 from ..runtime.exit_codes import Exit
 from ..runtime.session import Session, session_of

@@ -23,7 +23,7 @@ from ..input.instants import instant
 from ..jobs import commands as jobs
 from ..output.format import local
 from ..output.tables import table
-from ..runtime.error_report import UsageError, no_such_job
+from ..runtime.errors import UsageError, no_such_job
 from ..runtime.event_loop import run
 from ..runtime.exit_codes import Exit
 from ..runtime.session import Session, session_of

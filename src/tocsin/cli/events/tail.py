@@ -8,10 +8,7 @@ from ..output import event_lines
 from ..runtime.event_loop import serve
 from ..runtime.session import Session, session_of
 
-app = typer.Typer(help="The facts of the log.", no_args_is_help=True)
 
-
-@app.command()
 def tail(
     context: typer.Context,
     job: Annotated[str | None, typer.Option(help="Only of this job.")] = None,

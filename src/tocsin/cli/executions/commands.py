@@ -20,15 +20,8 @@ from ..output.tables import table
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
 from .attempts import attempts_table
-from .list_command import list_executions
-
-app = typer.Typer(help="Runs of jobs.", no_args_is_help=True)
 
 
-app.command("list")(list_executions)
-
-
-@app.command()
 def show(
     context: typer.Context,
     execution_id: Annotated[str, typer.Argument(metavar="EXECUTION", help="Its id, or the first characters of it.")],

@@ -3,7 +3,7 @@
 import typer
 
 from ..output.format import is_interactive
-from ..runtime.error_report import UsageError
+from ..runtime.errors import UsageError
 from ..runtime.exit_codes import Exit
 
 

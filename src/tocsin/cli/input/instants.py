@@ -5,7 +5,7 @@ from typing import overload
 from zoneinfo import ZoneInfo
 
 from ...domain import duration
-from ..runtime.error_report import UsageError
+from ..runtime.errors import UsageError
 
 FORMS = "an ISO date and time such as 2026-11-20T09:00 (on this machine's clock) or 2026-11-20T09:00Z, or how long ago: 90m, 2d"
 

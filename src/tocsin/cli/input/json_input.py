@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from ...domain.definition import show
-from ..runtime.error_report import UsageError
+from ..runtime.errors import UsageError
 
 
 def json_of(option: str, given: str | None, kind: type) -> Any:  # noqa: ANN401 - of the kind that was asked for

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from ..runtime.error_report import UsageError
+from ..runtime.errors import UsageError
 
 _PERIODS: Final = {"s": 1.0, "m": 60.0, "h": 3_600.0}
 MOST: Final = 10_000.0

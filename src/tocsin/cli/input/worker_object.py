@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from ..runtime.error_report import UsageError
+from ..runtime.errors import UsageError
 
 if TYPE_CHECKING:
     from ...worker import Worker

@@ -7,15 +7,7 @@ from ...settings import DEFAULT, WITHOUT_EFFECT, origins, shown
 from ..output.tables import table
 from ..runtime.session import session_of
 
-app = typer.Typer(help="The settings.", no_args_is_help=True)
 
-
-@app.callback()
-def config() -> None:
-    """The settings."""
-
-
-@app.command()
 def show(context: typer.Context) -> None:
     """Show every setting in force, and where its value comes from. Secrets are not shown."""
     session = session_of(context)

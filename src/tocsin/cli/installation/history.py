@@ -6,20 +6,12 @@ import typer
 from rich.text import Text
 
 from ..output.format import is_interactive
-from ..runtime.error_report import UsageError
+from ..runtime.errors import UsageError
 from ..runtime.event_loop import run
 from ..runtime.exit_codes import Exit
 from ..runtime.session import session_of
 
-app = typer.Typer(help="The history that lists of executions are read from.", no_args_is_help=True)
 
-
-@app.callback()
-def history() -> None:
-    """The history that lists of executions are read from."""
-
-
-@app.command()
 def rebuild(
     context: typer.Context,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,

@@ -6,7 +6,7 @@ import typer
 from rich.text import Text
 
 from ...domain.formats.suggestion import listed, nearest
-from ..runtime.error_report import UsageError
+from ..runtime.errors import UsageError
 from ..runtime.session import session_of
 
 

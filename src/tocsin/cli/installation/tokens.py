@@ -10,15 +10,12 @@ from ...adapters.http.auth.tokens import StoredToken, Tokens
 from ...domain import duration
 from ...domain.access import Role
 from ..output.tables import table
-from ..runtime.error_report import UsageError
+from ..runtime.errors import UsageError
 from ..runtime.event_loop import run
 from ..runtime.exit_codes import Exit
 from ..runtime.session import actor, session_of
 
-app = typer.Typer(help="Tokens for the HTTP API.", no_args_is_help=True)
 
-
-@app.command()
 def create(
     context: typer.Context,
     identity: Annotated[str, typer.Argument(metavar="IDENTITY", help="Whom facts name when the token is used.")],
@@ -46,7 +43,6 @@ def create(
     )
 
 
-@app.command("list")
 def list_tokens(context: typer.Context) -> None:
     """List the tokens, without what makes them work."""
     session = session_of(context)
@@ -69,7 +65,6 @@ def list_tokens(context: typer.Context) -> None:
     )
 
 
-@app.command()
 def revoke(
     context: typer.Context, token_id: Annotated[str, typer.Argument(metavar="ID", help="As `tokens list` tells it.")]
 ) -> None:

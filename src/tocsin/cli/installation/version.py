@@ -1,4 +1,4 @@
-"""`tocsin version`, and `tocsin --version`."""
+"""`tocsin version`."""
 
 import platform
 
@@ -14,10 +14,3 @@ def version(context: typer.Context) -> None:
     session_of(context).output.answer(
         {"tocsin": __version__, "python": platform.python_version()}, lambda: [Text(f"tocsin {__version__}")]
     )
-
-
-def tell(is_asked: bool) -> None:
-    """Print the version where it is asked for as an option, and end."""
-    if is_asked:
-        typer.echo(f"tocsin {__version__}")
-        raise typer.Exit

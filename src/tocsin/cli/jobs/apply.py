@@ -19,7 +19,7 @@ from ...services.operator import Operator
 from ...settings import Settings
 from ..input.confirmation import confirm
 from ..output.format import local
-from ..runtime.error_report import UsageError
+from ..runtime.errors import UsageError
 from ..runtime.event_loop import run
 from ..runtime.exit_codes import Exit
 from ..runtime.session import Session, session_of

@@ -20,13 +20,10 @@ from ..runtime.session import Session, session_of
 AHEAD: Final = 3
 """Instants to come that a job's page shows: enough to see the pattern."""
 
-app = typer.Typer(help="Named jobs: what runs, and when.", no_args_is_help=True)
-
 Name = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
 Reason = Annotated[str | None, typer.Option(help="Why; it is recorded.")]
 
 
-@app.command("list")
 def list_jobs(
     context: typer.Context,
     tag: Annotated[str | None, typer.Option(help="Only those with this tag.")] = None,
@@ -52,7 +49,6 @@ def list_jobs(
     )
 
 
-@app.command()
 def show(context: typer.Context, job: Name) -> None:
     """Show one job: its definition, and when it fires next."""
     session = session_of(context)
@@ -65,7 +61,6 @@ def show(context: typer.Context, job: Name) -> None:
     session.output.answer(details(found, now), lambda: page(found, now))
 
 
-@app.command()
 def trigger(
     context: typer.Context,
     job: Name,
@@ -92,7 +87,6 @@ def trigger(
     )
 
 
-@app.command()
 def pause(context: typer.Context, job: Name, reason: Reason = None) -> None:
     """Let a job's instants pass without firing, until it is resumed."""
     session = session_of(context)
@@ -104,7 +98,6 @@ def pause(context: typer.Context, job: Name, reason: Reason = None) -> None:
     _tell(session, job, "paused", changed=run(ask()))
 
 
-@app.command()
 def resume(context: typer.Context, job: Name, reason: Reason = None) -> None:
     """Let a paused job fire again; what passed meanwhile stays passed."""
     session = session_of(context)
@@ -116,7 +109,6 @@ def resume(context: typer.Context, job: Name, reason: Reason = None) -> None:
     _tell(session, job, "resumed", changed=run(ask()))
 
 
-@app.command()
 def delete(
     context: typer.Context,
     job: Name,

@@ -14,7 +14,7 @@ from ...services.explain import Answer, Gap, Outcome, Verdict
 from ..output import event_lines
 from ..output.event_page import FactPage
 from ..output.format import seconds
-from ..runtime.error_report import UsageError
+from ..runtime.errors import UsageError
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
 

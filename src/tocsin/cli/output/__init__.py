@@ -1,1 +1,5 @@
-"""Formatting answers for people and for programs."""
+"""How answers are printed."""
+
+from typing import Literal, TypeAlias
+
+Format: TypeAlias = Literal["table", "json"]

@@ -5,12 +5,12 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-Format: TypeAlias = Literal["table", "json"]
+from . import Format
 
 _UNLIMITED: Final = 10_000
 """Columns of what is no terminal: whoever reads a pipe wants whole lines."""

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias, TypeVar
 import typer
 
 from ...ports.queries import MAX_LIMIT, USUAL_LIMIT, DeadLetterQuery, ExecutionQuery, Page, every
-from ..runtime.error_report import UsageError
+from ..runtime.errors import UsageError
 
 T = TypeVar("T")
 Query = TypeVar("Query", ExecutionQuery, DeadLetterQuery)

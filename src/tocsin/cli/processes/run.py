@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ...domain.formats.suggestion import listed, nearest
-from ..runtime.error_report import UsageError
+from ..runtime.errors import UsageError
 from ..runtime.event_loop import serve
 from ..runtime.session import Session, session_of
 

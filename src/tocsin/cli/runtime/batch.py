@@ -8,7 +8,8 @@ from rich.text import Text
 
 from ...services.operations.errors import NotFound
 from ...services.operator import Operator
-from .error_report import UsageError, failure_of
+from .error_report import failure_of
+from .errors import UsageError
 from .event_loop import run
 from .session import Session
 

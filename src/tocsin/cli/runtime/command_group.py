@@ -1,20 +1,16 @@
 """The root of all commands: takes the global options wherever they stand, and ends every failure in its exit code."""
 
-import json
 import sys
-import traceback
 from collections.abc import Sequence
-from inspect import cleandoc
 from typing import Any, Final, NoReturn
 
-import structlog
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
 from typing_extensions import override
 
 from ... import telemetry
-from .error_report import failure_of
+from ..command_tree import COMMANDS
 from .exit_codes import Exit
+from .lazy_commands import LazyGroup, tidy
 
 GLOBAL: Final = (
     "--nats",
@@ -30,18 +26,13 @@ GLOBAL: Final = (
 )
 """Options of the whole program; each takes a value."""
 
-HINT: Final = (
-    "Before or after any command: --nats URL · --server URL · --token TOKEN · --config FILE · --data-dir FOLDER · --root TOKEN · --output table|json · "
-    "--log-level LEVEL · --log-format FORMAT"
-)
 
-
-class Commands(TyperGroup):
+class Commands(LazyGroup):
     """The root group."""
 
     def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - Typer's signature
-        super().__init__(**attributes)
-        _mention_global_options(self)
+        super().__init__(COMMANDS, **attributes)
+        tidy(self)
 
     @override
     def main(
@@ -55,7 +46,8 @@ class Commands(TyperGroup):
     ) -> NoReturn:
         """Run one command and exit."""
         given = hoisted(sys.argv[1:] if args is None else args)
-        telemetry.configure("error")  # until the options are read: whatever fails before writes no line of its own kind
+        if "structlog" in sys.modules:  # a second call in one process: forget the log level of the first
+            telemetry.configure("error")
         try:
             code = super().main(given, prog_name or "tocsin", complete_var, standalone_mode=False, **extra)
         except Exception as error:  # noqa: BLE001 - here every failure becomes an exit code
@@ -83,6 +75,13 @@ def hoisted(args: Sequence[str]) -> list[str]:
 
 
 def _tell(error: Exception, args: Sequence[str]) -> Exit:
+    import json  # noqa: PLC0415 - only a failure needs them
+    import traceback  # noqa: PLC0415
+
+    import structlog  # noqa: PLC0415
+
+    from .error_report import failure_of  # noqa: PLC0415
+
     failure = failure_of(error)
     if _value(args, "--log-level") == "debug":
         traceback.print_exception(error)
@@ -91,7 +90,8 @@ def _tell(error: Exception, args: Sequence[str]) -> Exit:
     elif failure.message:  # a group without a command has shown its help, and has nothing to add
         typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
         typer.echo(failure.message, err=True)
-    structlog.get_logger("tocsin.cli").debug("a command failed", action="command-failed", code=failure.code.value)
+    if structlog.is_configured():
+        structlog.get_logger("tocsin.cli").debug("command failed", action="command-failed", code=failure.code.value)
     return failure.code
 
 
@@ -104,23 +104,3 @@ def _value(args: Sequence[str], option: str) -> str | None:
         elif arg.startswith(f"{option}="):
             found = arg.partition("=")[2]
     return found
-
-
-def _tidy(command: object) -> None:
-    """Break the lines of the help where the terminal ends, and show no type with what takes no value."""
-    if not isinstance(command, TyperCommand | TyperGroup):
-        return
-    if command.help:
-        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in cleandoc(command.help).split("\n\n"))
-    for option in (*command.params, command.get_help_option(typer.Context(command))):
-        if isinstance(option, TyperOption) and option.is_flag:
-            option.metavar = ""
-
-
-def _mention_global_options(group: TyperGroup) -> None:
-    _tidy(group)
-    for command in group.commands.values():
-        command.epilog = command.epilog or HINT
-        _tidy(command)
-        if isinstance(command, TyperGroup):
-            _mention_global_options(command)

@@ -1,6 +1,5 @@
 """What went wrong, as a user is told it: one clear sentence and an exit code, never a traceback."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -9,8 +8,6 @@ from typing import Any, Final, TypeAlias
 import typer
 
 from ...domain.definition import DefinitionError, DefinitionProblem
-from ...domain.errors import TocsinError
-from ...domain.formats.suggestion import nearest
 from ...domain.ledger import JobNotFound
 from ...domain.schedule import ScheduleError
 from ...ports import HistoryUnavailable, LogUnavailable, OutdatedState
@@ -19,25 +16,8 @@ from ...services.operations.errors import Ambiguous, NotAnId, NotFound, Operatio
 from ...services.operator import NotPermitted, NotServed
 from ...settings import SettingsError
 from ...subjects import DecodeError
+from .errors import Interrupted, UsageError
 from .exit_codes import Exit
-
-_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
-
-
-class UsageError(TocsinError):
-    """A command says no; the text is the whole explanation."""
-
-    code = "usage"
-
-    def __init__(self, message: str, exit_code: Exit = Exit.USAGE) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-
-
-class Interrupted(TocsinError):
-    """A signal came before the command was done."""
-
-    code = "interrupted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +34,6 @@ class Failure:
         if self.problems:
             error["problems"] = [str(problem) for problem in self.problems]
         return {"error": error}
-
-
-def no_such_job(job: str, known: list[str]) -> UsageError:
-    """The refusal that names what was probably meant."""
-    if _ID.fullmatch(job):
-        return UsageError(
-            f"{job} is an execution's id, and a job's name is needed: `tocsin executions show {job}` tells of the execution",
-            Exit.NOT_FOUND,
-        )
-    meant = nearest(job, known)
-    hint = f", did you mean {meant!r}?" if meant else "; `tocsin jobs list` shows those that are"
-    return UsageError(f"no job is called {job!r}{hint}", Exit.NOT_FOUND)
 
 
 def failure_of(error: BaseException) -> Failure:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from .error_report import Interrupted
+from .errors import Interrupted
 from .exit_codes import Exit
 from .gc_tuning import collect_patiently
 

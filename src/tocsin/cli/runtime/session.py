@@ -20,7 +20,7 @@ from ...settings import FieldPath, Settings, load
 from ...subjects import Stream
 from ..output.format import Output
 from .backend import PATIENCE, Backend
-from .error_report import UsageError, no_such_job
+from .errors import UsageError, no_such_job
 from .exit_codes import Exit
 
 if TYPE_CHECKING:

@@ -1,0 +1,68 @@
+"""Every command of the program, and the function that runs it."""
+
+from typing import Final
+
+from .runtime.lazy_commands import CommandGroup, Tree
+
+_JOBS: Final[Tree] = {
+    "list": "jobs.commands:list_jobs",
+    "show": "jobs.commands:show",
+    "trigger": "jobs.commands:trigger",
+    "pause": "jobs.commands:pause",
+    "resume": "jobs.commands:resume",
+    "delete": "jobs.commands:delete",
+    "apply": "jobs.apply:apply",
+    "diff": "jobs.apply:diff",
+    "backfill": "jobs.backfill:backfill",
+}
+_EXECUTIONS: Final[Tree] = {
+    "list": "executions.list_command:list_executions",
+    "show": "executions.commands:show",
+    "cancel": "executions.cancel:cancel",
+}
+_DEAD_LETTERS: Final[Tree] = {
+    "list": "dead_letters.commands:list_dead_letters",
+    "show": "dead_letters.commands:show",
+    "replay": "dead_letters.commands:replay",
+    "resolve": "dead_letters.commands:resolve",
+    "replay-all": "dead_letters.replay_all:replay_all",
+}
+_EVENTS: Final[Tree] = {
+    "tail": "events.tail:tail",
+    "export": "events.export:export",
+    "replay": "events.replay:replay",
+    "audit-trail": "events.audit_trail:audit_trail",
+}
+_TOKENS: Final[Tree] = {
+    "create": "installation.tokens:create",
+    "list": "installation.tokens:list_tokens",
+    "revoke": "installation.tokens:revoke",
+}
+
+COMMANDS: Final[Tree] = {
+    "dev": "dev.command:dev",
+    "init": "installation.init:init",
+    "run": "processes.run:run",
+    "serve": "processes.serve:serve",
+    "worker": "processes.worker:worker",
+    "jobs": CommandGroup("Named jobs: what runs, and when.", _JOBS),
+    "backfill": "jobs.backfill:backfill",
+    "schedule": "jobs.schedule:schedule",
+    "executions": CommandGroup("Runs of jobs.", _EXECUTIONS),
+    "dead-letters": CommandGroup("What failed for good, and what is done about it.", _DEAD_LETTERS),
+    "history": CommandGroup(
+        "The history that lists of executions are read from.", {"rebuild": "installation.history:rebuild"}
+    ),
+    "events": CommandGroup("The facts of the log.", _EVENTS),
+    "tokens": CommandGroup("Tokens for the HTTP API.", _TOKENS),
+    "why": "jobs.why:why",
+    "audit": "events.audit:audit",
+    "explain": "jobs.explain:explain",
+    "config": CommandGroup("The settings.", {"show": "installation.config:show"}),
+    "status": "installation.status:status",
+    "stats": "installation.stats:stats",
+    "doctor": "installation.doctor:doctor",
+    "permissions": "installation.permissions:permissions",
+    "version": "installation.version:version",
+}
+"""By name, in the order of the help: a group, or `module:function` with the module's path below `tocsin.cli`."""
