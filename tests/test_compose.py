@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -218,7 +219,7 @@ def test_the_certificates_are_those_that_the_servers_need(tmp_path: Path) -> Non
     tls = f'tls {{ cert_file: "{folder}/server.pem", key_file: "{folder}/server.key", ca_file: "{folder}/ca.pem" }}'
     with server(tmp_path / "s", tls) as running:
         program = [
-            *("tocsin", "--nats", f"tls://localhost:{running.port}", "status"),
+            *(sys.executable, "-m", "tocsin", "--nats", f"tls://localhost:{running.port}", "status"),
         ]
         environment = {**os.environ, "TOCSIN_NATS__TLS__CA": str(folder / "ca.pem"), "TOCSIN_DATA_DIR": str(tmp_path)}
         told = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)

@@ -7,6 +7,7 @@ would take a third longer.
 from contextlib import AbstractAsyncContextManager
 
 from ...ports import History
+from ..extras import history_extra
 
 
 def open_history(url: str, *, installation: str, max_connections: int) -> AbstractAsyncContextManager[History]:
@@ -15,10 +16,12 @@ def open_history(url: str, *, installation: str, max_connections: int) -> Abstra
     Raises:
         HistoryUnavailable: the URL, the password, the database or what is in it is not what is needed.
     """
-    if url.startswith(("redis://", "rediss://")):
-        from ..redis import open_history as open_redis  # noqa: PLC0415
+    is_redis = url.startswith(("redis://", "rediss://"))
+    with history_extra("A history in Redis" if is_redis else "The history"):
+        if is_redis:
+            from ..redis import open_history as open_redis  # noqa: PLC0415
 
-        return open_redis(url, installation=installation, max_connections=max_connections)
-    from ..sql import open_history as open_sql  # noqa: PLC0415
+            return open_redis(url, installation=installation, max_connections=max_connections)
+        from ..sql import open_history as open_sql  # noqa: PLC0415
 
-    return open_sql(url, installation=installation, max_connections=max_connections)
+        return open_sql(url, installation=installation, max_connections=max_connections)

@@ -11,6 +11,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from ...domain.definition import show
 from ...ports import HistoryUnavailable
+from ..extras import history_extra
 from ..history.plain_text import json_text
 
 DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
@@ -52,21 +53,18 @@ def connect(url: str, *, max_connections: int = 10) -> Engine:
     if not is_file:
         options["connect_args"] = {"connect_timeout": CONNECT_TIMEOUT, "application_name": "tocsin"}
     try:
-        engine = create_engine(
-            f"{DRIVERS.get(scheme, scheme)}://{rest}",
-            json_serializer=json_text,
-            json_deserializer=from_json,
-            poolclass=QueuePool,
-            pool_size=min(max_connections, MAX_FILE_CONNECTIONS) if is_file else max_connections,
-            max_overflow=0,
-            **options,
-        )
+        with history_extra(f"A history in {scheme}"):
+            engine = create_engine(
+                f"{DRIVERS.get(scheme, scheme)}://{rest}",
+                json_serializer=json_text,
+                json_deserializer=from_json,
+                poolclass=QueuePool,
+                pool_size=min(max_connections, MAX_FILE_CONNECTIONS) if is_file else max_connections,
+                max_overflow=0,
+                **options,
+            )
     except (ArgumentError, ValueError) as error:
         raise HistoryUnavailable(f"`database.url` cannot be read: {error}") from None
-    except ModuleNotFoundError as error:
-        raise HistoryUnavailable(
-            f"`database.url` asks for {scheme}, and its driver {show(error.name)} is not installed"
-        ) from None
     if is_file:
         event.listen(engine, "connect", _prepare_file)
         event.listen(engine, "begin", _begin)

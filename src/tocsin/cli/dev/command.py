@@ -13,6 +13,7 @@ import typer
 from rich.text import Text
 
 from ... import __version__
+from ...adapters.extras import require_extra
 from ...ports import LogUnavailable
 from ...services import tail
 from ...settings import DEFAULT, origins, shown
@@ -74,6 +75,7 @@ def dev(
     Starts a NATS server of its own, unless --nats or TOCSIN_NATS_URL names one. With --cluster every node is a process:
     kill one, and see that nothing is lost; it is started again.
     """
+    require_extra("tocsin dev", "server")
     session = session_of(context)
     if ephemeral and session.options.get(("data_dir",)) is not None:
         raise UsageError("--ephemeral keeps nothing, and --data-dir says where to keep it: give one of the two")

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from ...adapters.extras import require_extra
 from ...domain.formats.suggestion import listed, nearest
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import serve
@@ -16,6 +17,7 @@ def run(
     every: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
 ) -> None:
     """Run stages until asked to end (SIGTERM, Ctrl-C): what they handle is finished first."""
+    require_extra("tocsin run", "server")
     session = session_of(context)
     names = chosen(stages or [], session.backend.stages(), every=every)
     session.log("info")

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ...adapters.extras import require_extra
 from ..runtime.event_loop import serve as run_until_ended
 from ..runtime.session import Session, session_of
 
@@ -19,6 +20,7 @@ def serve(
     ] = None,
 ) -> None:
     """Serve the HTTP API until asked to end (SIGTERM, Ctrl-C): requests that have begun are finished first."""
+    require_extra("tocsin serve", "server")
     session = session_of(context)
     session.log("info")
     run_until_ended(_serve(session, host, port))

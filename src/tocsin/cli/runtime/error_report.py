@@ -1,5 +1,6 @@
 """What went wrong, as a user is told it: one clear sentence and an exit code, never a traceback."""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -7,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import typer
 
+from ...adapters.extras import ExtraNotInstalled, extra_of
 from ...domain.definition import DefinitionError, DefinitionProblem
 from ...domain.ledger import JobNotFound
 from ...domain.schedule import ScheduleError
@@ -46,6 +48,8 @@ def failure_of(error: BaseException) -> Failure:
         if isinstance(error, kind):
             problems = error.problems if isinstance(error, SettingsError | DefinitionError) else ()
             return Failure(code, text.format(_reason(error)), problems)
+    if isinstance(error, ImportError) and (extra := extra_of(error)):
+        return Failure(Exit.USAGE, str(ExtraNotInstalled("This command", extra)))
     return Failure(Exit.UNFORESEEN, f"{type(error).__name__}: {error}")
 
 
@@ -68,6 +72,7 @@ _KNOWN: Final[tuple[_Row, ...]] = (
     (NotPermitted, Exit.NO, "{}"),
     (OutdatedState, Exit.NO, "{}"),
     (LogUnavailable, Exit.UNREACHABLE, "the log cannot be reached: {}"),
+    (ExtraNotInstalled, Exit.USAGE, "{}"),
     (HistoryUnavailable, Exit.UNREACHABLE, "{}"),
     (InvalidQuery, Exit.USAGE, "{}"),
     (DecodeError, Exit.UNFORESEEN, "the log holds what this version of Tocsin cannot read: {}"),
@@ -76,8 +81,6 @@ _KNOWN: Final[tuple[_Row, ...]] = (
 
 def _of_the_outside() -> Iterator[_Row]:
     """Errors of parts that are imported only by commands that use them, and therefore here and not above."""
-    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
-
     from ...adapters.http.sockets import PortInUseError  # noqa: PLC0415
     from ...adapters.nats.admin.provision_report import ProvisionError  # noqa: PLC0415
     from ...adapters.nats.client.connection import JetStreamError  # noqa: PLC0415
@@ -92,8 +95,11 @@ def _of_the_outside() -> Iterator[_Row]:
         (StoreInUseError, Exit.UNREACHABLE, "{}"),
         (ServerStartError, Exit.UNREACHABLE, "{}"),
         (JetStreamError, Exit.UNREACHABLE, "NATS refused: {}"),
-        (SQLAlchemyError, Exit.UNREACHABLE, "the history cannot be used: {}"),
     )
+    if "sqlalchemy" in sys.modules:  # it belongs to an extra; without it no error is its own
+        from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
+
+        yield SQLAlchemyError, Exit.UNREACHABLE, "the history cannot be used: {}"
 
 
 def _reason(error: BaseException) -> str:

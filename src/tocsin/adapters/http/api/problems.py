@@ -13,7 +13,6 @@ import structlog
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
-from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -25,6 +24,7 @@ from ....ports import HistoryUnavailable, LogUnavailable, NotAllowed, OutdatedSt
 from ....ports.queries import InvalidQuery
 from ....services.operations import errors as refusals
 from ....subjects import DecodeError
+from ...extras import is_redis_error
 
 MEDIA_TYPE: Final = "application/problem+json"
 
@@ -119,7 +119,9 @@ def refusal_of(error: Exception) -> Problem:  # noqa: C901, PLR0911, PLR0912 - o
             )
         case LogUnavailable():
             return _unavailable("the log cannot be reached: nothing is known of what became of this request")
-        case HistoryUnavailable() | SQLAlchemyError() | RedisError():
+        case HistoryUnavailable() | SQLAlchemyError():
+            return _unavailable("the history cannot be reached")
+        case _ if is_redis_error(error):
             return _unavailable("the history cannot be reached")
         case DecodeError():
             return Problem(500, "unreadable", "the log holds what this version of Tocsin cannot read")

@@ -3,14 +3,16 @@
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
-from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
 from ....ports import Clock
 from ....settings import Settings
+from ...extras import require_extra
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
 
 _CAPACITY: Final = 100_000
 
@@ -59,8 +61,11 @@ class MemoryRateLimit:
 class RedisRateLimit:
     """Implements `RateLimit` for all copies together; while Redis does not answer each counts for itself."""
 
-    def __init__(self, redis: Redis, fallback: RateLimit, *, prefix: str, rate: float, burst: int) -> None:
+    def __init__(self, redis: "Redis", fallback: RateLimit, *, prefix: str, rate: float, burst: int) -> None:
         """`prefix` keeps installations apart that share a Redis."""
+        from redis.exceptions import RedisError  # noqa: PLC0415 - Redis belongs to an extra
+
+        self._errors = (RedisError, OSError)
         self._take = redis.register_script(_TAKE)
         self._fallback = fallback
         self._prefix = prefix
@@ -71,7 +76,7 @@ class RedisRateLimit:
         """See `RateLimit`."""
         try:
             wait = await self._take(keys=[f"{self._prefix}:rate:{who}"], args=[self._rate, self._burst])
-        except (RedisError, OSError) as error:
+        except self._errors as error:
             _log.warning("Redis does not answer: counting alone", action="rate-limit-alone", error=repr(error))
             return await self._fallback.take(who)
         return float(wait)
@@ -88,6 +93,9 @@ async def rate_limit(settings: Settings, clock: Clock) -> AsyncIterator[RateLimi
     if settings.redis.url is None:
         yield alone
         return
+    require_extra("`redis.url`", "redis")
+    from redis.asyncio import Redis  # noqa: PLC0415 - it belongs to an extra
+
     async with Redis.from_url(settings.redis.url, socket_timeout=1, socket_connect_timeout=1) as redis:
         yield RedisRateLimit(redis, alone, prefix=settings.root, rate=rate, burst=burst)
 

@@ -8,15 +8,17 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import urlsplit
 
 import nkeys  # type: ignore[import-untyped]
-from faststream.nats.security import NatsCredentials, NatsNKey, NatsSecurity, NatsToken, NatsUserPassword
 
 from ....domain.definition import DefinitionProblem
 from ....settings import Nats, SettingsError, Tls
 from .connection import Json
+
+if TYPE_CHECKING:
+    from faststream.nats.security import NatsSecurity
 
 __all__ = ["Credentials", "security_of"]
 
@@ -32,10 +34,14 @@ class Credentials:
 
     client: Json
     """Options of `nats.connect`."""
-    broker: Json
-    """Arguments of FastStream's broker."""
     is_encrypted: bool
     """Nothing may go over the wire in the open."""
+    make_broker_options: Callable[[], Json]
+
+    @property
+    def broker(self) -> Json:
+        """Arguments of FastStream's broker, which only a process that runs stages has installed."""
+        return self.make_broker_options()
 
 
 def security_of(nats: Nats) -> Credentials:
@@ -57,37 +63,58 @@ def security_of(nats: Nats) -> Credentials:
         "tls_hostname": nats.tls.server_name,
         "tls_handshake_first": nats.tls.handshake_first,
     }
-    options, make = _credentials(nats)
+    client = _client_options(nats)
+
+    def make_broker_options() -> Json:
+        security = _broker_security(
+            client,
+            ssl_context=tls["tls"],
+            tls_hostname=tls["tls_hostname"],
+            tls_handshake_first=tls["tls_handshake_first"],
+        )
+        return {"inbox_prefix": nats.inbox_prefix, "security": security}
+
     return Credentials(
-        client={**options, **tls, "inbox_prefix": nats.inbox_prefix},
-        broker={
-            "inbox_prefix": nats.inbox_prefix,
-            "security": make(
-                ssl_context=tls["tls"],
-                tls_hostname=tls["tls_hostname"],
-                tls_handshake_first=tls["tls_handshake_first"],
-            ),
-        },
+        client={**client, **tls, "inbox_prefix": nats.inbox_prefix},
         is_encrypted=nats.tls.is_asked_for or all(url.strip().startswith("tls://") for url in nats.url.split(",")),
+        make_broker_options=make_broker_options,
     )
 
 
-def _credentials(nats: Nats) -> tuple[Json, Callable[..., NatsSecurity]]:
+def _client_options(nats: Nats) -> Json:
     if nats.user is not None and nats.password is not None:
-        user, password = nats.user, nats.password.get_secret_value()
-        return {"user": user, "password": password}, lambda **tls: NatsUserPassword(user, password, **tls)
+        return {"user": nats.user, "password": nats.password.get_secret_value()}
     if nats.token is not None:
-        token = nats.token.get_secret_value()
-        return {"token": token}, lambda **tls: NatsToken(token, **tls)
+        return {"token": nats.token.get_secret_value()}
     if nats.nkey_seed is not None:
-        seed = str(nats.nkey_seed)
         _check_seed("nats.nkey_seed", nats.nkey_seed, _read("nats.nkey_seed", nats.nkey_seed).strip())
-        return {"nkeys_seed": seed}, lambda **tls: NatsNKey.from_file(seed, **tls)
+        return {"nkeys_seed": str(nats.nkey_seed)}
     if nats.creds is not None:
-        creds = str(nats.creds)
         _check_creds(nats.creds)
-        return {"user_credentials": creds}, lambda **tls: NatsCredentials.from_file(creds, **tls)
-    return {}, NatsSecurity
+        return {"user_credentials": str(nats.creds)}
+    return {}
+
+
+def _broker_security(client: Json, **tls: Any) -> "NatsSecurity":  # noqa: ANN401 - FastStream's own arguments
+    from faststream.nats.security import (  # noqa: PLC0415 - only a process that runs stages has FastStream
+        NatsCredentials,
+        NatsNKey,
+        NatsSecurity,
+        NatsToken,
+        NatsUserPassword,
+    )
+
+    match client:
+        case {"user": user, "password": password}:
+            return NatsUserPassword(user, password, **tls)
+        case {"token": token}:
+            return NatsToken(token, **tls)
+        case {"nkeys_seed": seed}:
+            return NatsNKey.from_file(seed, **tls)
+        case {"user_credentials": creds}:
+            return NatsCredentials.from_file(creds, **tls)
+        case _:
+            return NatsSecurity(**tls)
 
 
 def _check_creds(path: Path) -> None:

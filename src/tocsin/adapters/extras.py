@@ -1,0 +1,86 @@
+"""Optional dependencies: the extra that each one belongs to, and the error when it is missing.
+
+`pip install tocsin` installs the worker SDK, the client and the command line. pyproject.toml names the extras.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Final
+
+from ..domain.errors import TocsinError
+from ..ports import HistoryUnavailable
+
+MODULES: Final = {
+    "alembic": "server",
+    "fastapi": "server",
+    "faststream": "server",
+    "httptools": "server",
+    "jwt": "server",
+    "prometheus_client": "server",
+    "psycopg": "postgres",
+    "redis": "redis",
+    "sqlalchemy": "server",
+    "starlette": "server",
+    "uvicorn": "server",
+}
+"""The extra of each optional module."""
+
+
+class ExtraNotInstalled(TocsinError):
+    """A part of Tocsin needs an extra that is not installed.
+
+    Attributes:
+        part: the command or the setting that needs it, e.g. `tocsin serve`.
+        extra: its name in pyproject.toml.
+    """
+
+    code = "extra-not-installed"
+
+    def __init__(self, part: str, extra: str) -> None:
+        super().__init__(f"{part} needs the extra \"{extra}\". Install it with: pip install 'tocsin[{extra}]'")
+        self.part = part
+        self.extra = extra
+
+
+class HistoryExtraNotInstalled(ExtraNotInstalled, HistoryUnavailable):
+    """The history needs a database client that is not installed."""
+
+    code = "extra-not-installed"
+
+
+def extra_of(error: ImportError) -> str | None:
+    """Return the extra that would install the module of a failed import, or None for any other module."""
+    return MODULES.get((error.name or "").partition(".")[0])
+
+
+def require_extra(part: str, extra: str) -> None:
+    """Check that every module of an extra is installed, without importing any.
+
+    Raises:
+        ExtraNotInstalled: one is missing.
+    """
+    if any(find_spec(module) is None for module, name in MODULES.items() if name == extra):
+        raise ExtraNotInstalled(part, extra)
+
+
+def is_redis_error(error: Exception) -> bool:
+    """Report whether the Redis client raised an error; without the client none is."""
+    client = sys.modules.get("redis.exceptions")
+    return client is not None and isinstance(error, client.RedisError)
+
+
+@contextmanager
+def history_extra(part: str) -> Iterator[None]:
+    """Report a failed import of a database client as a history that cannot be used.
+
+    Raises:
+        HistoryExtraNotInstalled: the client belongs to an extra.
+    """
+    try:
+        yield
+    except ImportError as error:
+        if extra := extra_of(error):
+            raise HistoryExtraNotInstalled(part, extra) from None
+        raise
