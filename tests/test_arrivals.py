@@ -72,7 +72,7 @@ async def cancel(log: WatchedLog, expect: int) -> None:
     await log.append(fact, expect=expect)
 
 
-async def test_what_is_stored_is_heard_and_nobody_asks_for_it(log: WatchedLog, heard: EventWaiter) -> None:
+async def test_stored_event_is_received_without_polling(log: WatchedLog, heard: EventWaiter) -> None:
     await hearing(heard)
     known = await InMemoryEventLog.load(log, SCOPE)
     with heard.of(SCOPE, known) as one, heard.of(SCOPE, known) as other:
@@ -84,7 +84,7 @@ async def test_what_is_stored_is_heard_and_nobody_asks_for_it(log: WatchedLog, h
     assert log.looks == 0
 
 
-async def test_what_was_stored_before_one_waits_is_heard_too(log: WatchedLog, heard: EventWaiter) -> None:
+async def test_event_stored_before_the_wait_is_received(log: WatchedLog, heard: EventWaiter) -> None:
     await hearing(heard)
     with heard.of(SCOPE, await InMemoryEventLog.load(log, SCOPE)) as awaited:
         await cancel(log, expect=1)
@@ -120,7 +120,7 @@ async def test_what_cannot_be_heard_is_looked_for(log: WatchedLog, heard: EventW
     assert {line["event"] for line in said} == {"the log cannot be followed"}
 
 
-async def test_an_old_replica_takes_back_nothing_that_was_heard(
+async def test_lagging_replica_takes_back_no_received_event(
     log: WatchedLog, heard: EventWaiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_waiter, "LOOKS", (0.01,))
@@ -133,7 +133,7 @@ async def test_an_old_replica_takes_back_nothing_that_was_heard(
     assert log.looks == 2
 
 
-async def test_who_waits_for_what_never_comes_is_given_what_there_is(
+async def test_wait_for_a_missing_event_returns_stored_events(
     log: WatchedLog, heard: EventWaiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_waiter, "LOOKS", (0.01, 0.01))

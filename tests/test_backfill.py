@@ -73,7 +73,7 @@ async def requested(world: World) -> list[Requested]:
 # --- which instants --------------------------------------------------------------------------------------------------
 
 
-async def test_the_first_is_taken_and_the_last_is_not(world: World) -> None:
+async def test_range_includes_its_start_and_excludes_its_end(world: World) -> None:
     await world.define(nightly())
     found = await planned(world, Span(at(3), at(6)))
     assert found.instants == (at(3), at(4), at(5))
@@ -81,7 +81,7 @@ async def test_the_first_is_taken_and_the_last_is_not(world: World) -> None:
     assert (await planned(world, Span(at(3), at(6), order="newest"))).instants == (at(5), at(4), at(3))
 
 
-async def test_instants_are_those_of_the_zone_and_its_clock_changes(world: World) -> None:
+async def test_instants_follow_the_zone_and_its_clock_changes(world: World) -> None:
     await world.define(nightly(schedule="30 2 * * *", timezone="Europe/Berlin"))
     spring = Span(datetime(2026, 3, 28, tzinfo=UTC), datetime(2026, 3, 31, tzinfo=UTC))
     found = (await planned(world, spring)).instants
@@ -128,7 +128,7 @@ async def test_what_cannot_be_made_up_for_says_why(
         await planned(world, span)
 
 
-async def test_a_job_that_is_not_there_is_not_found(world: World) -> None:
+async def test_unknown_job_is_not_found(world: World) -> None:
     registry = Registry(world.log, world.projections)
     with pytest.raises(JobNotFound, match="no job is called 'nobody'"):
         await backfill.plan(InMemoryStoredLog(world.log), registry, "nobody", Span(at(3), at(6)), now=at(0, 25))
@@ -137,7 +137,7 @@ async def test_a_job_that_is_not_there_is_not_found(world: World) -> None:
 # --- running it ------------------------------------------------------------------------------------------------------
 
 
-async def test_each_execution_carries_its_instant_and_who_asked(world: World) -> None:
+async def test_each_execution_carries_its_instant_and_actor(world: World) -> None:
     await world.define(nightly(overlap_policy="allow"))
     wanted = await planned(world, Span(at(3), at(5)), name="repair")
     asked = await run(world, wanted, by=ADA, reason="lost")
@@ -179,7 +179,7 @@ async def test_i4_what_is_delivered_again_adds_nothing(world: World) -> None:
     assert await world.size() == size
 
 
-async def test_a_trigger_with_half_of_it_is_a_dead_letter(world: World) -> None:
+async def test_incomplete_backfill_trigger_becomes_dead_letter(world: World) -> None:
     await world.define(nightly())
     world.log.receive(subjects.trigger(JOB), b'{"backfill": "x"}')
     world.log.receive(subjects.trigger(JOB), b'{"backfill": "x", "scheduled_time": "2026-11-20T03:00:00"}')
@@ -203,7 +203,7 @@ async def in_turn(world: World) -> list[str]:
 
 
 @pytest.mark.parametrize("policy", ["skip", "enqueue", "cancel_previous"])
-async def test_of_many_none_is_skipped_and_none_ends_another(world: World, policy: str) -> None:
+async def test_backfilled_runs_neither_skip_nor_cancel_others(world: World, policy: str) -> None:
     await world.define(nightly(overlap_policy=policy))
     asked = await run(world, await planned(world, Span(at(0), at(12))))
     assert await in_turn(world) == asked
@@ -228,7 +228,7 @@ async def test_what_the_schedule_names_meanwhile_goes_first(world: World, policy
     assert (await world.stored(Skipped), await world.stored(Cancelled)) == ([], [])
 
 
-async def test_cron_18_of_those_that_the_schedule_names_meanwhile_one_waits(world: World) -> None:
+async def test_cron_18_scheduled_run_waits_for_a_backfill(world: World) -> None:
     definition = await world.define(nightly(overlap_policy="skip"))
     asked = await run(world, await planned(world, Span(at(0), at(2))))
     for hour in (12, 13):

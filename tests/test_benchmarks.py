@@ -91,13 +91,13 @@ def test_all_peers_are_measured_unless_some_are_named() -> None:
         ("W99", "no workload is called W99: there are W1, "),
     ],
 )
-def test_a_wrong_command_line_is_told(line: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_command_line_is_refused(line: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         arguments(line.split())
     assert told in re.sub(r"\s+", " ", capsys.readouterr().err)
 
 
-def test_a_table_has_tocsin_then_the_best_then_those_without_a_figure() -> None:
+def test_table_lists_tocsin_then_peers_by_rank() -> None:
     rows = comparison.rows("W2", RESULTS, {"arq": "0.28", "taskiq": "0.13"}, {"dbos": "dbos is not installed"})
     assert [(row.system, row.figure) for row in rows] == [
         ("tocsin", 1000.0),
@@ -116,13 +116,13 @@ def test_a_table_has_tocsin_then_the_best_then_those_without_a_figure() -> None:
     ]
 
 
-def test_what_a_peer_missed_stands_beside_its_lag_and_there_is_no_ratio_to_nothing() -> None:
+def test_missed_jobs_stand_beside_the_lag_without_ratio() -> None:
     rows = comparison.rows("W1", RESULTS, {"dbos": "3.4"}, {})
     assert rows == [Row("dbos 3.4", 8900.0, "3 missed")]
     assert "-  3 missed" in comparison.table("W1", rows)
 
 
-def test_a_drawing_has_a_bar_for_each_figure_and_a_line_to_compare_with() -> None:
+def test_chart_has_a_bar_per_figure_and_mark() -> None:
     rows = [Row("tocsin", 10.0), Row("a <peer> & more", 40.0), Row("absent", None, "not measured")]
     drawn = ET.fromstring(plots.svg(charts.peers("W1", rows)))  # noqa: S314 - we wrote it
     background, ours, theirs = drawn.findall(f"{SVG}rect")
@@ -136,7 +136,7 @@ def test_a_drawing_has_a_bar_for_each_figure_and_a_line_to_compare_with() -> Non
     assert drawn.find(f"{SVG}line") is None
 
 
-def test_parts_of_a_bar_stand_behind_one_another_in_the_order_of_the_legend() -> None:
+def test_bar_parts_follow_the_order_of_the_legend() -> None:
     chart = Chart(
         "x", "A title", "a note", [Bar("one", (10.0, 30.0), "40")], legend=("a", "b"), mark=Mark(20.0, "half")
     )
@@ -184,7 +184,7 @@ async def test_a_peer_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyP
         await measurement.measure("celery", "W2")
 
 
-async def test_a_peer_whose_program_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_peer_without_its_program_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measurement, "PROGRAM", ("no-such-program",))
     with pytest.raises(measurement.NotMeasuredError, match="there is no no-such-program"):
         await measurement.measure("bullmq", "W2")
@@ -215,7 +215,7 @@ async def test_reads_and_refused_appends_are_counted() -> None:
         assert log.tally == {READS: 1, REFUSED: 1}
 
 
-async def test_what_was_delivered_again_is_counted_and_what_waits() -> None:
+async def test_repeated_and_pending_deliveries_are_counted() -> None:
     async with servers() as nats, initialized(nats.settings) as installation:
         stream = installation.names.stream(Stream.LEDGER)
         durable = await installation.connection.client.jetstream().pull_subscribe_bind("planner-triggers", stream)
@@ -252,7 +252,7 @@ def _small_and_urgent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-async def test_a_system_does_all_that_it_is_measured_by() -> None:
+async def test_system_does_everything_that_workloads_measure() -> None:
     async with system() as it:
         plain, graph = await throughput(it, 30), await graphs(it, 3)
         alone, together = await latency(it, 3), await fire_lag(it, (4,))
@@ -277,7 +277,7 @@ async def test_copies_on_a_cluster_are_compared_with_one() -> None:
 
 
 @pytest.mark.slow
-async def test_streams_of_a_cluster_are_kept_by_all_of_it() -> None:
+async def test_cluster_streams_have_a_replica_on_each_node() -> None:
     async with servers(nodes=3) as nats, initialized(nats.settings) as installation:
         names = [installation.names.stream(stream) for stream in (Stream.LEDGER, Stream.LOG)]
         told = [await installation.connection.manage(f"STREAM.INFO.{name}") for name in names]
@@ -285,7 +285,7 @@ async def test_streams_of_a_cluster_are_kept_by_all_of_it() -> None:
 
 
 @pytest.mark.slow
-async def test_a_fill_leaves_nothing_to_be_done_and_all_in_the_history() -> None:
+async def test_fill_ends_idle_with_a_complete_history() -> None:
     async with servers() as nats, initialized(nats.settings) as installation:
         filled = await fill(installation, 300, nats=nats.pids)
         assert await waiting(installation) == 0
@@ -297,7 +297,7 @@ async def test_a_fill_leaves_nothing_to_be_done_and_all_in_the_history() -> None
 
 
 @pytest.mark.slow
-async def test_growth_is_measured_behind_a_server_that_was_restarted(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_growth_is_measured_after_a_server_restart(capsys: pytest.CaptureFixture[str]) -> None:
     found = await growth(Conditions(sizes=(0, 40)), executions=20)
     of_each = {
         "executions_per_second", "cpu_ms_per_execution", "messages_per_execution", "bare_rate",
@@ -313,7 +313,7 @@ async def test_growth_is_measured_behind_a_server_that_was_restarted(capsys: pyt
 
 
 @pytest.mark.slow
-async def test_registered_jobs_and_a_log_read_back_have_a_yardstick_too() -> None:
+async def test_registered_jobs_and_replay_have_a_yardstick() -> None:
     assert {"restart_to_first_tick_s", "idle_cpu_percent", "bare_rate"} <= (
         await registered(Conditions(), jobs=20, idle=0.5)
     ).keys()
@@ -323,7 +323,7 @@ async def test_registered_jobs_and_a_log_read_back_have_a_yardstick_too() -> Non
 # --- what becomes of it ----------------------------------------------------------------------------------------------
 
 
-def test_what_is_done_is_written_though_another_workload_fails(
+def test_results_are_written_although_a_workload_fails(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def works(conditions: Conditions) -> Metrics:

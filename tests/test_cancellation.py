@@ -21,7 +21,7 @@ def world() -> World:
 
 
 @pytest.mark.parametrize("facts", [(planned(ID),), (admitted(),), (admitted(), started())])
-async def test_whatever_is_not_over_is_cancelled(world: World, facts: tuple[Message, ...]) -> None:
+async def test_every_unfinished_execution_is_cancelled(world: World, facts: tuple[Message, ...]) -> None:
     await world.given(*facts)
     done = await cancel(world.log, ID, by=ADA, reason="wrong day")
     assert (done.job, done.execution_id, done.status, done.changed) == (JOB, ID, Status.CANCELLED, True)
@@ -42,7 +42,7 @@ ENDS: list[tuple[Message, Status]] = [
 
 
 @pytest.mark.parametrize(("end", "status"), ENDS)
-async def test_what_is_over_stays_so_and_that_is_said(world: World, end: Message, status: Status) -> None:
+async def test_finished_execution_stays_and_its_end_is_returned(world: World, end: Message, status: Status) -> None:
     await world.given(planned(ID), end)
     size = await world.size()
     done = await cancel(world.log, ID)
@@ -50,13 +50,13 @@ async def test_what_is_over_stays_so_and_that_is_said(world: World, end: Message
     assert await world.size() == size
 
 
-async def test_asked_twice_it_is_cancelled_once(world: World) -> None:
+async def test_repeated_request_cancels_once(world: World) -> None:
     await world.given(admitted())
     assert [(await cancel(world.log, ID)).changed for _ in range(2)] == [True, False]
     assert len(await world.stored(Cancelled)) == 1
 
 
-async def test_what_moves_meanwhile_is_decided_anew(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_change_is_decided_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.given(admitted())
     append = world.log.append
     done = Completed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron")
@@ -95,7 +95,7 @@ async def test_a_replica_that_lags_hides_no_execution(world: World, monkeypatch:
     assert (await cancel(world.log, ID)).changed
 
 
-async def test_what_nobody_knows_is_not_found(world: World) -> None:
+async def test_unknown_execution_is_not_found(world: World) -> None:
     await world.given(admitted())
     with pytest.raises(NotFound, match=f"no execution has the id '{ID[:-1]}9'"):
         await cancel(world.log, f"{ID[:-1]}9")
@@ -112,5 +112,5 @@ async def test_what_can_be_no_id_is_no_filter(world: World, given: str) -> None:
     assert await world.stored(Cancelled) == []
 
 
-def test_the_end_of_an_execution_is_asked_for_under_its_name() -> None:
+def test_cancellation_is_requested_under_its_name() -> None:
     assert subjects.cancel("daily.etl", ID) == f"cancel.daily_etl.{ID}"

@@ -90,7 +90,7 @@ def test_every_stage_is_a_service(services: dict[str, Any]) -> None:
 # --- who is who ------------------------------------------------------------------------------------------------------
 
 
-def test_every_service_is_the_user_that_it_should_be(services: dict[str, Any]) -> None:
+def test_every_service_uses_its_own_user(services: dict[str, Any]) -> None:
     roles = permissions(load(COMPOSE / "tocsin.yaml"))
     for name, service in ours(services):
         environment = service["environment"]
@@ -102,7 +102,7 @@ def test_every_service_is_the_user_that_it_should_be(services: dict[str, Any]) -
             assert service["command"][1:] == [user] == [name]
 
 
-def test_only_those_who_need_the_history_know_its_password(services: dict[str, Any]) -> None:
+def test_only_history_services_know_its_password(services: dict[str, Any]) -> None:
     knowing = {name for name, service in ours(services) if "DATABASE_URL" in service["environment"]}
     assert knowing == {"recorder", "archiver", "api", "jobs", "tocsin"}
 
@@ -132,7 +132,7 @@ def accounts() -> str:
 # --- structure -------------------------------------------------------------------------------------------------------
 
 
-def test_services_name_only_what_is_there(services: dict[str, Any]) -> None:
+def test_services_refer_only_to_existing_files(services: dict[str, Any]) -> None:
     whole = read("compose.yaml")
     for name, service in services.items():
         assert set(service.get("depends_on", {})) <= set(services), name
@@ -148,7 +148,7 @@ def test_services_name_only_what_is_there(services: dict[str, Any]) -> None:
                 assert source in whole["volumes"], f"{name}: {source}"
 
 
-def test_prometheus_asks_the_service_that_tells_the_figures(services: dict[str, Any]) -> None:
+def test_prometheus_scrapes_the_service_with_metrics(services: dict[str, Any]) -> None:
     [scraped] = [one for one in read("prometheus/prometheus.yml")["scrape_configs"] if one["job_name"] == "tocsin"]
     assert scraped["dns_sd_configs"][0]["names"] == ["api"]
     assert "api" in services
@@ -274,7 +274,7 @@ def test_kubernetes_is_as_hip_62_has_it(tmp_path: Path) -> None:
     assert probe == {"httpGet": {"path": "/v1/health", "port": 8062}}
 
 
-def test_the_image_copies_only_what_is_there() -> None:
+def test_image_copies_only_existing_files() -> None:
     lines = (COMPOSE / "Dockerfile").read_text().splitlines()
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     for line in lines:

@@ -48,7 +48,7 @@ async def test_the_answer_names_the_execution_that_will_be(world: World) -> None
     assert (fact.by, fact.reason) == (ADA, "fixed")
 
 
-async def test_while_a_replay_is_open_another_has_to_be_asked_for(world: World) -> None:
+async def test_open_replay_requires_an_explicit_second_request(world: World) -> None:
     await world.define(etl(overlap_policy="allow"))
     letter = await failed(world)
     first = await dead_letters.replay(world.log, letter.id)
@@ -73,7 +73,7 @@ async def test_a_replay_that_failed_is_closed(world: World) -> None:
     assert (await dead_letters.replay(world.log, letter.id)).number == 2
 
 
-async def test_what_is_resolved_is_replayed_only_where_that_is_asked_for(world: World) -> None:
+async def test_resolved_dead_letter_is_replayed_only_explicitly(world: World) -> None:
     await world.define(etl())
     letter = await failed(world)
     first = await dead_letters.replay(world.log, letter.id)
@@ -85,7 +85,7 @@ async def test_what_is_resolved_is_replayed_only_where_that_is_asked_for(world: 
     assert (await dead_letters.replay(world.log, letter.id, again=True)).number == 2
 
 
-async def test_the_same_request_is_answered_again_and_not_done_again(world: World) -> None:
+async def test_repeated_request_gets_the_same_answer(world: World) -> None:
     await world.define(etl())
     letter = await failed(world)
     first = await dead_letters.replay(world.log, letter.id, request="r-1")
@@ -95,7 +95,7 @@ async def test_the_same_request_is_answered_again_and_not_done_again(world: Worl
     assert len(await world.stored(Replayed)) == 1
 
 
-async def test_those_who_ask_in_the_same_moment_replay_it_once(world: World) -> None:
+async def test_concurrent_requests_replay_once(world: World) -> None:
     await world.define(etl())
     letter = await failed(world)
     asked = (dead_letters.replay(world.log, letter.id) for _ in range(8))
@@ -117,7 +117,7 @@ async def test_a_replay_that_the_planner_refused_is_closed(world: World) -> None
     assert (await dead_letters.replay(world.log, letter.id)).number == 2
 
 
-async def test_a_replay_runs_though_its_job_is_deleted_before_that_is_handled(world: World) -> None:
+async def test_replay_runs_although_its_job_is_deleted_meanwhile(world: World) -> None:
     """As a trigger does: what was asked for is answered by what was there then."""
     await world.define(etl(overlap_policy="allow"))
     letter = await failed(world)
@@ -130,7 +130,7 @@ async def test_a_replay_runs_though_its_job_is_deleted_before_that_is_handled(wo
     assert await world.stored(PoisonMessage) == []
 
 
-async def test_a_job_that_is_gone_says_what_to_do(world: World) -> None:
+async def test_deleted_job_is_reported_with_the_remedy(world: World) -> None:
     await world.define(etl())
     letter = await failed(world)
     state, sequence = await LedgerReader(world.log).load(ETL)
@@ -142,7 +142,7 @@ async def test_a_job_that_is_gone_says_what_to_do(world: World) -> None:
     assert await world.stored(Replayed) == []
 
 
-async def test_input_that_the_job_does_not_take_is_refused_at_the_door(world: World) -> None:
+async def test_invalid_input_is_refused_at_the_door(world: World) -> None:
     await world.define(etl(input_schema={"type": "object", "properties": {"a": {"type": "integer"}}}))
     letter = await failed(world)
     with pytest.raises(DefinitionError, match=r"`input\.a`: 'x' is not of type 'integer'"):
@@ -165,7 +165,7 @@ async def test_what_still_cannot_be_read_says_so(world: World) -> None:
         await dead_letters.replay(world.log, refused.id)
 
 
-async def test_resolving_says_who_and_why_and_is_done_once(world: World) -> None:
+async def test_resolution_records_actor_and_reason_once(world: World) -> None:
     await world.define(etl())
     letter = await failed(world)
     assert (await dead_letters.resolve(world.log, letter.id, by=ADA, reason="done by hand")).changed
@@ -174,7 +174,7 @@ async def test_resolving_says_who_and_why_and_is_done_once(world: World) -> None
     assert (fact.by, fact.reason, fact.execution_id) == (ADA, "done by hand", None)
 
 
-async def test_what_nobody_knows_is_not_found(world: World) -> None:
+async def test_unknown_id_is_not_found(world: World) -> None:
     with pytest.raises(NotFound, match=f"no dead letter has the id '{NOBODY}'"):
         await dead_letters.replay(world.log, NOBODY)
     with pytest.raises(NotAnId, match=r"'\*' is not the id of a dead letter"):
@@ -211,7 +211,7 @@ async def replay_all(world: World, history: SqlHistory, query: DeadLetterQuery) 
     return found
 
 
-async def test_all_that_is_unresolved_is_replayed_and_what_is_open_is_passed_over(world: World, tmp_path: Path) -> None:
+async def test_replay_all_replays_unresolved_and_skips_open(world: World, tmp_path: Path) -> None:
     await world.define(etl(overlap_policy="allow"))
     letters = [await failed(world, f"m{n}") for n in range(4)]
     await dead_letters.resolve(world.log, letters[0].id)
@@ -240,7 +240,7 @@ async def test_the_history_learns_what_is_resolved(world: World, tmp_path: Path)
 # --- what the log holds no more --------------------------------------------------------------------------------------
 
 
-async def test_an_archived_one_is_found_and_is_not_replayed_any_more(world: World) -> None:
+async def test_archived_dead_letter_is_found_but_not_replayable(world: World) -> None:
     await world.define(etl())
     letter = await failed(world)
     failing = await dead_letters.replay(world.log, letter.id)
@@ -273,7 +273,7 @@ async def test_a_replay_that_was_archived_is_closed(world: World) -> None:
     assert (await dead_letters.replay(world.log, letter.id, stored=attic.whole)).number == 2
 
 
-async def test_the_beginning_of_an_archived_ones_id_will_do(world: World, tmp_path: Path) -> None:
+async def test_prefix_of_an_archived_id_works(world: World, tmp_path: Path) -> None:
     await world.define(etl())
     letter = await failed(world)
     await dead_letters.resolve(world.log, letter.id)
@@ -285,7 +285,7 @@ async def test_the_beginning_of_an_archived_ones_id_will_do(world: World, tmp_pa
     assert found.id == letter.id
 
 
-async def test_one_that_was_archived_long_behind_its_execution_is_found(world: World) -> None:
+async def test_dead_letter_archived_after_its_execution_is_found(world: World) -> None:
     await world.define(etl())
     letter = await failed(world)
     attic = Attic(world.log, world.projections)

@@ -53,14 +53,14 @@ async def take(log: InMemoryEventLog, clock: ManualClock, lease: float = 10.0) -
     return await task_leases.take(log, queues, clock, ["default"], limit=5, worker="w", lease=lasting)
 
 
-async def test_what_one_of_our_own_workers_holds_is_not_anothers(log: LaggingLog) -> None:
+async def test_task_of_a_native_worker_is_withheld(log: LaggingLog) -> None:
     await log.append(started(), expect=2)
     found = await lookup.find(log, ID)
     with pytest.raises(errors.OperationError, match=rf"^job {ID} is held by a worker of Tocsin's own$"):
         task_leases.held_of(found)
 
 
-async def test_a_claim_is_handed_out_though_the_replica_that_is_read_lags(log: LaggingLog, clock: ManualClock) -> None:
+async def test_claim_is_returned_despite_a_lagging_replica(log: LaggingLog, clock: ManualClock) -> None:
     log.upto, log.times = 2, 3
     [held] = await take(log, clock)
     assert log.times == 0
@@ -68,7 +68,7 @@ async def test_a_claim_is_handed_out_though_the_replica_that_is_read_lags(log: L
     assert held.found.facts[-1].sequence == held.claim.sequence
 
 
-async def test_one_that_nobody_here_can_read_keeps_none_from_the_others(log: LaggingLog, clock: ManualClock) -> None:
+async def test_undecodable_task_blocks_no_other(log: LaggingLog, clock: ManualClock) -> None:
     other = "0198c0de-0000-7000-8000-0000000000ff"
     sequence = await log.append(admitted().model_copy(update={"execution_id": other}), expect=0)
     state = execution.fold(await log.load(subjects.execution(JOB, other)))
@@ -80,9 +80,7 @@ async def test_one_that_nobody_here_can_read_keeps_none_from_the_others(log: Lag
     assert [line["action"] for line in said] == ["claim-unknown"]
 
 
-async def test_who_is_to_be_refused_is_told_from_who_was_found_by_an_old_replica(
-    log: LaggingLog, clock: ManualClock
-) -> None:
+async def test_unknown_holder_is_distinguished_from_stale_read(log: LaggingLog, clock: ManualClock) -> None:
     [held] = await take(log, clock)
     log.upto, log.times = 2, 1
     old = await lookup.find(log, ID)
@@ -93,7 +91,7 @@ async def test_who_is_to_be_refused_is_told_from_who_was_found_by_an_old_replica
     assert await lookup.is_newest(log, new)
 
 
-async def test_one_waits_for_the_first_task_and_for_no_second(
+async def test_fetch_waits_only_for_the_first_task(
     log: LaggingLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queues, waits = InMemoryTaskQueues(log), list[float]()
@@ -115,7 +113,7 @@ async def test_one_waits_for_the_first_task_and_for_no_second(
     assert waits == [task_leases.LOOK, 0]
 
 
-async def test_a_task_is_claimed_once_though_it_is_delivered_twice(log: LaggingLog, clock: ManualClock) -> None:
+async def test_redelivered_task_is_claimed_once(log: LaggingLog, clock: ManualClock) -> None:
     one = InMemoryTaskQueues(log, ack_wait=5)
     [delivery] = await (await one.open("default")).take(1, wait=0)
     clock.advance(6)
@@ -128,7 +126,7 @@ async def test_a_task_is_claimed_once_though_it_is_delivered_twice(log: LaggingL
 
 
 @pytest.mark.parametrize(("lease", "ends"), [(10.0, False), (30.0, True), (90.0, True)])
-async def test_the_timer_knows_whether_the_attempt_ends_with_the_lease(
+async def test_timer_knows_whether_its_lease_ends_the_attempt(
     log: LaggingLog, clock: ManualClock, *, lease: float, ends: bool
 ) -> None:
     begun = clock.now()
@@ -141,7 +139,7 @@ async def test_the_timer_knows_whether_the_attempt_ends_with_the_lease(
     assert held.task.message.timeout == 30
 
 
-async def test_a_sign_of_life_never_reaches_beyond_the_attempt(log: LaggingLog, clock: ManualClock) -> None:
+async def test_heartbeat_never_extends_beyond_the_attempt(log: LaggingLog, clock: ManualClock) -> None:
     [held] = await take(log, clock)
     clock.advance(9)
     await task_leases.extend(log, clock, held)

@@ -28,7 +28,7 @@ CURSOR = Place("newest", microseconds(NOON), "7").cursor
         ({"cursor": CURSOR, "sort": "oldest"}, "it belongs to a list sorted by `newest`, not by `oldest`"),
     ],
 )
-def test_a_question_that_makes_no_sense_is_refused_in_words(
+def test_contradictory_query_is_refused_by_its_field(
     query: type[ExecutionQuery | DeadLetterQuery], fields: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidQuery) as refused:

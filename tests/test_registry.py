@@ -48,7 +48,7 @@ def dag(**timeouts: float) -> JobDefinition:
 # --- apply -----------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_new_is_created_and_says_who_asked(world: World) -> None:
+async def test_new_job_is_created_with_its_actor(world: World) -> None:
     plan = await world.registry.apply([job("a"), job("b")], by=ME)
     assert [(change.verb, change.job) for change in plan.changes] == [("create", "a"), ("create", "b")]
     assert await world.facts("a") == [Defined(job="a", definition=job("a"), by=ME)]
@@ -72,7 +72,7 @@ async def test_applying_again_changes_nothing(world: World) -> None:
         (dag(one=1, two=2), dag(zero=0.5, one=1, two=3), None),
     ],
 )
-async def test_an_update_tells_each_field_that_differs(
+async def test_update_lists_each_changed_field(
     before: JobDefinition, after: JobDefinition, differences: list[DefinitionDiff] | None, world: World
 ) -> None:
     await world.registry.apply([before])
@@ -98,7 +98,7 @@ async def test_a_dry_run_stores_nothing(world: World) -> None:
     assert await world.facts("nightly") == []
 
 
-async def test_pruning_deletes_what_the_same_owner_has_no_more_and_nobody_elses(world: World) -> None:
+async def test_pruning_deletes_only_missing_jobs_of_the_owner(world: World) -> None:
     await world.registry.apply(
         [job("kept", owner="us"), job("gone", owner="us"), job("theirs", owner="them"), job("free")]
     )
@@ -107,7 +107,7 @@ async def test_pruning_deletes_what_the_same_owner_has_no_more_and_nobody_elses(
     assert [one.name for one in await world.registry.jobs()] == ["free", "kept", "theirs"]
 
 
-async def test_a_job_that_went_to_another_owner_since_the_plan_is_not_deleted(world: World) -> None:
+async def test_job_moved_to_another_owner_is_not_deleted(world: World) -> None:
     await world.registry.apply([job("moved", owner="us")])
     plan = await world.registry.plan([job("kept", owner="us")], prune={"us"})
     await world.registry.apply([job("moved", owner="them")])
@@ -168,7 +168,7 @@ class Contested(InMemoryEventLog):
         return await super().append(fact, expect=expect)
 
 
-async def test_a_change_is_decided_anew_when_the_ledger_moved() -> None:
+async def test_change_is_decided_again_after_a_conflict() -> None:
     log = Contested(ManualClock())
     world = World(log)
     log.others = TRIES - 1
@@ -176,7 +176,7 @@ async def test_a_change_is_decided_anew_when_the_ledger_moved() -> None:
     assert len(await world.facts("nightly")) == 1
 
 
-async def test_a_ledger_that_never_rests_is_given_up_with_a_clear_word() -> None:
+async def test_constantly_changing_ledger_ends_in_a_conflict() -> None:
     log = Contested(ManualClock())
     log.others = TRIES
     with pytest.raises(SequenceConflict, match="'nightly' was changed by others 5 times meanwhile: try again"):
@@ -202,7 +202,7 @@ async def stored_trigger(world: World) -> Recorded[Trigger]:
     return Recorded(stored.message, stored.subject, stored.sequence, stored.time, stored.message_id)
 
 
-async def test_a_trigger_answers_with_the_id_that_the_planner_will_give(world: World) -> None:
+async def test_trigger_returns_the_planners_execution_id(world: World) -> None:
     await world.registry.apply([job(input={"a": 1})])
     execution_id = await world.registry.trigger("nightly", {"b": 2}, by=ME, reason="now")
     trigger = await stored_trigger(world)
@@ -211,7 +211,7 @@ async def test_a_trigger_answers_with_the_id_that_the_planner_will_give(world: W
     assert trigger.message_id
 
 
-async def test_input_that_the_job_does_not_take_is_refused_at_the_door(world: World) -> None:
+async def test_invalid_input_is_refused_at_the_door(world: World) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     await world.registry.apply([job(input={"n": 1}, input_schema=schema)])
     with pytest.raises(DefinitionError, match=r"input\.n"):
@@ -227,7 +227,7 @@ async def test_input_that_the_job_does_not_take_is_refused_at_the_door(world: Wo
     ("fields", "status"),
     [({}, "active"), ({"enabled": False}, "disabled"), ({"schedule": None}, "on demand")],
 )
-async def test_a_job_tells_whether_it_fires(fields: dict[str, Any], status: str, world: World) -> None:
+async def test_job_reports_whether_it_fires(fields: dict[str, Any], status: str, world: World) -> None:
     await world.registry.apply([job(**fields)])
     found = await world.registry.job("nightly")
     assert found.status == status

@@ -55,7 +55,7 @@ def test_without_anything_the_defaults_hold() -> None:
     assert set(origins(settings).values()) == {"default"}
 
 
-def test_the_document_of_hip_62_is_read_as_it_stands(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_document_of_hip_62_is_read_unchanged(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgresql://db/scheduler")
     monkeypatch.setenv("NATS_URL", "nats://mq:4222")
     monkeypatch.setenv("NATS_PASSWORD", "hunter2")
@@ -68,7 +68,7 @@ def test_the_document_of_hip_62_is_read_as_it_stands(write: Write, monkeypatch: 
     assert settings.auth.iam_url == "https://hanzo.id"
 
 
-def test_the_history_lies_with_the_data_unless_something_else_is_said(tmp_path: Path) -> None:
+def test_history_is_in_the_data_directory_by_default(tmp_path: Path) -> None:
     assert Settings(data_dir=tmp_path).database.url == f"sqlite:///{tmp_path}/history.db"
     assert load(options={("data_dir",): tmp_path}).database.url == f"sqlite:///{tmp_path}/history.db"
     assert Settings.model_validate({"database": {"url": "sqlite:///x.db"}}).database.url == "sqlite:///x.db"
@@ -116,9 +116,7 @@ def test_variables_set_fields(
 
 
 @pytest.mark.parametrize("field", ["rate", "max_connections"])
-def test_what_may_be_null_is_where_the_file_or_a_variable_says_so(
-    field: str, write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_null_is_read_from_file_or_variable(field: str, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     name, variable = f"server.{field}", f"TOCSIN_SERVER__{field.upper()}"
     assert shown(load())[name] is not None
     settings = load(write(f"server: {{ {field}: null }}"))
@@ -131,9 +129,7 @@ def test_what_may_be_null_is_where_the_file_or_a_variable_says_so(
     assert shown(load())[name] is None
 
 
-def test_what_may_be_null_is_where_the_variable_says_so_that_the_file_refers_to(
-    write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_null_is_read_from_a_referenced_variable(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RATE", "null")
     assert load(write("server: { rate: '${RATE}' }")).server.rate is None
 
@@ -145,9 +141,7 @@ def test_what_may_not_be_null_is_not(write: Write, monkeypatch: pytest.MonkeyPat
         load()
 
 
-def test_the_file_is_named_by_the_option_then_by_the_variable_then_by_the_place(
-    write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_is_named_by_option_variable_then_default(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     write("root: here")
     assert load().root == "here"
     monkeypatch.setenv("TOCSIN_CONFIG", str(write("root: named", "named.yaml")))
@@ -181,17 +175,15 @@ def test_the_file_is_named_by_the_option_then_by_the_variable_then_by_the_place(
         ("a: b: c", "not YAML"),
     ],
 )
-def test_what_is_wrong_is_told_with_what_would_be_right(text: str, expected: str, write: Write) -> None:
+def test_invalid_setting_is_reported_with_the_remedy(text: str, expected: str, write: Write) -> None:
     assert expected in refusal(text, write)
 
 
-def test_everything_that_is_wrong_is_told_at_once(write: Write) -> None:
+def test_all_invalid_settings_are_reported_together(write: Write) -> None:
     assert refusal("leader: { ttl: 3x }\nserver: { port: none }", write).count("\n") == 1
 
 
-def test_a_reference_that_something_else_overrides_needs_no_variable(
-    write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overridden_reference_needs_no_variable(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOCSIN_NATS_URL", "nats://set:1")
     assert load(write("nats: { url: '${NOT_SET}' }")).nats.url == "nats://set:1"
 
@@ -226,7 +218,7 @@ def test_a_wrong_password_is_not_repeated(write: Write) -> None:
 # --- honesty ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_said_to_have_no_effect_has_none() -> None:
+def test_settings_without_effect_are_accepted_and_ignored() -> None:
     assert set(origins(Settings())) >= WITHOUT_EFFECT
     sources = Path(settings_module.__file__).parent.rglob("*.py")
     source = "\n".join(path.read_text() for path in sources)

@@ -71,12 +71,12 @@ def test_a_message_is_read_by_its_subject(message: Message) -> None:
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
-def test_a_subject_lies_in_the_scope_of_its_message(message: Message) -> None:
+def test_subject_is_inside_the_scope_of_its_message(message: Message) -> None:
     if not subjects.subject_of(message).startswith(("report.", "timer.")):
         assert _matches(subjects.scope_of(message), subjects.subject_of(message))
 
 
-def test_the_lock_of_a_job_does_not_cover_those_of_its_shards() -> None:
+def test_lock_of_a_job_excludes_its_shards() -> None:
     assert not _matches(subjects.lock(JOB), f"lock.{JOB}.eu.acquired")
 
 
@@ -121,7 +121,7 @@ def test_the_tasks_of_a_queue_are_its_own() -> None:
         ("execution.a_b.id.admitted", "a.b"),
     ],
 )
-def test_every_subject_tells_its_job(subject: str, job: str) -> None:
+def test_every_subject_contains_its_job(subject: str, job: str) -> None:
     assert subjects.job_of(subject) == job
 
 
@@ -157,20 +157,20 @@ def test_what_cannot_be_read_says_so(subject: str, body: bytes) -> None:
         ),
     ],
 )
-def test_what_cannot_be_read_is_told_in_words(body: bytes, reason: str) -> None:
+def test_undecodable_message_is_explained(body: bytes, reason: str) -> None:
     with pytest.raises(subjects.DecodeError) as refused:
         subjects.decode("trigger.j", body)
     assert str(refused.value) == f"trigger.j: {reason}"
 
 
 @pytest.mark.parametrize("end", [*subjects.OPENINGS, *subjects.ENDINGS])
-def test_an_execution_opens_and_ends_under_subjects_that_lead_to_its_scope(end: str) -> None:
+def test_opening_and_ending_subjects_lead_to_the_scope(end: str) -> None:
     subject = end.replace("*", JOB, 1).replace("*", ID)
     assert subjects.execution_scope(subject) == subjects.execution(JOB, ID)
     assert subjects.is_ending(subject) is (end in subjects.ENDINGS)
 
 
-def test_an_empty_trigger_asks_for_a_plain_run() -> None:
+def test_empty_trigger_requests_a_plain_run() -> None:
     assert subjects.decode("trigger.j", b"").model_dump(exclude_none=True) == {
         "v": 1,
         "type": "trigger",

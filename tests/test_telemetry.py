@@ -31,7 +31,7 @@ def configured(level: telemetry.Level = "info", form: telemetry.Format = "auto")
     return stream
 
 
-def test_what_is_no_terminal_gets_json_with_time_level_logger_and_action() -> None:
+def test_non_terminal_output_is_json_with_standard_fields() -> None:
     stream = configured()
     structlog.get_logger("tocsin.test").info("the lease is ours", action="leadership-gained", lease="ticker")
     (line,) = lines(stream)
@@ -48,7 +48,7 @@ def test_what_is_no_terminal_gets_json_with_time_level_logger_and_action() -> No
     assert line["timestamp"].endswith("Z")
 
 
-def test_an_action_is_made_of_the_event_where_none_was_given() -> None:
+def test_missing_action_is_derived_from_the_event() -> None:
     stream = configured()
     structlog.get_logger("tocsin.test").info("NATS: connected, again!")
     assert lines(stream)[0]["action"] == "nats-connected-again"
@@ -61,7 +61,7 @@ def test_the_level_counts_for_our_own_lines() -> None:
     assert [line["event"] for line in lines(stream)] == ["this"]
 
 
-def test_the_lines_of_jobs_have_a_level_of_their_own() -> None:
+def test_job_lines_have_their_own_level() -> None:
     stream = io.StringIO()
     telemetry.configure("error", tasks="info", stream=stream)
     structlog.get_logger("tocsin.task").info("of a job")
@@ -70,7 +70,7 @@ def test_the_lines_of_jobs_have_a_level_of_their_own() -> None:
     assert [line["event"] for line in lines(stream)] == ["of a job"]
 
 
-def test_libraries_are_heard_from_warning_on_whatever_our_level() -> None:
+def test_library_warnings_are_logged_at_any_level() -> None:
     stream = configured(level="debug")
     library = logging.getLogger("nats.aio")
     library.info("not this")
@@ -98,7 +98,7 @@ def test_an_exception_is_part_of_its_line() -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "console"])
-def test_no_local_variable_of_a_failed_function_is_shown(form: telemetry.Format) -> None:
+def test_tracebacks_show_no_local_variables(form: telemetry.Format) -> None:
     stream = configured(form=form)
 
     def broken() -> None:
@@ -113,7 +113,7 @@ def test_no_local_variable_of_a_failed_function_is_shown(form: telemetry.Format)
     assert "hunter2" not in stream.getvalue()
 
 
-def test_what_asyncio_says_of_each_closed_tls_connection_is_no_line() -> None:
+def test_asyncio_remark_on_closed_tls_is_suppressed() -> None:
     stream = configured()
     logging.getLogger("asyncio").warning("returning true from eof_received() has no effect when using ssl")
     logging.getLogger("asyncio").warning("something else")

@@ -64,13 +64,13 @@ def test_the_migrations_make_the_tables_that_are_used(url: str) -> None:
     engine.dispose()
 
 
-async def test_any_number_may_open_an_empty_database_at_once(url: str) -> None:
+async def test_several_processes_open_an_empty_database_together(url: str) -> None:
     first, *others = await asyncio.gather(*(asyncio.to_thread(lambda: migrate(connect(url))) for _ in range(6)))
     assert (first, *others) == (None,) * 6
     await recorded_in(url)
 
 
-async def test_an_older_file_makes_way_and_is_recorded_anew(url: str) -> None:
+async def test_older_file_is_replaced_and_recorded_again(url: str) -> None:
     engine = connect(url)
     with engine.begin() as connection:
         for statement in (
@@ -90,7 +90,7 @@ async def test_an_older_file_makes_way_and_is_recorded_anew(url: str) -> None:
         assert [row.execution_id for row in (await history.executions()).rows] == ["1"]
 
 
-async def test_tables_of_somebody_else_are_left_alone(url: str) -> None:
+async def test_foreign_tables_are_left_alone(url: str) -> None:
     engine = connect(url)
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE scheduler_executions (theirs TEXT)"))
@@ -135,7 +135,7 @@ def test_a_migration_that_is_cut_off_leaves_nothing(url: str, monkeypatch: pytes
 # --- what operators see in SQL ---------------------------------------------------------------------------------------
 
 
-async def test_postgresql_has_the_columns_and_types_of_hip_62(server: PostgreSql) -> None:
+async def test_postgresql_has_the_columns_of_hip_62(server: PostgreSql) -> None:
     url = server.new_database()
     await recorded_in(url)
     with psycopg.connect(url) as connection:
@@ -221,7 +221,7 @@ async def test_the_views_of_scratchbird(url: str) -> None:
         ("redis://h:port/0", "`database.url` cannot be read: "),
     ],
 )
-async def test_what_is_wrong_with_a_database_is_said_in_words(url: str, message: str) -> None:
+async def test_database_errors_are_explained(url: str, message: str) -> None:
     with pytest.raises(HistoryUnavailable) as refused:
         await recorded_in(url)
     assert message in str(refused.value)
@@ -242,13 +242,13 @@ async def test_a_wrong_password_is_said_in_words(server: PostgreSql) -> None:
     assert "wrong" not in str(refused.value)
 
 
-async def test_a_file_that_is_no_database_is_said_in_words(tmp_path: Path) -> None:
+async def test_file_that_is_not_a_database_is_explained(tmp_path: Path) -> None:
     (tmp_path / "history.db").write_text("not a database, by any means" * 100)
     with pytest.raises(HistoryUnavailable, match="file is not a database"):
         await recorded_in(f"sqlite:///{tmp_path / 'history.db'}")
 
 
-async def test_what_is_wrong_with_a_redis_is_said_in_words() -> None:
+async def test_redis_errors_are_explained() -> None:
     with redis() as server:
         async with RedisClient.from_url(server.url()) as client:
             await client.config_set("requirepass", "right")
@@ -283,7 +283,7 @@ async def test_postgresql_is_known_by_each_of_its_names(server: PostgreSql, sche
     await recorded_in(server.new_database().replace("postgresql", scheme))
 
 
-async def test_no_more_connections_are_opened_than_the_settings_allow(server: PostgreSql) -> None:
+async def test_connections_stay_within_the_settings(server: PostgreSql) -> None:
     url = server.new_database()
     name = url.rpartition("/")[2]
     async with open_history(url, installation="", max_connections=3) as history:

@@ -15,7 +15,7 @@ async def begun(turns: Turns) -> asyncio.Task[None]:
     return task
 
 
-async def test_while_there_is_no_rush_everybody_has_a_turn_at_once() -> None:
+async def test_without_a_rush_every_turn_is_immediate() -> None:
     precedence = PriorityGate(patience=FOR_EVER)
     first, waiting = Turns(precedence, low_priority=False), Turns(precedence, low_priority=True)
     for messages in (0, 1, MANY - 1):
@@ -24,7 +24,7 @@ async def test_while_there_is_no_rush_everybody_has_a_turn_at_once() -> None:
             assert (await begun(waiting)).done()
 
 
-async def test_what_can_wait_waits_for_the_end_of_a_rush() -> None:
+async def test_low_priority_waits_until_a_rush_ends() -> None:
     precedence = PriorityGate(patience=FOR_EVER)
     first, waiting = Turns(precedence, low_priority=False), Turns(precedence, low_priority=True)
     with first.handling(MANY):
@@ -42,13 +42,13 @@ async def test_no_rush_is_made_by_what_can_wait() -> None:
         assert (await begun(waiting)).done()
 
 
-async def test_a_rush_that_does_not_end_is_waited_for_no_longer_than_patience_lasts() -> None:
+async def test_endless_rush_delays_only_for_the_patience() -> None:
     precedence = PriorityGate(patience=0.03)
     with Turns(precedence, low_priority=False).handling(MANY):
         await Turns(precedence, low_priority=True).come()
 
 
-async def test_what_has_waited_for_a_rush_does_not_wait_for_it_again() -> None:
+async def test_one_rush_delays_a_subscription_only_once() -> None:
     precedence = PriorityGate(patience=0.03, recovery=FOR_EVER)
     first, waiting = Turns(precedence, low_priority=False), Turns(precedence, low_priority=True)
     with first.handling(MANY):

@@ -52,7 +52,7 @@ def read(path: Path) -> tuple[Manifest, list[StoredMessage]]:
 
 
 @given(st.lists(messages, max_size=5))
-def test_whatever_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, of: list[StoredMessage]) -> None:
+def test_every_written_export_is_read_back(tmp_path_factory: pytest.TempPathFactory, of: list[StoredMessage]) -> None:
     path = tmp_path_factory.getbasetemp() / "export.jsonl"
     path.write_bytes(written(of))
     assert read(path) == (MANIFEST, of)
@@ -71,7 +71,7 @@ def test_it_is_read_from_a_pipe(tmp_path: Path) -> None:
         assert list(export.messages) == MESSAGES
 
 
-def test_each_line_is_an_object_that_other_programs_understand() -> None:
+def test_each_line_is_a_plain_json_object() -> None:
     manifest, first, second, _, trailer = (json.loads(line) for line in written().splitlines())
     assert (manifest["tocsin"], manifest["installation"], manifest["job"]) == ("export", "0123456789abcdef", "a.job")
     assert manifest["streams"]["LOG"] == {"first": 3, "last": 90, "messages": 60}
@@ -80,7 +80,7 @@ def test_each_line_is_an_object_that_other_programs_understand() -> None:
     assert (trailer["messages"], trailer["streams"]) == (3, {"LEDGER": 1, "LOG": 2})
 
 
-def test_a_file_that_was_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
+def test_truncated_file_is_refused(tmp_path: Path) -> None:
     whole, path = written(), tmp_path / "export"
     for length in range(len(whole) - 1):
         path.write_bytes(whole[:length])
@@ -89,7 +89,7 @@ def test_a_file_that_was_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
         assert isinstance(told.value, CutOffError), (length, told.value)
 
 
-def test_a_compressed_file_that_was_cut_off_is_refused(tmp_path: Path) -> None:
+def test_truncated_compressed_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "export.gz"
     path.write_bytes(gzip.compress(written())[:-20])
     with pytest.raises(CutOffError, match="cut off"):

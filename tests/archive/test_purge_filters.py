@@ -76,7 +76,7 @@ def test_what_is_archived_leaves_and_all_else_stays(subjects: list[str], upto: i
     assert left(rest, purges(rest, archived)) == left(messages, purged)
 
 
-def test_one_purge_takes_all_executions_before_the_first_that_is_open() -> None:
+def test_single_purge_covers_executions_before_the_first_open() -> None:
     over = [f"execution.{job}.{one}.{fact}" for one in "123" for job in "ab" for fact in ("requested", "completed")]
     messages = stream(*over, "execution.b.4.requested", "execution.a.5.completed", "execution.b.6.completed")
     assert purges(messages, ripe(messages)) == [
@@ -91,7 +91,7 @@ def test_how_things_stand_is_purged_by_subject() -> None:
     assert purges(messages, ripe(messages)) == [("cron.a.triggered", 3)]
 
 
-def test_what_is_told_of_a_job_called_as_a_filter_takes_no_other_along() -> None:
+def test_job_named_like_a_filter_purges_no_other() -> None:
     messages = stream(
         *("dead-letter.a.1.dead-lettered", "dead-letter.*.2.refused", "dead-letter.*.2.resolved"),
         *(
@@ -105,12 +105,12 @@ def test_what_is_told_of_a_job_called_as_a_filter_takes_no_other_along() -> None
     assert purges(messages, ripe(messages)) == [("dead-letter.a.3.>", 8)]
 
 
-def test_dead_letters_go_first_since_they_may_be_replayed() -> None:
+def test_dead_letters_are_purged_first() -> None:
     messages = stream("execution.a.1.completed", "dead-letter.a.2.refused", "dead-letter.a.2.resolved")
     assert purges(messages, ripe(messages)) == [("dead-letter.>", 3), ("execution.>", 1)]
 
 
-def test_a_replica_that_shows_what_was_purged_is_not_believed() -> None:
+def test_stale_replica_showing_purged_messages_is_not_trusted() -> None:
     first, last = stream("cron.a.triggered", "cron.a.triggered")
     removal = PurgeFilters([last])
     removal.take(first)
@@ -118,7 +118,7 @@ def test_a_replica_that_shows_what_was_purged_is_not_believed() -> None:
         removal.take(last)
 
 
-def test_what_a_backup_put_in_the_place_of_the_archived_stays() -> None:
+def test_restored_messages_at_archived_sequences_stay() -> None:
     [archived] = stream("report.a.1")
     removal = PurgeFilters([archived])
     removal.take(stream("report.a.2")[0])

@@ -142,7 +142,7 @@ def test_dev_runs_the_jobs_and_ends_in_order(number: signal.Signals, tmp_path: P
         assert dev.errors() == ""
 
 
-def test_dev_takes_another_port_for_the_figures_where_theirs_is_taken_and_nobody_chose_it(tmp_path: Path) -> None:
+def test_dev_moves_its_default_metrics_port_when_taken(tmp_path: Path) -> None:
     with socket() as squatter:
         with suppress(OSError):  # somebody else has taken it
             squatter.bind(("127.0.0.1", Metrics().port))
@@ -178,7 +178,7 @@ def test_dev_says_that_tasks_wait_for_a_worker(tmp_path: Path) -> None:
         assert dev.ended() == 0
 
 
-def test_what_dev_runs_is_seen_and_changed_from_outside(tmp_path: Path) -> None:
+def test_dev_is_visible_and_changeable_from_outside(tmp_path: Path) -> None:
     with running(tmp_path) as dev:
 
         def ask(*args: str) -> Any:  # noqa: ANN401 - JSON
@@ -196,7 +196,7 @@ def test_what_dev_runs_is_seen_and_changed_from_outside(tmp_path: Path) -> None:
         assert program("jobs", "diff", "-f", "jobs.yaml", "--nats", dev.url, cwd=tmp_path).returncode == 0
 
 
-def test_what_dev_ran_can_be_proven_explained_and_kept(tmp_path: Path) -> None:
+def test_dev_run_can_be_audited_explained_and_kept(tmp_path: Path) -> None:
     with running(tmp_path) as dev:
 
         def ask(*args: str) -> Any:  # noqa: ANN401 - JSON
@@ -234,7 +234,7 @@ def test_what_dev_ran_can_be_proven_explained_and_kept(tmp_path: Path) -> None:
     assert set(moment["leaders"]) >= {"ticker"}
 
 
-def test_dev_finishes_what_it_holds_unless_it_is_asked_twice(tmp_path: Path) -> None:
+def test_dev_finishes_its_work_unless_interrupted_twice(tmp_path: Path) -> None:
     with running(tmp_path) as dev:
         trigger = ("jobs", "trigger", "slow", "--nats", dev.url, "--input")
         assert program(*trigger, '{"seconds": 60}', cwd=tmp_path).returncode == 0
@@ -245,7 +245,7 @@ def test_dev_finishes_what_it_holds_unless_it_is_asked_twice(tmp_path: Path) -> 
         assert dev.ended() == 5
 
 
-def test_a_cluster_of_devs_own_outlives_the_death_of_a_node_and_no_node_outlives_dev(tmp_path: Path) -> None:
+def test_dev_cluster_survives_a_node_and_leaves_none(tmp_path: Path) -> None:
     with running(tmp_path, "--cluster", "3", "--data-dir", str(tmp_path / "kept")) as dev:
         nodes = next(line for line in dev.lines if line.get("event") == "cluster")["nodes"]
         assert dev.url == ",".join(node["url"] for node in nodes)

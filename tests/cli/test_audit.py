@@ -53,7 +53,7 @@ def test_an_empty_log_is_clean(world: World) -> None:
     assert (told.code, told.out) == (0, "0 facts, 0 executions, 7 invariants: clean\n")
 
 
-def test_what_does_not_hold_is_told_with_its_proof(busy: World) -> None:
+def test_violation_is_reported_with_its_proof(busy: World) -> None:
     [first, *_] = busy.recorded("ledger.locked.due")
     assert isinstance(first.message, Due)
     sequence = busy.log.receive("ledger.locked.due", first.message.encode())
@@ -78,7 +78,7 @@ def test_programs_are_given_all_of_it(busy: World) -> None:
     assert told.json["invariants"].keys() == {"I1", "I2", "I3", "I4", "I5", "I6", "I7"}
 
 
-def test_what_is_under_way_is_no_violation_until_patience_is_over(busy: World) -> None:
+def test_open_work_within_patience_is_no_violation(busy: World) -> None:
     at = busy.clock.now()
     busy.do(_due(busy))
     reason = "nothing has become of ledger.locked.due yet: "
@@ -158,7 +158,7 @@ async def _record(world: World) -> None:
         ),
     ],
 )
-def test_what_cannot_be_asked_is_refused(world: World, args: list[str], told: str) -> None:
+def test_invalid_selection_is_refused(world: World, args: list[str], told: str) -> None:
     answer = world.call("audit", *args)
     assert answer.code == 2
     assert answer.err.startswith(told)
@@ -167,7 +167,7 @@ def test_what_cannot_be_asked_is_refused(world: World, args: list[str], told: st
 # --- exports ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_export_and_the_log_give_the_same_report(busy: World) -> None:
+def test_export_and_log_give_the_same_report(busy: World) -> None:
     """With a defect, so that there is something to be the same."""
     [first, *_] = busy.recorded("ledger.locked.due")
     busy.log.receive("ledger.locked.due", first.message.encode())
@@ -178,7 +178,7 @@ def test_an_export_and_the_log_give_the_same_report(busy: World) -> None:
         assert (file.code, file.json) == (live.code, live.json) == (1, live.json)
 
 
-def test_an_export_is_the_same_every_time_and_goes_into_a_pipe(busy: World) -> None:
+def test_export_is_reproducible_and_can_be_piped(busy: World) -> None:
     for name in ("one.gz", "other.gz", "plain"):
         assert busy.call("events", "export", "--out", name).code == 0
     assert Path("one.gz").read_bytes() == Path("other.gz").read_bytes()
@@ -211,7 +211,7 @@ def _messages(world: World) -> int:
     return world.do(count())
 
 
-def test_an_export_of_one_job_is_audited_as_such(busy: World) -> None:
+def test_export_of_one_job_is_audited_as_partial(busy: World) -> None:
     assert busy.call("events", "export", "--job", "etl", "--out", "etl").code == 0
     live, file = busy.call("audit", "--job", "etl", "-o", "json"), busy.call("audit", "--file", "etl", "-o", "json")
     assert file.json == live.json

@@ -5,7 +5,7 @@ from tests.domain.given import admitted
 from tocsin.domain.events import Actor, Cancelled
 
 
-def test_everything_that_somebody_asked_for_is_listed_with_who_and_why(world: World) -> None:
+def test_every_request_is_listed_with_actor_and_reason(world: World) -> None:
     file = world.jobs("jobs:\n  - {name: nightly, schedule: '@daily', function: f}\n")
     world.call("jobs", "apply", "-f", file)
     world.call("jobs", "pause", "nightly", "--reason", "maintenance")
@@ -40,7 +40,7 @@ def test_everything_that_somebody_asked_for_is_listed_with_who_and_why(world: Wo
     assert world.call("events", "audit-trail", "--job", "other").out == "nobody has asked for anything\n"
 
 
-def test_what_a_stage_decided_by_itself_is_not_listed(world: World) -> None:
+def test_decisions_of_stages_are_not_listed(world: World) -> None:
     begun = admitted().model_copy(update={"job": "nightly"})
     world.append(begun)
     ended = Cancelled(

@@ -17,7 +17,7 @@ def nightly(world: World) -> World:
 
 
 @pytest.mark.parametrize("command", [("backfill",), ("jobs", "backfill")])
-def test_a_dry_run_counts_on_the_clock_of_the_jobs_zone(nightly: World, command: tuple[str, ...]) -> None:
+def test_dry_run_counts_in_the_jobs_zone(nightly: World, command: tuple[str, ...]) -> None:
     told = nightly.call(*command, JOB, *SPAN, "--dry-run")
     assert told.code == 0
     first, counts, chosen = told.out.splitlines()
@@ -27,7 +27,7 @@ def test_a_dry_run_counts_on_the_clock_of_the_jobs_zone(nightly: World, command:
     assert nightly.recorded("trigger.>") == []
 
 
-def test_nobody_there_to_be_asked_is_2_and_says_what_to_say(nightly: World) -> None:
+def test_missing_terminal_exits_2_and_names_the_option(nightly: World) -> None:
     told = nightly.call("backfill", JOB, *SPAN)
     assert (told.code, told.err.strip()) == (
         2,
@@ -36,7 +36,7 @@ def test_nobody_there_to_be_asked_is_2_and_says_what_to_say(nightly: World) -> N
     assert nightly.recorded("trigger.>") == []
 
 
-def test_it_asks_for_each_instant_by_name(nightly: World) -> None:
+def test_each_occurrence_is_requested_by_name(nightly: World) -> None:
     one = ("--from", "2026-01-05", "--to", "2026-01-06", "--name", "repair", "--reason", "lost")
     told = nightly.call("backfill", JOB, *one, "--yes")
     assert (told.code, told.out.splitlines()[-1]) == (0, f"asked for 1 executions of {JOB}")

@@ -41,7 +41,7 @@ def kept(world: World) -> World:
     return world
 
 
-def test_show_tells_all_that_is_known(kept: World) -> None:
+def test_show_prints_every_field(kept: World) -> None:
     told = kept.call("dead-letters", "show", ID)
     assert told.code == 0
     for part in ("nightly  unresolved", "day: monday", "main #1", "w-1", "Traceback (most recent call last):", ID):
@@ -51,7 +51,7 @@ def test_show_tells_all_that_is_known(kept: World) -> None:
     assert shown["letter"]["last_error"]["traceback"].endswith("boom")
 
 
-def test_show_tells_replays_and_who_resolved_it(kept: World) -> None:
+def test_show_prints_replays_and_the_resolver(kept: World) -> None:
     made = kept.call(
         "dead-letters", "replay", ID, "--reason", "fixed", "--input", '{"day": "friday"}', "-o", "json"
     ).json
@@ -79,7 +79,7 @@ def test_one_that_was_archived_is_shown_as_before(kept: World) -> None:
     assert (told.code, ID in told.err, "(by hand) and was archived" in told.err) == (1, True, True)
 
 
-def test_show_tells_the_bytes_of_a_message_that_nobody_could_use(world: World) -> None:
+def test_show_prints_the_bytes_of_a_poison_message(world: World) -> None:
     refused = PoisonMessage.of(JOB, "planner-triggers", f"trigger.{JOB}", 7, b'{"input": 3}', "unreadable: no object")
     world.append(refused)
     told = world.call("dead-letters", "show", refused.id)
@@ -87,7 +87,7 @@ def test_show_tells_the_bytes_of_a_message_that_nobody_could_use(world: World) -
     assert f"a message that planner-triggers could not use: trigger.{JOB}, stored as 7" in told.out
 
 
-def test_replay_says_which_execution_and_a_second_one_says_that_it_is_open(kept: World) -> None:
+def test_replay_names_the_execution_and_refuses_a_second(kept: World) -> None:
     told = kept.call("dead-letters", "replay", ID)
     assert told.code == 0
     assert told.out.startswith(f"replayed {JOB} {ID}: execution ")
@@ -99,14 +99,14 @@ def test_replay_says_which_execution_and_a_second_one_says_that_it_is_open(kept:
     assert [fact.by.source for fact in facts if isinstance(fact, Replayed) and fact.by] == ["cli", "cli"]
 
 
-def test_replay_of_a_job_that_is_gone_says_what_to_do(kept: World) -> None:
+def test_replay_of_a_deleted_job_names_the_remedy(kept: World) -> None:
     kept.call("jobs", "delete", JOB, "--yes")
     told = kept.call("dead-letters", "replay", ID)
     assert told.code == 1
     assert all(part in told.err for part in (ID, repr(JOB), "Apply the job's definition first"))
 
 
-def test_what_nobody_knows_is_3_and_the_first_characters_will_do(kept: World) -> None:
+def test_unknown_id_exits_3_and_prefixes_work(kept: World) -> None:
     assert kept.call("dead-letters", "show", OTHER).code == 3
     assert kept.call("dead-letters", "show", ID[:13]).code == 4
     record(kept, Stream.LOG)
@@ -124,7 +124,7 @@ async def record_more(world: World) -> None:
         await history.record(Stream.LOG, facts, after=after, upto=facts[-1].sequence)
 
 
-def test_resolve_takes_several_and_says_what_was_resolved_already(kept: World) -> None:
+def test_resolve_takes_several_ids_and_reports_earlier_resolutions(kept: World) -> None:
     told = kept.call("dead-letters", "resolve", ID, OTHER)
     assert (told.code, told.out.strip()) == (3, f"resolved {ID} of {JOB}")
     assert told.err.strip() == f"error: no dead letter has the id {OTHER!r}"
@@ -132,7 +132,7 @@ def test_resolve_takes_several_and_says_what_was_resolved_already(kept: World) -
     assert (again.code, again.out.strip()) == (0, f"was resolved already: {ID} of {JOB}")
 
 
-def test_replay_all_asks_first_and_can_be_tried(kept: World) -> None:
+def test_replay_all_confirms_and_supports_a_dry_run(kept: World) -> None:
     kept.append(letter(OTHER))
     record(kept, Stream.LOG)
     refused = kept.call("dead-letters", "replay-all")
@@ -164,7 +164,7 @@ def test_what_is_no_rate_is_refused(given: str) -> None:
         rate(given, "--rate")
 
 
-def test_a_time_that_is_none_is_refused(kept: World) -> None:
+def test_invalid_time_is_refused(kept: World) -> None:
     told = kept.call("dead-letters", "replay-all", "--dry-run", "--since", "yesterday", "-o", "json")
     assert told.code == 2
     assert json.loads(told.err)["error"]["message"].startswith("--since is 'yesterday': write an ISO date and time")

@@ -43,7 +43,7 @@ def test_it_goes_with_the_block(place: Path) -> None:
     assert list(place.iterdir()) == []
 
 
-def test_what_a_killed_one_left_goes_when_the_next_begins_and_what_is_in_use_stays(place: Path) -> None:
+def test_leftover_folder_of_a_killed_process_is_removed(place: Path) -> None:
     killed, remnant = user()
     living, used = user()
     killed.kill()

@@ -100,7 +100,7 @@ def test_show_is_json_with_attempts_steps_and_facts(failed: World) -> None:
     assert shown["facts"][0]["time"] == "2026-01-01T00:00:00Z"
 
 
-def test_an_execution_that_nobody_knows_is_not_found(world: World) -> None:
+def test_unknown_execution_is_not_found(world: World) -> None:
     told = world.call("executions", "show", ID)
     assert (told.code, told.err.strip()) == (3, f"error: no execution has the id {ID!r}")
 
@@ -130,7 +130,7 @@ def test_list_reads_the_history(failed: World) -> None:
     assert failed.call("executions", "list", "--status", "completed", "-o", "json").json == []
 
 
-def test_no_history_is_no_empty_list_and_none_is_made(failed: World) -> None:
+def test_missing_history_is_reported_and_not_created(failed: World) -> None:
     for command in ("executions", "dead-letters"):
         told = failed.call(command, "list")
         assert (told.code, told.out) == (4, "")
@@ -139,7 +139,7 @@ def test_no_history_is_no_empty_list_and_none_is_made(failed: World) -> None:
     assert not (failed.folder / "history.db").exists()
 
 
-def test_the_history_of_another_installation_is_not_taken_for_ours(failed: World) -> None:
+def test_history_of_another_installation_is_refused(failed: World) -> None:
     async def open_it() -> None:
         async with failed.history():
             pass
@@ -159,7 +159,7 @@ def test_a_history_of_nothing_is_an_empty_list(world: World) -> None:
     assert world.call("dead-letters", "list").out.strip() == "no dead letters"
 
 
-def test_a_state_that_does_not_exist_is_a_wrong_use(world: World) -> None:
+def test_unknown_status_is_a_usage_error(world: World) -> None:
     assert world.call("executions", "list", "--status", "done").code == 2
 
 
@@ -203,7 +203,7 @@ def test_cancel_ends_it_and_says_so(waiting: World) -> None:
     assert (shown["status"], {step["status"] for step in shown["steps"].values()}) == ("cancelled", {"cancelled"})
 
 
-def test_cancelling_what_is_over_is_no_error_and_says_how_it_ended(failed: World) -> None:
+def test_cancelling_a_finished_execution_reports_its_end(failed: World) -> None:
     told = failed.call("executions", "cancel", ID)
     assert (told.code, told.out.strip()) == (0, f"was already failed: {ID} of {JOB}")
     assert failed.call("executions", "cancel", ID, "-o", "json").json == [
@@ -218,7 +218,7 @@ def test_of_several_those_that_exist_are_cancelled(waiting: World) -> None:
     assert told.err.strip() == f"error: no execution has the id {nobody!r}"
 
 
-def test_the_first_characters_of_an_id_will_do_once_the_history_has_it(waiting: World) -> None:
+def test_prefix_of_an_id_works_through_the_history(waiting: World) -> None:
     told = waiting.call("executions", "cancel", ID[:-2])
     assert (told.code, told.err.startswith("error: no history is kept in ")) == (4, True)
     record(waiting, Stream.LOG)
@@ -283,7 +283,7 @@ def test_a_list_is_narrowed_down_and_sorted(failed: World) -> None:
         (("--all", "--limit", "3"), "--all and --limit exclude each other"),
     ],
 )
-def test_a_list_that_cannot_be_is_a_wrong_use(
+def test_invalid_list_options_are_usage_errors(
     world: World, command: str, options: tuple[str, ...], message: str
 ) -> None:
     told = world.call(command, "list", *options)

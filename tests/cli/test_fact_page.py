@@ -26,7 +26,7 @@ def cancelled(reason: str = WHY) -> Cancelled:
     return Cancelled(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", reason=reason)
 
 
-def test_each_has_a_line_that_names_neither_the_job_nor_the_execution() -> None:
+def test_event_lines_omit_the_job_and_the_execution() -> None:
     lines = shown(admitted(), started(), cancelled(), width=10_000)
     assert [line[8:].split(maxsplit=2)[1:] for line in lines] == [
         ["triggered", "cron"],
@@ -37,7 +37,7 @@ def test_each_has_a_line_that_names_neither_the_job_nor_the_execution() -> None:
 
 @pytest.mark.parametrize("width", [40, 80])
 @pytest.mark.parametrize("reason", [WHY, WHY.replace(" ", "-")])
-def test_what_needs_more_than_a_line_goes_on_below_itself(width: int, reason: str) -> None:
+def test_long_events_continue_on_the_next_line(width: int, reason: str) -> None:
     first, *rest = shown(cancelled(reason), width=width)
     begin = first.index(reason[:8])
     assert rest
@@ -45,7 +45,7 @@ def test_what_needs_more_than_a_line_goes_on_below_itself(width: int, reason: st
     assert "".join([first[begin:], *(line[begin:] for line in rest)]).replace(" ", "") == reason.replace(" ", "")
 
 
-def test_the_date_is_told_where_there_are_several() -> None:
+def test_date_is_shown_if_events_span_days() -> None:
     assert [line[:10] for line in shown(admitted(), started(), width=80, apart=timedelta(days=30))] == [
         "2026-11-20",
         "2026-12-20",

@@ -15,7 +15,7 @@ def rows(world: World) -> tuple[list[ExecutionRow], list[JobRow]]:
     return world.do(read())
 
 
-def test_rebuild_records_the_log_anew(world: World) -> None:
+def test_rebuild_records_the_log_again(world: World) -> None:
     world.append(admitted(), started())
     world.do(world.registry.define(JobDefinition(name="nightly", schedule="0 3 * * *", function="f")))
     told = world.call("history", "rebuild", "--yes")

@@ -42,7 +42,7 @@ def test_apply_prints_the_plan_and_does_it(world: World) -> None:
     assert names(world) == ["health", "nightly"]
 
 
-def test_apply_records_who_asked_and_whose_it_is(applied: World) -> None:
+def test_apply_records_the_actor_and_the_owner(applied: World) -> None:
     first, second = (recorded.message for recorded in applied.recorded("ledger.>"))
     assert isinstance(first, Defined)
     assert isinstance(second, Defined)
@@ -75,7 +75,7 @@ def test_definitions_come_from_standard_input_too(world: World) -> None:
     assert names(world) == ["health", "nightly"]
 
 
-def test_definitions_come_from_the_settings_if_no_file_is_named(world: World) -> None:
+def test_definitions_come_from_settings_without_a_file(world: World) -> None:
     (world.folder / "tocsin.yaml").write_text(f"jobs_file: {world.jobs(TWO)}\nexecution: {{ default_timeout: 7s }}\n")
     assert world.call("jobs", "apply").code == 0
     assert world.do(world.registry.get("health")).definition.timeout == 7
@@ -87,7 +87,7 @@ def test_without_any_file_apply_says_what_it_needs(world: World) -> None:
     assert "Name a file or a folder with -f" in told.err
 
 
-def test_pruning_deletes_what_the_same_owner_has_no_more(applied: World) -> None:
+def test_pruning_deletes_jobs_missing_from_the_owners_files(applied: World) -> None:
     told = applied.call("jobs", "apply", "-f", applied.jobs(ONE), "--prune", "--yes")
     assert told.code == 0
     assert names(applied) == ["health", "nightly"]  # somebody else's
@@ -107,7 +107,7 @@ def test_a_plan_is_json_for_programs(world: World) -> None:
     assert len(change["next"]) == 5
 
 
-def test_a_phrase_comes_back_as_cron_and_what_is_unusual_as_a_warning(world: World) -> None:
+def test_phrase_is_shown_as_cron_with_warnings(world: World) -> None:
     definition = """
         jobs:
           - name: warm
@@ -159,7 +159,7 @@ def test_list_shows_the_next_time(applied: World) -> None:
     assert int(health["next_fire_time"][-6:-4]) % 5 == 0
 
 
-def test_no_jobs_are_said_and_not_an_empty_table(world: World) -> None:
+def test_empty_job_list_prints_a_sentence(world: World) -> None:
     assert "tocsin jobs apply" in world.call("jobs", "list").out
     assert world.call("jobs", "list", "-o", "json").json == []
 
@@ -183,13 +183,13 @@ def test_pause_and_resume_are_recorded_with_their_reason(applied: World) -> None
     assert isinstance(resumed, Resumed)
 
 
-def test_pruning_needs_a_yes_where_nobody_can_be_asked(applied: World) -> None:
+def test_pruning_without_a_terminal_requires_yes(applied: World) -> None:
     told = applied.call("jobs", "apply", "-f", applied.jobs("jobs: []"), "--prune", "--owner", "us")
     assert (told.code, told.err.strip()) == (2, "error: delete 1 jobs? Nobody is there to answer: say --yes")
     assert not any(isinstance(recorded.message, Deleted) for recorded in applied.recorded("ledger.>"))
 
 
-def test_delete_needs_a_yes_where_nobody_can_be_asked(applied: World) -> None:
+def test_delete_without_a_terminal_requires_yes(applied: World) -> None:
     told = applied.call("jobs", "delete", "nightly")
     assert (told.code, told.err.strip()) == (2, "error: delete nightly? Nobody is there to answer: say --yes")
     assert not isinstance(applied.recorded("ledger.nightly.>")[-1].message, Deleted)
@@ -234,7 +234,7 @@ def test_input_that_cannot_be_used_is_refused(args: tuple[str, ...], expected: s
 
 
 @pytest.mark.parametrize("verb", ["show", "pause", "resume", "delete", "trigger"])
-def test_a_job_that_does_not_exist_is_told_with_the_nearest(verb: str, applied: World) -> None:
+def test_unknown_job_is_reported_with_the_nearest_name(verb: str, applied: World) -> None:
     told = applied.call("jobs", verb, "nihgtly")
     assert told.code == 3
     assert told.err.strip() == "error: no job is called 'nihgtly', did you mean 'nightly'?"

@@ -38,28 +38,28 @@ def test_options_of_the_command_line_reach_the_settings(world: World) -> None:
     assert (world.used[-1].nats.url, world.used[-1].root) == ("nats://a:1", "other")
 
 
-def test_help_tells_the_exit_codes_and_the_global_options(world: World) -> None:
+def test_help_lists_exit_codes_and_global_options(world: World) -> None:
     told = world.call("--help")
     assert told.code == 0
     assert all(meaning.split()[0] in told.out for meaning in MEANINGS.values())
     assert "--nats URL" in world.call("jobs", "list", "--help").out
 
 
-def test_the_version_is_told_by_an_option_too(world: World) -> None:
+def test_version_is_also_an_option(world: World) -> None:
     assert world.call("--version").out == world.call("version").out == f"tocsin {__version__}\n"
 
 
-def test_the_help_breaks_its_lines_where_the_terminal_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_wraps_at_the_width_of_the_terminal(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert "the facts that prove it. What is still under way is no violation. Ends" in world.call("audit", "--help").out
 
 
-def test_what_may_be_given_more_than_once_says_so_once(world: World) -> None:
+def test_repeatable_options_say_so_once(world: World) -> None:
     assert "[OPTIONS] {EXECUTION}..." in world.call("executions", "cancel", "--help").out
     assert "[OPTIONS] [STAGE]..." in world.call("run", "--help").out
 
 
-def test_what_takes_no_value_shows_no_type_in_the_help(world: World) -> None:
+def test_flags_show_no_type_in_the_help(world: World) -> None:
     assert "<bool>" not in world.call("dev", "--help").out + world.call("jobs", "delete", "--help").out
 
 
@@ -76,12 +76,12 @@ def test_what_takes_no_value_shows_no_type_in_the_help(world: World) -> None:
         ),
     ],
 )
-def test_dev_refuses_options_of_which_it_would_ignore_one(args: tuple[str, ...], text: str, world: World) -> None:
+def test_dev_refuses_contradicting_options(args: tuple[str, ...], text: str, world: World) -> None:
     told = world.call("dev", *args)
     assert (told.code, told.err.strip()) == (2, f"error: {text}")
 
 
-def test_the_id_of_an_execution_is_told_from_a_jobs_name(world: World) -> None:
+def test_execution_id_given_as_job_name_is_recognized(world: World) -> None:
     some = "01a20027-d460-792c-b733-ce0f23d79a99"
     told = world.call("why", some)
     assert told.code == 3
@@ -90,7 +90,7 @@ def test_the_id_of_an_execution_is_told_from_a_jobs_name(world: World) -> None:
     )
 
 
-def test_a_wrong_choice_is_told_without_the_parsers_own_words(world: World) -> None:
+def test_wrong_choice_is_explained_without_parser_jargon(world: World) -> None:
     told = world.call("jobs", "list", "-o", "xml")
     assert told.err.strip() == "error: Invalid value for '--output' / '-o': 'xml' is not one of 'table', 'json'."
 
@@ -109,7 +109,7 @@ def test_a_wrong_use_is_2_and_one_sentence(args: tuple[str, ...], world: World) 
 
 
 @pytest.mark.parametrize("args", [(), ("jobs",), ("dead-letters",)])
-def test_without_a_command_the_help_is_all_there_is_to_say(args: tuple[str, ...], world: World) -> None:
+def test_without_a_command_only_the_help_is_printed(args: tuple[str, ...], world: World) -> None:
     told = world.call(*args)
     assert told.code == 2
     assert "Usage: tocsin" in told.out + told.err
@@ -117,7 +117,7 @@ def test_without_a_command_the_help_is_all_there_is_to_say(args: tuple[str, ...]
     assert "Traceback" not in told.err
 
 
-def test_what_fails_before_the_options_are_read_writes_no_log(world: World) -> None:
+def test_failure_before_option_parsing_writes_no_log(world: World) -> None:
     told = world.call("--verison")
     assert (told.code, told.out, told.err.strip()) == (
         2,
@@ -132,7 +132,7 @@ def test_a_server_that_does_not_answer_is_4(world: World) -> None:
     assert (told.code, told.err.strip()) == (4, "error: no NATS server answers at nats://a:1")
 
 
-def test_a_server_that_is_not_set_up_says_what_to_do(world: World) -> None:
+def test_missing_setup_is_reported_with_the_remedy(world: World) -> None:
     world.projections = type(world.projections)(world.clock)
     told = world.call("jobs", "list")
     assert told.code == 4
@@ -146,12 +146,12 @@ def test_a_broken_configuration_is_2(world: World) -> None:
     assert told.error["message"] == "tocsin.yaml: unknown field `leader.tll`, did you mean `leader.ttl`?"
 
 
-def test_a_traceback_is_for_those_who_ask(world: World) -> None:
+def test_traceback_is_printed_only_on_request(world: World) -> None:
     world.reachable = False
     assert "Traceback" in world.call("jobs", "list", "--log-level", "debug").err
 
 
-def test_of_several_failures_at_once_the_first_is_told() -> None:
+def test_first_of_several_failures_is_reported() -> None:
     failures = ExceptionGroup("stages", [ExceptionGroup("loops", [LogUnavailable("no leader")]), ValueError("later")])
     assert failure_of(failures).message == "the log cannot be reached: no leader"
     assert failure_of(ValueError("what?")).code == 6
@@ -175,7 +175,7 @@ def test_init_says_what_changed(world: World) -> None:
     assert [one["action"] for one in world.call("init", "-o", "json").json] == ["created", "updated", "unchanged"]
 
 
-def test_config_show_tells_where_each_value_comes_from_and_no_secret(world: World) -> None:
+def test_config_show_prints_sources_and_no_secrets(world: World) -> None:
     (world.folder / "tocsin.yaml").write_text("nats: { user: me, password: hunter2 }")
     told = world.call("config", "show", "--root", "other")
     assert "hunter2" not in told.out
@@ -217,7 +217,7 @@ jobs:
 # --- run -------------------------------------------------------------------------------------------------------------
 
 
-def test_stages_are_run_in_the_order_of_the_flow(world: World) -> None:
+def test_stages_run_in_the_order_of_the_flow(world: World) -> None:
     assert world.call("run", "lock-keeper", "registrar").code == 0
     assert world.call("run", "--all").code == 0
     assert world.ran == [("registrar", "lock_keeper"), STAGES]

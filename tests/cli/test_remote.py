@@ -119,12 +119,12 @@ def test_dead_letters_are_listed_shown_replayed_and_resolved(url: str) -> None:
     assert call(url, "-o", "json", "dead-letters", "show", LETTER).json["resolved"] is True
 
 
-def test_the_schedule_is_told(url: str) -> None:
+def test_schedule_is_printed(url: str) -> None:
     told = call(url, "-o", "json", "schedule", "--hours", "24").json
     assert [job["job"] for job in told["jobs"]] == ["nightly"]
 
 
-def test_refusals_are_told_as_they_are_without_a_server(url: str) -> None:
+def test_errors_read_the_same_as_without_server(url: str) -> None:
     missing = call(url, "jobs", "show", "nightli")
     assert (missing.code, missing.err) == (3, "error: no job is called 'nightli', did you mean 'nightly'?\n")
     wrong = call(url, "jobs", "trigger", "nightly", "--input", '{"a": "${env:}"}')
@@ -137,7 +137,7 @@ def test_refusals_are_told_as_they_are_without_a_server(url: str) -> None:
     assert "http://127.0.0.1:1" in nowhere.err
 
 
-def test_a_token_says_who_asks(tmp_path: Path) -> None:
+def test_token_identifies_the_actor(tmp_path: Path) -> None:
     (tmp_path / "guarded").touch()
     with served(tmp_path, prepare) as url:
         token = (tmp_path / "token").read_text()

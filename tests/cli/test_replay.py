@@ -66,7 +66,7 @@ def test_a_job_as_it_was(busy: World) -> None:
     assert (told.code, told.err) == (3, "error: no job is called 'fre'; `tocsin jobs list` shows those that are\n")
 
 
-def test_an_export_tells_the_same(busy: World) -> None:
+def test_export_gives_the_same_state(busy: World) -> None:
     assert busy.call("events", "export", "--out", "log").code == 0
     [first, *_] = busy.recorded("execution.etl.>")
     assert isinstance(first.message, ExecutionFact)
@@ -82,7 +82,7 @@ def test_an_export_tells_the_same(busy: World) -> None:
         (["--file", "nothing"], "error: nothing: no such file or directory"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(world: World, args: list[str], told: str) -> None:
+def test_invalid_moment_is_refused(world: World, args: list[str], told: str) -> None:
     answer = world.call("events", "replay", *args)
     assert answer.code in {2, 3}
     assert answer.err.startswith(told)

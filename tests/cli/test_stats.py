@@ -4,7 +4,7 @@ from tests.cli.conftest import World
 from tests.domain.given import admitted, started
 
 
-def test_how_many_reached_an_executor_is_told_for_programs_and_people(world: World) -> None:
+def test_executor_reach_is_printed_as_table_and_json(world: World) -> None:
     world.append(admitted(), started())
     found = world.call("-o", "json", "stats", "--since", "2025-12-31T00:00Z").json
     assert found["since"] == "2025-12-31T00:00:00Z"

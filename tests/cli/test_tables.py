@@ -31,19 +31,19 @@ def test_where_all_fits_all_is_shown() -> None:
     ]
 
 
-def test_a_column_of_less_importance_is_cut_before_any_wraps() -> None:
+def test_least_important_column_is_shortened_first() -> None:
     lines = shown(table(HEADINGS, ROWS, empty="", least=("LAST", "ABOUT")), 30)
     assert lines[2:] == ["one    a long sentence…   x", "two    short              y"]
     assert all(len(line) <= 30 for line in lines)
 
 
-def test_what_has_no_room_is_left_out_and_named() -> None:
+def test_columns_without_room_are_left_out_and_named() -> None:
     lines = shown(table(HEADINGS, ROWS, empty="", least=("LAST", "ABOUT")), 20)
     assert lines[2:4] == ["one    a long sente…", "two    short"]
     assert " ".join(lines[4:]) == "no room for LAST: widen the terminal, or say -o json"
 
 
-def test_brief_words_are_taken_first_and_are_not_cut() -> None:
+def test_short_form_is_used_before_cutting() -> None:
     rows = [(one, "failed") for one in IDS]
     narrow = table(("ID", "STATE"), rows, empty="", least=("STATE",), brief={"ID": unique_beginnings})
     assert shown(narrow, 80)[2] == f"{IDS[0]}   failed"
@@ -62,11 +62,11 @@ def test_beginnings_tell_each_id_from_the_others() -> None:
     assert unique_beginnings([]) == []
 
 
-def test_an_instant_in_brief_has_neither_year_nor_zone() -> None:
+def test_short_instant_has_neither_year_nor_zone() -> None:
     assert this_year(["2026-11-21 22:08:06 UTC", ""]) == ["11-21 22:08:06", ""]
 
 
-def test_a_line_keeps_the_particulars_and_shortens_the_id() -> None:
+def test_event_line_keeps_details_and_shortens_the_id() -> None:
     recorded = Recorded(admitted(), "", 1, START)
     assert event_lines.line(recorded).plain.endswith(ID)
     narrow = event_lines.line(recorded, width=80).plain
@@ -75,7 +75,7 @@ def test_a_line_keeps_the_particulars_and_shortens_the_id() -> None:
     assert ID[:8] not in event_lines.line(recorded, width=60).plain
 
 
-def test_a_fact_that_may_name_no_execution_has_a_line_on_a_terminal_too() -> None:
+def test_event_without_execution_has_a_line_too() -> None:
     resolved = Recorded(Resolved(job="j", id="planner-7"), "", 1, START)
     assert event_lines.line(resolved, width=80).plain[8:].split() == ["✓", "resolved", "j"]
     assert event_lines.line(resolved).plain[8:].split() == ["✓", "resolved", "j"]
@@ -85,7 +85,7 @@ def attempt(step: str, number: int, *, has_failed: bool) -> Attempt:
     return Attempt(step=step, attempt=number, error=Failure(type="E", message="") if has_failed else None)
 
 
-def test_a_dead_letter_counts_the_attempts_of_the_step_that_failed() -> None:
+def test_dead_letter_counts_attempts_of_the_failed_step() -> None:
     def said(*attempts: Attempt) -> str:
         letter = DeadLettered(
             job="j",
@@ -107,6 +107,6 @@ def test_a_dead_letter_counts_the_attempts_of_the_step_that_failed() -> None:
     assert said(extract) == "without an attempt that failed"
 
 
-def test_a_lock_is_not_said_to_end_by_itself() -> None:
+def test_lock_without_expiry_shows_none() -> None:
     lock = Acquired(job="j", execution_id=ID, scheduled_time=START, ttl=70)
     assert event_lines.describe(lock).detail == "until it ends; looked into after 1m10s"

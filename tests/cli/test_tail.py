@@ -38,7 +38,7 @@ async def some(log: InMemoryEventLog, count: int, job: str | None = None, *, aft
     return found
 
 
-async def test_the_facts_of_both_streams_come_and_nothing_else(log: InMemoryEventLog) -> None:
+async def test_events_of_both_streams_and_nothing_else_arrive(log: InMemoryEventLog) -> None:
     await log.append(DEFINED, expect=0)
     await log.publish(subjects.trigger(JOB), Trigger(), message_id="1")
     await log.append(admitted(), expect=0)
@@ -79,7 +79,7 @@ def show(*facts: Message, form: Format = "table") -> None:
         view.show(Recorded(fact, "subject", seconds + 1, at))
 
 
-def test_the_view_shows_what_became_of_an_execution_and_how_long_it_took(capsys: pytest.CaptureFixture[str]) -> None:
+def test_view_shows_outcome_and_duration_of_an_execution(capsys: pytest.CaptureFixture[str]) -> None:
     show(admitted(), started(), COMPLETED)
     first, second = capsys.readouterr().out.splitlines()
     assert "▶ triggered" in first
@@ -88,7 +88,7 @@ def test_the_view_shows_what_became_of_an_execution_and_how_long_it_took(capsys:
     assert second.endswith(ID)
 
 
-def test_what_was_missed_is_shown_and_what_a_pause_lets_pass_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missed_is_shown_and_paused_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     passed = Passed(job=JOB, start=START, until=START.replace(hour=3), count=2, reason="missed", definition=1)
     show(passed, passed.model_copy(update={"reason": "paused"}))
     (line,) = capsys.readouterr().out.splitlines()
@@ -96,7 +96,7 @@ def test_what_was_missed_is_shown_and_what_a_pause_lets_pass_is_not(capsys: pyte
     assert line.endswith("2 without firing: missed")
 
 
-def test_a_failure_is_told_in_one_line_whatever_its_message(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failure_is_printed_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     error = {"type": "Boom", "message": "line one\nline two " + "x" * 500}
     show(Failed.model_validate({**COMPLETED.model_dump(exclude={"type"}), "step": "main", "error": error}))
     (line,) = capsys.readouterr().out.splitlines()

@@ -5,7 +5,7 @@ from tocsin.adapters.http.auth.tokens import PREFIX
 from tocsin.subjects import Bucket
 
 
-def test_a_token_is_shown_once_and_kept_as_a_hash(world: World) -> None:
+def test_token_is_shown_once_and_stored_as_hash(world: World) -> None:
     made = world.call("-o", "json", "tokens", "create", "ci", "--role", "scheduler-operator", "--expires", "90d").json
     assert made["token"].startswith(f"{PREFIX}{made['id']}_")
     assert made["roles"] == ["scheduler-operator"]
@@ -17,7 +17,7 @@ def test_a_token_is_shown_once_and_kept_as_a_hash(world: World) -> None:
     assert made["token"].removeprefix(f"{PREFIX}{made['id']}_") not in kept
 
 
-def test_people_are_told_that_it_is_not_shown_again(world: World) -> None:
+def test_people_learn_that_the_token_is_shown_once(world: World) -> None:
     told = world.call("tokens", "create", "ci", "--role", "scheduler-viewer").out
     assert told.startswith(PREFIX)
     assert "It is not shown again." in told

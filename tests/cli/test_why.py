@@ -83,7 +83,7 @@ def test_it_says_the_same_once_that_was_archived(scene: Scene) -> None:
     assert scene.why(at) == before
 
 
-def test_it_says_what_became_of_a_firing(scene: Scene) -> None:
+def test_firing_is_explained_with_its_outcome(scene: Scene) -> None:
     scene.define()
     scene.passes(1)
     lines = scene.why("2026-01-01T02:00")
@@ -95,7 +95,7 @@ def test_it_says_what_became_of_a_firing(scene: Scene) -> None:
     assert [line.split()[2] for line in lines[2:-1]] == ["defined", "due", "planned", "triggered", "dispatched"]
 
 
-def test_it_names_the_execution_that_it_was_skipped_for(scene: Scene) -> None:
+def test_skip_names_the_active_execution(scene: Scene) -> None:
     scene.define()
     scene.passes(1)
     scene.passes(1)
@@ -107,7 +107,7 @@ def test_it_names_the_execution_that_it_was_skipped_for(scene: Scene) -> None:
     )
 
 
-def test_it_says_when_nobody_led(scene: Scene) -> None:
+def test_absence_of_a_leader_is_named(scene: Scene) -> None:
     scene.define(catch_up="skip")
     at = START + timedelta(minutes=30)
     scene.led(LeadershipGained(lease="ticker", holder="one", at=START))
@@ -142,7 +142,7 @@ def test_it_says_who_paused(scene: Scene) -> None:
     assert said.endswith(" (too loud).")
 
 
-def test_it_says_that_a_local_time_does_not_exist(scene: Scene) -> None:
+def test_nonexistent_local_time_is_named(scene: Scene) -> None:
     scene.define(schedule="30 2 * * *")
     said = scene.why("2026-03-29T02:30")
     assert said[0].startswith("nightly  2026-03-29 03:30:00 +0200 = 2026-03-29 01:30:00Z")
@@ -153,7 +153,7 @@ def test_it_says_that_a_local_time_does_not_exist(scene: Scene) -> None:
     )
 
 
-def test_it_answers_twice_for_a_time_that_comes_twice(scene: Scene) -> None:
+def test_repeated_local_time_has_two_answers(scene: Scene) -> None:
     scene.define(schedule="30 2 * * *")
     said = scene.why("2026-10-25T02:30")
     heads = [line for line in said if line.startswith("nightly  ")]
@@ -203,7 +203,7 @@ def test_programs_are_given_the_same(scene: Scene) -> None:
     assert {fact["subject"].split(".")[0] for fact in told["facts"]} == {"ledger", "execution"}
 
 
-def test_what_cannot_be_asked_is_refused(scene: Scene) -> None:
+def test_invalid_time_is_refused(scene: Scene) -> None:
     scene.define()
     told = scene.world.call("why", "nigthly")
     assert (told.code, told.err) == (3, "error: no job is called 'nigthly', did you mean 'nightly'?\n")

@@ -49,7 +49,7 @@ async def test_an_object_is_kept_byte_for_byte(store: ArchiveStore) -> None:
     assert await store.get("c") is None
 
 
-async def test_a_file_that_was_cut_off_is_no_object(tmp_path: Path) -> None:
+async def test_truncated_file_is_not_an_object(tmp_path: Path) -> None:
     store = FileArchiveStore(tmp_path)
     (tmp_path / ".a.json.1234").write_bytes(b"half of")
     assert await store.get("a.json") is None
@@ -60,7 +60,7 @@ async def test_a_file_that_was_cut_off_is_no_object(tmp_path: Path) -> None:
 # --- the archive over each of them -----------------------------------------------------------------------------------
 
 
-async def test_segments_are_chained_and_read_with_the_streams_as_one(store: ArchiveStore) -> None:
+async def test_segments_are_chained_and_read_with_the_streams(store: ArchiveStore) -> None:
     log, facts = InMemoryEventLog(), recorded([admitted(), started(), started(delivery=2), started(delivery=3)])
     for fact in facts:
         log.receive(fact.subject, fact.message.encode())
@@ -113,7 +113,7 @@ async def receive(world: World, *messages: Message) -> None:
         await world.receive(subjects.subject_of(message), message.encode())
 
 
-async def test_all_is_decided_when_every_durable_has_dealt_with_it(world: World) -> None:
+async def test_position_is_decided_once_every_durable_acknowledged(world: World) -> None:
     durable = await world.durable(REPORTS)
     await receive(world, admitted(), report(1), started(), report(2), started(delivery=2))
     assert await world.housekeeping.decided(Stream.LOG) < 2
@@ -130,7 +130,7 @@ async def test_all_is_decided_when_every_durable_has_dealt_with_it(world: World)
     assert await world.housekeeping.decided(Stream.LEDGER) == 0
 
 
-async def test_a_purge_takes_what_matches_up_to_a_sequence(world: World) -> None:
+async def test_purge_takes_matches_up_to_a_sequence(world: World) -> None:
     await receive(world, admitted(), report(1), started(), report(2), started(delivery=2), report(3))
     await world.housekeeping.purge("report.>", upto=4)
     await world.housekeeping.purge(subjects.execution(JOB, ID), upto=3)
@@ -140,7 +140,7 @@ async def test_a_purge_takes_what_matches_up_to_a_sequence(world: World) -> None
     assert (await world.stored.extent(Stream.LOG)).last == 6
 
 
-async def test_what_is_purged_while_somebody_has_it_is_not_handed_out_again(world: World) -> None:
+async def test_message_purged_while_held_is_not_delivered_again(world: World) -> None:
     durable = await world.durable(REPORTS)
     await receive(world, report(1), report(2))
     one, two = await durable.take(2, wait=5.0)
@@ -154,16 +154,14 @@ async def test_what_is_purged_while_somebody_has_it_is_not_handed_out_again(worl
     assert await world.until(taken) == 2
 
 
-async def test_a_purge_of_triggers_takes_those_of_the_public_too(nats: NatsWorld) -> None:
+async def test_purge_of_triggers_includes_public_triggers(nats: NatsWorld) -> None:
     await nats.log.publish(subjects.trigger(JOB), Trigger(), message_id="a")
     await nats.connection.store(f"{nats.names.trigger_prefix}.{JOB}", b"{}", {})
     await nats.housekeeping.purge("trigger.>", upto=2)
     assert (await nats.stored.extent(Stream.LEDGER)).messages == 0
 
 
-async def test_who_reads_what_is_purged_meanwhile_comes_to_an_end(
-    nats: NatsWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_reader_of_purged_messages_reaches_the_end(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "PORTION", 4)
     await receive(nats, *(report(n) for n in range(40)))
     read = 0
@@ -173,9 +171,7 @@ async def test_who_reads_what_is_purged_meanwhile_comes_to_an_end(
     assert read < 40
 
 
-async def test_a_purge_of_one_kind_takes_no_other_from_who_reads_both(
-    nats: NatsWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_purge_of_one_kind_spares_the_other(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     if nats.housekeeping.obstacle():
         pytest.skip("this server does: nothing is archived there")
     monkeypatch.setattr(follow, "PORTION", 4)
@@ -189,7 +185,7 @@ async def test_a_purge_of_one_kind_takes_no_other_from_who_reads_both(
     assert found == list(range(1, 43))
 
 
-async def test_a_server_that_loses_what_is_to_be_read_says_so(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_server_that_loses_unread_messages_is_reported(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(nats.connection.client), "connected_server_version", ServerVersion("2.14.6"))
     assert nats.housekeeping.obstacle() == (
         "nats-server 2.14.6 takes from others what they have still to read, with what is purged: "
@@ -197,14 +193,14 @@ async def test_a_server_that_loses_what_is_to_be_read_says_so(nats: NatsWorld, m
     )
 
 
-async def test_a_durable_that_is_made_anew_begins_behind_what_is_decided(nats: NatsWorld) -> None:
+async def test_new_durable_starts_after_decided_messages(nats: NatsWorld) -> None:
     await receive(nats, report(1), report(2), report(3))
     await nats.projections.put(Bucket.CURSORS, cursor(Stream.LOG), b"2")
     durable = await nats.durable(REPORTS)
     assert [one.sequence for one in await durable.take(5, wait=5.0)] == [3]
 
 
-async def test_the_executors_of_a_new_queue_begin_with_the_oldest_task(nats: NatsWorld) -> None:
+async def test_new_queue_starts_with_the_oldest_task(nats: NatsWorld) -> None:
     await nats.receive(f"execution.{JOB}.{ID}.dispatched.main.1.gpu", b"{}")
     await nats.projections.put(Bucket.CURSORS, cursor(Stream.LOG), b"1")
     queue = await nats.queue("gpu")

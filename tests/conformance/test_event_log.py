@@ -25,7 +25,7 @@ Following: TypeAlias = AsyncGenerator[Batch, None]
 # --- appending -------------------------------------------------------------------------------------------------------
 
 
-async def test_what_was_appended_is_read_back_as_it_was(world: World) -> None:
+async def test_appended_event_is_read_back_unchanged(world: World) -> None:
     before = world.now()
     sequence = await world.log.append(dispatched(), expect=0)
 
@@ -41,7 +41,7 @@ async def test_what_was_appended_is_read_back_as_it_was(world: World) -> None:
     assert await world.log.read(SCOPE) == [found]
 
 
-async def test_the_tail_of_a_scope_is_its_last_sequence(world: World) -> None:
+async def test_tail_is_the_last_sequence_of_a_scope(world: World) -> None:
     assert await world.log.tail(SCOPE) == 0
     first = await world.log.append(dispatched(), expect=0)
     await world.log.append(dispatched(execution_id="another"), expect=0)
@@ -121,7 +121,7 @@ async def test_many_appends_are_under_way_at_once(world: World) -> None:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-async def test_load_returns_the_last_of_each_subject_oldest_first(world: World) -> None:
+async def test_load_returns_the_last_of_each_subject(world: World) -> None:
     scope, last = subjects.ledger("a.job"), 0
     for fact in (due(hour=9), due(hour=10)):
         last = await world.log.append(fact, expect=last)
@@ -136,7 +136,7 @@ async def test_load_returns_the_last_of_each_subject_oldest_first(world: World) 
 
 
 @pytest.mark.parametrize("near", [0, 2, NEAR])
-async def test_only_what_came_behind_a_sequence_is_loaded(
+async def test_load_after_a_sequence_returns_only_newer_events(
     world: World, near: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_log, "NEAR", near)
@@ -155,7 +155,7 @@ async def test_only_what_came_behind_a_sequence_is_loaded(
 
 
 @pytest.mark.parametrize("near", [0, NEAR])
-async def test_of_what_came_behind_a_sequence_the_newer_replaces_the_older_too(
+async def test_newer_event_replaces_older_one_after_a_sequence(
     world: World, near: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_log, "NEAR", near)
@@ -178,14 +178,14 @@ async def test_several_scopes_are_loaded_at_once(world: World) -> None:
     assert found.upto == 4
 
 
-async def test_what_several_scopes_hold_accounts_for_the_whole_log_unless_they_hold_nothing(world: World) -> None:
+async def test_nonempty_loaded_scopes_cover_the_whole_log(world: World) -> None:
     await world.log.append(acquired(), expect=0)
     await world.log.append(dispatched(), expect=0)
     assert (await world.log.load_each(subjects.lock("a.job"), "lock.nothing.*")).upto == 2
     assert (await world.log.load_each("lock.nothing.*")).upto == 0
 
 
-async def test_many_scopes_are_loaded_at_once_though_they_hold_more_than_the_server_answers_at_once(
+async def test_many_large_scopes_are_loaded_together(
     world: World,
 ) -> None:
     ids, attempts = [f"e{i}" for i in range(200)], range(1, 7)
@@ -201,7 +201,7 @@ async def test_many_scopes_are_loaded_at_once_though_they_hold_more_than_the_ser
     assert found.upto == 1_200
 
 
-async def test_a_scope_may_hold_more_subjects_than_the_server_answers_at_once(world: World) -> None:
+async def test_scope_exceeds_the_subjects_of_one_answer(world: World) -> None:
     deliveries = range(1, 1_101)
     for _ in range(2):  # each subject twice, of which the second counts
         await asyncio.gather(
@@ -229,7 +229,7 @@ async def test_read_pages_through_what_matches(world: World) -> None:
     assert await world.log.read("execution.*.*.dispatched.>", after=13) == []
 
 
-async def test_last_of_a_filter_is_the_newest_of_all_its_subjects(world: World) -> None:
+async def test_last_returns_the_newest_of_all_subjects(world: World) -> None:
     for n in (2, 1, 3):
         await world.log.append(dispatched(f"e{n}"), expect=0)
 
@@ -257,7 +257,7 @@ async def test_publishing_twice_stores_once(world: World) -> None:
     ]
 
 
-async def test_an_input_without_a_body_is_one_without_wishes(world: World) -> None:
+async def test_input_without_a_body_has_default_fields(world: World) -> None:
     sequence = await world.receive(subjects.trigger("a.job"), b"")
 
     found = await world.log.get(Stream.LEDGER, sequence)
@@ -277,7 +277,7 @@ async def test_what_no_stream_captures_is_not_stored(world: World, monkeypatch: 
 # --- delays ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_delay_ends_as_its_timer_and_never_early(world: World) -> None:
+async def test_delay_ends_as_its_timer_and_never_early(world: World) -> None:
     sequence = await world.log.append(dispatched(), expect=0)
     until = world.now() + timedelta(seconds=0.5)
     await world.log.delay(timer(), until=until, scope=SCOPE, expect=sequence)
@@ -297,7 +297,7 @@ async def test_a_delay_until_the_past_ends_at_once(world: World) -> None:
     assert [one.message for one in await world.until(_reading(world, TIMERS))] == [timer()]
 
 
-async def test_a_delay_is_refused_when_its_scope_has_moved(world: World) -> None:
+async def test_delay_is_refused_after_its_scope_moved(world: World) -> None:
     sequence = await world.log.append(dispatched(), expect=0)
     soon = world.now() + timedelta(seconds=0.1)
     for stale in (0, sequence + 1):
@@ -325,7 +325,7 @@ async def test_a_second_delay_replaces_the_first(world: World) -> None:
 # --- unreadable messages ---------------------------------------------------------------------------------------------
 
 
-async def test_a_scope_with_an_unreadable_fact_is_not_folded(world: World) -> None:
+async def test_scope_with_an_undecodable_event_is_not_folded(world: World) -> None:
     await world.log.append(dispatched(), expect=0)
     sequence = await world.receive("execution.a_job.e1.from-the-future", b"{}")
 
@@ -335,7 +335,7 @@ async def test_a_scope_with_an_unreadable_fact_is_not_folded(world: World) -> No
         assert caught.value.sequence == sequence
 
 
-async def test_read_ends_before_what_it_cannot_read_and_says_where_to_go_on(world: World) -> None:
+async def test_read_stops_at_the_position_of_undecodable_message(world: World) -> None:
     subject = subjects.trigger("a.job")
     await world.receive(subject, b'{"reason": "one"}')
     broken = await world.receive(subject, b"no json")
@@ -351,14 +351,14 @@ async def test_read_ends_before_what_it_cannot_read_and_says_where_to_go_on(worl
 # --- following -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_follower_of_nothing_is_told_so(world: World) -> None:
+async def test_follower_of_an_empty_log_is_caught_up(world: World) -> None:
     async with _following(world, Stream.LOG, after=None) as batches:
         batch = await anext(batches)
 
     assert (list(batch.messages), batch.caught_up, batch.upto) == ([], True, 0)
 
 
-async def test_a_follower_gets_what_was_there_and_what_comes(world: World) -> None:
+async def test_follower_receives_stored_and_new_events(world: World) -> None:
     for n in range(3):
         await world.log.append(dispatched(f"e{n}"), expect=0)
     async with _following(world, Stream.LOG, after=1) as batches:
@@ -373,7 +373,7 @@ async def test_a_follower_gets_what_was_there_and_what_comes(world: World) -> No
     assert (batch.caught_up, batch.upto) == (True, 4)
 
 
-async def test_a_follower_without_a_past_gets_the_last_of_each_subject_and_what_comes(world: World) -> None:
+async def test_follower_from_now_receives_last_and_new_events(world: World) -> None:
     last = 0
     for hour in (9, 10, 11):
         last = await world.log.append(due(hour=hour), expect=last)
@@ -387,7 +387,7 @@ async def test_a_follower_without_a_past_gets_the_last_of_each_subject_and_what_
         assert [one.sequence for one in (await anext(batches)).messages] == [newest]
 
 
-async def test_a_follower_resumes_behind_what_it_was_told(world: World) -> None:
+async def test_follower_resumes_after_its_last_sequence(world: World) -> None:
     for n in range(1_500):
         await world.receive(subjects.subject_of(report(delivery=n)), report(delivery=n).encode())
     seen: list[int] = []
@@ -401,7 +401,7 @@ async def test_a_follower_resumes_behind_what_it_was_told(world: World) -> None:
     assert seen == list(range(1, 1_501))
 
 
-async def test_a_follower_of_a_log_that_it_knows_is_told_that_nothing_is_new(world: World) -> None:
+async def test_follower_at_the_end_is_caught_up(world: World) -> None:
     sequence = await world.log.append(dispatched(), expect=0)
     async with _following(world, Stream.LOG, after=sequence) as batches:
         batch = await anext(batches)

@@ -38,7 +38,7 @@ def test_what_is_read(raw: bytes, headers: dict[str, str]) -> None:
 
 
 @given(LINES)
-def test_a_block_that_is_read_when_it_is_asked_holds_the_same(raw: bytes) -> None:
+def test_lazily_read_header_block_holds_the_same(raw: bytes) -> None:
     block = HeaderBlock(HeaderBlock.BEGIN + raw + b"\r\n\r\n")
     assert block == parse(raw) == dict(block)
     for known, value in parse(raw).items():
@@ -50,7 +50,7 @@ def test_a_block_that_is_read_when_it_is_asked_holds_the_same(raw: bytes) -> Non
         block["Missing"]
 
 
-def test_the_last_of_two_headers_of_one_name_is_it() -> None:
+def test_last_of_two_equal_header_names_counts() -> None:
     block = HeaderBlock(HeaderBlock.BEGIN + b"Name: one\r\nName: two\r\n\r\n")
     assert block["Name"] == block.get("Name") == dict(block)["Name"] == "two"
 

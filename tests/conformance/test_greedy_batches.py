@@ -23,7 +23,7 @@ def test_the_method_that_is_replaced_is_still_there() -> None:
     assert callable(getattr(BatchPullStreamSubscriber, REACHED_FOR))
 
 
-async def test_a_message_behind_a_pause_is_not_held_back(nats_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_message_after_a_pause_is_not_delayed(nats_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests end while nothing is there; none of them may linger and swallow a later message."""
     monkeypatch.setattr(routers, "WAIT", 0.2)
     async with nats_world(nats_url) as world:
@@ -46,7 +46,7 @@ async def test_a_message_behind_a_pause_is_not_held_back(nats_url: str, monkeypa
                     assert await asyncio.wait_for(came.get(), 10) == sequence
 
 
-async def test_a_durable_that_is_missing_is_told_and_waited_for(nats_url: str) -> None:
+async def test_missing_durable_is_reported_and_awaited(nats_url: str) -> None:
     """As for a stage that is new, before `tocsin init` was run again."""
     filters = ("execution.>",)
     came = asyncio.Event()
@@ -69,7 +69,7 @@ async def test_a_durable_that_is_missing_is_told_and_waited_for(nats_url: str) -
                 await asyncio.wait_for(came.wait(), 10)
 
 
-async def test_what_can_wait_is_taken_up_behind_what_came_at_once(nats_url: str) -> None:
+async def test_low_priority_follows_other_messages_of_a_batch(nats_url: str) -> None:
     heard: list[str] = []
     came: asyncio.Queue[None] = asyncio.Queue()
 

@@ -329,7 +329,7 @@ async def test_the_rows_of_an_execution_that_failed(empty_database: EmptyDatabas
         ]
 
 
-async def test_texts_that_databases_dislike_and_times_without_a_zone(empty_database: EmptyDatabase) -> None:
+async def test_difficult_texts_and_naive_times_are_stored(empty_database: EmptyDatabase) -> None:
     awkward = Failure(type="Bad\0Byte", message="'; drop table \U0001f4a3")
     facts = [
         fact.model_copy(update={"error": awkward, "last_error": awkward, "input": {"\0": "\0", "x": float("nan")}})
@@ -363,7 +363,7 @@ async def test_more_executions_than_a_statement_has_parameters(empty_database: E
         assert (len(page.rows), page.cursor) == (3_000, None)
 
 
-async def test_what_an_execution_answered_and_why_one_was_called_off(empty_database: EmptyDatabase) -> None:
+async def test_results_and_cancellation_reasons_are_stored(empty_database: EmptyDatabase) -> None:
     facts = [*story("admitted", "skipped"), *story("admitted", "cancelled", execution_id="2")]
     facts += story("admitted", "started", "advanced", "completed", execution_id="3")
     async with empty_database() as database, database.open() as history:
@@ -422,7 +422,7 @@ async def test_the_rows_of_jobs(empty_database: EmptyDatabase) -> None:
         assert job_id != on_demand.job_id
 
 
-async def test_what_was_forgotten_can_be_recorded_anew(empty_database: EmptyDatabase) -> None:
+async def test_forgotten_rows_can_be_recorded_again(empty_database: EmptyDatabase) -> None:
     facts = recorded(story(*A_FAILURE))
     async with empty_database() as database, database.open() as history:
         await record_all(history, facts)
@@ -435,7 +435,7 @@ async def test_what_was_forgotten_can_be_recorded_anew(empty_database: EmptyData
         assert await everything(history) == before
 
 
-async def test_what_has_been_over_for_too_long_is_forgotten(empty_database: EmptyDatabase) -> None:
+async def test_rows_older_than_the_retention_are_deleted(empty_database: EmptyDatabase) -> None:
     brief = JobDefinition(name="brief", function="f", retention=3_600.0)
     defined = recorded([Defined(job="brief", definition=brief)])
     day = timedelta(days=1)
@@ -541,7 +541,7 @@ def executions_with_ties() -> list[Recorded[Message]]:
 
 @pytest.mark.parametrize("sort", get_args(ExecutionSort))
 @pytest.mark.parametrize("limit", [1, 3, 20])
-async def test_pages_of_any_size_give_each_row_once_in_order(
+async def test_pages_of_any_size_list_each_row_once(
     empty_database: EmptyDatabase, sort: ExecutionSort, limit: int
 ) -> None:
     async with empty_database() as database, database.open() as history:
@@ -591,7 +591,7 @@ async def test_dead_letters_come_in_pages_too(empty_database: EmptyDatabase) -> 
 # --- the place in the stream -----------------------------------------------------------------------------------------
 
 
-async def test_the_place_moves_without_rows_and_each_stream_has_its_own(empty_database: EmptyDatabase) -> None:
+async def test_position_moves_without_rows_per_stream(empty_database: EmptyDatabase) -> None:
     async with empty_database() as database, database.open() as history:
         await history.record(Stream.LOG, [], after=0, upto=0)
         await history.record(Stream.LOG, [], after=0, upto=7)
@@ -610,14 +610,14 @@ async def test_a_batch_from_another_place_is_refused(empty_database: EmptyDataba
         assert await everything(history) == before
 
 
-async def test_a_history_that_is_behind_zero_refuses_a_later_batch(empty_database: EmptyDatabase) -> None:
+async def test_history_behind_its_position_refuses_a_later_batch(empty_database: EmptyDatabase) -> None:
     async with empty_database() as database, database.open() as history:
         with pytest.raises(SequenceConflict):
             await history.record(Stream.LOG, recorded(story("admitted")), after=5, upto=6)
         assert await everything(history) == (0, [], [])
 
 
-async def test_a_crash_before_the_commit_leaves_rows_and_place_as_they_were(empty_database: EmptyDatabase) -> None:
+async def test_crash_before_commit_changes_nothing(empty_database: EmptyDatabase) -> None:
     facts = recorded(story(*A_FAILURE))
     async with empty_database() as database:
         async with database.open() as history:
@@ -676,7 +676,7 @@ async def test_any_split_into_batches_gives_the_same_rows(
         assert await everything(history) == await in_one_batch(empty_database, facts)
 
 
-async def test_every_list_follows_an_execution_from_batch_to_batch(empty_database: EmptyDatabase) -> None:
+async def test_every_list_follows_an_execution_across_batches(empty_database: EmptyDatabase) -> None:
     async with empty_database() as database, database.open() as history:
 
         async def is_listed(query: ExecutionQuery) -> bool:
@@ -704,7 +704,7 @@ async def test_every_list_follows_an_execution_from_batch_to_batch(empty_databas
         )
 
 
-async def test_any_split_of_a_ledger_gives_the_same_jobs(empty_database: EmptyDatabase) -> None:
+async def test_any_split_of_a_ledger_gives_equal_jobs(empty_database: EmptyDatabase) -> None:
     definition = JobDefinition(name="nightly", schedule="0 3 * * *", function="f")
     other = definition.model_copy(update={"description": "Nightly", "function": "g"})
     at = [NOON + timedelta(days=day, hours=15) for day in range(5)]
@@ -739,7 +739,7 @@ async def test_any_split_of_a_ledger_gives_the_same_jobs(empty_database: EmptyDa
     assert [await jobs(size) for size in (1, 2, 3)] == [whole] * 3
 
 
-async def test_two_recorders_on_one_database_lose_and_double_nothing(empty_database: EmptyDatabase) -> None:
+async def test_two_recorders_lose_and_double_nothing(empty_database: EmptyDatabase) -> None:
     facts = recorded([fact for n in range(40) for fact in story(*A_FAILURE, execution_id=f"{n:02}")])
 
     async def record_by(history: History, size: int) -> int:
@@ -758,7 +758,7 @@ async def test_two_recorders_on_one_database_lose_and_double_nothing(empty_datab
         assert await everything(one) == await everything(other) == await in_one_batch(empty_database, facts)
 
 
-async def test_the_streams_of_another_installation_are_recorded_from_their_beginning(
+async def test_streams_of_another_installation_are_recorded_from_start(
     empty_database: EmptyDatabase,
 ) -> None:
     async with empty_database() as database, database.open("one") as one, database.open("other") as other:

@@ -75,7 +75,7 @@ async def test_both_send_and_hear_the_same(client: Client, body: bytes, reply: s
     assert client.stats["out_bytes"] == 2 * len(body)
 
 
-async def test_both_hear_that_nobody_answers(client: Client) -> None:
+async def test_both_paths_report_a_missing_responder(client: Client) -> None:
     both = Both()  # of their own, since the server tells one subscription only
     await client.subscribe("usual", cb=both.receive)
     await listen(client, "straight", both.straight.append)
@@ -87,7 +87,7 @@ async def test_both_hear_that_nobody_answers(client: Client) -> None:
     assert (straight.headers or {}).get("Status") == "503"
 
 
-async def test_a_receiver_that_fails_ends_neither_the_connection_nor_what_others_hear(nats_url: str) -> None:
+async def test_failing_receiver_affects_neither_connection_nor_others(nats_url: str) -> None:
     told: list[Exception] = []
 
     async def tell(error: Exception) -> None:
@@ -140,7 +140,7 @@ async def test_what_cannot_be_sent_is_refused_as_ever(client: Client) -> None:
         await send(client, "in", b"")
 
 
-async def test_many_more_bytes_than_may_wait_are_sent_in_order(client: Client) -> None:
+async def test_more_bytes_than_the_buffer_arrive_in_order(client: Client) -> None:
     both = Both()
     await both.hear(client, "in")
     for number in range(3_000):
@@ -156,7 +156,7 @@ WITH_HEADERS = b"HMSG in 1 20 24\r\nNATS/1.0\r\nOne: 1\r\n\r\nbody\r\n"
 
 
 @pytest.mark.parametrize("step", [1, 2, 7, 30, 10_000])
-async def test_however_the_bytes_come_in_the_messages_are_the_same(client: Client, step: int) -> None:
+async def test_messages_are_equal_for_any_chunks_of_bytes(client: Client, step: int) -> None:
     """What begins no message, a ping or an `+OK`, is for the client, between two messages as anywhere."""
     both = Both()
     for subscription in await both.hear(client, "in"):
@@ -186,7 +186,7 @@ async def test_what_is_no_message_is_refused_as_ever(client: Client, line: bytes
 
 
 @pytest.mark.parametrize("name", REACHED_FOR)
-async def test_a_client_that_takes_messages_in_elsewhere_is_refused(name: str) -> None:
+async def test_client_with_another_message_loop_is_refused(name: str) -> None:
     class Moved:
         """A later client."""
 

@@ -13,7 +13,7 @@ async def test_it_stands_still_until_it_is_moved() -> None:
     assert (clock.now(), clock.monotonic()) == (START + timedelta(seconds=1.5), 1.5)
 
 
-async def test_set_back_it_shows_an_earlier_time_and_has_not_lived_less() -> None:
+async def test_clock_set_back_keeps_its_monotonic_time() -> None:
     clock = ManualClock()
     clock.advance(60)
     clock.step(-3600)
@@ -41,7 +41,7 @@ async def test_alarms_ring_in_their_order_at_their_time() -> None:
     assert clock.next_alarm() is None
 
 
-async def test_setting_the_clock_forward_ends_what_waits_for_an_instant_and_not_what_waits_for_a_span() -> None:
+async def test_setting_the_clock_wakes_only_waits_for_instants() -> None:
     clock, rung = ManualClock(), list[str]()
     clock.at(START + timedelta(hours=1), lambda: rung.append("instant"))
     clock.after(3600, lambda: rung.append("span"))
@@ -51,7 +51,7 @@ async def test_setting_the_clock_forward_ends_what_waits_for_an_instant_and_not_
     assert rung == ["instant", "span"]
 
 
-async def test_sleepers_wake_one_after_another_and_act_before_the_next() -> None:
+async def test_sleepers_wake_in_order_and_act_in_turn() -> None:
     clock, seen = ManualClock(), list[tuple[int, float]]()
 
     async def every(seconds: int) -> None:

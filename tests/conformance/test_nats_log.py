@@ -27,7 +27,7 @@ from tocsin.subjects import Stream
 SCOPE = subjects.execution("a.job", "e1")
 
 
-async def test_announcements_reach_the_public_as_they_were_stored_and_refused_ones_never(nats: NatsWorld) -> None:
+async def test_only_stored_public_events_are_republished(nats: NatsWorld) -> None:
     heard = await nats.connection.client.subscribe(f"{nats.names.public_prefix}.>")
     first = await nats.log.append(cron_triggered(run=1), expect=0)
     with pytest.raises(SequenceConflict):
@@ -43,7 +43,7 @@ async def test_announcements_reach_the_public_as_they_were_stored_and_refused_on
     assert heard.pending_msgs == 0
 
 
-async def test_what_the_public_asks_for_arrives_as_a_trigger(nats: NatsWorld) -> None:
+async def test_public_trigger_arrives_as_a_trigger(nats: NatsWorld) -> None:
     durable = await nats.durable(DurableSpec("triggers", Stream.LEDGER, ("trigger.>",)))
     own = await nats.log.publish(subjects.trigger("a.job"), Trigger(reason="own"), message_id="a")
     public = f"{nats.names.trigger_prefix}.a_job"
@@ -60,7 +60,7 @@ async def test_what_the_public_asks_for_arrives_as_a_trigger(nats: NatsWorld) ->
     assert followed == read[: len(followed)]  # one or both, as they come
 
 
-async def test_what_the_public_asks_to_cancel_arrives_as_a_request(nats: NatsWorld) -> None:
+async def test_public_cancel_arrives_as_a_request(nats: NatsWorld) -> None:
     """A plain publish, the dots of the job's name as they are, and nothing in it."""
     durable = await nats.durable(DurableSpec("cancels", Stream.LEDGER, (subjects.filter_for("cancel"),)))
     await nats.connection.store(f"{nats.names.public_prefix}.cancel.a.job.id-1", b"", {"Nats-Msg-Id": "a"})
@@ -70,9 +70,7 @@ async def test_what_the_public_asks_to_cancel_arrives_as_a_request(nats: NatsWor
     assert asked == [(("a.job", "id-1"), CancelRequest()), (("a.job", "id-2"), CancelRequest(reason="own"))]
 
 
-async def test_an_append_whose_answer_was_lost_ends_as_a_conflict_and_is_stored_once(
-    nats: NatsWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_append_with_a_lost_answer_is_stored_once(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     _lose_the_first_answer(nats, monkeypatch)
     with pytest.raises(SequenceConflict):
         await nats.log.append(dispatched(), expect=0)
@@ -80,14 +78,14 @@ async def test_an_append_whose_answer_was_lost_ends_as_a_conflict_and_is_stored_
     assert [found.message for found in await nats.log.load(SCOPE)] == [dispatched()]
 
 
-async def test_an_input_whose_answer_was_lost_is_stored_once(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_input_with_a_lost_answer_is_stored_once(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     _lose_the_first_answer(nats, monkeypatch)
 
     assert await nats.log.publish("trigger.j", Trigger(), message_id="a") == 1
     assert len(await nats.log.read("trigger.j")) == 1
 
 
-async def test_no_answer_at_all_is_told(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_answer_is_reported(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nats.connection, "_patience", 0.0)
     monkeypatch.setattr(connections, "_FIRST_PAUSE", 0.0)
     await nats.connection.manage(f"STREAM.DELETE.{nats.names.stream(Stream.LOG)}")
@@ -98,7 +96,7 @@ async def test_no_answer_at_all_is_told(nats: NatsWorld, monkeypatch: pytest.Mon
         await nats.log.load(SCOPE)
 
 
-async def test_a_closed_connection_is_told_at_once(nats: NatsWorld) -> None:
+async def test_closed_connection_is_reported_immediately(nats: NatsWorld) -> None:
     await nats.connection.client.close()
 
     with pytest.raises(LogUnavailable):
@@ -107,7 +105,7 @@ async def test_a_closed_connection_is_told_at_once(nats: NatsWorld) -> None:
         await nats.log.last(SCOPE)
 
 
-async def test_a_queue_without_a_durable_is_told(nats: NatsWorld) -> None:
+async def test_queue_without_a_durable_is_reported(nats: NatsWorld) -> None:
     with pytest.raises(LogUnavailable, match="queue-nowhere"):
         await NatsTaskQueue(nats.connection, nats.names, "nowhere").take(1, wait=1)
 
@@ -144,7 +142,7 @@ async def test_a_follower_removes_its_consumer_when_it_ends(nats: NatsWorld) -> 
     await nats.until(is_gone)
 
 
-async def test_writers_followers_and_takers_outlive_a_restart_of_the_server(tmp_path: Path) -> None:
+async def test_writers_followers_and_workers_survive_a_restart(tmp_path: Path) -> None:
     names = fresh_names()
     with EmbeddedServer(tmp_path, port=ANY_PORT).start() as server:
         port, url = server.port, server.url

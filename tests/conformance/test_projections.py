@@ -51,7 +51,7 @@ async def test_another_revision_than_expected_is_refused(world: World) -> None:
     assert await world.projections.get(LEADER, KEY) == (b"two", second)
 
 
-async def test_of_ten_who_create_a_key_exactly_one_does(world: World) -> None:
+async def test_only_one_of_ten_creators_wins(world: World) -> None:
     for marked in (False, True):
         outcomes = await asyncio.gather(
             *(world.projections.put(LEADER, KEY, b"%d" % n, expect=0) for n in range(10)), return_exceptions=True
@@ -65,7 +65,7 @@ async def test_of_ten_who_create_a_key_exactly_one_does(world: World) -> None:
             await world.projections.remove(LEADER, KEY)
 
 
-async def test_what_was_removed_is_absent_and_may_be_created_again(world: World) -> None:
+async def test_removed_key_is_absent_and_can_be_created(world: World) -> None:
     revision = await world.projections.put(LEADER, KEY, b"one")
     await world.projections.remove(LEADER, KEY, expect=revision)
 
@@ -98,7 +98,7 @@ async def test_a_stale_remover_is_refused(world: World) -> None:
     assert await world.projections.get(LEADER, KEY) == (b"two", second)
 
 
-async def test_a_life_time_ends_and_the_key_may_be_created_again(world: World) -> None:
+async def test_expired_key_can_be_created_again(world: World) -> None:
     first = await world.projections.put(LEADER, KEY, b"one", expect=0, ttl=1)
     assert await world.projections.get(LEADER, KEY) == (b"one", first)
     with pytest.raises(SequenceConflict):
@@ -129,7 +129,7 @@ async def test_a_life_time_is_longer_than_nothing(world: World, ttl: float) -> N
         await world.projections.put(LEADER, KEY, b"", ttl=ttl)
 
 
-async def test_a_bucket_may_hold_more_keys_than_the_server_answers_at_once(world: World) -> None:
+async def test_bucket_holds_more_keys_than_one_answer(world: World) -> None:
     entries = {f"job-{n}": b"%d" % n for n in range(1_100)}
     await asyncio.gather(*(world.projections.put(LEADER, key, value) for key, value in entries.items()))
     await world.projections.remove(LEADER, "job-7")

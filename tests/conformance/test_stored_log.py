@@ -17,7 +17,7 @@ async def messages(world: World, stream: Stream, *filters: str, after: int = 0, 
     return [message async for portion in portions for message in portion]
 
 
-async def test_a_stream_tells_its_extent(world: World) -> None:
+async def test_stream_reports_its_extent(world: World) -> None:
     assert await world.stored.extent(Stream.LOG) in {Extent(0, 0, 0), Extent(1, 0, 0)}
     for execution_id in ("e1", "e2", "e3"):
         await world.log.append(dispatched(execution_id), expect=0)
@@ -39,7 +39,7 @@ async def test_messages_are_read_as_they_are_stored(world: World) -> None:
     assert (found.subject, found.body) == (known.subject, dispatched().encode())
 
 
-async def test_whatever_bytes_were_stored_are_read(world: World) -> None:
+async def test_any_stored_bytes_are_read(world: World) -> None:
     body = bytes(range(256))
     await world.receive("trigger.a", body, "once")
     (found,) = await messages(world, Stream.LEDGER)
@@ -55,7 +55,7 @@ async def test_filters_choose(world: World) -> None:
     assert [message.sequence for message in found] == [2, 3]
 
 
-async def test_what_is_about_a_job_is_found_whoever_wrote_its_name(world: World) -> None:
+async def test_messages_of_a_job_match_any_spelling(world: World) -> None:
     """`a.job` is written `a_job` in subjects; the public may write the dots as they are."""
     for job in ("a.job", "another"):
         await world.log.append(due(job), expect=0)

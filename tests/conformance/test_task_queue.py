@@ -16,7 +16,7 @@ PLENTY = 10.0
 REPORTS = DurableSpec("reports", Stream.LOG, ("report.>",), ACK_WAIT)
 
 
-async def test_tasks_come_in_their_order_as_they_were_stored(world: World) -> None:
+async def test_tasks_arrive_in_order_and_unchanged(world: World) -> None:
     queue = await world.queue("default")
     for n in range(5):
         await world.log.append(dispatched(f"e{n}"), expect=0)
@@ -40,7 +40,7 @@ async def test_a_message_keeps_its_id(world: World) -> None:
     assert found.message_id == "an id"
 
 
-async def test_no_more_than_the_limit_is_taken_and_the_rest_is_there_for_others(world: World) -> None:
+async def test_no_more_than_the_limit_is_taken(world: World) -> None:
     one, other = await world.queue("default"), await world.queue("default")
     for n in range(5):
         await world.log.append(dispatched(f"e{n}"), expect=0)
@@ -51,7 +51,7 @@ async def test_no_more_than_the_limit_is_taken_and_the_rest_is_there_for_others(
     assert [task.sequence for task in [*first, *rest]] == [1, 2, 3, 4, 5]
 
 
-async def test_whoever_finds_nothing_waits_for_the_first(world: World) -> None:
+async def test_empty_take_waits_for_the_first_task(world: World) -> None:
     queue = await world.queue("default")
     taking = asyncio.ensure_future(queue.take(10, wait=PLENTY))
     await world.log.append(dispatched(), expect=0)
@@ -62,7 +62,7 @@ async def test_whoever_finds_nothing_waits_for_the_first(world: World) -> None:
 
 
 @pytest.mark.parametrize("wait", [0, 0.3])
-async def test_whoever_finds_nothing_at_all_comes_back_with_nothing(world: World, wait: float) -> None:
+async def test_empty_take_returns_nothing_after_its_time(world: World, wait: float) -> None:
     queue = await world.queue("default")
     taking = asyncio.ensure_future(queue.take(10, wait=wait))
 
@@ -73,7 +73,7 @@ async def test_whoever_finds_nothing_at_all_comes_back_with_nothing(world: World
     assert list(await taking) == []
 
 
-async def test_whoever_gives_up_waiting_loses_nothing(world: World) -> None:
+async def test_cancelled_take_loses_no_task(world: World) -> None:
     queue = await world.queue("default")
     taking = asyncio.ensure_future(queue.take(10, wait=PLENTY))
     await asyncio.sleep(0)
@@ -99,7 +99,7 @@ async def test_each_queue_has_its_own_tasks(world: World) -> None:
     assert list(await default.take(10, wait=0)) == list(await gpu.take(10, wait=0)) == []
 
 
-async def test_what_is_handed_back_comes_again_and_what_is_dealt_with_does_not(world: World) -> None:
+async def test_only_tasks_handed_back_are_delivered_again(world: World) -> None:
     durable = await world.durable(REPORTS)
     for n in range(4):
         await world.receive(subjects.subject_of(report(delivery=n)), b"{}")
@@ -119,7 +119,7 @@ async def test_what_is_handed_back_comes_again_and_what_is_dealt_with_does_not(w
     assert [task.sequence for task in await _take(durable, 1)] == [5]
 
 
-async def test_what_nobody_answered_comes_again_unless_it_is_kept(world: World) -> None:
+async def test_unacknowledged_task_returns_unless_kept(world: World) -> None:
     durable = await world.durable(REPORTS)
     for n in range(2):
         await world.receive(subjects.subject_of(report(delivery=n)), b"{}")
@@ -175,7 +175,7 @@ async def test_only_so_many_are_out_at_once(world: World) -> None:
     await second.ack()
 
 
-async def test_a_new_reader_of_a_durable_goes_on_where_the_others_were(world: World) -> None:
+async def test_new_reader_continues_where_others_stopped(world: World) -> None:
     for n in range(3):
         await world.receive(subjects.subject_of(report(delivery=n)), b"{}")
     for task in await _take(await world.durable(REPORTS), 2):

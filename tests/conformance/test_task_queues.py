@@ -22,7 +22,7 @@ async def taken(queue: TaskQueue, number: int = 1, *, wait: float = PLENTY) -> i
     return found
 
 
-async def test_a_queue_is_made_when_it_is_first_asked_for(world: World) -> None:
+async def test_queue_is_created_at_the_first_request(world: World) -> None:
     queues = await world.queues()
     assert await queues.standing("new") is None
     assert "new" not in await queues.names()
@@ -33,7 +33,7 @@ async def test_a_queue_is_made_when_it_is_first_asked_for(world: World) -> None:
     assert await taken(queue) == 1
 
 
-async def test_queues_are_told_apart_and_named_in_their_order(world: World) -> None:
+async def test_queues_are_separate_and_named_in_order(world: World) -> None:
     queues = await world.queues()
     names = ("default", "b.c-d", "a")
     for number, name in enumerate(names):
@@ -44,7 +44,7 @@ async def test_queues_are_told_apart_and_named_in_their_order(world: World) -> N
         assert await taken(await queues.open(name)) == 1
 
 
-async def test_a_paused_queue_hands_out_nothing_until_it_is_resumed(world: World) -> None:
+async def test_paused_queue_hands_out_nothing_until_resumed(world: World) -> None:
     queues = await world.queues()
     queue = await queues.open("q")
     await queues.pause("q")
@@ -58,7 +58,7 @@ async def test_a_paused_queue_hands_out_nothing_until_it_is_resumed(world: World
     assert not standing.is_paused
 
 
-async def test_a_queue_that_nobody_has_opened_can_be_paused(world: World) -> None:
+async def test_unopened_queue_can_be_paused(world: World) -> None:
     queues = await world.queues()
     await queues.pause("unheard-of")
     await queues.pause("unheard-of")
@@ -66,7 +66,7 @@ async def test_a_queue_that_nobody_has_opened_can_be_paused(world: World) -> Non
     assert list(await (await queues.open("unheard-of")).take(1, wait=0)) == []
 
 
-async def test_who_waits_for_a_queue_keeps_nobody_from_it(world: World) -> None:
+async def test_waiting_for_one_queue_blocks_no_other_caller(world: World) -> None:
     """Neither who is not to wait, nor who waits as well."""
     queue = await (await world.queues()).open("q")
     waiting = [asyncio.ensure_future(queue.take(1, wait=PLENTY)) for _ in range(2)]

@@ -32,7 +32,7 @@ async def until_caught_up(batches: "AsyncGenerator[Headings, None]") -> list[Hea
     return seen
 
 
-async def test_a_watcher_gets_the_headings_of_what_is_there_and_of_what_comes(world: World) -> None:
+async def test_watcher_receives_stored_and_new_headings(world: World) -> None:
     first = await world.log.append(dispatched("e1"), expect=0)
     await world.log.append(started("e1"), expect=first)
     async with watching(world, Stream.LOG, TASKS, subjects.filter_for("execution.completed"), after=0) as batches:
@@ -49,7 +49,7 @@ async def test_a_watcher_gets_the_headings_of_what_is_there_and_of_what_comes(wo
     assert (batch.caught_up, batch.upto) == (True, second)
 
 
-async def test_a_watcher_resumes_behind_a_sequence_however_much_there_is(world: World) -> None:
+async def test_watcher_resumes_after_a_sequence_of_any_size(world: World) -> None:
     for n in range(1_500):
         await world.receive(subjects.subject_of(report(delivery=n)), report(delivery=n).encode())
     async with watching(world, Stream.LOG, "report.>", after=700) as batches:
@@ -58,13 +58,13 @@ async def test_a_watcher_resumes_behind_a_sequence_however_much_there_is(world: 
     assert [one.sequence for one in seen] == list(range(701, 1_501))
 
 
-async def test_a_watcher_is_told_that_there_is_nothing(world: World) -> None:
+async def test_watcher_of_an_empty_stream_is_caught_up(world: World) -> None:
     sequence = await world.log.append(due(), expect=0)
     async with watching(world, Stream.LEDGER, after=sequence) as batches:
         assert await anext(batches) == Headings([], caught_up=True, upto=sequence)
 
 
-async def test_a_watcher_begins_with_what_was_stored_at_an_instant(world: World) -> None:
+async def test_watcher_starts_at_an_instant(world: World) -> None:
     await world.log.append(dispatched("e1"), expect=0)
     noon = await world.log.now()
     await world.until(lambda: passed(world, noon))
@@ -79,7 +79,7 @@ async def test_a_watcher_begins_with_what_was_stored_at_an_instant(world: World)
         assert len(await until_caught_up(batches)) == 2
 
 
-async def test_a_watcher_sees_that_something_is_there_which_nobody_can_read(world: World) -> None:
+async def test_watcher_sees_undecodable_messages(world: World) -> None:
     sequence = await world.receive("execution.a_job.e1.dispatched.main.1", b"not json")
     async with watching(world, Stream.LOG, TASKS, after=0) as batches:
         assert [one.sequence for one in await until_caught_up(batches)] == [sequence]
@@ -110,11 +110,11 @@ async def progress(world: World) -> Progress:
     return found
 
 
-async def test_a_durable_that_is_not_there_has_no_progress(world: World) -> None:
+async def test_missing_durable_has_no_progress(world: World) -> None:
     assert await world.log.progress(Stream.LOG, "nobody") is None
 
 
-async def test_a_durable_is_past_what_was_acknowledged_and_all_before_it(world: World) -> None:
+async def test_durable_has_passed_acknowledged_and_earlier_messages(world: World) -> None:
     takers = await world.durable(SPEC)
     first = await world.log.append(dispatched("e1"), expect=0)
     other = await world.log.append(started("e1"), expect=first)

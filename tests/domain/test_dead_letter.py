@@ -33,7 +33,7 @@ def test_the_dead_letter_of_an_exhausted_execution() -> None:
     assert (letter.execution_id, letter.last_error, letter.id) == (ID, BOOM, ID)
 
 
-def test_a_step_that_completed_last_has_no_error_of_another() -> None:
+def test_completed_step_has_no_error_of_another_step() -> None:
     facts: list[Message] = [admitted(plan({"a": (), "b": ()}))]
     facts += execution.dispatch(execution.fold(recorded(facts)), key=KEY)
     facts += [started("a"), started("b")]

@@ -39,7 +39,7 @@ def laughs() -> list[Any]:
     return value
 
 
-def test_64_kib_are_accepted_and_a_byte_more_is_not() -> None:
+def test_input_limit_is_exactly_64_kib() -> None:
     room = 65_536 - len('{"a":""}')
     JobDefinition(name="job", function="f", input={"a": "x" * room})
     assert refusals(input={"a": "x" * (room + 1)}) == [
@@ -47,7 +47,7 @@ def test_64_kib_are_accepted_and_a_byte_more_is_not() -> None:
     ]
 
 
-def test_input_and_args_count_together_in_bytes_and_not_in_characters() -> None:
+def test_input_and_args_are_counted_together_in_bytes() -> None:
     assert refusals(input={"a": "ä" * 20_000}, args=("x" * 30_000,)) == [
         "`input`: 70,012 bytes of JSON, more than 65,536: keep large data in a store and refer to it"
     ]
@@ -85,7 +85,7 @@ def test_only_plain_json(value: object, reason: str) -> None:
     assert refusals(meta={"x": value}) == [reason]
 
 
-def test_references_are_kept_as_they_are_and_malformed_ones_refused() -> None:
+def test_references_are_kept_and_malformed_references_refused() -> None:
     job = JobDefinition(name="job", function="f", input={"token": "${env:TOKEN}"})
     assert job.input == {"token": "${env:TOKEN}"}
     assert refusals(input={"token": "${env:}"}, args=("${vault:X}",)) == [
@@ -126,7 +126,7 @@ def test_a_schema_is_checked_itself(schema: dict[str, JsonValue], reason: str) -
     assert refusal.startswith(reason)
 
 
-def test_a_trigger_s_input_is_checked_as_the_definition_s_was() -> None:
+def test_trigger_input_is_checked_like_definition_input() -> None:
     job = JobDefinition(name="job", function="f", input={"top_k": 5}, input_schema=SCHEMA)
     check_input(job, {"top_k": 7})
     check_input(job, {"top_k": 7}, args=["x"])
@@ -140,7 +140,7 @@ def test_a_trigger_s_input_is_checked_as_the_definition_s_was() -> None:
         check_input(job, {"top_k": 7}, args=["${x}"])
 
 
-def test_one_input_that_is_too_large_is_told_once() -> None:
+def test_input_that_is_too_large_is_reported_once() -> None:
     definition = {"name": "nightly", "function": "f", "input": {"a": "x" * 600_000}}
     with pytest.raises(ValidationError) as refused:
         JobDefinition.model_validate(definition)
@@ -148,7 +148,7 @@ def test_one_input_that_is_too_large_is_told_once() -> None:
     assert "all inputs together" not in str(refused.value)
 
 
-def test_the_inputs_of_all_steps_together_fit_one_message() -> None:
+def test_inputs_of_all_steps_fit_one_message() -> None:
     dag = [{"name": f"s{n}", "function": "f", "input": {"a": "x" * 60_000}} for n in range(10)]
     with pytest.raises(ValidationError, match="600,080 bytes of JSON in all inputs together, more than 524,288"):
         JobDefinition.model_validate({"name": "nightly", "dag": dag})

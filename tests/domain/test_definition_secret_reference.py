@@ -14,7 +14,7 @@ JSON: st.SearchStrategy[JsonValue] = st.recursive(
 )
 
 
-def test_finds_each_name_once_in_order_wherever_it_stands() -> None:
+def test_each_name_is_found_once_in_order() -> None:
     value: JsonValue = {
         "url": "https://${env:USER}:${env:TOKEN}@host",
         "more": [{"x": "${env:_A1}"}, "${env:USER}"],
@@ -40,7 +40,7 @@ def test_resolves_inside_of_text_and_leaves_the_rest() -> None:
     }
 
 
-def test_what_comes_in_is_not_looked_at_again() -> None:
+def test_resolved_value_is_not_resolved_again() -> None:
     assert resolve_references("${env:A}", {"A": "${env:B}", "B": "no"}.get) == "${env:B}"
 
 
@@ -48,7 +48,7 @@ def test_an_empty_variable_is_set() -> None:
     assert resolve_references("<${env:A}>", {"A": ""}.get) == "<>"
 
 
-def test_missing_variables_are_named_all_at_once_and_values_never() -> None:
+def test_all_missing_variables_are_named_without_values() -> None:
     with pytest.raises(SecretReferenceError) as refused:
         resolve_references(["${env:A}", "${env:B}", "${env:C}"], {"B": "s3cret"}.get)
     assert str(refused.value) == "the input refers to `A`, `C`, which the executor's environment does not set"
@@ -57,7 +57,7 @@ def test_missing_variables_are_named_all_at_once_and_values_never() -> None:
 @pytest.mark.parametrize(
     "text", ["${env:}", "${foo:X}", "${HOME}", "${env:X", "${}", "${env:1X}", "${env: X}", "${env:A-B}"]
 )
-def test_refuses_what_opens_like_a_reference_and_is_none(text: str) -> None:
+def test_unfinished_reference_is_refused(text: str) -> None:
     expected = f"malformed reference `{text}`: write ${{env:NAME}}, or $${{ for a literal ${{"
     with pytest.raises(SecretReferenceError) as refused:
         find_references({"a": [text]})

@@ -63,7 +63,7 @@ def test_a_task_says_all_that_its_executor_needs() -> None:
     assert len(task.token) == 32
 
 
-def test_a_task_brings_the_results_of_what_it_depends_on() -> None:
+def test_task_carries_the_results_of_its_dependencies() -> None:
     facts = run("a", admitted(plan({"a": (), "b": ("a",)})))
     [advanced, task] = execution.succeed(after(*facts), report("completed", "a", result={"rows": 3}), key=KEY)
     assert isinstance(advanced, Advanced)
@@ -77,7 +77,7 @@ def test_the_last_step_completes_the_execution() -> None:
     assert (completed.step, completed.result) == ("main", 1)
 
 
-def test_a_success_told_twice_adds_nothing() -> None:
+def test_repeated_success_adds_nothing() -> None:
     facts = run("main", admitted())
     [completed] = execution.succeed(after(*facts), report("completed"), key=KEY)
     assert execution.succeed(after(*facts, completed), report("completed"), key=KEY) == []
@@ -89,17 +89,17 @@ def test_a_success_of_an_earlier_delivery_counts() -> None:
     assert isinstance(completed, Completed)
 
 
-def test_a_failure_of_an_earlier_delivery_does_not_count() -> None:
+def test_failure_of_an_earlier_delivery_does_not_count() -> None:
     facts = [*run("main", admitted()), started(delivery=2)]
     assert execution.fail(after(*facts), report("failed", delivery=1, error=BOOM), at=NOON) == []
 
 
-def test_a_success_of_an_attempt_that_was_never_dispatched_does_not_count() -> None:
+def test_success_of_an_undispatched_attempt_does_not_count() -> None:
     facts = run("main", admitted())
     assert execution.succeed(after(*facts), report("completed", attempt=2), key=KEY) == []
 
 
-def test_a_failure_is_tried_again_after_the_delay_of_the_policy() -> None:
+def test_failure_is_retried_after_the_policys_delay() -> None:
     facts = run("main", admitted(plan(retry=THRICE)))
     [again] = execution.fail(after(*facts), report("failed", error=BOOM), at=NOON)
     assert isinstance(again, RetryScheduled)
@@ -111,13 +111,13 @@ def test_a_failure_is_tried_again_after_the_delay_of_the_policy() -> None:
     assert execution.dispatch_retry(after(*facts, again, task), timer, key=KEY) == []
 
 
-def test_a_failure_told_twice_adds_nothing() -> None:
+def test_repeated_failure_adds_nothing() -> None:
     facts = run("main", admitted(plan(retry=THRICE)))
     [again] = execution.fail(after(*facts), report("failed", error=BOOM), at=NOON)
     assert execution.fail(after(*facts, again), report("failed", error=BOOM), at=NOON) == []
 
 
-def test_a_late_success_ends_the_wait_for_the_next_attempt() -> None:
+def test_late_success_ends_the_wait_for_a_retry() -> None:
     facts = run("main", admitted(plan(retry=THRICE)))
     [again] = execution.fail(after(*facts), report("failed", error=BOOM), at=NOON)
     [completed] = execution.succeed(after(*facts, again), report("completed"), key=KEY)
@@ -144,7 +144,7 @@ def test_after_the_last_attempt_the_execution_fails(error: Failure, policy: Retr
     assert (failed.error, failed.reason, failed.dead_letter) == (error, reason, True)
 
 
-def test_exhaustion_cancels_what_lies_downstream_and_lets_the_rest_finish() -> None:
+def test_exhaustion_cancels_downstream_and_lets_the_rest_finish() -> None:
     facts: list[Message] = [admitted(plan({"a": (), "b": (), "c": ("a",)}))]
     facts += dispatched(*facts)
     facts += [started("a"), started("b")]
@@ -166,7 +166,7 @@ def test_a_claim_is_granted_once_for_a_delivery() -> None:
     assert claim(after(*facts, started()), delivery=2) == started(delivery=2)
 
 
-def test_a_claim_is_refused_when_the_execution_is_over_or_the_step_done() -> None:
+def test_claim_of_a_finished_step_is_denied() -> None:
     facts = run("main", admitted())
     cancelled = Cancelled(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron")
     assert claim(after(*facts, cancelled), delivery=2) == ClaimDenied("over")
@@ -207,7 +207,7 @@ def facts_behind_tasks(draw: st.DrawFn) -> Message:
 
 
 @given(st.lists(facts_behind_tasks(), max_size=6))
-def test_a_claim_is_granted_whatever_does_not_concern_it(facts: list[Message]) -> None:
+def test_claim_is_granted_despite_unrelated_events(facts: list[Message]) -> None:
     before = [admitted(plan({"main": (), "other": ()}))]
     task = execution.fold(recorded([*before, *dispatched(*before)]))
     others = [fact for fact in facts if not execution.affects_step(fact, "main")]

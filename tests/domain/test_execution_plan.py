@@ -25,7 +25,7 @@ def triggered(message_id: str | None = None, **more: object) -> Recorded[Trigger
     ("policy", "kind"),
     [("allow", Admitted), ("skip", Planned), ("enqueue", Planned), ("cancel_previous", Planned)],
 )
-def test_only_where_no_lock_is_asked_an_execution_is_admitted_at_once(policy: str, kind: type) -> None:
+def test_execution_without_a_lock_is_admitted_directly(policy: str, kind: type) -> None:
     assert type(execution_plan.from_due(DUE, job(overlap_policy=policy))) is kind
 
 
@@ -35,28 +35,28 @@ def test_an_occurrence_is_named_by_its_instant() -> None:
     assert (planned.scheduled_time, planned.trigger, planned.plan.definition) == (NOON, "cron", 7)
 
 
-def test_cron_20_a_run_of_the_schedule_carries_the_name_of_its_job() -> None:
+def test_cron_20_scheduled_run_carries_its_jobs_name() -> None:
     meta = execution_plan.from_due(DUE, job(meta={"team": "billing"})).plan.meta
     assert meta == {"team": "billing", "cron_name": JOB, "cron_triggered_at": NOON.isoformat()}
 
 
-def test_a_triggered_run_says_who_asked() -> None:
+def test_triggered_run_records_the_actor() -> None:
     planned = execution_plan.from_trigger(triggered(trigger="manual", by={"identity": "ada"}), job(), 7)
     assert (planned.trigger, planned.by and planned.by.identity, planned.plan.meta) == ("manual", "ada", {})
 
 
-def test_two_triggers_are_two_executions_and_one_redelivered_is_one() -> None:
+def test_redelivered_trigger_is_the_same_execution() -> None:
     definition = job()
     one = execution_plan.from_trigger(triggered("a"), definition, 7)
     assert execution_plan.from_trigger(triggered("a"), definition, 7) == one
     assert execution_plan.from_trigger(triggered("b"), definition, 7).execution_id != one.execution_id
 
 
-def test_a_trigger_without_an_id_is_named_by_its_place_in_the_log() -> None:
+def test_trigger_without_id_is_named_by_its_sequence() -> None:
     assert execution_plan.execution_id_of(triggered(), JOB) == ids.trigger_id(JOB, "12", NOON)
 
 
-def test_the_input_of_a_trigger_goes_over_that_of_the_job() -> None:
+def test_trigger_input_overrides_job_input() -> None:
     definition = job(input={"a": 1, "b": 2})
     plan = execution_plan.from_trigger(triggered(input={"b": 3}), definition, 7).plan
     assert (plan.input, plan.steps[0].input) == ({"a": 1, "b": 3}, None)
@@ -77,7 +77,7 @@ def test_every_step_is_resolved() -> None:
     assert (b.timeout, b.depends_on) == (5, ("a",))
 
 
-def test_a_step_with_an_input_of_its_own_keeps_it_under_that_of_a_trigger() -> None:
+def test_step_input_ranks_below_trigger_input() -> None:
     steps = [{"name": "a", "function": "f", "input": {"a": 1, "b": 2}}, {"name": "b", "function": "f"}]
     plan = execution_plan.from_trigger(triggered(input={"b": 3}), job(function=None, dag=steps, input={"c": 4}), 7).plan
     assert plan.input == {"c": 4, "b": 3}
@@ -101,13 +101,13 @@ def passed(reason: str) -> Passed:
 
 
 @pytest.mark.parametrize(("reason", "told"), [("paused", "disabled"), ("dst_skip", "dst_skip")])
-def test_instants_that_pass_in_public_are_skipped_one_by_one(reason: str, told: str) -> None:
+def test_announced_skips_are_recorded_separately(reason: str, told: str) -> None:
     skipped = execution_plan.skipped_instants(passed(reason), job())
     assert [(s.reason, s.scheduled_time) for s in skipped] == [(told, NOON), (told, NOON + timedelta(hours=1))]
     assert skipped[0].execution_id == ids.passed_id(JOB, NOON) != ids.occurrence_id(JOB, NOON)
 
 
-def test_a_local_time_that_does_not_exist_may_fall_on_an_instant_that_fires() -> None:
+def test_nonexistent_local_time_may_share_a_firing_instant() -> None:
     due = DUE.model_copy(update={"dst_skip": True})
     [skipped] = execution_plan.skipped_instants(due, job())
     assert (skipped.reason, skipped.scheduled_time) == ("dst_skip", NOON)

@@ -88,7 +88,7 @@ def retried(error: Failure) -> RetryScheduled:
     ],
     ids=["unanswered", "twice", "answered once", "answered", "took too long", "abandoned"],
 )
-def test_what_failed_without_a_claim_was_lost_unless_somebody_answered(
+def test_failure_without_claim_or_report_counts_as_lost(
     failed: Failed, before: list[Message], handed: int, abandoned: int
 ) -> None:
     tally = counted("admitted", "failed")
@@ -98,7 +98,7 @@ def test_what_failed_without_a_claim_was_lost_unless_somebody_answered(
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(get_args(Happening)))))
-def test_whatever_happens_the_sums_are_right(happenings: list[tuple[str, Happening]]) -> None:
+def test_totals_agree_for_any_events(happenings: list[tuple[str, Happening]]) -> None:
     tally = Tally()
     for execution, what in happenings:
         tally.record(execution, what)

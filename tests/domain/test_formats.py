@@ -32,7 +32,7 @@ def test_one_job(document: object) -> None:
 
 
 @pytest.mark.parametrize("document", [[], {"jobs": []}])
-def test_no_job_is_no_mistake_where_a_list_says_so(document: object) -> None:
+def test_empty_list_of_jobs_is_allowed(document: object) -> None:
     assert read(document) == ()
 
 

@@ -208,7 +208,7 @@ def test_a_mistake_in_a_step(steps: object, refusal: str) -> None:
     assert str(refused.value) == f"job `job`: {refusal}"
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_together() -> None:
     assert refusals(timeout="soon", tags=[1], timezone="EST", retry={"max_attempts": 0}, input={"a": "${env:}"}) == [
         '`timeout` is "soon": not a duration: write 30s, 5m, 1h30m, 500ms, PT30S or a number of seconds',
         "`retry.max_attempts` is 0: must be at least 1",

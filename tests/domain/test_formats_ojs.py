@@ -181,7 +181,7 @@ def test_what_is_required() -> None:
         ),
     ],
 )
-def test_what_a_cron_job_cannot_say_is_not_written(definition: JobDefinition, refusal: str) -> None:
+def test_fields_outside_a_cron_job_are_not_written(definition: JobDefinition, refusal: str) -> None:
     with pytest.raises(DefinitionError) as refused:
         ojs.write(definition)
     assert str(refused.value) == refusal

@@ -123,7 +123,7 @@ STATUSES: list[tuple[list[Message], Status]] = [
 
 
 @pytest.mark.parametrize(("facts", "status"), STATUSES)
-def test_a_status_moves_forward_and_what_is_over_stays_over(facts: list[Message], status: Status) -> None:
+def test_status_only_moves_forward(facts: list[Message], status: Status) -> None:
     assert after(*facts).status == status
 
 
@@ -143,7 +143,7 @@ def test_a_run_that_went_well() -> None:
     )
 
 
-def test_a_run_that_went_well_the_second_time_tells_of_the_first() -> None:
+def test_run_completed_on_retry_keeps_the_first_error() -> None:
     first = (admitted(), dispatched(), started(), retry_scheduled())
     record = after(*first, dispatched(attempt=2), started(attempt=2), completed(attempt=2))
 
@@ -164,14 +164,14 @@ def test_a_run_that_went_well_the_second_time_tells_of_the_first() -> None:
         pytest.param([started(), admitted(), completed()], at(1), 2_000, id="out of order"),
     ],
 )
-def test_started_at_is_the_first_start_else_the_admission(
+def test_started_at_is_the_first_start_or_admission(
     facts: list[Message], started_at: datetime, duration_ms: int | None
 ) -> None:
     record = after(*facts)
     assert (record.started_at, record.duration_ms) == (started_at, duration_ms)
 
 
-def test_a_clock_of_the_log_that_stepped_back_makes_no_negative_duration() -> None:
+def test_duration_is_never_negative() -> None:
     facts = recorded([admitted(), started()]) + recorded([completed()], start=NOON - timedelta(hours=1))
     assert history.fold({}, facts)[ID].duration_ms == 0
 
@@ -194,7 +194,7 @@ def test_steps_behind_an_exhausted_one_are_cancelled() -> None:
     assert record.error == "ValueError: boom"
 
 
-def test_a_step_that_completed_last_is_not_to_blame_for_the_failure() -> None:
+def test_completed_step_is_not_blamed_for_the_failure() -> None:
     fan_out = (admitted(plan(FAN_OUT)), advanced("extract"), started("left"), started("right"))
     record = after(*fan_out, exhausted("left"), failed("right", step_completed=True, cancelled=("join",)))
 
@@ -209,7 +209,7 @@ def test_a_step_that_completed_last_is_not_to_blame_for_the_failure() -> None:
 @pytest.mark.parametrize(
     ("end", "status"), [(cancelled(), "cancelled"), (skipped(), "skipped"), (completed(step=None), "completed")]
 )
-def test_steps_that_are_not_over_end_with_the_execution(end: Message, status: Status) -> None:
+def test_unfinished_steps_end_with_the_execution(end: Message, status: Status) -> None:
     record = after(admitted(plan(ETL)), advanced("extract"), end)
     assert [step.status for step in record.steps.values()] == ["completed", status, status]
 
@@ -218,13 +218,13 @@ def test_steps_that_are_not_over_end_with_the_execution(end: Message, status: St
     ("fact", "trigger"),
     [(started(), history.UNKNOWN_TRIGGER), (advanced("main"), history.UNKNOWN_TRIGGER), (dispatched(), "cron")],
 )
-def test_a_fact_whose_predecessors_nobody_could_read_still_gives_a_record(fact: Message, trigger: str) -> None:
+def test_event_after_undecodable_events_still_gives_a_record(fact: Message, trigger: str) -> None:
     record = after(fact)
     assert (record.trigger, record.scheduled_time) == (trigger, at(1) if trigger == history.UNKNOWN_TRIGGER else NOON)
     assert after(fact, completed()).trigger == "cron"
 
 
-def test_a_fact_of_a_kind_that_is_not_known_changes_nothing() -> None:
+def test_event_of_an_unknown_kind_changes_nothing() -> None:
     class Suspended(ExecutionFact):
         pass
 
@@ -259,7 +259,7 @@ def test_a_dead_letter_of_an_execution() -> None:
     }
 
 
-def test_a_dead_letter_of_a_message_that_nobody_could_use() -> None:
+def test_poison_message_gives_a_dead_letter() -> None:
     letter = PoisonMessage(
         job=JOB, id="planner-7", reason="unreadable", durable="planner", subject="ledger.x.due", sequence=7, body="e30="
     )
@@ -277,7 +277,7 @@ FACTS = [
 
 
 @given(st.lists(st.sampled_from(FACTS)))
-def test_in_any_order_whatsoever_an_end_is_an_end_for_every_step(facts: list[Message]) -> None:
+def test_end_is_final_in_any_order_of_events(facts: list[Message]) -> None:
     ranks = {"pending": 0, "running": 1}
     known: dict[str, ExecutionRecord] = {}
     rank = 0

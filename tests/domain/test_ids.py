@@ -14,7 +14,7 @@ TEXT = st.text(max_size=20)
 
 
 @given(TEXT, INSTANTS, TEXT)
-def test_an_id_is_a_uuid_of_version_7_whose_time_is_the_instant(job: str, at: datetime, shard: str) -> None:
+def test_id_is_a_uuid_7_of_the_instant(job: str, at: datetime, shard: str) -> None:
     uuid = UUID(ids.occurrence_id(job, at, shard))
     assert (uuid.version, uuid.variant) == (7, "specified in RFC 4122")
     assert uuid.int >> 80 == (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
@@ -37,7 +37,7 @@ def test_ids_sort_by_time(one: datetime, other: datetime) -> None:
 
 
 @given(st.lists(TEXT, min_size=1, max_size=4))
-def test_a_draw_is_in_its_range_and_always_the_same(parts: list[str]) -> None:
+def test_draw_is_in_range_and_deterministic(parts: list[str]) -> None:
     drawn = ids.draw(*parts)
     assert -1 <= drawn < 1
     assert ids.draw(*parts) == drawn

@@ -72,7 +72,7 @@ RETRIED = RetryScheduled.model_validate(
 
 
 @pytest.mark.parametrize("reason", ["lease_over", "handed_back"])
-def test_a_claim_is_given_up_and_the_same_attempt_dispatched_anew(reason: Any) -> None:  # noqa: ANN401 - a literal
+def test_released_claim_is_dispatched_again_as_same_attempt(reason: Any) -> None:  # noqa: ANN401 - a literal
     [fact] = execution.release(after(*HELD), timer(2), reason=reason)
     assert (fact.attempt, fact.delivery, fact.task, fact.reason) == (1, 1, 2, reason)
     [again] = execution.dispatch_missing(after(*HELD, fact), at=NOON, key=KEY)
@@ -103,7 +103,7 @@ def test_a_timer_that_comes_too_late_decides_nothing(facts: tuple[Message, ...],
     assert execution.release(after(*facts), of, reason="lease_over") == []
 
 
-def test_a_claim_with_a_lease_stands_whatever_its_queue_delivers() -> None:
+def test_leased_claim_survives_redelivery_by_the_queue() -> None:
     def asked(lease: float | None) -> Started | ClaimDenied:
         state = after(task(), claim(lease=lease))
         return execution.claim(state, step="main", attempt=1, delivery=2, task=2, worker="other")
@@ -112,7 +112,7 @@ def test_a_claim_with_a_lease_stands_whatever_its_queue_delivers() -> None:
     assert isinstance(asked(None), Started)
 
 
-def test_what_was_given_up_is_claimed_anew_under_the_first_number() -> None:
+def test_released_attempt_is_claimed_again_as_first_delivery() -> None:
     state = after(*HELD, released(2), task())
     granted = execution.claim(state, step="main", attempt=1, delivery=1, task=5, worker="other")
     assert isinstance(granted, Started)
@@ -131,7 +131,7 @@ def test_the_answer_of_who_lost_the_lease() -> None:
         assert isinstance(completed, Completed)
 
 
-def test_who_is_lost_again_and_again_is_worn_out() -> None:
+def test_repeatedly_lost_attempt_is_worn_out() -> None:
     facts: list[Message] = [task(), claim()]
     for _ in range(MAX_CLAIMS - 1):
         held = after(*facts)
@@ -153,7 +153,7 @@ def newest_of_each(facts: list[Recorded[Message]]) -> list[Recorded[Message]]:
 
 
 @given(st.lists(st.sampled_from(["claim", "lapse", "hand back", "dispatch"]), max_size=40))
-def test_what_is_read_of_a_scope_tells_what_all_its_facts_tell(moves: list[str]) -> None:
+def test_loaded_scope_folds_like_all_its_events(moves: list[str]) -> None:
     facts: list[Message] = [admitted(plan(retry=TWICE)), task()]
     for move in moves:
         state = execution.fold(recorded(facts))
@@ -180,7 +180,7 @@ def test_what_is_read_of_a_scope_tells_what_all_its_facts_tell(moves: list[str])
 LATER = NOON + timedelta(hours=1)
 
 
-def test_what_is_to_start_later_is_dispatched_then_and_only_once() -> None:
+def test_delayed_start_is_dispatched_once_at_its_time() -> None:
     state = after(plan_=plan().model_copy(update={"start_at": LATER}))
     assert execution.dispatch(state, key=KEY) == []
     assert execution.retry_timers(state) == [(RetryTimer(job=JOB, execution_id=ID, step="main", attempt=1), LATER)]
@@ -192,7 +192,7 @@ def test_what_is_to_start_later_is_dispatched_then_and_only_once() -> None:
     assert execution.retry_timers(then) == []
 
 
-def test_only_the_steps_without_dependencies_wait_for_the_time() -> None:
+def test_only_root_steps_wait_for_the_start_time() -> None:
     graph = plan({"one": (), "other": ("one",)}).model_copy(update={"start_at": LATER})
     state = after(plan_=graph)
     assert (state.steps["one"].phase, state.steps["other"].phase) == (Phase.RETRYING, Phase.WAITING)
@@ -229,7 +229,7 @@ def test_what_no_executor_has_expires(facts: tuple[Message, ...]) -> None:
     assert execution.expire(execution.evolve(state, recorded([fact])[0])) == []
 
 
-def test_what_an_executor_has_does_not_expire_and_neither_does_what_has_no_time() -> None:
+def test_claimed_or_timeless_executions_do_not_expire() -> None:
     assert execution.expire(after(*HELD, plan_=MORTAL)) == []
     assert execution.expire(after(task())) == []
     assert execution.expire(Execution()) == []
@@ -243,7 +243,7 @@ def test_what_expired_takes_no_answer_and_no_claim() -> None:
     assert execution.claim(over, step="main", attempt=1, delivery=1, task=2, worker="w") == ClaimDenied("over")
 
 
-def test_an_older_version_of_the_fact_holds_no_lease() -> None:
+def test_older_event_version_holds_no_lease() -> None:
     old = Started.model_validate_json(claim(lease=None).model_dump_json(exclude={"lease"}))
     assert after(task(), old).steps["main"].leased is False
     assert isinstance(admitted(), Admitted)

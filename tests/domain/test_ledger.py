@@ -88,13 +88,13 @@ def test_a_clock_that_steps_back_opens_nothing_again(log: Log) -> None:
     assert log.tick(at("11:00:00")) == []
 
 
-def test_cron_25_after_an_absence_one_catch_up_occurrence_fires(log: Log) -> None:
+def test_cron_25_absence_is_followed_by_one_catch_up(log: Log) -> None:
     facts = log.tick(at("13:30:00"))
     assert passed(facts) == [("missed", 3, at("12:00:00"))]
     assert due(facts) == [(at("13:00:00"), True)]
 
 
-def test_an_instant_that_is_due_now_needs_no_catch_up_beside_it(log: Log) -> None:
+def test_current_due_occurrence_needs_no_catch_up(log: Log) -> None:
     facts = log.tick(at("13:00:01"))
     assert passed(facts) == [("missed", 3, at("12:00:00"))]
     assert due(facts) == [(at("13:00:00"), False)]
@@ -104,7 +104,7 @@ def test_an_instant_that_is_due_now_needs_no_catch_up_beside_it(log: Log) -> Non
     ("policy", "fired", "missed"),
     [("once", ["12:00:00"], 2), ("skip", [], 3), ("all", ["10:00:00", "11:00:00", "12:00:00"], 0)],
 )
-def test_the_catch_up_policy_says_what_becomes_of_missed_instants(policy: str, fired: list[str], missed: int) -> None:
+def test_catch_up_policy_decides_on_missed_occurrences(policy: str, fired: list[str], missed: int) -> None:
     log = Log()
     log.define(job(catch_up=policy), at("09:30:00"))
     facts = log.tick(at("12:30:00"))
@@ -119,28 +119,28 @@ def test_an_edit_fires_nothing_of_the_past(log: Log) -> None:
     assert due(log.tick(at("10:40:00"))) == [(at("10:40:00"), False)]
 
 
-def test_an_instant_that_was_due_before_an_edit_still_fires_by_the_old_definition(log: Log) -> None:
+def test_occurrence_before_an_edit_fires_by_old_definition(log: Log) -> None:
     log.define(job("30 * * * *"), at("10:00:00.5"))
     [fact] = log.tick(at("10:00:01"))
     assert isinstance(fact, Due)
     assert (fact.scheduled_time, fact.definition) == (at("10:00:00"), 1)
 
 
-def test_a_missed_instant_of_a_definition_that_was_replaced_is_superseded(log: Log) -> None:
+def test_missed_occurrence_of_a_replaced_definition_is_superseded(log: Log) -> None:
     log.define(job("30 * * * *"), at("11:45:00"))
     facts = log.tick(at("12:10:00"))
     assert passed(facts) == [("superseded", 2, at("11:00:00"))]
     assert due(facts) == []
 
 
-def test_a_deploy_that_changes_no_instant_loses_no_catch_up(log: Log) -> None:
+def test_deploy_without_schedule_change_keeps_catch_up(log: Log) -> None:
     """The tickers are down at ten, and the job is applied anew with another time limit before they are back."""
     log.define(job(timeout=60), at("10:00:30"))
     facts = log.tick(at("10:05:00"))
     assert due(facts) == [(at("10:00:00"), True)]
 
 
-def test_a_missed_instant_of_a_job_that_is_paused_now_does_not_fire(log: Log) -> None:
+def test_missed_occurrence_of_a_paused_job_stays_missed(log: Log) -> None:
     log.store(ledger.pause(log.state, "nightly"), at("10:00:30"))
     assert passed(log.tick(at("10:05:00"))) == [("superseded", 1, at("10:00:00"))]
 
@@ -153,7 +153,7 @@ def test_all_missed_instants_are_bounded_by_number() -> None:
     assert due(facts) == [(at(f"10:{minute}:00"), True) for minute in range(26, 31)]
 
 
-def test_all_missed_instants_are_bounded_by_number_over_several_decisions() -> None:
+def test_catch_up_limit_holds_across_decisions() -> None:
     log = Log()
     log.define(job("* * * * * *", catch_up="all", catch_up_limit=50), at("09:30:00"))
     facts = log.tick(at("10:30:00"))
@@ -170,7 +170,7 @@ def test_all_missed_instants_are_bounded_by_age() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "fires"), [(1799, False), (1801, True)])
-def test_a_starting_deadline_says_how_late_an_instant_may_fire(seconds: int, *, fires: bool) -> None:
+def test_starting_deadline_limits_how_late_occurrences_fire(seconds: int, *, fires: bool) -> None:
     log = Log()
     log.define(job(starting_deadline=seconds), at("09:30:00"))
     facts = log.tick(at("10:30:00"))
@@ -178,7 +178,7 @@ def test_a_starting_deadline_says_how_late_an_instant_may_fire(seconds: int, *, 
     assert bool(passed(facts)) is not fires
 
 
-def test_what_gets_out_of_hand_is_throttled_and_says_so() -> None:
+def test_runaway_job_is_throttled_with_a_reason() -> None:
     log = Log()
     log.define(job("* * * * *", catch_up="all"), at("09:30:00"))
     facts = ledger.decide_instants(log.state, at("10:00:00"), allowance=10)
@@ -186,7 +186,7 @@ def test_what_gets_out_of_hand_is_throttled_and_says_so() -> None:
     assert passed(facts) == [("throttled", 20, at("10:00:00"))]
 
 
-def test_a_pause_lets_instants_pass_and_a_resume_releases_no_backlog(log: Log) -> None:
+def test_resume_releases_no_backlog(log: Log) -> None:
     log.store(ledger.pause(log.state, "nightly"), at("09:45:00"))
     assert passed(log.tick(at("10:00:00"))) == [("paused", 1, at("10:00:00"))]
     log.store(ledger.resume(log.state, "nightly"), at("12:30:00"))
@@ -195,14 +195,14 @@ def test_a_pause_lets_instants_pass_and_a_resume_releases_no_backlog(log: Log) -
     assert due(log.tick(at("13:00:00"))) == [(at("13:00:00"), False)]
 
 
-def test_paused_instants_are_named_so_that_each_can_be_announced(log: Log) -> None:
+def test_paused_occurrences_are_named_for_announcement(log: Log) -> None:
     log.store(ledger.pause(log.state, "nightly"), at("09:45:00"))
     [fact] = log.tick(at("11:30:00"))
     assert isinstance(fact, Passed)
     assert fact.scheduled_times == (at("10:00:00"), at("11:00:00"))
 
 
-def test_an_edit_of_a_paused_job_leaves_it_paused(log: Log) -> None:
+def test_edit_of_a_paused_job_keeps_it_paused(log: Log) -> None:
     log.store(ledger.pause(log.state, "nightly"), at("09:45:00"))
     log.define(job("30 * * * *"), at("09:50:00"))
     assert log.state.is_paused
@@ -216,7 +216,7 @@ def test_a_disabled_definition_passes_like_a_paused_one() -> None:
     assert ledger.next_fire_time(log.state, at("10:00:00")) is None
 
 
-def test_a_deleted_job_names_no_instants_and_can_come_back(log: Log) -> None:
+def test_deleted_job_names_no_occurrences_and_can_return(log: Log) -> None:
     log.store(ledger.delete(log.state, "nightly"), at("09:40:00"))
     assert log.tick(at("11:30:00")) == []
     assert log.state.definition is None
@@ -224,7 +224,7 @@ def test_a_deleted_job_names_no_instants_and_can_come_back(log: Log) -> None:
     assert due(log.tick(at("13:00:00"))) == [(at("13:00:00"), False)]
 
 
-def test_cron_16_a_local_time_that_does_not_exist_passes_and_says_so() -> None:
+def test_cron_16_nonexistent_local_time_passes_with_a_reason() -> None:
     log = Log()
     log.define(job("30 2 * * *", timezone="America/New_York"), datetime(2027, 3, 13, 12, tzinfo=UTC))
     facts = log.tick(datetime(2027, 3, 15, 6, 29, tzinfo=UTC))
@@ -240,7 +240,7 @@ def test_cron_16_a_local_time_that_does_not_exist_passes_and_says_so() -> None:
     ]
 
 
-def test_a_skipped_local_time_that_falls_on_an_instant_that_fires_is_told_by_that_fact() -> None:
+def test_skipped_local_time_is_recorded_with_the_firing() -> None:
     """In New York 02:00 does not exist on 14 March; 03:00, which does, is the same instant."""
     log = Log()
     log.define(job("0 2,3 * * *", timezone="America/New_York"), datetime(2027, 3, 14, 5, tzinfo=UTC))
@@ -258,14 +258,14 @@ def test_a_job_may_wish_its_skipped_times_shifted() -> None:
     ]
 
 
-def test_a_skipped_local_time_is_something_to_decide_on_its_day() -> None:
+def test_skipped_local_time_is_decided_on_its_day() -> None:
     log = Log()
     log.define(job("30 2 * * *", timezone="America/New_York"), datetime(2027, 3, 13, 12, tzinfo=UTC))
     when = ledger.next_instant(log.state, datetime(2027, 3, 13, 12, tzinfo=UTC))
     assert when == datetime(2027, 3, 14, 7, 30, tzinfo=UTC)
 
 
-def test_every_counts_from_the_registration_and_then_from_the_last_trigger() -> None:
+def test_interval_counts_from_registration_then_last_trigger() -> None:
     log = Log()
     log.define(job("@every 5m"), at("09:30:07"))
     assert due(log.tick(at("09:35:07"))) == [(at("09:35:07"), False)]
@@ -279,7 +279,7 @@ def test_a_second_within_reach_is_not_missed() -> None:
     assert due(log.tick(at("09:30:02"))) == [(at("09:30:01"), False), (at("09:30:02"), False)]
 
 
-def test_a_long_absence_is_worked_off_in_several_decisions() -> None:
+def test_long_absence_takes_several_decisions() -> None:
     log = Log()
     log.define(job("* * * * * *"), at("09:30:00"))
     now = at("10:30:00")
@@ -395,7 +395,7 @@ def test_the_newest_fact_of_each_kind_is_enough(changes: list[tuple[tuple[str, J
     assert (state.definition, state.is_paused) == (log.state.definition, log.state.is_paused)
 
 
-def test_a_local_time_that_does_not_exist_is_told_with_the_missed_instant_that_it_falls_on() -> None:
+def test_nonexistent_time_is_recorded_with_a_missed_occurrence() -> None:
     """In Berlin 02:00 to 03:00 does not exist on 29 March 2026: 02:15 would have been at 01:15 UTC, which is 03:15 there.
 
     Two facts for one instant could not both lie behind the watermark that the first of them moves.
@@ -408,7 +408,7 @@ def test_a_local_time_that_does_not_exist_is_told_with_the_missed_instant_that_i
     assert [f"{skipped:%H:%M}" for skipped in fact.scheduled_times] == ["01:00", "01:15", "01:30", "01:45"]
 
 
-def test_what_falls_on_one_instant_is_decided_at_once_however_much_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_occurrences_of_one_instant_are_decided_together(monkeypatch: pytest.MonkeyPatch) -> None:
     begin = datetime(2026, 3, 29, 0, 50, tzinfo=UTC)
     told = []
     for at_once in (1_000, 4, 3):

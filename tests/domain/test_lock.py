@@ -22,7 +22,7 @@ def test_its_holder_acquires_nothing_more() -> None:
     assert lock.acquire(lock.fold(recorded([acquired()])), JOB, one(), ttl=90) == []
 
 
-def test_those_who_wait_are_in_the_order_of_their_instants() -> None:
+def test_queue_is_ordered_by_scheduled_time() -> None:
     state = lock.fold(recorded([acquired("a")]))
     [later] = lock.queue(state, JOB, one("c", 14))
     state = lock.fold(recorded([acquired("a"), later]))
@@ -34,23 +34,23 @@ def test_those_who_wait_are_in_the_order_of_their_instants() -> None:
     assert lock.fold(recorded([acquired("a"), later, earlier, next_one])) == Lock("b", 4, (one("c", 14),))
 
 
-def test_the_newest_fact_tells_all() -> None:
+def test_newest_event_holds_the_whole_state() -> None:
     [queued] = lock.queue(lock.fold(recorded([acquired("a")])), JOB, one("b", 13))
     facts = recorded([acquired("a"), queued])
     assert lock.fold(facts[1:], lock.fold(facts[:1])) == lock.fold(facts)
 
 
-def test_the_sequence_of_the_fact_is_the_fencing_token() -> None:
+def test_event_sequence_is_the_fencing_token() -> None:
     facts = recorded([acquired("a"), acquired("b")])
     assert lock.fold(facts[:1]) == Lock("a", 1)
     assert lock.fold(facts) == Lock("b", 2)
 
 
-def test_what_is_no_fact_of_the_lock_changes_nothing() -> None:
+def test_unrelated_event_changes_nothing() -> None:
     assert lock.fold(recorded([admitted()])) == lock.initial
 
 
-def test_a_lock_lasts_for_the_longest_way_through_the_steps_and_the_grace_period() -> None:
+def test_lock_lasts_for_longest_path_plus_grace() -> None:
     assert lock.ttl(admitted()) == 30 + lock.GRACE_S
     graph = plan({"load": ("left", "right"), "left": ("extract",), "right": (), "extract": ()})
     assert lock.ttl(Admitted.model_validate({**dict(admitted()), "plan": graph})) == 90 + lock.GRACE_S

@@ -86,7 +86,7 @@ def found(findings: Findings | None) -> Findings:
     ("after", "is_overdue"),
     [(timedelta(), False), (LIMIT - SECOND, False), (LIMIT, True), (timedelta(days=400), True)],
 )
-def test_a_claimed_attempt_is_overdue_behind_its_limit_and_the_grace(after: timedelta, *, is_overdue: bool) -> None:
+def test_claimed_attempt_is_overdue_after_timeout_and_grace(after: timedelta, *, is_overdue: bool) -> None:
     log = running()
     log.store(started())
     findings = found(log.examine(after))
@@ -112,7 +112,7 @@ def test_the_limit_counts_from_the_newest_claim() -> None:
     assert (overdue.delivery, overdue.attempt, overdue.task) == (2, 1, 2)
 
 
-def test_only_what_is_handed_over_is_overdue_without_a_claim() -> None:
+def test_only_bridged_task_is_overdue_without_a_claim() -> None:
     log = running()
     assert found(log.examine(LIMIT)).overdue == ()
     [overdue] = found(log.examine(LIMIT, outside=["default"])).overdue
@@ -120,7 +120,7 @@ def test_only_what_is_handed_over_is_overdue_without_a_claim() -> None:
     assert found(log.examine(timedelta(days=1), outside=["default"])).stalled == ()
 
 
-def test_a_step_that_may_start_now_is_looked_at_in_time() -> None:
+def test_ready_step_is_checked_in_time() -> None:
     """A look that finds it waiting for an executor must not be the last one before its deadline."""
     log = running()
     assert found(log.examine(SECOND)).next_look == NOON + SECOND + LIMIT
@@ -166,7 +166,7 @@ def test_what_nothing_followed_for_the_threshold_has_stalled(
     assert (stalled.lost.what, stalled.sequence, stalled.lost.since) == (what, sequence, NOON + waits)
 
 
-def test_a_step_waits_from_the_moment_that_it_was_ready() -> None:
+def test_step_waits_from_the_moment_it_was_ready() -> None:
     log = running(plan(GRAPH))
     log.store(started("a"))
     log.now += timedelta(hours=1)
@@ -227,7 +227,9 @@ def test_what_is_over_needs_nothing() -> None:
         ("gone", 0, timedelta(minutes=6), "its job was deleted"),
     ],
 )
-def test_what_becomes_of_what_was_lost(job: JobStatus, recoveries: int, age: timedelta, outcome: str | None) -> None:
+def test_lost_work_is_repaired_by_its_kind(
+    job: JobStatus, recoveries: int, age: timedelta, outcome: str | None
+) -> None:
     log = running()
     for number in range(recoveries):
         log.store(recovered(number + 1))
@@ -253,7 +255,7 @@ def test_nothing_lost_nothing_decided() -> None:
 # --- a task given up for lost ----------------------------------------------------------------------------------------
 
 
-def test_a_task_that_was_lost_and_turns_up_is_refused_before_and_after_it_is_replaced() -> None:
+def test_lost_task_that_reappears_is_denied() -> None:
     log = running()
     log.store(recovered(1))
 
@@ -268,7 +270,7 @@ def test_a_task_that_was_lost_and_turns_up_is_refused_before_and_after_it_is_rep
     assert log.state.steps["main"].task == 4
 
 
-def test_a_task_that_ends_everybody_who_takes_it_is_given_to_no_more_and_then_fails() -> None:
+def test_task_that_kills_every_worker_fails_finally() -> None:
     log = running(plan(retry=TWO))
     for delivery in range(1, execution.MAX_CLAIMS + 1):
         granted = execution.claim(log.state, step="main", attempt=1, delivery=delivery, task=2, worker="w")
@@ -287,21 +289,21 @@ def test_a_task_that_ends_everybody_who_takes_it_is_given_to_no_more_and_then_fa
     assert execution.claim(log.state, step="main", attempt=2, delivery=1, task=task, worker="w") == started(attempt=2)
 
 
-def test_a_recovery_of_a_task_that_is_claimed_by_now_changes_nothing_of_it() -> None:
+def test_recovery_of_a_claimed_task_changes_nothing() -> None:
     log = running()
     log.store(started(), recovered(1))
     assert log.state.steps["main"].phase is Phase.STARTED
     assert execution.dispatch_missing(log.state, at=NOON, key=KEY) == []
 
 
-def test_the_success_of_a_task_that_was_given_up_for_lost_counts() -> None:
+def test_success_of_a_task_declared_lost_counts() -> None:
     log = running()
     log.store(recovered(1))
     [completed] = execution.succeed(log.state, report("completed", delivery=None), key=KEY)
     assert isinstance(completed, Completed)
 
 
-def test_tasks_say_that_they_were_recovered_however_early_that_was() -> None:
+def test_recovered_task_says_so_after_any_delay() -> None:
     log = Log(planned())
     log.store(recovered(1, "planned"))
     log.store(*execution.admit(log.state, fence=1))
@@ -377,9 +379,7 @@ things = st.sampled_from(["admitted", "dispatched", "dispatched", "timer", "star
     st.lists(st.tuples(things, steps, st.floats(0, 400)), max_size=30),
     st.sampled_from([(), ("default",)]),
 )
-def test_whatever_happened_to_an_execution_it_ends_though_no_executor_ever_acts_again(
-    past: list[tuple[str, str, float]], outside: Sequence[str]
-) -> None:
+def test_every_execution_ends_even_without_workers(past: list[tuple[str, str, float]], outside: Sequence[str]) -> None:
     life = Life()
     for what, step, after in past:
         life.happens(what, step, after)

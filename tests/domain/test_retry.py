@@ -19,7 +19,7 @@ def test_delays_of_hip_62_grow_to_the_cap() -> None:
 @given(
     st.floats(0, 1e5), st.floats(1, 1e3), st.floats(0, 1e6), st.floats(0, 1), st.integers(1, 100), st.floats(-1, 0.999)
 )
-def test_i7_a_delay_is_the_formula_within_its_jitter(
+def test_i7_delay_is_the_formula_within_its_jitter(
     initial: float, multiplier: float, longest: float, jitter: float, attempt: int, draw: float
 ) -> None:
     policy = RetryPolicy(initial_delay=initial, multiplier=multiplier, max_delay=longest, jitter=jitter)
@@ -65,7 +65,7 @@ STRATEGIES = st.sampled_from(["exponential", "linear", "polynomial", "none"])
 
 
 @given(STRATEGIES, st.floats(0, 1e5), st.floats(1, 1e3), st.floats(0, 1e6), st.integers(1, 100), st.floats(-1, 0.999))
-def test_ojs_retry_5_3_the_longest_delay_bounds_the_jitter_too(
+def test_ojs_retry_5_3_max_delay_bounds_the_jitter(
     backoff: Any,  # noqa: ANN401 - a literal
     initial: float,
     multiplier: float,

@@ -36,7 +36,7 @@ def test_a_new_job_only_adds_instants() -> None:
     assert (found.removed, found.fires_at_once) == ((), ())
 
 
-def test_an_edit_adds_and_removes_and_keeps_what_both_name() -> None:
+def test_edit_lists_added_removed_and_kept_instants() -> None:
     found = schedule_effects(registered(job("0 9,12 * * *")), job("0 9,18 * * *"), NOW, WEEK)
     assert {at.hour for at in found.added} == {18}
     assert {at.hour for at in found.removed} == {12}
@@ -48,7 +48,7 @@ def test_a_deletion_removes_all() -> None:
     assert (len(found.added), len(found.removed)) == (0, 7)
 
 
-def test_disabling_removes_all_and_a_paused_job_has_none() -> None:
+def test_disabled_or_paused_job_keeps_no_instants() -> None:
     assert len(schedule_effects(registered(job()), job(enabled=False), NOW, WEEK).removed) == 7
     paused = registered(job())
     [fact] = ledger.pause(paused, "job")
@@ -56,13 +56,13 @@ def test_disabling_removes_all_and_a_paused_job_has_none() -> None:
     assert schedule_effects(paused, job("0 10 * * *"), NOW, WEEK).added == ()
 
 
-def test_changes_of_the_clocks_are_told() -> None:
+def test_clock_changes_are_listed() -> None:
     found = schedule_effects(ledger.initial, job("30 2 * * *", timezone="Europe/Berlin"), NOW, WEEK)
     [change] = found.clock_changes
     assert (change.kind, change.effect, change.at.isoformat()) == ("gap", "skipped", "2026-03-29T01:00:00+00:00")
 
 
-def test_a_job_that_fires_very_often_is_compared_as_far_as_it_can_be() -> None:
+def test_frequent_job_is_compared_within_a_limit() -> None:
     found = schedule_effects(registered(job("* * * * * *")), job("*/2 * * * * *"), NOW, WEEK)
     assert found.until == NOW + timedelta(seconds=MAX_INSTANTS)
     assert (len(found.added), len(found.removed)) == (0, MAX_INSTANTS // 2)
@@ -73,7 +73,7 @@ def test_a_job_without_a_schedule_has_no_instants() -> None:
     assert (found.added, len(found.removed), found.clock_changes) == ((), 7, ())
 
 
-def test_a_catch_up_policy_that_asks_for_the_past_is_told_to_fire_it() -> None:
+def test_catch_up_of_the_past_is_announced() -> None:
     since = NOW - timedelta(hours=3)
     state = ledger.fold([Recorded(ledger.define(ledger.initial, job("@hourly"))[0], "", 1, since)])
     found = schedule_effects(state, job("@hourly", catch_up="all"), NOW + timedelta(minutes=5), WEEK)

@@ -49,7 +49,7 @@ def test_a_mistake(steps: list[Node], expected: tuple[str, str]) -> None:
     assert problems(steps) == (expected,)
 
 
-def test_namesakes_are_told_apart_from_mistakes_of_the_edges() -> None:
+def test_duplicate_names_are_distinct_from_edge_errors() -> None:
     steps = [Node("a"), Node("a"), Node("b", ("a",))]
     assert namesakes(steps) == {"a": 2}
     assert problems(steps) == ()
@@ -81,7 +81,7 @@ def _is_reachable(edges: dict[str, list[str]], start: str) -> bool:
 
 
 @given(EDGES)
-def test_a_cycle_is_found_if_there_is_one_and_is_one(edges: dict[str, list[str]]) -> None:
+def test_cycle_is_reported_exactly_if_present(edges: dict[str, list[str]]) -> None:
     known = {name: [other for other in others if other in edges] for name, others in edges.items()}
     found = cycle(known)
     assert bool(found) == any(_is_reachable(known, name) for name in known)

@@ -68,7 +68,7 @@ async def test_a_conflict_that_lasts_comes_again_later(world: World) -> None:
     assert (len(handler.handled), world.pending) == (7, 0)
 
 
-async def test_a_log_that_does_not_answer_condemns_no_message(world: World) -> None:
+async def test_unavailable_log_condemns_no_message(world: World) -> None:
     handler = Scripted(*[LogUnavailable("no answer")] * 20)
     await world.given(execution(1))
     for _ in range(21):
@@ -78,7 +78,7 @@ async def test_a_log_that_does_not_answer_condemns_no_message(world: World) -> N
     assert await world.stored(PoisonMessage) == []
 
 
-async def test_what_nobody_can_read_is_a_dead_letter_with_its_bytes(world: World) -> None:
+async def test_undecodable_message_becomes_a_dead_letter_with_bytes(world: World) -> None:
     handler = Scripted()
     world.log.receive("execution.nightly.1.admitted", b"\xff\x00")
     await world.run(handler.stage)
@@ -87,7 +87,7 @@ async def test_what_nobody_can_read_is_a_dead_letter_with_its_bytes(world: World
     assert (handler.handled, world.pending) == ([], 0)
 
 
-async def test_a_message_whose_handler_keeps_failing_is_a_dead_letter(world: World) -> None:
+async def test_message_with_a_failing_handler_becomes_dead_letter(world: World) -> None:
     handler = Scripted(*[ValueError("a bug")] * FAILURES)
     await world.given(execution(1))
     for _ in range(FAILURES):
@@ -110,7 +110,7 @@ async def test_a_crash_of_the_process_condemns_no_message(world: World) -> None:
     assert (handler.handled, world.pending) == ([1], 0)
 
 
-async def test_one_entity_is_handled_in_order_and_what_is_behind_a_failure_waits(world: World) -> None:
+async def test_messages_of_one_entity_wait_for_a_failure(world: World) -> None:
     handler = Scripted(ValueError("not now"))
     first = admitted()
     await world.given(first)
@@ -135,7 +135,7 @@ async def test_different_entities_are_handled_concurrently(world: World) -> None
     assert world.pending == 0
 
 
-async def test_what_came_at_once_is_prepared_at_once_without_what_nobody_can_read_or_what_may_be_poison(
+async def test_batch_is_prepared_without_poison_messages(
     world: World,
 ) -> None:
     handler, prepared = Scripted(), list[list[int]]()
@@ -154,7 +154,7 @@ async def test_what_came_at_once_is_prepared_at_once_without_what_nobody_can_rea
 
 
 @pytest.mark.parametrize("error", [LogUnavailable(), SequenceConflict(), RuntimeError("a defect")])
-async def test_a_preparation_that_fails_keeps_nothing_from_being_handled(world: World, error: Exception) -> None:
+async def test_failed_preparation_does_not_stop_handling(world: World, error: Exception) -> None:
     handler = Scripted()
 
     async def prepare(_: Sequence[Recorded[Message]]) -> None:
@@ -165,7 +165,7 @@ async def test_a_preparation_that_fails_keeps_nothing_from_being_handled(world: 
     assert (handler.handled, world.pending) == ([1], 0)
 
 
-async def test_a_dead_letter_that_is_stored_already_is_not_stored_again(world: World) -> None:
+async def test_stored_dead_letter_is_not_stored_again(world: World) -> None:
     world.log.receive("execution.nightly.1.admitted", b"no")
     durable = world.durable(Scripted().subscription)
     slow = await durable.take(10, wait=0)

@@ -6,7 +6,7 @@ from tests.domain.given import NOON
 from tocsin.engine.due_queue import SLACK, DueQueue
 
 
-def test_what_is_due_is_taken_once_the_oldest_first() -> None:
+def test_due_keys_are_taken_once_oldest_first() -> None:
     agenda = DueQueue()
     for minutes, job in ((3, "c"), (1, "a"), (2, "b"), (9, "later")):
         agenda.put(job, NOON + timedelta(minutes=minutes))
@@ -24,7 +24,7 @@ def test_a_later_word_replaces_an_earlier_one() -> None:
     assert list(agenda.take(NOON + timedelta(minutes=1))) == ["a"]
 
 
-def test_what_nobody_takes_and_is_over_is_forgotten() -> None:
+def test_finished_keys_are_forgotten() -> None:
     agenda = DueQueue()
     agenda.put("stays", NOON)
     for number in range(10 * SLACK):

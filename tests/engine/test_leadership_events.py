@@ -50,7 +50,7 @@ async def test_each_term_is_recorded_and_no_renewal(world: World) -> None:
     assert await told(world) == [("gained", "one"), ("released", "one"), ("gained", "other")]
 
 
-async def test_a_leader_that_slept_past_its_lease_tells_how_long_nobody_led(world: World) -> None:
+async def test_leader_that_overslept_its_lease_records_the_gap(world: World) -> None:
     """Though it is given the lease again at once, since nobody else asked."""
     leader = candidate(world, "one")
     await leader.run_once()
@@ -67,7 +67,7 @@ async def test_a_leader_that_slept_past_its_lease_tells_how_long_nobody_led(worl
     assert again.at == lost.at
 
 
-async def test_who_gains_the_lease_tells_when_it_was_last_seen_that_somebody_led(world: World) -> None:
+async def test_new_leader_records_when_leadership_was_last_seen(world: World) -> None:
     await world.define({"name": "tick", "schedule": "* * * * *", "function": "f"})
     leader = candidate(world, "one")
     await leader.run_once()
@@ -82,9 +82,7 @@ async def test_who_gains_the_lease_tells_when_it_was_last_seen_that_somebody_led
     assert (first.last_sign, last.last_sign) == (None, sign)
 
 
-async def test_what_could_not_be_stored_is_stored_with_the_next_one(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unstored_event_is_stored_with_the_next(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async def away(*_: object, **__: object) -> int:
         raise LogUnavailable("away")
 
@@ -99,7 +97,7 @@ async def test_what_could_not_be_stored_is_stored_with_the_next_one(
     assert isinstance((await recorded(world))[-1].message, LeadershipReleased)
 
 
-async def test_a_lease_that_somebody_took_away_was_lost(world: World) -> None:
+async def test_lease_taken_away_was_lost(world: World) -> None:
     leader = candidate(world, "one")
     await leader.run_once()
     await world.projections.put(Bucket.LEADER, "ticker", b'{"holder": "usurper"}')

@@ -39,7 +39,7 @@ def test_there_are_logs() -> None:
 
 
 @per_log
-def test_every_message_is_stored_under_the_subject_that_it_would_have_today(log: Path) -> None:
+def test_stored_subjects_equal_current_subjects(log: Path) -> None:
     for recorded in read(log):
         if not recorded.subject.startswith(("trigger.", "cancel.")):
             assert subjects.subject_of(recorded.message) == recorded.subject
@@ -80,7 +80,7 @@ def test_executions_fold_to_what_they_came_to(log: Path) -> None:
 
 
 @per_log
-def test_the_read_model_says_the_same_as_the_fold(log: Path) -> None:
+def test_read_model_equals_the_fold(log: Path) -> None:
     for execution_id, facts in executions(log).items():
         row = history.fold({}, facts)[execution_id]
         status = execution.fold(facts).status
@@ -99,7 +99,7 @@ def test_ledgers_fold_to_what_holds(log: Path) -> None:
 
 
 @per_log
-def test_dead_letters_fold_to_what_became_of_them(log: Path) -> None:
+def test_dead_letters_fold_to_their_outcome(log: Path) -> None:
     expected = json.loads(log.with_suffix(".expected.json").read_text(encoding="utf-8"))["dead_letters"]
     states: dict[str, dead_letter.DeadLetter] = defaultdict(lambda: dead_letter.initial)
     found = sorted(read(log), key=lambda recorded: recorded.sequence)

@@ -18,7 +18,7 @@ async def apply(world: World, jobs: list[dict[str, Any]], **more: Any) -> dict[s
     return told
 
 
-async def test_a_plan_tells_what_would_change_and_changes_nothing(world: World) -> None:
+async def test_plan_lists_changes_without_making_them(world: World) -> None:
     told = await apply(world, [ONE, TWO], dry_run=True)
     assert told["summary"] == {"create": 2, "update": 0, "unchanged": 0, "delete": 0}
     [one, _] = told["changes"]
@@ -28,7 +28,7 @@ async def test_a_plan_tells_what_would_change_and_changes_nothing(world: World) 
     assert not await world.facts("ledger.>")
 
 
-async def test_an_update_tells_fields_and_instants_and_the_clocks(world: World) -> None:
+async def test_update_lists_fields_instants_and_clock_changes(world: World) -> None:
     await apply(world, [{**ONE, "timezone": "Europe/Berlin"}])
     world.clock.advance(timedelta(days=85).total_seconds())
     told = await apply(world, [{**ONE, "timezone": "Europe/Berlin", "schedule": "30 2 * * *"}], dry_run=True)
@@ -46,7 +46,7 @@ async def test_applying_again_changes_nothing(world: World) -> None:
     assert len(await world.facts("ledger.>")) == 2
 
 
-async def test_pruning_deletes_what_the_same_owner_applied_and_nothing_else(world: World) -> None:
+async def test_pruning_deletes_only_jobs_of_the_owner(world: World) -> None:
     await apply(world, [ONE], owner="team")
     await world.given(name="stranger", owner="other")
     await world.given(name="nobodys")
@@ -58,7 +58,7 @@ async def test_pruning_deletes_what_the_same_owner_applied_and_nothing_else(worl
     assert (fact.reason, fact.by.identity if fact.by else None) == ("moved", "anonymous")
 
 
-async def test_a_roll_back_is_to_apply_what_was_before(world: World) -> None:
+async def test_rollback_is_applying_earlier_definitions(world: World) -> None:
     await apply(world, [ONE])
     await apply(world, [{**ONE, "schedule": "@hourly"}])
     await apply(world, [ONE])
@@ -78,7 +78,7 @@ async def test_one_wrong_definition_keeps_all_from_being_applied(world: World) -
     assert not await world.facts("ledger.>")
 
 
-async def test_an_author_applies_to_their_own_and_to_nothing_else(world: World) -> None:
+async def test_author_applies_only_own_jobs(world: World) -> None:
     await world.given(name="one", owner="bea")
     token = await world.token("ada", Role.AUTHOR)
     authorized = {"Authorization": f"Bearer {token}"}
@@ -92,7 +92,7 @@ async def test_an_author_applies_to_their_own_and_to_nothing_else(world: World) 
     assert (two.definition.owner, two.created_by) == ("ada", "ada")
 
 
-async def test_a_backfill_asks_for_the_instants_of_the_past(world: World) -> None:
+async def test_backfill_requests_past_instants(world: World) -> None:
     await world.given(schedule="0 3 * * *", overlap_policy="allow")
     asked = {"start": "2025-12-31T00:00:00Z", "reason": "late data"}
     told = await world.ask("POST", "/v1/jobs/job/backfill", {**asked, "dry_run": True})

@@ -51,7 +51,7 @@ async def test_a_dead_letter_that_was_settled_is_shown(world: World, old: Attic)
     assert (refused.status_code, ID in detail, "(by hand) and was archived" in detail) == (409, True, True)
 
 
-async def test_a_job_of_the_open_job_spec_is_shown_and_listed_as_dead(world: World, old: Attic) -> None:
+async def test_archived_ojs_job_is_shown_and_listed_dead(world: World, old: Attic) -> None:
     facts = await world.log.read("dead-letter.>")
     await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
     paths = (f"/ojs/v1/jobs/{ID}", "/ojs/v1/dead-letter")
@@ -68,7 +68,7 @@ async def test_a_job_of_the_open_job_spec_is_shown_and_listed_as_dead(world: Wor
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])
-async def test_a_job_of_the_open_job_spec_is_not_run_again(world: World, old: Attic, *, is_recorded: bool) -> None:
+async def test_archived_ojs_job_is_not_run_again(world: World, old: Attic, *, is_recorded: bool) -> None:
     """Neither while the history knows it, nor once it has forgotten it."""
     wish = {"id": ID, "type": "mail.send", "args": []}
     text = f"a job with the id {ID!r} was enqueued before"

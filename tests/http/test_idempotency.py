@@ -15,7 +15,7 @@ from tocsin.subjects import Bucket
 JOB = {"name": "new", "schedule": "@daily", "function": "f"}
 
 
-async def test_the_same_key_has_the_same_answer_and_no_second_effect(world: World) -> None:
+async def test_same_key_gives_same_answer_without_second_effect(world: World) -> None:
     await world.given()
     first = await world.ask("POST", "/v1/jobs/job/trigger", {"input": {"a": 1}}, Idempotency_Key="k")
     second = await world.ask("POST", "/v1/jobs/job/trigger", {"input": {"a": 1}}, Idempotency_Key="k")
@@ -48,7 +48,7 @@ async def test_another_body_under_the_same_key_is_refused(world: World) -> None:
     assert len(await world.facts("trigger.job")) == 1
 
 
-async def test_a_key_belongs_to_its_path_and_to_whoever_used_it(world: World) -> None:
+async def test_key_belongs_to_its_path_and_caller(world: World) -> None:
     await world.given(name="a")
     await world.given(name="b")
     one = await world.ask("POST", "/v1/jobs/a/trigger", {}, Idempotency_Key="k")
@@ -61,7 +61,7 @@ async def test_a_key_belongs_to_its_path_and_to_whoever_used_it(world: World) ->
     assert three.json() != one.json()
 
 
-async def test_a_refusal_had_no_effect_and_may_be_asked_anew(world: World) -> None:
+async def test_refused_request_can_be_sent_again(world: World) -> None:
     refused = await world.ask("POST", "/v1/jobs/job/trigger", {}, Idempotency_Key="k")
     assert refused.status_code == 404
     await world.given()
@@ -75,9 +75,7 @@ async def test_headers_of_an_answer_come_again(world: World) -> None:
     assert {again.headers[name] for name in ("ETag", "Location")} == {first.headers["ETag"], "/v1/jobs/new"}
 
 
-async def test_what_was_asked_before_a_copy_died_is_found_and_not_asked_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_request_of_a_dead_copy_is_not_repeated(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The trigger is stored, but its copy never says so; the log's own window has long passed."""
     await world.given()
 
@@ -96,7 +94,7 @@ async def test_what_was_asked_before_a_copy_died_is_found_and_not_asked_again(
     assert len(await world.facts("trigger.job")) == 1
 
 
-async def test_a_claim_is_taken_over_only_when_its_holder_cannot_be_at_it_any_more(world: World) -> None:
+async def test_claim_is_taken_over_after_its_holder_died(world: World) -> None:
     await world.given()
     first = await world.ask("POST", "/v1/jobs/job/trigger", {}, Idempotency_Key="k")
     [(key, value)] = (await world.projections.entries(Bucket.ANSWERS)).items()
@@ -115,9 +113,7 @@ async def test_a_claim_is_taken_over_only_when_its_holder_cannot_be_at_it_any_mo
     assert len(await world.facts("trigger.job")) == 1
 
 
-async def test_a_refusal_of_what_may_have_been_done_before_does_not_let_the_key_go(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_refusal_after_a_possible_effect_keeps_the_key(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.given()
 
     async def die(*_: object, **__: object) -> None:

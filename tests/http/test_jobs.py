@@ -13,7 +13,7 @@ from tocsin.ports import HistoryUnavailable, LogUnavailable, NotAllowed
 JOB = {"name": "report", "schedule": "every weekday at 7am", "timezone": "Europe/Berlin", "function": "f"}
 
 
-async def test_a_new_job_is_registered_and_told_what_its_schedule_was_read_as(world: World) -> None:
+async def test_new_job_is_registered_with_its_parsed_schedule(world: World) -> None:
     answer = await world.ask("POST", "/v1/jobs", JOB, X_Reason="quarterly report")
 
     assert answer.status_code == 201
@@ -35,7 +35,7 @@ async def test_registering_the_same_again_changes_nothing(world: World) -> None:
     assert len(await world.facts("ledger.report.>")) == 1
 
 
-async def test_a_job_of_that_name_which_differs_is_not_overwritten(world: World) -> None:
+async def test_different_job_of_the_name_is_not_overwritten(world: World) -> None:
     await world.ask("POST", "/v1/jobs", JOB)
     answer = await world.ask("POST", "/v1/jobs", {**JOB, "schedule": "@daily"})
     assert answer.status_code == 409
@@ -50,7 +50,7 @@ async def test_either_spelling_is_read(world: World) -> None:
     assert answer.json()["definition"]["queue"] == "reports"
 
 
-async def test_everything_that_is_wrong_is_named_with_what_would_be_right(world: World) -> None:
+async def test_every_error_names_field_value_and_remedy(world: World) -> None:
     answer = await world.ask("POST", "/v1/jobs", {"name": "A", "schedule": "61 * * * *", "function": "f", "tz": "UTC"})
     assert answer.status_code == 422
     problem = answer.json()
@@ -84,7 +84,7 @@ async def test_what_is_no_job_is_refused_in_words(world: World, body: bytes, sta
     assert not await world.facts("ledger.>")
 
 
-async def test_a_body_that_is_too_large_is_refused_whether_or_not_it_tells_its_length(world: World) -> None:
+async def test_oversized_body_is_refused_with_or_without_length(world: World) -> None:
     async def untold() -> AsyncIterator[bytes]:
         for _ in range(50):
             yield b" " * 100_000
@@ -127,7 +127,7 @@ async def test_an_update_on_an_outdated_version_is_refused(world: World) -> None
     assert (await world.ask("GET", "/v1/jobs/report")).json()["schedule"] == "@hourly"
 
 
-async def test_an_update_keeps_who_registered_the_job_and_when(world: World) -> None:
+async def test_update_keeps_creator_and_creation_time(world: World) -> None:
     created = (await world.ask("POST", "/v1/jobs", JOB)).json()
     world.clock.advance(60)
     updated = (await world.ask("PUT", "/v1/jobs/report", {**JOB, "schedule": "@hourly"})).json()
@@ -135,19 +135,19 @@ async def test_an_update_keeps_who_registered_the_job_and_when(world: World) -> 
     assert updated["defined_at"] > created["defined_at"]
 
 
-async def test_put_registers_what_is_not_there_unless_it_must_be(world: World) -> None:
+async def test_put_creates_a_job_unless_forbidden(world: World) -> None:
     assert (await world.ask("PUT", "/v1/jobs/report", JOB, If_Match="*")).status_code == 412
     assert (await world.ask("PUT", "/v1/jobs/report", JOB)).status_code == 201
     assert (await world.ask("PUT", "/v1/jobs/report", JOB, If_None_Match="*")).status_code == 412
 
 
-async def test_a_name_in_the_body_must_be_that_of_the_path(world: World) -> None:
+async def test_name_in_the_body_must_match_the_path(world: World) -> None:
     answer = await world.ask("PUT", "/v1/jobs/other", JOB)
     assert answer.status_code == 422
     assert answer.json()["detail"] == "`name` is \"report\": must be 'other', as the path says, or be left out"
 
 
-async def test_pause_and_resume_say_whether_that_was_a_change(world: World) -> None:
+async def test_pause_and_resume_report_a_change(world: World) -> None:
     await world.given()
     paused = await world.ask("POST", "/v1/jobs/job/pause", {"reason": "maintenance"})
     again = await world.ask("POST", "/v1/jobs/job/pause")
@@ -182,7 +182,7 @@ async def test_a_trigger_is_an_input_with_its_origin(world: World) -> None:
     assert (trigger.trigger, trigger.input, trigger.reason) == ("api", {"b": 2}, "again")
 
 
-async def test_a_trigger_that_does_not_fit_the_schema_is_refused(world: World) -> None:
+async def test_trigger_outside_the_schema_is_refused(world: World) -> None:
     await world.given(input_schema={"properties": {"n": {"type": "integer"}}})
     answer = await world.ask("POST", "/v1/jobs/job/trigger", {"input": {"n": "x"}})
     assert answer.status_code == 422
@@ -190,7 +190,7 @@ async def test_a_trigger_that_does_not_fit_the_schema_is_refused(world: World) -
     assert not await world.facts("trigger.job")
 
 
-async def test_the_schedule_tells_what_fires(world: World) -> None:
+async def test_schedule_lists_coming_firings(world: World) -> None:
     await world.given(name="hourly", schedule="@hourly")
     await world.given(name="paused", schedule="@hourly")
     await world.registry.pause("paused")
@@ -215,7 +215,7 @@ async def test_without_tokens_pages_of_other_sites_cannot_call(world: World) -> 
     assert (await world.ask("GET", "/v1/jobs", Host="[::1]:8062")).status_code == 200
 
 
-async def test_answers_carry_headers_that_browsers_heed(world: World) -> None:
+async def test_answers_carry_security_headers(world: World) -> None:
     for path in ("/v1/health", "/v1/nowhere"):
         answer = await world.ask("GET", path)
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
@@ -223,7 +223,7 @@ async def test_answers_carry_headers_that_browsers_heed(world: World) -> None:
 
 
 @pytest.mark.parametrize("reason", ["\x00", "\ud800", "x" * 1_001])
-async def test_a_reason_must_be_a_text_that_can_be_kept(world: World, reason: str) -> None:
+async def test_reason_must_be_storable_text(world: World, reason: str) -> None:
     await world.given()
     body = json.dumps({"reason": reason})
     headers = {"Content-Type": "application/json"}
@@ -242,7 +242,7 @@ async def test_a_reason_must_be_a_text_that_can_be_kept(world: World, reason: st
         (RuntimeError("secret"), 500, "something nobody foresaw"),
     ],
 )
-async def test_what_breaks_behind_it_is_told_without_what_must_not_be(
+async def test_internal_error_is_reported_without_secrets(
     world: World, monkeypatch: pytest.MonkeyPatch, failure: Exception, status: int, detail: str
 ) -> None:
     async def fail(*_: object, **__: object) -> None:

@@ -21,7 +21,7 @@ from tocsin.settings import Server, Settings
 from tocsin.testing import ManualClock
 
 
-async def test_whoever_asks_too_often_is_told_how_long_to_wait(world: World) -> None:
+async def test_frequent_caller_learns_how_long_to_wait(world: World) -> None:
     world.rate = MemoryRateLimit(world.clock, rate=0.5, burst=3)
     world.client = world.copy()
     assert [(await world.ask("GET", "/v1/jobs")).status_code for _ in range(4)] == [200, 200, 200, 429]
@@ -41,7 +41,7 @@ async def test_each_identity_has_a_bucket_of_its_own(world: World) -> None:
     assert (await world.ask("GET", "/v1/jobs", Authorization=f"Bearer {bea}")).status_code == 200
 
 
-async def test_whoever_tries_tokens_is_slowed_down(world: World) -> None:
+async def test_token_guessing_is_slowed_down(world: World) -> None:
     await world.token("ada", Role.VIEWER)
     world.rate = MemoryRateLimit(world.clock, rate=1, burst=2)
     world.client = world.copy()
@@ -113,7 +113,7 @@ async def test_a_head_without_an_end_is_refused(world: World) -> None:
     assert answer.endswith(b"\r\n\r\nthe head of the request is longer than 65,536 bytes")
 
 
-async def test_a_head_within_the_bound_is_read_however_it_is_cut(world: World) -> None:
+async def test_header_within_the_limit_is_read_in_chunks(world: World) -> None:
     listener = listen("127.0.0.1", 0)
     async with answering(world.app(), listener, Server()):
         reader, writer = await asyncio.open_connection(*listener.getsockname()[:2])

@@ -77,7 +77,7 @@ async def test_ends_retries_steps_and_dead_letters_are_counted(metrics: Metrics)
     assert found["hanzo_scheduler_execution_duration_seconds_sum", "nightly"] == 3
 
 
-async def test_jobs_locks_and_the_leader_are_told_as_they_are(world: World, metrics: Metrics) -> None:
+async def test_jobs_locks_and_leader_are_reported(world: World, metrics: Metrics) -> None:
     await world.given(name="nightly", schedule="0 3 * * *")
     await world.given(name="by-hand", schedule=None)
     found = await told(metrics)

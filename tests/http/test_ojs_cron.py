@@ -53,7 +53,7 @@ async def test_a_registration_is_answered_in_full(world: World) -> None:
     assert job["created_at"] == "2026-01-01T00:00:00Z"
 
 
-async def test_the_spelling_of_the_conformance_suite_is_read_and_answered(world: World) -> None:
+async def test_suites_spelling_is_read_and_answered(world: World) -> None:
     job = await register(world, SUITE)
     assert (job["expression"], job["type"], job["options"]["timeout"]) == ("0 9 * * *", "report.generate", 60)
     listed = (await world.ask("GET", "/ojs/v1/cron")).json()
@@ -79,7 +79,7 @@ async def test_cron_06_what_the_system_manages_is_ignored(world: World) -> None:
     assert len(await world.facts("ledger.daily-report.>")) == 1
 
 
-async def test_cron_07_runs_are_counted_and_the_next_one_told(world: World) -> None:
+async def test_cron_07_runs_are_counted_and_next_is_shown(world: World) -> None:
     await register(world)
     at = world.clock.now() + timedelta(seconds=1)
     data = CronTriggeredData(
@@ -98,7 +98,7 @@ async def test_cron_07_runs_are_counted_and_the_next_one_told(world: World) -> N
     assert (job["run_count"], job["last_run_at"]) == (43, "2026-01-01T00:00:01Z")
 
 
-async def test_cron_27_what_is_not_there_is_not_found(world: World) -> None:
+async def test_cron_27_unknown_cron_job_is_not_found(world: World) -> None:
     await world.given(name="with-steps", function=None, dag=[{"name": "a", "function": "f"}])
     for name in ("nobody", "with-steps", "NO NAME", "*", "a%2Fb", "%2E%2E"):
         for method, body in (("GET", None), ("DELETE", None), ("PATCH", {"enabled": False})):
@@ -110,7 +110,7 @@ async def test_cron_27_what_is_not_there_is_not_found(world: World) -> None:
             assert answer.headers["Content-Type"] == OJS
 
 
-async def test_cron_28_a_disabled_cron_job_has_no_next_run(world: World) -> None:
+async def test_cron_28_disabled_cron_job_has_no_next_run(world: World) -> None:
     await register(world)
     off = await world.ask("PATCH", "/ojs/v1/cron/daily-report", {"enabled": False})
     assert off.json()["cron_job"]["enabled"] is False
@@ -119,7 +119,7 @@ async def test_cron_28_a_disabled_cron_job_has_no_next_run(world: World) -> None
     assert on.json()["cron_job"]["next_run_at"] == "2026-01-01T14:00:00Z"
 
 
-async def test_a_list_can_be_asked_for_what_is_enabled(world: World) -> None:
+async def test_list_can_be_filtered_by_enabled(world: World) -> None:
     await register(world)
     await register(world, {**DAILY, "name": "other", "enabled": False})
     for enabled, names in (("true", ["daily-report"]), ("false", ["other"])):
@@ -127,7 +127,7 @@ async def test_a_list_can_be_asked_for_what_is_enabled(world: World) -> None:
         assert ([one["name"] for one in told["cron_jobs"]], told["count"]) == (names, 1)
 
 
-async def test_plain_json_is_answered_to_whoever_asks_for_it(world: World) -> None:
+async def test_plain_json_is_answered_on_request(world: World) -> None:
     await register(world)
     for path in ("/ojs/v1/cron", "/ojs/v1/cron/nobody"):
         assert (await world.ask("GET", path, Accept="application/json")).headers["Content-Type"] == "application/json"

@@ -67,7 +67,7 @@ def test_every_answer_is_one_that_the_document_describes(url: str, path: str, me
     ask()
 
 
-def test_what_is_answered_directly_is_what_the_routes_declare() -> None:
+def test_fast_routes_answer_as_declared() -> None:
     declared = {route.path: route for route in workers.router.routes if isinstance(route, APIRoute)}
     assert {path: route.endpoint for path, route in declared.items()} == DIRECT
     assert {(*(route.methods or ()), route.status_code) for route in declared.values()} == {("POST", None)}

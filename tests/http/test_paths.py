@@ -20,7 +20,7 @@ ALL = "/v1/openapi.json tells all that is"
         (f"/{'v' * 5_000}", ALL),
     ],
 )
-async def test_a_path_at_which_nothing_is_served_names_the_nearest(asked: str, hint: str, world: World) -> None:
+async def test_unknown_path_suggests_the_nearest(asked: str, hint: str, world: World) -> None:
     answer = await world.ask("GET", asked)
     problem = answer.json()
     assert (answer.status_code, problem["type"]) == (404, "urn:tocsin:problem:not-found")
@@ -28,7 +28,7 @@ async def test_a_path_at_which_nothing_is_served_names_the_nearest(asked: str, h
     assert problem["detail"].endswith(f": {hint}")
 
 
-async def test_it_is_told_in_the_shape_of_the_open_job_spec_under_its_paths(world: World) -> None:
+async def test_unknown_ojs_path_has_the_ojs_shape(world: World) -> None:
     answer = await world.ask("GET", "/ojs/v1/job")
     error = answer.json()["error"]
     text = 'nothing is served at "/ojs/v1/job": did you mean /ojs/v1/jobs?'

@@ -126,7 +126,7 @@ async def guarded(world: World) -> World:
 
 @pytest.mark.parametrize("role", [*Role, None])
 @pytest.mark.parametrize("endpoint", TABLE, ids=" ".join)
-async def test_a_role_may_do_what_the_table_says_and_no_more(
+async def test_role_has_exactly_the_listed_permissions(
     guarded: World, endpoint: tuple[str, str], role: Role | None
 ) -> None:
     allowed, path, body = TABLE[endpoint]
@@ -152,7 +152,7 @@ async def as_(world: World, identity: str, role: Role, method: str, path: str, b
     return await world.ask(method, path, body, Authorization=f"Bearer {token}")
 
 
-async def test_an_author_changes_what_is_their_own_and_nothing_else(world: World) -> None:
+async def test_author_changes_only_own_jobs(world: World) -> None:
     await world.token("first", VIEWER)
     assert (await as_(world, "ada", AUTHOR, "POST", "/v1/jobs", JOB)).status_code == 201
     for identity, status in (("ada", 200), ("eve", 403)):
@@ -175,7 +175,7 @@ async def test_an_owner_may_what_the_creator_may(world: World) -> None:
     assert (await as_(world, "bea", VIEWER, "POST", "/v1/jobs/job/resume")).status_code == 403
 
 
-async def test_a_job_with_viewers_is_hidden_from_others_in_every_answer(guarded: World) -> None:
+async def test_job_with_viewers_is_hidden_from_others(guarded: World) -> None:
     world = guarded
     await world.given(name="job", owner="bea", viewers=("carl",))
     await world.given(name="cron", function="a.b", owner="bea", viewers=("carl",))
@@ -205,14 +205,14 @@ async def test_a_job_with_viewers_is_hidden_from_others_in_every_answer(guarded:
     assert hidden.json()["detail"].replace('job"', "") == absent.json()["detail"].replace('jab"', "")
 
 
-async def test_what_became_of_a_hidden_job_stays_hidden_when_it_is_deleted(guarded: World) -> None:
+async def test_deleted_hidden_job_stays_hidden(guarded: World) -> None:
     await guarded.given(name="job", owner="bea", viewers=("carl",))
     await guarded.registry.delete("job")
     assert (await as_(guarded, "eve", OPERATOR, "GET", f"/v1/executions/{RUN}")).status_code == 404
     assert (await as_(guarded, "carl", VIEWER, "GET", f"/v1/executions/{RUN}")).status_code == 200
 
 
-async def test_a_cancellation_names_who_asked_and_why(guarded: World) -> None:
+async def test_cancellation_records_actor_and_reason(guarded: World) -> None:
     token = await guarded.token("ops", OPERATOR)
     told = await guarded.ask(
         "POST", f"/v1/executions/{RUN}/cancel", {"reason": "too costly"}, Authorization=f"Bearer {token}"
@@ -236,7 +236,7 @@ def test_names_that_are_no_roles_grant_nothing() -> None:
     assert roles_of(["scheduler-admin ", "SCHEDULER-ADMIN", "admin", 1, None, "scheduler-viewer"]) == {VIEWER}
 
 
-def test_somebody_without_roles_sees_nothing_even_of_their_own(job: Registration) -> None:
+def test_user_without_roles_sees_nothing(job: Registration) -> None:
     assert not Principal("bea").may_see(job)
     assert not Principal("bea").may_with(Permission.TRIGGER, job)
 

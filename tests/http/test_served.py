@@ -76,7 +76,7 @@ class Reader:
                 yield json.loads(value)
 
 
-async def test_a_job_that_is_registered_and_triggered_runs_and_can_be_looked_at(tocsin: Running) -> None:
+async def test_registered_and_triggered_job_runs_and_is_shown(tocsin: Running) -> None:
     async with served(tocsin) as client:
         assert (await client.post("/v1/jobs", json=JOB)).status_code == 201
         asked = (await client.post("/v1/jobs/greet/trigger")).json()
@@ -99,7 +99,7 @@ async def test_a_job_that_is_registered_and_triggered_runs_and_can_be_looked_at(
         assert (await client.get("/v1/status")).json()["jobs"]["registered"] == 1
 
 
-async def test_what_one_copy_wrote_the_other_reads_at_once(tocsin: Running) -> None:
+async def test_write_of_one_copy_is_visible_to_another(tocsin: Running) -> None:
     async with served(tocsin) as one, served(tocsin) as two:
         for number in range(20):
             name = f"job-{number}"
@@ -126,7 +126,7 @@ async def test_concurrent_duplicates_over_two_copies_run_once(tocsin: Running) -
         assert {fact.execution_id for fact in ended} == {execution_id, other}
 
 
-async def test_events_are_told_as_they_happen_and_go_on_where_a_reader_was(tocsin: Running) -> None:
+async def test_event_stream_resumes_where_the_reader_stopped(tocsin: Running) -> None:
     async with served(tocsin) as one, served(tocsin) as two:
         reader = Reader(one, job="greet")
         async with reader.events() as events:
@@ -149,7 +149,7 @@ async def test_events_are_told_as_they_happen_and_go_on_where_a_reader_was(tocsi
         assert {event["fact"]["execution_id"] for event in seen} == {execution_id}
 
 
-async def test_events_can_be_asked_for_by_type_and_from_the_start(tocsin: Running) -> None:
+async def test_events_are_filtered_by_type_from_the_start(tocsin: Running) -> None:
     async with served(tocsin) as client:
         await client.post("/v1/jobs", json=JOB)
         await client.post("/v1/jobs/greet/trigger")
@@ -161,7 +161,7 @@ async def test_events_can_be_asked_for_by_type_and_from_the_start(tocsin: Runnin
         assert "must be the id of an event" in refused.json()["detail"]
 
 
-async def test_events_of_a_hidden_job_are_not_told(tocsin: Running) -> None:
+async def test_events_of_a_hidden_job_are_withheld(tocsin: Running) -> None:
     async with served(tocsin) as client:
         tokens = Tokens(tocsin.installation.projections, tocsin.installation.clock)
         admin, _ = await tokens.create("root", [Role.ADMIN])
@@ -197,7 +197,7 @@ async def test_a_copy_that_ends_closes_its_streams(tocsin: Running) -> None:
 
 
 @pytest.mark.parametrize("section", ["server", "metrics"])
-async def test_a_busy_port_is_told_in_words(section: str, tocsin: Running) -> None:
+async def test_busy_port_is_explained(section: str, tocsin: Running) -> None:
     with socket(AF_INET, SOCK_STREAM) as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -214,7 +214,7 @@ async def test_a_busy_port_is_told_in_words(section: str, tocsin: Running) -> No
             assert not url.endswith(f":{port}")
 
 
-async def test_without_anybody_to_ask_only_the_loopback_is_listened_on(tocsin: Running) -> None:
+async def test_without_authentication_only_loopback_is_served(tocsin: Running) -> None:
     assert tocsin.settings.server.host == EVERYWHERE
     async with serving(tocsin.installation) as url:
         assert url.startswith("http://127.0.0.1:")
@@ -252,7 +252,7 @@ async def test_the_same_operations_are_answered_over_nats(tocsin: Running) -> No
         assert headers["Nats-Service-Error"] == "`name` is required: which one is meant"
 
 
-async def test_whoever_asks_over_nats_is_asked_for_a_token_too(tocsin: Running) -> None:
+async def test_nats_caller_needs_a_token_too(tocsin: Running) -> None:
     tokens = Tokens(tocsin.installation.projections, tocsin.installation.clock)
     token, _ = await tokens.create("eve", [Role.VIEWER])
     async with served(tocsin):

@@ -93,9 +93,7 @@ REFUSED: dict[str, tuple[Callable[[Provider], str], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_a_token_that_is_not_in_order_is_refused_with_its_reason(
-    guarded: World, provider: Provider, case: str
-) -> None:
+async def test_invalid_token_is_refused_with_its_reason(guarded: World, provider: Provider, case: str) -> None:
     make, reason = REFUSED[case]
     token = make(provider)
     with capture_logs() as logs:
@@ -108,7 +106,7 @@ async def test_a_token_that_is_not_in_order_is_refused_with_its_reason(
     assert token.rpartition(".")[2] == "" or token.rpartition(".")[2] not in answer.text
 
 
-async def test_a_token_that_is_shown_counts_also_where_nobody_asks_for_one(world: World) -> None:
+async def test_presented_token_counts_where_none_is_required(world: World) -> None:
     assert await status(world, None) == 200
     token = await world.token("ada")
     assert await status(world, token) == 403
@@ -116,13 +114,13 @@ async def test_a_token_that_is_shown_counts_also_where_nobody_asks_for_one(world
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic YTpi", "bearer"])
-async def test_whoever_brings_no_token_is_asked_for_one(guarded: World, header: str) -> None:
+async def test_missing_token_is_requested(guarded: World, header: str) -> None:
     answer = await guarded.ask("GET", "/v1/jobs", Authorization=header)
     assert answer.status_code == 401
     assert answer.json()["detail"] == "a bearer token is needed: `Authorization: Bearer <token>`"
 
 
-async def test_the_roles_of_a_token_are_a_list_or_a_text(guarded: World, provider: Provider) -> None:
+async def test_roles_of_a_token_are_list_or_text(guarded: World, provider: Provider) -> None:
     assert await status(guarded, provider.token(roles=["scheduler-viewer", "somebody-else's"])) == 200
     assert await status(guarded, provider.token(roles="scheduler-viewer other")) == 200
     assert await status(guarded, provider.token()) == 403
@@ -137,7 +135,7 @@ async def test_who_was_let_in_is_in_the_facts(guarded: World, provider: Provider
     assert fact["by"] == {"identity": "ada@example.com", "source": "127.0.0.1"}
 
 
-async def test_a_new_key_is_fetched_and_an_old_one_no_longer_accepted(guarded: World, provider: Provider) -> None:
+async def test_new_key_is_fetched_and_old_key_refused(guarded: World, provider: Provider) -> None:
     old = provider.token(roles="scheduler-viewer")
     assert await status(guarded, old) == 200
     new = IssuingKey("two")
@@ -147,7 +145,7 @@ async def test_a_new_key_is_fetched_and_an_old_one_no_longer_accepted(guarded: W
     assert await status(guarded, old) == 401
 
 
-async def test_unknown_keys_do_not_make_it_ask_again_and_again(guarded: World, provider: Provider) -> None:
+async def test_unknown_keys_do_not_cause_repeated_fetches(guarded: World, provider: Provider) -> None:
     await status(guarded, provider.token())
     asked = provider.asked
     for number in range(5):
@@ -155,9 +153,7 @@ async def test_unknown_keys_do_not_make_it_ask_again_and_again(guarded: World, p
     assert provider.asked == asked
 
 
-async def test_the_keys_at_hand_serve_while_the_provider_does_not_answer_but_not_for_ever(
-    guarded: World, provider: Provider
-) -> None:
+async def test_cached_keys_serve_for_a_limited_time(guarded: World, provider: Provider) -> None:
     token = provider.token(roles="scheduler-viewer", exp=datetime.now(UTC) + timedelta(days=1))
     assert await status(guarded, token) == 200
     provider.is_down = True
@@ -169,7 +165,7 @@ async def test_the_keys_at_hand_serve_while_the_provider_does_not_answer_but_not
     assert answer.headers["Retry-After"]
 
 
-async def test_a_provider_that_never_answered_lets_nobody_in(guarded: World, provider: Provider) -> None:
+async def test_provider_that_never_answered_admits_no_caller(guarded: World, provider: Provider) -> None:
     provider.is_down = True
     assert await status(guarded, provider.token(roles="scheduler-admin")) == 503
 
@@ -177,7 +173,7 @@ async def test_a_provider_that_never_answered_lets_nobody_in(guarded: World, pro
 # --- tokens of the installation --------------------------------------------------------------------------------------
 
 
-async def test_the_first_token_closes_the_door_and_revoking_it_opens_nothing(world: World) -> None:
+async def test_first_token_closes_access_and_revoking_reopens_nothing(world: World) -> None:
     assert await status(world, None) == 200
     token, stored = await Tokens(world.projections, world.clock).create("ada", [Role.VIEWER])
     world.clock.advance(LOOKED)
@@ -214,6 +210,6 @@ def secret_of(token: str) -> str:
     return token.removeprefix(PREFIX).partition("_")[2]
 
 
-async def test_an_expiry_of_the_provider_is_not_asked_of_our_own_tokens(guarded: World) -> None:
+async def test_own_tokens_need_no_provider_expiry(guarded: World) -> None:
     token = await guarded.token("machine", Role.VIEWER)
     assert await status(guarded, token) == 200

@@ -32,7 +32,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, S
         }
 
 
-def test_no_case_is_left_out_but_those_that_are_named() -> None:
+def test_only_named_cases_are_left_out() -> None:
     assert len(list(cases())) == 103
     assert len(PLAYED) == 100
     assert len({case.label for case in PLAYED}) == 100
@@ -48,7 +48,7 @@ async def test_a_case_of_the_suite(case: Case, servers: Mapping[str, Server]) ->
     assert not [fault for faults in found for fault in faults]
 
 
-async def test_without_its_token_nobody_is_answered(servers: Mapping[str, Server]) -> None:
+async def test_request_without_a_token_is_refused(servers: Mapping[str, Server]) -> None:
     stranger = Server(servers["token"].url, servers["token"].nats_url)
     async with stranger.client() as client:
         answer = await client.post("/ojs/v1/workers/fetch", json={"queues": ["default"]})
@@ -85,13 +85,13 @@ async def test_without_its_token_nobody_is_answered(servers: Mapping[str, Server
         ("not_contains:x", ["x"]),
     ],
 )
-def test_what_is_not_as_wanted_is_told(want: object, got: object) -> None:
+def test_unexpected_answer_is_reported(want: object, got: object) -> None:
     with pytest.raises(expectations.Mismatch):
         expectations.check(want, got)
 
 
 @pytest.mark.parametrize("want", ["string:ulid", "array:some", {"$near": 1}, {}, {"key": 1, "$in": []}])
-def test_an_expectation_that_nobody_knows_is_no_success(want: object) -> None:
+def test_unknown_expectation_is_a_failure(want: object) -> None:
     with pytest.raises(expectations.UnknownForm):
         expectations.check(want, "x")
 

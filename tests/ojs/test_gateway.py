@@ -106,7 +106,7 @@ async def test_an_id_is_used_once(client: httpx.AsyncClient) -> None:
         assert (await client.get(f"/ojs/v1/jobs/{other}")).status_code == 404
 
 
-async def test_a_batch_is_stored_whole_or_not_at_all(client: httpx.AsyncClient) -> None:
+async def test_batch_is_stored_whole_or_not_at_all(client: httpx.AsyncClient) -> None:
     queue = fresh()
     job = {"type": "a", "args": [], "options": {"queue": queue}}
     answer = await client.post("/ojs/v1/jobs/batch", json={"jobs": [job, {**job, "args": 1}]})
@@ -161,7 +161,7 @@ async def test_a_fetch_that_makes_no_sense(body: Any, text: str, client: httpx.A
     assert (status, answer["error"]["code"], answer["error"]["message"]) == (400, "invalid_request", text)
 
 
-async def test_the_first_queue_comes_first_and_no_more_than_asked_for(client: httpx.AsyncClient) -> None:
+async def test_queues_are_served_in_order_within_the_count(client: httpx.AsyncClient) -> None:
     low, high = fresh(), fresh()
     lows = [(await pushed(client, low))["id"] for _ in range(2)]
     highs = [(await pushed(client, high))["id"] for _ in range(2)]
@@ -240,7 +240,7 @@ async def test_a_failure_must_say_what_failed(client: httpx.AsyncClient) -> None
     assert shown["details"] == {"error_class": "Fatal", "a": 1}
 
 
-async def test_a_job_that_is_given_back_is_the_same_attempt_for_another(client: httpx.AsyncClient) -> None:
+async def test_returned_job_is_the_same_attempt(client: httpx.AsyncClient) -> None:
     queue = fresh()
     id_ = (await pushed(client, queue))["id"]
     await fetched(client, queue, worker_id="a")
@@ -251,7 +251,7 @@ async def test_a_job_that_is_given_back_is_the_same_attempt_for_another(client: 
     assert (await told(client, "ack", job_id=id_, worker_id="b"))[0] == 200
 
 
-async def test_who_loses_the_lease_loses_the_job_to_another(client: httpx.AsyncClient) -> None:
+async def test_job_passes_on_when_its_lease_ends(client: httpx.AsyncClient) -> None:
     queue = fresh()
     id_ = (await pushed(client, queue))["id"]
     await fetched(client, queue, worker_id="a", visibility_timeout_ms=300)
@@ -274,7 +274,7 @@ async def test_what_is_cancelled_while_it_is_held(client: httpx.AsyncClient) -> 
     assert (status, refused["error"]["message"]) == (409, f"job {id_} is not active, but cancelled")
 
 
-async def test_what_expired_is_not_handed_out_when_it_is_tried_again(client: httpx.AsyncClient) -> None:
+async def test_expired_job_is_not_fetched_on_retry(client: httpx.AsyncClient) -> None:
     queue = fresh()
     retry = {"initial_interval": "PT1S", "jitter": False}
     id_ = (await pushed(client, queue, options={"expires_at": "+PT1S", "retry": retry}))["id"]
@@ -285,7 +285,7 @@ async def test_what_expired_is_not_handed_out_when_it_is_tried_again(client: htt
     assert (shown["state"], shown["error"]["type"]) == ("discarded", "expired")
 
 
-async def test_a_queue_is_paused_for_everybody_and_for_nobody_once_it_is_resumed(client: httpx.AsyncClient) -> None:
+async def test_pausing_a_queue_affects_every_worker(client: httpx.AsyncClient) -> None:
     queue = fresh()
     assert (await client.get(f"/ojs/v1/queues/{queue}/stats")).status_code == 404
     paused = (await client.post(f"/ojs/v1/queues/{queue}/pause")).json()
@@ -304,7 +304,7 @@ async def test_a_queue_is_paused_for_everybody_and_for_nobody_once_it_is_resumed
 # --- Tocsin's own jobs, run by workers of the Open Job Spec -----------------------------------------------------------
 
 
-async def test_the_steps_of_a_job_are_jobs_to_a_worker(client: httpx.AsyncClient) -> None:
+async def test_steps_of_a_job_are_jobs_to_workers(client: httpx.AsyncClient) -> None:
     queue = fresh()
     dag = [
         {"name": "extract", "function": "extract"},
@@ -323,7 +323,7 @@ async def test_the_steps_of_a_job_are_jobs_to_a_worker(client: httpx.AsyncClient
     assert (await client.get(f"/ojs/v1/jobs/{execution_id}")).json()["job"]["state"] == "completed"
 
 
-async def test_a_cron_job_is_run_by_a_worker_shown_cancelled_and_audited(
+async def test_cron_job_runs_and_is_shown_cancelled_audited(
     client: httpx.AsyncClient, gateway: Server, tmp_path: Path
 ) -> None:
     queue = fresh()

@@ -50,6 +50,8 @@ _PATTERNS: Final = tuple(
 _NO_SUMMARY: Final = re.compile(
     r"(What|Who|Whom|Whose|Whether|How|That|When|Where|Which|Why|It|Its|They|This|These|Those|And|But|So)\b"
 )
+_REQUIREMENT: Final = re.compile(r"^(cron_s?\d+|[is]\d+|ojs_retry_\d_\d)_")
+"""The number of a requirement or an invariant at the beginning of a test's name."""
 _CODE: Final = re.compile(r"``[^`]*``|`[^`]*`")
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?:;])\s+|\n\s*\n|\n\s*(?=[-*|#0-9])")
 _LINK: Final = re.compile(r"\]\([^)]*\)|https?://\S+")
@@ -81,7 +83,7 @@ def summary(docstring: str) -> Iterator[str]:
 
 def test_name(name: str) -> Iterator[str]:
     """Yield what is wrong with the name of a test."""
-    words = name.removeprefix("test_").split("_")
+    words = _REQUIREMENT.sub("", name.removeprefix("test_")).split("_")
     if len(words) > MAX_TEST_NAME_WORDS:
         yield f"a test name of {len(words)} words: at most {MAX_TEST_NAME_WORDS}"
     yield from wording(" ".join(words))

@@ -21,7 +21,7 @@ async def test_user_and_password(tmp_path: Path) -> None:
         assert "Authorization Violation" in await refusal(s.url, tmp_path, {})
 
 
-async def test_a_password_in_a_url_is_not_told(tmp_path: Path) -> None:
+async def test_password_in_a_url_is_hidden(tmp_path: Path) -> None:
     with server(tmp_path / "s", 'authorization { user: tocsin, password: "s3cret" }') as s:
         told = await refusal(f"nats://tocsin:wr0ng@127.0.0.1:{s.port}", tmp_path, {})
         assert told.startswith(f"nats://tocsin:******@127.0.0.1:{s.port}: ")
@@ -71,7 +71,7 @@ async def test_creds(tmp_path: Path) -> None:
         ("tls.ca", "nothing", "it holds no certificate in PEM form"),
     ],
 )
-async def test_a_file_that_cannot_be_used_is_told_by_its_field(
+async def test_unusable_file_is_reported_by_its_field(
     field: str, content: str | None, reason: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "file"
@@ -98,12 +98,12 @@ async def test_settings_that_contradict_each_other(nats: Nats, told: str, tmp_pa
     assert told in await refusal("nats://127.0.0.1:9", tmp_path, nats)
 
 
-async def test_a_url_and_a_field_may_not_both_name_a_user(tmp_path: Path) -> None:
+async def test_url_and_field_cannot_both_name_a_user(tmp_path: Path) -> None:
     told = await refusal("nats://me:secret@127.0.0.1:9", tmp_path, {"token": "t"})
     assert "`token` and a user in `url` are set" in told
 
 
-async def test_what_a_user_may_not_do_is_told_at_once(tmp_path: Path) -> None:
+async def test_forbidden_publish_is_reported_immediately(tmp_path: Path) -> None:
     config = 'authorization { users: [ { user: u, password: p, permissions: { publish: "nothing" } } ] }'
     with server(tmp_path / "s", config) as s:
         settings = _as_user(s, tmp_path)
@@ -112,7 +112,7 @@ async def test_what_a_user_may_not_do_is_told_at_once(tmp_path: Path) -> None:
                 await bootstrap.initialize(installation)
 
 
-async def test_an_inbox_of_another_is_told_at_once(tmp_path: Path) -> None:
+async def test_foreign_inbox_is_reported_immediately(tmp_path: Path) -> None:
     config = 'authorization { users: [ { user: u, password: p, permissions: { subscribe: "_mine.>" } } ] }'
     with server(tmp_path / "s", config) as s:
         settings = _as_user(s, tmp_path)

@@ -169,7 +169,7 @@ async def _answer(at: Server, folder: Path) -> None:
         await durable.close()
 
 
-async def test_the_api_works_with_no_more_than_is_granted(secured: Server, tmp_path: Path) -> None:
+async def test_api_works_with_exactly_its_permissions(secured: Server, tmp_path: Path) -> None:
     before = len(secured.log)
     async with (
         connected(secured, tmp_path, "api") as installation,
@@ -189,7 +189,7 @@ async def test_the_api_works_with_no_more_than_is_granted(secured: Server, tmp_p
     assert "Violation" not in secured.log[before:]
 
 
-async def test_the_api_answers_over_nats_with_no_more_than_is_granted(secured: Server, tmp_path: Path) -> None:
+async def test_api_over_nats_works_with_its_permissions(secured: Server, tmp_path: Path) -> None:
     before = len(secured.log)
     async with connected(secured, tmp_path, "api") as installation:
         served = replace(
@@ -336,7 +336,7 @@ async def test_requests_to_jetstream_are_narrowed_too(role: str, subject: str, s
             await installation.connection.ask(subject)
 
 
-async def test_nobody_hears_the_answers_to_another(secured: Server, tmp_path: Path) -> None:
+async def test_answers_to_another_user_are_hidden(secured: Server, tmp_path: Path) -> None:
     async with connected(secured, tmp_path, "worker") as installation:
         client, heard = installation.connection.client, asyncio.Event()
         refused: list[str] = []
@@ -352,7 +352,7 @@ async def test_nobody_hears_the_answers_to_another(secured: Server, tmp_path: Pa
         assert "permissions violation for subscription" in refused[0]
 
 
-async def test_the_public_asks_and_hears(secured: Server, tmp_path: Path) -> None:
+async def test_public_user_triggers_and_subscribes(secured: Server, tmp_path: Path) -> None:
     async with connected(secured, tmp_path, "public") as installation:
         client = installation.connection.client
         await client.subscribe("cron.triggered.>")

@@ -72,7 +72,7 @@ async def test_a_key_that_is_not_the_certificates(tmp_path: Path, authority: Aut
     assert told == f"`nats.tls.key` is {key_file}: it is not the key of the certificate in {cert}"
 
 
-async def test_nothing_is_said_in_the_open_where_tls_is_asked_for(tmp_path: Path, authority: Authority) -> None:
+async def test_required_tls_sends_nothing_in_clear_text(tmp_path: Path, authority: Authority) -> None:
     with server(tmp_path / "s", "") as s:
         told = await refusal(s.url, tmp_path, {"tls": {"ca": authority.file}})
         assert "that server does not speak TLS" in told

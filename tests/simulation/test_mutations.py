@@ -70,7 +70,7 @@ def test_a_bug_is_caught(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "focus"), FOCUSED.items())
-def test_a_bug_that_asks_for_a_coincidence_is_caught(name: str, focus: str) -> None:
+def test_bug_behind_a_coincidence_is_caught(name: str, focus: str) -> None:
     seeds = [seed for seed in range(MANY) if focus_of(seed).name.startswith(focus)]
     assert judged(name, seeds).violation is not None
 

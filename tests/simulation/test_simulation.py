@@ -22,7 +22,7 @@ print(json.dumps([play(seed).digest for seed in json.loads(sys.argv[1])]))
 
 
 @pytest.mark.parametrize("focus", ["deliveries", "wakes", "overlaps", "bridge", "letters", "leases", "archive"])
-def test_what_is_seldom_is_played_where_it_is_not(focus: str) -> None:
+def test_rare_situations_are_played_often(focus: str) -> None:
     """Such as: a worker stands still, the recoverer ends its attempt, the next one is dispatched; the first one's success counts."""
     seeds = [seed for seed in range(600) if focus_of(seed).name.startswith(focus)]
     failed = [told(result) for result in map(play, seeds[-SOME:]) if result.violations]
@@ -30,12 +30,12 @@ def test_what_is_seldom_is_played_where_it_is_not(focus: str) -> None:
 
 
 @pytest.mark.parametrize("first", SCHEDULES)
-def test_whatever_goes_wrong_the_guarantees_hold(first: int) -> None:
+def test_guarantees_hold_under_any_fault(first: int) -> None:
     failed = [told(result) for result in map(play, range(first, first + TOGETHER)) if result.violations]
     assert not failed, "\n".join(failed)
 
 
-def test_a_seed_plays_the_same_schedule_in_every_process() -> None:
+def test_seed_plays_the_same_schedule_in_every_process() -> None:
     """Else a failure could not be looked at: whatever the order of sets, the addresses of objects, the time of day."""
     seeds = [1, 23, 40, 77]
     here = [play(seed).digest for seed in seeds]

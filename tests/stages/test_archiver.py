@@ -245,7 +245,7 @@ def kinds(messages: Sequence[StoredMessage]) -> set[str]:
 # --- what leaves, what stays, and that all is read as one ------------------------------------------------------------
 
 
-async def test_what_is_over_leaves_the_streams_and_is_read_as_before(site: Site) -> None:
+async def test_finished_executions_move_to_the_archive_readable(site: Site) -> None:
     before = await site.ever()
     executions = [m.subject.split(".") for m in before if m.subject.startswith("execution.")]
     [open_one] = {tokens[2] for tokens in executions} - {tokens[2] for tokens in executions if tokens[3] in ENDS}
@@ -310,7 +310,7 @@ async def test_a_second_sweep_goes_on_behind_the_first(site: Site) -> None:
     assert not any(m.subject.startswith("execution.") for m in await site.held())
 
 
-async def test_what_is_young_stays_unless_there_is_too_much_of_it(site: Site) -> None:
+async def test_young_messages_stay_within_the_size_limit(site: Site) -> None:
     young = replace(KEEPING, hot_window=10 * DAY)
     before = await site.held()
     assert await site.archiver(keeping=young).run_once(site.world.clock.now()) is False
@@ -322,7 +322,7 @@ async def test_what_is_young_stays_unless_there_is_too_much_of_it(site: Site) ->
     assert len(in_the_log) <= 40 < len([m for m in before if m.stream is Stream.LOG])
 
 
-async def test_nothing_leaves_before_those_who_remember_an_older_cursor_have_asked_anew(site: Site) -> None:
+async def test_nothing_leaves_before_every_copy_reads_its_cursor(site: Site) -> None:
     before = await site.held()
     log, clock = cursor(Stream.LOG), site.world.clock
     run = asyncio.create_task(site.archiver(keeping=replace(KEEPING, settling=2.0)).run_once(clock.now()))
@@ -336,7 +336,7 @@ async def test_nothing_leaves_before_those_who_remember_an_older_cursor_have_ask
     assert len(await site.held()) < len(before)
 
 
-async def test_nothing_leaves_that_a_durable_or_the_history_has_not_seen(site: Site) -> None:
+async def test_nothing_leaves_before_durables_and_history_saw_it(site: Site) -> None:
     before = await site.held()
     late = site.world.durable(site.world.retrier.subscriptions[0])
     late.again(next(m.sequence for m in before if m.subject.startswith("report.doomed.")))
@@ -400,7 +400,7 @@ async def test_a_segment_that_was_changed_is_refused(site: Site) -> None:
 # --- nothing comes back to life --------------------------------------------------------------------------------------
 
 
-async def test_whatever_is_delivered_again_adds_nothing(site: Site) -> None:
+async def test_any_redelivery_adds_nothing(site: Site) -> None:
     """As to a durable that somebody made anew from the beginning of what was ever stored."""
     before = await site.ever()
     await archive_all(site)
@@ -418,7 +418,7 @@ async def test_whatever_is_delivered_again_adds_nothing(site: Site) -> None:
     assert await site.ever() == before
 
 
-async def test_a_report_on_an_archived_execution_adds_no_fact(site: Site) -> None:
+async def test_report_on_an_archived_execution_adds_no_event(site: Site) -> None:
     tasks = await site.world.stored(Dispatched)
     await archive_all(site)
     await site.settle()
@@ -450,7 +450,7 @@ async def test_a_lock_whose_holder_is_archived_is_free(site: Site) -> None:
 # --- the history -----------------------------------------------------------------------------------------------------
 
 
-async def test_the_history_is_recorded_anew_from_archive_and_streams(site: Site) -> None:
+async def test_history_is_rebuilt_from_archive_and_streams(site: Site) -> None:
     before = (await site.history.executions(), await site.history.dead_letters(), await site.history.jobs())
     await archive_all(site)
     await site.history.forget()
@@ -458,7 +458,7 @@ async def test_the_history_is_recorded_anew_from_archive_and_streams(site: Site)
     assert (await site.history.executions(), await site.history.dead_letters(), await site.history.jobs()) == before
 
 
-async def test_the_history_forgets_what_is_older_than_it_keeps(site: Site) -> None:
+async def test_history_forgets_rows_after_its_retention(site: Site) -> None:
     brief = replace(KEEPING, history=DAY)
     assert len((await site.history.executions()).rows) == 10
     while await site.archiver(keeping=brief).run_once(site.world.clock.now()):
@@ -466,7 +466,7 @@ async def test_the_history_forgets_what_is_older_than_it_keeps(site: Site) -> No
     assert len((await site.history.executions()).rows) == 1
 
 
-async def test_where_nothing_may_be_purged_all_stays_and_the_operator_is_told(
+async def test_without_purge_permission_everything_stays_and_is_reported(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(InMemoryStreamPurge, "obstacle", lambda _: "the server is too old")

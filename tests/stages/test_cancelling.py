@@ -39,7 +39,7 @@ async def run(world: World) -> None:
     await world.run(world.lock_keeper, world.dag_advancer, world.retrier)
 
 
-async def test_who_asked_and_why_is_recorded(world: World) -> None:
+async def test_actor_and_reason_are_recorded(world: World) -> None:
     await world.given(admitted())
     await world.ask_to_cancel(JOB, ID, by=ADA, reason="wrong day")
     await run(world)
@@ -47,7 +47,7 @@ async def test_who_asked_and_why_is_recorded(world: World) -> None:
     assert (cancelled.by, cancelled.reason) == (ADA, "wrong day")
 
 
-async def test_a_step_that_waits_is_never_dispatched_and_a_claim_is_refused(world: World) -> None:
+async def test_cancelled_step_is_not_dispatched_or_claimed(world: World) -> None:
     await world.given(admitted(plan(GRAPH)))
     await run(world)
     await world.given(started("extract"))
@@ -60,7 +60,7 @@ async def test_a_step_that_waits_is_never_dispatched_and_a_claim_is_refused(worl
     assert execution.claim(state, step="extract", attempt=1, delivery=2, task=99, worker="w") == ClaimDenied("over")
 
 
-async def test_a_step_that_waits_for_its_next_attempt_has_none(world: World) -> None:
+async def test_cancelled_step_gets_no_further_attempt(world: World) -> None:
     await world.given(admitted(plan(retry=RetryPolicy(max_attempts=2, initial_delay=30, jitter=0))))
     await run(world)
     await world.given(started())
@@ -91,7 +91,7 @@ async def test_what_is_over_stays_as_it_ended(world: World) -> None:
     assert world.pending == 0
 
 
-async def test_a_request_may_come_before_the_execution_is_planned(world: World) -> None:
+async def test_request_may_precede_the_planned_execution(world: World) -> None:
     await world.ask_to_cancel(JOB, ID)
     await run(world)
     assert world.pending == 1
@@ -102,7 +102,7 @@ async def test_a_request_may_come_before_the_execution_is_planned(world: World) 
     assert await world.stored(PoisonMessage) == []
 
 
-async def test_a_request_for_what_never_comes_is_a_dead_letter(world: World) -> None:
+async def test_request_for_a_missing_execution_becomes_dead_letter(world: World) -> None:
     await world.ask_to_cancel(JOB, ID)
     await run(world)
     world.clock.advance(PATIENCE.total_seconds())
@@ -115,7 +115,7 @@ async def test_a_request_for_what_never_comes_is_a_dead_letter(world: World) -> 
 @pytest.mark.parametrize(
     "subject", [f"cancel.{JOB}", f"cancel.*.{ID}", f"cancel.{JOB}.*", f"cancel.>.{ID}", f"cancel.{JOB}.>"]
 )
-async def test_a_request_that_names_no_execution_is_a_dead_letter(world: World, subject: str) -> None:
+async def test_request_without_an_execution_id_becomes_dead_letter(world: World, subject: str) -> None:
     await world.given(admitted())
     world.log.receive(subject, b"")
     await run(world)
@@ -124,7 +124,7 @@ async def test_a_request_that_names_no_execution_is_a_dead_letter(world: World, 
     assert await world.stored(Cancelled) == []
 
 
-def test_the_public_may_write_the_dots_of_a_name() -> None:
+def test_public_subject_may_contain_dots_of_a_name() -> None:
     assert subjects.parse_cancel(f"cancel.daily.etl.{ID}") == ("daily.etl", ID)
     assert subjects.parse_cancel(subjects.cancel("daily.etl", ID)) == ("daily.etl", ID)
 
@@ -136,7 +136,7 @@ async def admitted_in_turn(world: World) -> Sequence[str]:
     return [fact.execution_id for fact in await world.stored(Admitted)]
 
 
-async def test_the_lock_is_handed_on_to_the_next_that_waits(world: World) -> None:
+async def test_lock_passes_to_the_next_in_line(world: World) -> None:
     await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"))
     await run(world)
     await world.ask_to_cancel(JOB, "a")
@@ -144,7 +144,7 @@ async def test_the_lock_is_handed_on_to_the_next_that_waits(world: World) -> Non
     assert await admitted_in_turn(world) == ["a", "b"]
 
 
-async def test_what_waits_for_a_lock_and_is_cancelled_is_never_admitted(world: World) -> None:
+async def test_cancelled_while_queued_is_never_admitted(world: World) -> None:
     await world.given(*(planned(name, hour, "enqueue") for name, hour in (("a", 12), ("b", 13), ("c", 14))))
     await run(world)
     await world.ask_to_cancel(JOB, "b")
@@ -154,7 +154,7 @@ async def test_what_waits_for_a_lock_and_is_cancelled_is_never_admitted(world: W
     assert await admitted_in_turn(world) == ["a", "c"]
 
 
-async def test_what_was_given_the_lock_and_cancelled_before_it_was_admitted_hands_it_on(world: World) -> None:
+async def test_cancelled_before_admission_passes_the_lock_on(world: World) -> None:
     """A crash, or a faster hand, between the lock's fact and the execution's."""
     waiting = Waiter(execution_id="b", scheduled_time=NOON)
     acquired = Acquired(job=JOB, execution_id="a", scheduled_time=NOON, ttl=90, waiting=(waiting,))

@@ -52,7 +52,7 @@ async def test_a_single_step_needs_three_facts(world: World) -> None:
     assert len(await world.log.load(subjects.execution(JOB, ID))) == 4
 
 
-async def test_a_report_without_the_right_token_is_not_believed(world: World) -> None:
+async def test_report_with_a_wrong_token_is_rejected(world: World) -> None:
     await world.given(admitted())
     await run(world)
     await answer(world, "completed", token="guessed")
@@ -62,7 +62,7 @@ async def test_a_report_without_the_right_token_is_not_believed(world: World) ->
     assert await world.stored(Failed) == []
 
 
-async def test_a_report_that_names_its_claim_saves_the_reading(world: World) -> None:
+async def test_report_naming_its_claim_saves_a_read(world: World) -> None:
     await world.given(admitted())
     await run(world)
     [task] = await world.recorded(Dispatched)
@@ -83,7 +83,7 @@ async def test_a_report_that_names_its_claim_saves_the_reading(world: World) -> 
     assert reads == 0
 
 
-async def test_a_crash_between_a_step_and_what_follows_it_is_made_up_for(world: World) -> None:
+async def test_crash_before_the_next_step_is_completed_later(world: World) -> None:
     graph = plan({"a": (), "b": ("a",), "c": ("a",)})
     await world.given(admitted(graph))
     await run(world)
@@ -93,7 +93,7 @@ async def test_a_crash_between_a_step_and_what_follows_it_is_made_up_for(world: 
     assert [task.step for task in await world.stored(Dispatched)] == ["a", "b", "c"]
 
 
-async def test_a_copy_that_knows_nothing_reads_what_others_did(world: World) -> None:
+async def test_fresh_copy_reads_earlier_events(world: World) -> None:
     await world.given(admitted())
     await run(world)
     await world.given(started())
@@ -105,7 +105,7 @@ async def test_a_copy_that_knows_nothing_reads_what_others_did(world: World) -> 
     assert len(await world.stored(Dispatched)) == 1
 
 
-async def test_i4_what_is_delivered_again_at_any_time_adds_nothing(world: World) -> None:
+async def test_i4_redelivery_at_any_time_adds_nothing(world: World) -> None:
     await world.given(admitted(plan({"a": (), "b": ("a",)}, retry=TWICE)))
     await run(world)
     await world.given(started("a"))
@@ -130,7 +130,7 @@ async def test_i4_what_is_delivered_again_at_any_time_adds_nothing(world: World)
     assert await world.size() == size
 
 
-async def test_a_failure_comes_again_after_its_delay_and_not_before(world: World) -> None:
+async def test_failure_is_retried_after_its_delay_not_before(world: World) -> None:
     await world.given(admitted(plan(retry=TWICE)))
     await run(world)
     await world.given(started())
@@ -146,7 +146,7 @@ async def test_a_failure_comes_again_after_its_delay_and_not_before(world: World
     assert [task.attempt for task in await world.stored(Dispatched)] == [1, 2]
 
 
-async def test_a_delay_that_a_crash_left_out_is_made_up_for(world: World) -> None:
+async def test_delay_lost_in_a_crash_is_stored_again(world: World) -> None:
     await world.given(admitted(plan(retry=TWICE)))
     await run(world)
     at = world.clock.now() + timedelta(seconds=30)
@@ -178,7 +178,7 @@ async def test_i7_exhaustion_makes_one_dead_letter(world: World) -> None:
     assert len(await world.stored(DeadLettered)) == 1
 
 
-async def test_a_job_that_wants_no_dead_letters_gets_none(world: World) -> None:
+async def test_job_without_dead_letters_gets_none(world: World) -> None:
     await world.given(admitted(plan(dead_letter=False)))
     await run(world)
     await world.given(started())
@@ -188,7 +188,7 @@ async def test_a_job_that_wants_no_dead_letters_gets_none(world: World) -> None:
     assert await world.stored(DeadLettered) == []
 
 
-async def test_the_failure_of_a_lost_holder_does_not_count_and_its_success_does(world: World) -> None:
+async def test_failure_of_a_lost_holder_is_ignored(world: World) -> None:
     await world.given(admitted(plan(retry=TWICE)))
     await run(world)
     await world.given(started(delivery=1), started(delivery=2))

@@ -54,7 +54,7 @@ async def shown(world: World) -> bytes | None:
     return found[0] if found else None
 
 
-async def test_i8_an_old_change_handled_late_on_a_lagging_replica_leaves_the_newer_one_shown(world: World) -> None:
+async def test_i8_old_change_keeps_the_newer_definition_shown(world: World) -> None:
     await world.define({"name": JOB, "function": "old"})
     await world.define({"name": JOB, "function": "new"})
     await world.run(world.registrar)
@@ -65,7 +65,7 @@ async def test_i8_an_old_change_handled_late_on_a_lagging_replica_leaves_the_new
     assert await shown(world) == before
 
 
-async def test_i8_a_job_that_was_made_and_deleted_meanwhile_is_not_shown_again(world: World) -> None:
+async def test_i8_deleted_job_is_not_shown_again(world: World) -> None:
     """An absent key has no revision by which a copy that stood still could tell that it came and went."""
     await world.define({"name": JOB, "function": "f"})
     [change] = await world.recorded(Defined)
@@ -86,7 +86,7 @@ async def test_i8_a_job_that_was_made_and_deleted_meanwhile_is_not_shown_again(w
     assert await shown(world) is None
 
 
-async def test_who_waits_is_let_in_although_a_lagging_replica_does_not_know_it_yet(world: World) -> None:
+async def test_queued_execution_is_admitted_despite_a_lagging_replica(world: World) -> None:
     await world.given(planned("a", 12, "enqueue"))
     await world.run(world.lock_keeper)
     [first] = await world.stored(Admitted)
@@ -106,9 +106,7 @@ async def test_who_waits_is_let_in_although_a_lagging_replica_does_not_know_it_y
 
 
 @pytest.mark.parametrize("next_came", [False, True])
-async def test_cron_29_who_was_let_in_and_is_over_is_announced_though_the_copy_died(
-    world: World, *, next_came: bool
-) -> None:
+async def test_cron_29_finished_execution_is_announced_after_a_crash(world: World, *, next_came: bool) -> None:
     await world.given(planned("a", 12, "enqueue"))
     await world.run(world.lock_keeper)
     [first] = await world.stored(Admitted)
@@ -128,7 +126,7 @@ async def test_cron_29_who_was_let_in_and_is_over_is_announced_though_the_copy_d
     assert sorted(told) == (["a", "b", "c"] if next_came else ["a", "b"])
 
 
-async def test_cron_30_who_was_given_the_lock_too_late_and_is_passed_over_is_announced_though_the_copy_died(
+async def test_cron_30_skip_after_late_lock_is_announced_after_crash(
     world: World,
 ) -> None:
     """It was skipped by a copy that slept, after another one had queued it; the next has the lock, and ran too."""
@@ -144,7 +142,7 @@ async def test_cron_30_who_was_given_the_lock_too_late_and_is_passed_over_is_ann
     assert [told.data.scheduled_time for told in await world.stored(CronSkipped)] == [waiting.scheduled_time]
 
 
-async def test_i2_what_a_definition_named_before_it_was_replaced_is_decided_by_a_tick_that_began_before(
+async def test_i2_replaced_definition_is_decided_by_earlier_tick(
     world: World,
 ) -> None:
     """A tick is slow, or its clock behind the log's: it reads of a deletion that lies ahead of it."""
@@ -165,7 +163,7 @@ async def test_i2_what_a_definition_named_before_it_was_replaced_is_decided_by_a
     assert ledger.decide_instants(state, world.clock.now()) == []
 
 
-async def test_i4_a_trigger_that_was_refused_runs_nothing_when_it_comes_again_and_the_job_is_there(
+async def test_i4_rejected_trigger_stays_rejected_after_redelivery(
     world: World,
 ) -> None:
     await world.trigger(JOB)
@@ -177,7 +175,7 @@ async def test_i4_a_trigger_that_was_refused_runs_nothing_when_it_comes_again_an
     assert await world.size() == size
 
 
-async def test_a_trigger_is_decided_by_what_held_when_it_was_stored(world: World) -> None:
+async def test_trigger_uses_the_definition_when_it_was_stored(world: World) -> None:
     first = await world.define({"name": JOB, "function": "old"})
     await world.trigger(JOB)
     await world.define({"name": JOB, "function": "new"})
@@ -187,7 +185,7 @@ async def test_a_trigger_is_decided_by_what_held_when_it_was_stored(world: World
     assert (planned_.plan.definition, planned_.plan.steps[0].function) == (first, "old")
 
 
-async def test_the_recoverer_begins_though_its_place_cannot_be_read(world: World) -> None:
+async def test_recoverer_starts_without_its_stored_position(world: World) -> None:
     async def silent(bucket: Bucket, key: str) -> None:
         raise LogUnavailable(f"{bucket}/{key}")
 
@@ -199,7 +197,7 @@ async def test_the_recoverer_begins_though_its_place_cannot_be_read(world: World
     following.cancel()
 
 
-async def test_nobody_jumps_the_queue_though_the_holder_ends_in_that_moment(world: World) -> None:
+async def test_queue_order_survives_a_holder_ending_concurrently(world: World) -> None:
     await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"))
     await world.run(world.lock_keeper)
     [first] = await world.stored(Admitted)
@@ -219,7 +217,7 @@ async def test_nobody_jumps_the_queue_though_the_holder_ends_in_that_moment(worl
     assert [fact.execution_id for fact in await world.stored(Acquired)] == ["a", "b"]
 
 
-async def test_what_waits_for_an_end_that_nobody_has_handled_yet_is_not_lost(world: World) -> None:
+async def test_execution_waiting_for_an_unhandled_end_is_kept(world: World) -> None:
     await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"))
     await world.run(world.lock_keeper)
     [first] = await world.stored(Admitted)
@@ -231,7 +229,7 @@ async def test_what_waits_for_an_end_that_nobody_has_handled_yet_is_not_lost(wor
     assert not await Evidence(Lagging(world, upto=2)).is_lost(stalled, state)
 
 
-async def test_a_retry_whose_report_is_still_in_hand_is_not_lost(world: World) -> None:
+async def test_retry_with_an_unhandled_report_is_not_lost(world: World) -> None:
     """The fact is stored, and the delay is about to be."""
     await world.given(admitted(plan(retry=RetryPolicy(max_attempts=2, initial_delay=30))))
     await world.run(world.dag_advancer, world.retrier)

@@ -87,7 +87,7 @@ async def everything_twice(world: World) -> Any:  # noqa: ANN401 - what a test c
     return again
 
 
-async def test_what_is_enqueued_is_admitted_under_its_id_and_dispatched(world: World, everything_twice: Any) -> None:  # noqa: ANN401
+async def test_enqueued_job_is_admitted_under_its_id(world: World, everything_twice: Any) -> None:  # noqa: ANN401
     await enqueued(world)
     [admitted] = await world.stored(Admitted)
     assert (admitted.job, admitted.execution_id, admitted.plan.definition) == (JOB, ID, 0)
@@ -95,7 +95,7 @@ async def test_what_is_enqueued_is_admitted_under_its_id_and_dispatched(world: W
     await everything_twice()
 
 
-async def test_what_is_to_start_later_waits_for_its_time(world: World, everything_twice: Any) -> None:  # noqa: ANN401
+async def test_delayed_start_waits_for_its_time(world: World, everything_twice: Any) -> None:  # noqa: ANN401
     await enqueued(world, start_at=world.clock.now() + timedelta(minutes=20))
     await passes(world, 1199)
     assert await world.stored(Dispatched) == []
@@ -115,7 +115,7 @@ async def test_what_expired_in_its_queue_fails(world: World, everything_twice: A
     await everything_twice()
 
 
-async def test_what_somebody_is_at_does_not_expire(world: World) -> None:
+async def test_claimed_task_does_not_expire(world: World) -> None:
     await enqueued(world, expires_at=world.clock.now() + timedelta(seconds=10))
     await claimed(world, lease=30)
     await passes(world, 11)
@@ -125,9 +125,7 @@ async def test_what_somebody_is_at_does_not_expire(world: World) -> None:
     assert len(await world.stored(Completed)) == 1
 
 
-async def test_the_lease_of_what_was_answered_long_before_ends_without_a_read(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_lease_of_an_answered_task_ends_without_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await enqueued(world)
     await claimed(world, lease=30)
     await answered(world, "completed")
@@ -137,9 +135,7 @@ async def test_the_lease_of_what_was_answered_long_before_ends_without_a_read(
     assert reads == []
 
 
-async def test_leases_that_nothing_is_remembered_of_are_read_at_once(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unknown_leases_are_read_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await enqueued(world)
     await claimed(world, lease=30)
     await answered(world, "completed")
@@ -173,7 +169,7 @@ def noted_reads(world: World, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
     return reads
 
 
-async def test_whoever_is_not_heard_of_loses_the_task_to_another(world: World, everything_twice: Any) -> None:  # noqa: ANN401
+async def test_silent_worker_loses_the_task(world: World, everything_twice: Any) -> None:  # noqa: ANN401
     await enqueued(world)
     await claimed(world, lease=30)
     await passes(world, 29)
@@ -191,7 +187,7 @@ async def test_whoever_is_not_heard_of_loses_the_task_to_another(world: World, e
     await everything_twice()
 
 
-async def test_a_lease_as_long_as_the_attempt_ends_the_attempt(world: World, everything_twice: Any) -> None:  # noqa: ANN401
+async def test_lease_as_long_as_the_attempt_ends_it(world: World, everything_twice: Any) -> None:  # noqa: ANN401
     await enqueued(world)
     await claimed(world, lease=60)
     await passes(world, 60)
@@ -201,7 +197,7 @@ async def test_a_lease_as_long_as_the_attempt_ends_the_attempt(world: World, eve
     await everything_twice()
 
 
-async def test_the_timer_says_that_the_attempt_ends_with_it_whatever_the_clocks_say(world: World) -> None:
+async def test_timer_ends_the_attempt_under_any_clock(world: World) -> None:
     """The timer was set a moment before the claim was stored: by the log's clock the time limit is not over."""
     await enqueued(world)
     timer = await claimed(world, lease=59.9)
@@ -215,7 +211,7 @@ async def test_the_timer_says_that_the_attempt_ends_with_it_whatever_the_clocks_
 
 @pytest.mark.parametrize("lease", [30, 60])
 @pytest.mark.parametrize(("outcome", "end"), [("completed", Completed), ("failed", RetryScheduled)])
-async def test_what_was_answered_in_time_is_not_taken_back_though_nobody_has_read_it(
+async def test_answer_in_time_counts_before_it_is_read(
     world: World, lease: float, outcome: str, end: type[Completed | RetryScheduled]
 ) -> None:
     await enqueued(world)
@@ -232,7 +228,7 @@ async def test_what_was_answered_in_time_is_not_taken_back_though_nobody_has_rea
     assert len(await world.stored(end)) == 1
 
 
-async def test_what_nobody_survives_is_stalled(world: World, everything_twice: Any) -> None:  # noqa: ANN401
+async def test_task_that_kills_every_worker_is_stalled(world: World, everything_twice: Any) -> None:  # noqa: ANN401
     await enqueued(world)
     for _ in range(MAX_CLAIMS):
         await claimed(world, lease=10)
@@ -243,7 +239,7 @@ async def test_what_nobody_survives_is_stalled(world: World, everything_twice: A
     await everything_twice()
 
 
-async def test_a_late_failure_of_who_lost_the_lease_is_not_its_successors(world: World) -> None:
+async def test_late_failure_of_an_old_holder_is_ignored(world: World) -> None:
     await enqueued(world)
     await claimed(world, lease=10)
     [claim] = await world.recorded(Started)
@@ -259,7 +255,7 @@ async def test_a_late_failure_of_who_lost_the_lease_is_not_its_successors(world:
 # --- retries at their instant ----------------------------------------------------------------------------------------
 
 
-async def test_a_retry_is_decided_on_at_its_instant_by_whoever_remembers(world: World) -> None:
+async def test_copy_that_remembers_a_retry_decides_it(world: World) -> None:
     await enqueued(world)
     await claimed(world, lease=30)
     await answered(world, "failed", error=Failure(type="X"))
@@ -274,7 +270,7 @@ async def test_a_retry_is_decided_on_at_its_instant_by_whoever_remembers(world: 
     assert [task.attempt for task in await world.stored(Dispatched)] == [1, 2]
 
 
-async def test_what_is_far_away_or_too_much_is_left_to_the_log(world: World) -> None:
+async def test_distant_or_excess_retries_stay_with_the_log(world: World) -> None:
     decided: list[object] = []
 
     async def decide(timer: object) -> None:
@@ -292,7 +288,7 @@ async def test_what_is_far_away_or_too_much_is_left_to_the_log(world: World) -> 
     assert len(punctual._waiting) == CAPACITY
 
 
-async def test_an_instant_that_cannot_be_decided_on_hinders_no_other(world: World) -> None:
+async def test_undecidable_retry_does_not_block_others(world: World) -> None:
     decided: list[int] = []
 
     async def decide(timer: Any) -> None:  # noqa: ANN401 - a timer

@@ -47,7 +47,7 @@ async def test_the_first_is_admitted_under_its_fence(world: World) -> None:
     assert [event.data.job_id for event in await world.stored(CronTriggered)] == ["a"]
 
 
-async def test_cron_18_the_next_is_skipped_while_it_runs(world: World) -> None:
+async def test_cron_18_overlapping_run_is_skipped(world: World) -> None:
     await world.given(planned("a"), planned("b", 13))
     await world.run(world.lock_keeper)
     [skipped] = await world.stored(Skipped)
@@ -76,7 +76,7 @@ async def test_i4_what_is_delivered_again_adds_nothing(world: World) -> None:
     assert await world.size() == size
 
 
-async def test_a_skip_stays_a_skip_when_the_lock_is_free_again(world: World) -> None:
+async def test_skip_is_final_after_the_lock_is_free(world: World) -> None:
     await world.given(planned("a"), planned("b", 13))
     await world.run(world.lock_keeper)
     await world.given(completed("a", 1))
@@ -84,7 +84,7 @@ async def test_a_skip_stays_a_skip_when_the_lock_is_free_again(world: World) -> 
     assert [fact.execution_id for fact in await world.stored(Admitted)] == ["a"]
 
 
-async def test_a_lock_that_a_crash_left_acquired_is_its_own(world: World) -> None:
+async def test_lock_acquired_before_a_crash_is_recognized(world: World) -> None:
     await world.given(planned("a"), Acquired(job="nightly", execution_id="a", scheduled_time=NOON, ttl=90))
     await world.run(world.lock_keeper)
     [admitted] = await world.stored(Admitted)
@@ -92,7 +92,7 @@ async def test_a_lock_that_a_crash_left_acquired_is_its_own(world: World) -> Non
     assert len(await world.stored(Acquired)) == 1
 
 
-async def test_an_announcement_that_a_crash_left_out_is_made_up_for(world: World) -> None:
+async def test_public_event_lost_in_a_crash_is_published(world: World) -> None:
     await world.given(
         planned("a"),
         Acquired(job="nightly", execution_id="a", scheduled_time=NOON, ttl=90),
@@ -102,7 +102,7 @@ async def test_an_announcement_that_a_crash_left_out_is_made_up_for(world: World
     assert [event.data.job_id for event in await world.stored(CronTriggered)] == ["a"]
 
 
-async def test_the_lock_is_shown_as_hip_62_says_for_as_long_as_it_is_held(world: World) -> None:
+async def test_held_lock_is_shown_as_hip_62_says(world: World) -> None:
     await world.given(planned("a"))
     await world.run(world.lock_keeper)
     await world.show_locks()
@@ -116,7 +116,7 @@ async def test_the_lock_is_shown_as_hip_62_says_for_as_long_as_it_is_held(world:
     assert await world.projections.get(Bucket.LOCKS, "scheduler.lock.nightly") is None
 
 
-async def test_a_lock_that_is_free_again_at_once_is_never_shown(world: World) -> None:
+async def test_briefly_held_lock_is_never_shown(world: World) -> None:
     await world.given(planned("a"))
     await world.run(world.lock_keeper)
     [acquired] = await world.recorded(Acquired)
@@ -127,7 +127,7 @@ async def test_a_lock_that_is_free_again_at_once_is_never_shown(world: World) ->
     writes.assert_not_called()
 
 
-async def test_a_lock_whose_end_another_copy_saw_is_not_shown(world: World) -> None:
+async def test_lock_ended_by_another_copy_is_not_shown(world: World) -> None:
     await world.given(planned("a"))
     await world.run(world.lock_keeper)
     [acquired] = await world.recorded(Acquired)
@@ -136,7 +136,7 @@ async def test_a_lock_whose_end_another_copy_saw_is_not_shown(world: World) -> N
     assert await world.projections.get(Bucket.LOCKS, "scheduler.lock.nightly") is None
 
 
-async def test_a_display_that_cannot_be_written_stops_nobody(world: World) -> None:
+async def test_failed_projection_does_not_stop_the_stage(world: World) -> None:
     await world.given(planned("a"))
     await world.run(world.lock_keeper)
     world.projections.put = AsyncMock(side_effect=LogUnavailable("away"))  # type: ignore[method-assign]
@@ -144,7 +144,7 @@ async def test_a_display_that_cannot_be_written_stops_nobody(world: World) -> No
     assert await world.projections.get(Bucket.LOCKS, "scheduler.lock.nightly") is None
 
 
-async def test_the_end_of_an_earlier_holder_leaves_the_next_ones_lock_shown(world: World) -> None:
+async def test_earlier_end_keeps_the_next_lock_shown(world: World) -> None:
     await world.given(planned("a"))
     await world.run(world.lock_keeper)
     await world.show_locks()
@@ -188,7 +188,7 @@ async def end(world: World, execution_id: str) -> None:
     await world.run(world.lock_keeper)
 
 
-async def test_cron_18_enqueued_occurrences_run_one_by_one_in_order(world: World) -> None:
+async def test_cron_18_enqueued_occurrences_run_in_order(world: World) -> None:
     await world.given(planned("a", 12, "enqueue"))
     await world.run(world.lock_keeper)
     await world.given(planned("c", 14, "enqueue"), planned("b", 13, "enqueue"), planned("d", 15, "enqueue"))
@@ -215,7 +215,7 @@ async def test_i4_what_waits_is_queued_once(world: World) -> None:
     assert await world.size() == size
 
 
-async def test_who_queues_while_the_holder_ends_is_not_forgotten(world: World) -> None:
+async def test_execution_queued_while_the_holder_ends_is_remembered(world: World) -> None:
     """The end is handled before the queueing is stored, so that nobody else will wake who waits."""
     await world.given(planned("a", 12, "enqueue"))
     await world.run(world.lock_keeper)
@@ -233,7 +233,7 @@ async def test_who_queues_while_the_holder_ends_is_not_forgotten(world: World) -
     assert await admitted(world) == ["a", "b"]
 
 
-async def test_who_waits_is_let_in_although_a_copy_died_between_its_lock_and_its_admission(world: World) -> None:
+async def test_crash_between_lock_and_admission_is_completed(world: World) -> None:
     await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"))
     await world.run(world.lock_keeper)
     [first] = await world.stored(Admitted)
@@ -245,7 +245,7 @@ async def test_who_waits_is_let_in_although_a_copy_died_between_its_lock_and_its
     assert [event.data.job_id for event in await world.stored(CronTriggered)] == ["a", "b"]
 
 
-async def test_who_was_let_in_without_being_announced_is_announced(world: World) -> None:
+async def test_admitted_execution_is_announced_after_a_crash(world: World) -> None:
     await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"))
     await world.run(world.lock_keeper)
     [first] = await world.stored(Admitted)
@@ -264,7 +264,7 @@ async def test_who_is_cancelled_while_waiting_is_passed_over(world: World) -> No
     assert await admitted(world) == ["a", "c"]
 
 
-async def test_a_job_that_is_made_to_skip_lets_those_in_who_waited(world: World) -> None:
+async def test_change_to_skip_admits_the_queued_executions(world: World) -> None:
     await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"))
     await world.run(world.lock_keeper)
     [first] = await world.stored(Admitted)
@@ -278,7 +278,7 @@ async def test_a_job_that_is_made_to_skip_lets_those_in_who_waited(world: World)
 # --- cancel_previous -------------------------------------------------------------------------------------------------
 
 
-async def test_cron_18_the_one_before_is_cancelled_for_the_next(world: World) -> None:
+async def test_cron_18_previous_run_is_cancelled_for_the_next(world: World) -> None:
     await world.given(planned("a", 12, "cancel_previous"))
     await world.run(world.lock_keeper)
     await world.given(planned("b", 13, "cancel_previous"))
@@ -291,7 +291,7 @@ async def test_cron_18_the_one_before_is_cancelled_for_the_next(world: World) ->
     assert await world.size() == size
 
 
-async def test_one_that_completed_before_it_could_be_cancelled_stays_completed(world: World) -> None:
+async def test_run_completed_before_its_cancellation_stays_completed(world: World) -> None:
     await world.given(planned("a", 12, "cancel_previous"))
     await world.run(world.lock_keeper)
     [first] = await world.stored(Admitted)

@@ -28,7 +28,7 @@ async def absent(world: World, minutes: int) -> list[Passed]:
     return [fact for fact in facts if isinstance(fact, Passed)]
 
 
-async def test_the_public_is_told_of_a_span_that_was_missed(world: World) -> None:
+async def test_missed_span_is_announced(world: World) -> None:
     await world.define(MINUTELY)
     begin = world.clock.now()
     [passed] = await absent(world, 10)
@@ -48,7 +48,7 @@ async def test_the_public_is_told_of_a_span_that_was_missed(world: World) -> Non
     assert told.message.timestamp == world.clock.now()
 
 
-async def test_each_span_is_told_once(world: World) -> None:
+async def test_each_span_is_announced_once(world: World) -> None:
     await world.define(MINUTELY)
     for minutes in (3, 1, 5, 7):
         await absent(world, minutes)
@@ -57,7 +57,7 @@ async def test_each_span_is_told_once(world: World) -> None:
     assert [event.data.count for event in await world.stored(CronMissed)] == [2, 4, 6]
 
 
-async def test_an_earlier_span_that_is_handled_later_is_told_too(world: World) -> None:
+async def test_earlier_span_handled_later_is_announced(world: World) -> None:
     await world.define(MINUTELY)
     for minutes in (3, 5):
         await absent(world, minutes)
@@ -69,7 +69,7 @@ async def test_an_earlier_span_that_is_handled_later_is_told_too(world: World) -
 
 
 @pytest.mark.parametrize("change", [ledger.pause, ledger.delete])
-async def test_what_somebody_wished_is_no_alert(
+async def test_requested_pause_raises_no_alert(
     world: World, change: Callable[[Ledger, str], Sequence[Message]]
 ) -> None:
     await world.define(MINUTELY)

@@ -25,7 +25,7 @@ async def envelopes(world: World) -> list[dict[str, object]]:
     ]
 
 
-async def test_a_task_is_handed_over_as_hip_62_writes_it(world: World) -> None:
+async def test_task_is_published_in_the_hip_62_envelope(world: World) -> None:
     await world.given(admitted())
     await run(world)
     [envelope] = await envelopes(world)
@@ -48,7 +48,7 @@ async def test_a_task_is_handed_over_as_hip_62_writes_it(world: World) -> None:
 @pytest.mark.parametrize(
     "body", [b"", {}, {"status": "completed"}, {"status": "success", "result": 1}, {"step": "main", "attempt": 1}]
 )
-async def test_whatever_says_no_failure_completes(world: World, body: object) -> None:
+async def test_answer_without_failure_completes(world: World, body: object) -> None:
     await world.given(admitted())
     await run(world)
     await answered(world, body)
@@ -63,7 +63,7 @@ async def test_whatever_says_no_failure_completes(world: World, body: object) ->
         ({"status": "error", "error": {"type": "ValueError", "message": "boom"}}, "ValueError"),
     ],
 )
-async def test_whatever_says_failure_fails(world: World, body: object, error: str) -> None:
+async def test_answer_with_failure_fails(world: World, body: object, error: str) -> None:
     await world.given(admitted())
     await run(world)
     await answered(world, body)
@@ -80,7 +80,7 @@ async def test_an_answer_that_comes_twice_counts_once(world: World) -> None:
     assert len(await world.stored(Report)) == 1
 
 
-async def test_an_answer_that_could_mean_several_steps_is_refused_with_their_names(world: World) -> None:
+async def test_ambiguous_answer_is_refused_with_the_step_names(world: World) -> None:
     await world.given(admitted(plan({"a": (), "b": ()})))
     await run(world)
     await answered(world, {})
@@ -91,7 +91,7 @@ async def test_an_answer_that_could_mean_several_steps_is_refused_with_their_nam
     assert len(await world.stored(Completed)) == 1
 
 
-async def test_an_answer_with_the_token_of_another_task_is_refused(world: World) -> None:
+async def test_answer_with_a_foreign_token_is_refused(world: World) -> None:
     await world.given(admitted())
     await run(world)
     await answered(world, {"token": "guessed"})
@@ -106,7 +106,7 @@ async def test_an_answer_about_nothing_known_changes_nothing(world: World) -> No
     assert world.pending == 0
 
 
-async def test_an_answer_whose_subject_names_no_execution_is_refused(world: World) -> None:
+async def test_answer_without_an_execution_id_is_refused(world: World) -> None:
     world.log.receive("mq.scheduler.complete.lonely", b"{}")
     await run(world)
     [letter] = await world.stored(PoisonMessage)

@@ -21,7 +21,7 @@ async def test_a_due_instant_is_planned(world: World) -> None:
     assert await world.stored(CronTriggered) == []
 
 
-async def test_without_a_lock_it_is_admitted_and_announced_at_once(world: World) -> None:
+async def test_execution_without_a_lock_is_admitted_and_announced(world: World) -> None:
     definition = await world.define(job(overlap_policy="allow"))
     await world.given(Due(job="nightly", scheduled_time=NOON, definition=definition))
     await world.run(world.planner)
@@ -31,7 +31,7 @@ async def test_without_a_lock_it_is_admitted_and_announced_at_once(world: World)
     assert (told.data.cron_expression, told.data.scheduled_time) == ("0 * * * *", NOON)
 
 
-async def test_an_instant_is_planned_by_the_definition_that_it_names(world: World) -> None:
+async def test_occurrence_is_planned_by_its_named_definition(world: World) -> None:
     old = await world.define(job(function="old"))
     await world.define(job(function="new"))
     await world.given(Due(job="nightly", scheduled_time=NOON, definition=old))
@@ -58,7 +58,7 @@ async def test_i4_what_is_delivered_again_adds_nothing(world: World) -> None:
     assert world.pending == 0
 
 
-async def test_an_announcement_that_a_crash_left_out_is_made_up_for(world: World) -> None:
+async def test_public_event_lost_in_a_crash_is_published(world: World) -> None:
     definition = await world.define(job(overlap_policy="allow"))
     due = Due(job="nightly", scheduled_time=NOON, definition=definition)
     await world.given(due)
@@ -73,7 +73,7 @@ async def test_an_announcement_that_a_crash_left_out_is_made_up_for(world: World
 
 
 @pytest.mark.parametrize("reason", ["paused", "dst_skip"])
-async def test_cron_30_instants_that_pass_in_public_are_told(world: World, reason: str) -> None:
+async def test_cron_30_announced_skips_are_published(world: World, reason: str) -> None:
     definition = await world.define(job())
     times = (NOON, NOON.replace(hour=13))
     fields = {"job": "nightly", "start": NOON, "until": times[1], "count": 2, "definition": definition}
@@ -93,14 +93,14 @@ async def test_a_trigger_is_planned_with_its_input(world: World) -> None:
     assert (planned.trigger, planned.plan.input) == ("manual", {"a": 1, "b": 2})
 
 
-async def test_a_trigger_of_an_unknown_job_is_a_dead_letter(world: World) -> None:
+async def test_trigger_of_an_unknown_job_becomes_dead_letter(world: World) -> None:
     await world.trigger("nobody")
     await world.run(world.planner)
     [letter] = await world.stored(PoisonMessage)
     assert letter.reason == "no job is called 'nobody'"
 
 
-async def test_a_trigger_with_input_that_the_job_refuses_is_a_dead_letter(world: World) -> None:
+async def test_trigger_with_invalid_input_becomes_dead_letter(world: World) -> None:
     schema = {"type": "object", "required": ["day"], "properties": {"day": {"type": "string"}}}
     await world.define(job(input={"day": "monday"}, input_schema=schema))
     await world.trigger("nightly", input={"day": 5})

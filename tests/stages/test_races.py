@@ -109,7 +109,7 @@ def fresh_executions(log: InMemoryEventLog) -> StateCache[execution.Execution]:
 # --- a decision stands on what it was decided on ---------------------------------------------------------------------
 
 
-async def test_a_fact_is_not_appended_behind_another_that_its_decision_did_not_know(world: World) -> None:
+async def test_append_is_refused_after_an_unseen_event(world: World) -> None:
     """Two copies admit one execution: what the slower one learns meanwhile must not lift its guard."""
     await world.given(planned(ID))
     executions = fresh_executions(world.log)
@@ -135,7 +135,7 @@ async def test_a_fact_is_not_appended_behind_another_that_its_decision_did_not_k
     assert len(await world.stored(CronTriggered)) == 1
 
 
-async def test_i4_what_was_decided_long_ago_takes_no_lock_when_it_comes_again(world: World) -> None:
+async def test_i4_redelivered_old_decision_takes_no_lock(world: World) -> None:
     await world.given(planned("a"))
     await world.run(world.lock_keeper)
     [first] = await world.recorded(Acquired)
@@ -153,7 +153,7 @@ async def test_i4_what_was_decided_long_ago_takes_no_lock_when_it_comes_again(wo
 
 
 @pytest.mark.parametrize("policy", ["skip", "enqueue"])
-async def test_a_lock_that_is_taken_for_what_was_decided_meanwhile_holds_nobody_up(world: World, policy: str) -> None:
+async def test_lock_of_a_decided_execution_blocks_no_other(world: World, policy: str) -> None:
     """A copy reads that `b` is planned, and sleeps until another has decided on it and all is over."""
 
     def planned(execution_id: str) -> Planned:
@@ -204,7 +204,7 @@ async def test_a_lock_that_is_taken_for_what_was_decided_meanwhile_holds_nobody_
     assert fences == sorted(set(fences))
 
 
-async def test_a_trigger_that_comes_again_after_an_edit_is_dealt_with(world: World) -> None:
+async def test_trigger_redelivered_after_an_edit_is_handled(world: World) -> None:
     job = {"name": JOB, "function": "f", "overlap_policy": "allow"}
     await world.define(job)
     await world.trigger(JOB)
@@ -215,7 +215,7 @@ async def test_a_trigger_that_comes_again_after_an_edit_is_dealt_with(world: Wor
     assert await world.size() == size
 
 
-async def test_i4_a_trigger_that_comes_again_after_its_job_is_gone_is_no_dead_letter(world: World) -> None:
+async def test_i4_redelivered_trigger_of_deleted_job_is_ignored(world: World) -> None:
     definition = await world.define({"name": JOB, "function": "f"})
     await world.trigger(JOB)
     await world.run(world.planner)
@@ -224,7 +224,7 @@ async def test_i4_a_trigger_that_comes_again_after_its_job_is_gone_is_no_dead_le
     assert await world.stored(PoisonMessage) == []
 
 
-async def test_a_lock_that_cannot_be_shown_keeps_nothing_from_running(world: World) -> None:
+async def test_failed_lock_projection_blocks_no_execution(world: World) -> None:
     async def broken(*_: object, **__: object) -> int:
         raise RuntimeError("the bucket is full")
 
@@ -249,7 +249,7 @@ async def test_a_lagging_replica_makes_no_announcement_twice(world: World) -> No
     assert len(await world.stored(CronTriggered)) == 1
 
 
-async def test_a_lagging_replica_makes_no_dead_letter_with_half_a_history(world: World) -> None:
+async def test_lagging_replica_makes_no_incomplete_dead_letter(world: World) -> None:
     end = Failed(
         job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", step="main", attempt=1, dead_letter=True
     )
@@ -308,7 +308,7 @@ async def test_a_lagging_replica_loses_no_failure(world: World) -> None:
         await stage.subscriptions[0].handle(Recorded(answer, subjects.subject_of(answer), 99, NOON))
 
 
-async def test_i5_a_holder_that_a_lagging_replica_does_not_know_yet_is_not_over(world: World) -> None:
+async def test_i5_holder_unknown_to_a_lagging_replica_counts(world: World) -> None:
     await world.given(planned("a"))
     await world.run(world.lock_keeper)
     await world.given(planned("b", 13))
@@ -320,7 +320,7 @@ async def test_i5_a_holder_that_a_lagging_replica_does_not_know_yet_is_not_over(
     assert [fact.execution_id for fact in await world.stored(Acquired)] == ["a"]
 
 
-async def test_a_lagging_replica_refuses_no_trigger_of_a_job_that_exists(world: World) -> None:
+async def test_lagging_replica_rejects_no_valid_trigger(world: World) -> None:
     await world.define({"name": JOB, "function": "f"})
     await world.trigger(JOB)
     [asked] = await world.recorded(Trigger) or [
@@ -331,7 +331,7 @@ async def test_a_lagging_replica_refuses_no_trigger_of_a_job_that_exists(world: 
     assert await world.stored(PoisonMessage) == []
 
 
-async def test_a_lagging_replica_runs_no_trigger_by_the_definition_before(world: World) -> None:
+async def test_lagging_replica_uses_no_older_definition(world: World) -> None:
     await world.define({"name": JOB, "function": "f"})
     upto = (await world.recorded(Defined))[0].sequence
     await world.define({"name": JOB, "function": "g"})
@@ -354,7 +354,7 @@ async def test_a_lagging_replica_swallows_no_announcement(world: World) -> None:
 # --- the ticker and its lease ----------------------------------------------------------------------------------------
 
 
-async def test_an_edit_learned_while_an_append_is_under_way_is_not_forgotten(world: World) -> None:
+async def test_edit_learned_during_an_append_is_kept(world: World) -> None:
     job = {"name": "tick", "function": "f", "schedule": "0 1 1 1 *"}
     await world.define(job)
     leadership = LeaderElection(world.projections, world.clock, key="ticker", holder="a")
@@ -382,7 +382,7 @@ async def test_an_edit_learned_while_an_append_is_under_way_is_not_forgotten(wor
     assert len(await world.stored(Due)) == 4
 
 
-async def test_a_lease_whose_renewal_was_not_answered_is_kept(world: World) -> None:
+async def test_lease_with_an_unanswered_renewal_is_kept(world: World) -> None:
     leader = LeaderElection(world.projections, world.clock, key="ticker", holder="a")
     await leader.run_once()
     put = world.projections.put
@@ -404,7 +404,7 @@ async def test_a_lease_whose_renewal_was_not_answered_is_kept(world: World) -> N
 
 
 @pytest.mark.parametrize("job", ["a.", "a..b"])
-async def test_a_job_whose_name_makes_no_subject_is_admitted_like_any_other(nats_url: str, job: str) -> None:
+async def test_job_name_outside_subject_syntax_is_admitted(nats_url: str, job: str) -> None:
     async with nats_world(nats_url) as nats:
         wanted = planned("a").model_copy(update={"job": job})
         sequence = await nats.log.append(wanted, expect=0)
@@ -425,7 +425,7 @@ async def test_a_trigger_of_every_job_triggers_none(world: World, wildcard: str)
     assert world.pending == 0
 
 
-async def test_an_answer_that_is_handed_back_keeps_none_of_another_execution_waiting(world: World) -> None:
+async def test_answer_handed_back_delays_no_other_execution(world: World) -> None:
     handled: list[str] = []
 
     async def handle(recorded: Recorded[Message]) -> None:
@@ -441,7 +441,7 @@ async def test_an_answer_that_is_handed_back_keeps_none_of_another_execution_wai
     assert len(handled) == 2
 
 
-async def test_a_fact_of_a_newer_version_condemns_no_message_about_it(world: World) -> None:
+async def test_newer_event_version_condemns_no_message(world: World) -> None:
     await world.given(admitted())
     await world.run(world.dag_advancer)
     await world.given(started())
@@ -452,7 +452,7 @@ async def test_a_fact_of_a_newer_version_condemns_no_message_about_it(world: Wor
     assert await world.stored(PoisonMessage) == []
 
 
-async def test_an_acknowledgement_that_cannot_be_told_stops_no_other_message(world: World) -> None:
+async def test_failed_acknowledgement_stops_no_other_message(world: World) -> None:
     await world.given(*(admitted().model_copy(update={"execution_id": str(n)}) for n in range(2)))
     handled: list[int] = []
 
@@ -473,7 +473,7 @@ async def test_an_acknowledgement_that_cannot_be_told_stops_no_other_message(wor
     assert handled == [1, 2]
 
 
-async def test_anything_that_a_server_takes_can_be_a_dead_letter(nats_url: str) -> None:
+async def test_any_message_can_become_a_dead_letter(nats_url: str) -> None:
     async with nats_world(nats_url) as nats:
         spec = DurableSpec("planner-triggers", Stream.LEDGER, (subjects.filter_for("trigger"),))
         durable = await nats.durable(spec)
@@ -496,14 +496,14 @@ def test_a_task_behind_many_results_can_be_stored() -> None:
     assert all(len(fact.encode()) < PAYLOAD for fact in execution.dispatch(state, key=KEY))
 
 
-def test_the_plan_of_whatever_can_be_registered_can_be_stored() -> None:
+def test_plan_of_any_definition_can_be_stored() -> None:
     dag = [{"name": f"s{n}", "function": "f"} for n in range(20)]
     definition = JobDefinition.model_validate({"name": JOB, "dag": dag, "input": {"a": "x" * 60_000}})
     due = Due(job=JOB, scheduled_time=NOON, definition=1)
     assert len(execution_plan.from_due(due, definition).encode()) < PAYLOAD
 
 
-def test_the_dead_letter_of_many_attempts_can_be_stored() -> None:
+def test_dead_letter_of_many_attempts_can_be_stored() -> None:
     error = Failure(type="E", message="m" * 4_096, traceback="t" * 8_192)
     facts: list[Message] = [admitted()]
     for attempt in range(1, 100):

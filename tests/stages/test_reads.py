@@ -79,7 +79,7 @@ def task(job: str, attempt: int = 1) -> Dispatched:
     )
 
 
-async def test_the_definitions_of_all_that_is_due_at_once_are_read_at_once(world: World, reads: Reads) -> None:
+async def test_due_definitions_are_read_together(world: World, reads: Reads) -> None:
     named = {job: await world.define({"name": job, "schedule": "0 * * * *", "function": job}) for job in JOBS}
     await given(world, reads, *(Due(job=job, scheduled_time=NOON, definition=named[job]) for job in JOBS))
     await world.handle(world.planner.subscriptions[0])
@@ -87,7 +87,7 @@ async def test_the_definitions_of_all_that_is_due_at_once_are_read_at_once(world
     assert [(p.job, p.plan.steps[0].function) for p in await world.stored(Planned)] == [(job, job) for job in JOBS]
 
 
-async def test_of_jobs_defined_anew_since_the_definition_that_was_in_force_is_read(world: World, reads: Reads) -> None:
+async def test_definition_in_force_is_read_after_a_redefinition(world: World, reads: Reads) -> None:
     named = {job: await world.define({"name": job, "schedule": "0 * * * *", "function": "old"}) for job in JOBS}
     await world.define({"name": JOBS[3], "schedule": "0 * * * *", "function": "new"})
     await given(world, reads, *(Due(job=job, scheduled_time=NOON, definition=named[job]) for job in JOBS))
@@ -96,7 +96,7 @@ async def test_of_jobs_defined_anew_since_the_definition_that_was_in_force_is_re
     assert {p.plan.steps[0].function for p in await world.stored(Planned)} == {"old"}
 
 
-async def test_the_locks_of_all_that_want_one_at_once_are_read_at_once(world: World, reads: Reads) -> None:
+async def test_requested_locks_are_read_together(world: World, reads: Reads) -> None:
     await given(world, reads, *map(planned, JOBS))
     await world.handle(world.lock_keeper.subscriptions[0])
     assert reads == {"load_each": 1}
@@ -104,7 +104,7 @@ async def test_the_locks_of_all_that_want_one_at_once_are_read_at_once(world: Wo
     assert len(await world.stored(CronTriggered)) == len(JOBS)
 
 
-async def test_the_locks_of_all_that_end_at_once_are_read_at_once(world: World, reads: Reads) -> None:
+async def test_locks_of_ending_executions_are_read_together(world: World, reads: Reads) -> None:
     await world.given(*map(planned, JOBS))
     await world.handle(world.lock_keeper.subscriptions[0])
     ended = [
@@ -136,7 +136,7 @@ async def test_what_other_copies_began_is_read_at_once(world: World, reads: Read
     assert len(await world.stored(Completed)) == len(JOBS)
 
 
-async def test_who_queued_at_another_copy_before_an_end_is_handed_the_lock(world: World) -> None:
+async def test_execution_queued_by_another_copy_gets_the_lock(world: World) -> None:
     await world.given(*map(planned, JOBS))
     await world.handle(world.lock_keeper.subscriptions[0])
     await world.given(*(planned(job, "b") for job in JOBS))
@@ -153,7 +153,7 @@ async def test_who_queued_at_another_copy_before_an_end_is_handed_the_lock(world
     assert [a.execution_id for a in await world.stored(Admitted)] == ["a"] * len(JOBS) + ["b"] * len(JOBS)
 
 
-async def test_after_another_was_faster_only_what_is_new_is_read(world: World, reads: Reads) -> None:
+async def test_after_a_conflict_only_new_events_are_read(world: World, reads: Reads) -> None:
     executions = StateCache(world.log, execution.initial, execution.evolve)
     await given(world, reads, planned("job-0"), Admitted(**{**dict(planned("job-0")), "type": "admitted"}))
     scope = subjects.execution("job-0", "a")
@@ -169,7 +169,7 @@ async def test_after_another_was_faster_only_what_is_new_is_read(world: World, r
     assert (state, sequence) == await StateCache(world.log, execution.initial, execution.evolve).load(scope)
 
 
-async def test_what_a_fact_shows_to_be_old_is_not_decided_on(world: World, reads: Reads) -> None:
+async def test_outdated_state_is_not_decided_on(world: World, reads: Reads) -> None:
     executions = StateCache(world.log, execution.initial, execution.evolve)
     await world.given(planned("job-0"))
     scope = subjects.execution("job-0", "a")
@@ -196,7 +196,7 @@ async def test_where_nothing_is_new_all_is_read_again(world: World, reads: Reads
     assert reads == {"load": 2}
 
 
-async def test_what_was_read_anew_accounts_for_no_more_than_was_read(world: World, reads: Reads) -> None:
+async def test_state_read_again_covers_only_that_read(world: World, reads: Reads) -> None:
     """A replica that lags may know less than the one that was asked before it."""
     locks = StateCache(world.log, lock.initial, lock.evolve, catches_up=False)
     scope = subjects.lock("job-0")
@@ -212,7 +212,7 @@ async def test_what_was_read_anew_accounts_for_no_more_than_was_read(world: Worl
     assert not locks.accounts_for(scope, 10)
 
 
-async def test_what_is_replaced_by_newer_facts_is_read_whole(world: World, reads: Reads) -> None:
+async def test_scope_with_replaced_events_is_read_whole(world: World, reads: Reads) -> None:
     locks = StateCache(world.log, lock.initial, lock.evolve, catches_up=False)
     first, second, third = (
         Acquired(job="job-0", execution_id=name, scheduled_time=NOON, ttl=90) for name in ("a", "b", "c")
@@ -228,9 +228,7 @@ async def test_what_is_replaced_by_newer_facts_is_read_whole(world: World, reads
     assert reads == {"load": 1}
 
 
-async def test_the_claims_of_steps_that_ran_together_are_learned_before_any_of_them_is_decided_on(
-    world: World, reads: Reads
-) -> None:
+async def test_parallel_claims_are_learned_before_their_decisions(world: World, reads: Reads) -> None:
     dag = [{"name": step, "function": "f"} for step in ("left", "middle", "right")]
     await world.define({"name": "graph", "dag": dag, "overlap_policy": "allow"})
     await world.trigger("graph")

@@ -133,7 +133,7 @@ async def test_it_records_what_matters_and_leaves_out_inputs(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("most", "places"), [(100, [4]), (2, [2, 4])])
-async def test_it_records_together_what_can_be_had_at_once_up_to_a_number(
+async def test_available_events_are_recorded_together_within_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, places: list[int]
 ) -> None:
     monkeypatch.setattr(recorder, "TRANSACTION", most)
@@ -167,7 +167,7 @@ async def test_it_goes_on_from_the_stored_place(tmp_path: Path) -> None:
         assert log.followed_from == [0, 2]
 
 
-async def test_when_another_recorder_was_faster_it_goes_on_behind_it(tmp_path: Path) -> None:
+async def test_recorder_continues_after_a_faster_recorder(tmp_path: Path) -> None:
     log = ScriptedLog()
 
     class Overtaken(TroubledHistory):
@@ -190,7 +190,7 @@ async def test_when_another_recorder_was_faster_it_goes_on_behind_it(tmp_path: P
 
 
 @pytest.mark.parametrize("trouble", [RuntimeError("no database"), LogUnavailable(), SequenceConflict()])
-async def test_trouble_loses_nothing_and_is_met_with_growing_patience(tmp_path: Path, trouble: Exception) -> None:
+async def test_failures_lose_nothing_and_back_off(tmp_path: Path, trouble: Exception) -> None:
     log = ScriptedLog()
     async with troubled(tmp_path, *[trouble] * 7) as history:
         slept = await run(log, history, sleeps=7)
@@ -199,7 +199,7 @@ async def test_trouble_loses_nothing_and_is_met_with_growing_patience(tmp_path: 
         assert [row.status for row in (await history.executions()).rows] == ["completed"]
 
 
-async def test_patience_begins_anew_once_something_is_recorded(tmp_path: Path) -> None:
+async def test_backoff_resets_after_a_success(tmp_path: Path) -> None:
     trouble = RuntimeError("no database")
     async with troubled(tmp_path, trouble, trouble, None, trouble) as history:
         assert await run(ScriptedLog(), history, sleeps=3) == [SHORTEST_PAUSE, 2 * SHORTEST_PAUSE, SHORTEST_PAUSE]

@@ -48,7 +48,7 @@ async def scene(world: World) -> AsyncIterator[Scene]:
 # --- attempts --------------------------------------------------------------------------------------------------------
 
 
-async def test_an_attempt_whose_executor_is_gone_has_failed_behind_its_timeout_and_the_grace(scene: Scene) -> None:
+async def test_attempt_without_a_worker_fails_after_its_timeout(scene: Scene) -> None:
     await begin(scene)
     task = await scene.claim()
     await scene.passes(39)
@@ -62,7 +62,7 @@ async def test_an_attempt_whose_executor_is_gone_has_failed_behind_its_timeout_a
     assert (scheduled.execution_id, scheduled.attempt, scheduled.error.type) == (task.execution_id, 1, "timed_out")
 
 
-async def test_when_its_attempts_are_used_up_it_has_failed_and_its_lock_is_free(scene: Scene) -> None:
+async def test_execution_fails_and_unlocks_after_its_last_attempt(scene: Scene) -> None:
     await begin(scene)
     for _ in range(2):
         await scene.claim()
@@ -75,7 +75,7 @@ async def test_when_its_attempts_are_used_up_it_has_failed_and_its_lock_is_free(
     assert len(await scene.world.stored(Admitted)) == 2
 
 
-async def test_an_attempt_that_another_executor_took_over_has_its_whole_time(scene: Scene) -> None:
+async def test_attempt_taken_over_has_its_whole_timeout(scene: Scene) -> None:
     await begin(scene)
     task = await scene.claim()
     await scene.passes(20)
@@ -86,7 +86,7 @@ async def test_an_attempt_that_another_executor_took_over_has_its_whole_time(sce
     assert (await scene.only(Report)).delivery == 2
 
 
-async def test_a_late_success_of_an_attempt_that_has_timed_out_counts_until_it_is_over(scene: Scene) -> None:
+async def test_late_success_counts_until_the_execution_ends(scene: Scene) -> None:
     await begin(scene)
     task = await scene.claim()
     await scene.passes(41, scene.world.planner)  # nobody handles the report yet
@@ -99,7 +99,7 @@ async def test_a_late_success_of_an_attempt_that_has_timed_out_counts_until_it_i
     assert len(await scene.world.stored(Dispatched)) == 1
 
 
-async def test_a_success_that_no_stage_has_handled_yet_is_not_overtaken_by_the_deadline(scene: Scene) -> None:
+async def test_unhandled_success_precedes_the_deadline(scene: Scene) -> None:
     await begin(scene)
     task = await scene.claim()
     await store(scene.world, succeeded(task))
@@ -110,7 +110,7 @@ async def test_a_success_that_no_stage_has_handled_yet_is_not_overtaken_by_the_d
     assert (await scene.only(Completed)).attempt == 1
 
 
-async def test_a_report_that_was_acknowledged_and_forgotten_is_told_again(scene: Scene) -> None:
+async def test_lost_report_is_published_again(scene: Scene) -> None:
     await begin(scene)
     task = await scene.claim()
     await store(scene.world, succeeded(task))
@@ -123,7 +123,7 @@ async def test_a_report_that_was_acknowledged_and_forgotten_is_told_again(scene:
     assert (await scene.only(Completed)).attempt == 1
 
 
-async def test_a_forged_report_keeps_no_attempt_from_its_deadline(scene: Scene) -> None:
+async def test_forged_report_does_not_stop_the_deadline(scene: Scene) -> None:
     await begin(scene)
     task = await scene.claim()
     await store(scene.world, succeeded(task, key=b"another"))
@@ -131,7 +131,7 @@ async def test_a_forged_report_keeps_no_attempt_from_its_deadline(scene: Scene) 
     assert [report.outcome for report in await scene.world.stored(Report)] == ["completed", "failed"]
 
 
-async def test_a_failure_of_an_earlier_holder_keeps_no_attempt_from_its_deadline(scene: Scene) -> None:
+async def test_failure_of_an_earlier_holder_keeps_the_deadline(scene: Scene) -> None:
     await begin(scene)
     task = await scene.claim()
     await store(scene.world, succeeded(task, outcome="failed"))
@@ -143,7 +143,7 @@ async def test_a_failure_of_an_earlier_holder_keeps_no_attempt_from_its_deadline
 # --- tasks that are handed over --------------------------------------------------------------------------------------
 
 
-async def test_a_task_that_no_executor_outside_answers_has_failed(world: World) -> None:
+async def test_unanswered_mq_task_fails(world: World) -> None:
     await world.define(JOB)
     async with recovering(world, outside=frozenset({"default"})) as scene:
         await world.trigger("nightly")
@@ -161,7 +161,7 @@ async def test_a_task_that_no_executor_outside_answers_has_failed(world: World) 
         assert len(await world.log.read("mq.scheduled.>")) == 2
 
 
-async def test_a_task_that_the_bridge_did_not_hand_over_yet_keeps_its_time(world: World) -> None:
+async def test_task_not_yet_bridged_keeps_its_timeout(world: World) -> None:
     await world.define(JOB)
     async with recovering(world, outside=frozenset({"default"})) as scene:
         world.durable(world.mq_bridge.subscriptions[0])
@@ -177,7 +177,7 @@ async def test_a_task_that_the_bridge_did_not_hand_over_yet_keeps_its_time(world
 # --- the execution's own time limit ----------------------------------------------------------------------------------
 
 
-async def test_an_execution_ends_at_its_time_limit_and_frees_its_lock(scene: Scene) -> None:
+async def test_execution_ends_at_its_timeout_and_unlocks(scene: Scene) -> None:
     await scene.world.define({**JOB, "execution_timeout": "20s"})
     await begin(scene)
     await scene.claim()
@@ -213,7 +213,7 @@ async def test_a_backlog_is_not_a_loss(scene: Scene) -> None:
     assert await scene.world.stored(Recovered) == []
 
 
-async def test_a_task_that_its_queue_has_dealt_with_and_nobody_claimed_is_dispatched_anew(scene: Scene) -> None:
+async def test_unclaimed_task_of_a_drained_queue_is_redispatched(scene: Scene) -> None:
     await begin(scene)
     await scene.lose()
     [first] = await scene.world.recorded(Dispatched)
@@ -235,7 +235,7 @@ async def test_a_task_that_its_queue_has_dealt_with_and_nobody_claimed_is_dispat
     assert isinstance(granted(delivery=1, task=again.sequence), Started)
 
 
-async def test_a_planned_execution_on_which_the_lock_keeper_never_decided_is_put_before_it_again(scene: Scene) -> None:
+async def test_undecided_execution_is_planned_again(scene: Scene) -> None:
     await scene.world.trigger("nightly")
     await scene.world.run(scene.world.planner)
     keeper = scene.world.durable(scene.world.lock_keeper.subscriptions[0])
@@ -247,7 +247,7 @@ async def test_a_planned_execution_on_which_the_lock_keeper_never_decided_is_put
     assert (await scene.only(Dispatched)).is_recovery
 
 
-async def test_one_that_took_its_lock_and_was_never_admitted_is_admitted(scene: Scene) -> None:
+async def test_execution_with_lock_but_unadmitted_is_admitted(scene: Scene) -> None:
     await scene.world.trigger("nightly")
     await scene.world.run(scene.world.planner)
     planned = await scene.only(Planned)
@@ -263,7 +263,7 @@ async def test_one_that_took_its_lock_and_was_never_admitted_is_admitted(scene: 
     assert len(await scene.world.stored(Acquired)) == 1
 
 
-async def test_what_a_stage_that_is_down_has_before_it_is_not_lost(scene: Scene) -> None:
+async def test_backlog_of_a_stopped_stage_is_not_lost(scene: Scene) -> None:
     await scene.world.trigger("nightly")
     await scene.world.run(scene.world.planner)
     scene.world.durable(scene.world.lock_keeper.subscriptions[0])
@@ -274,7 +274,7 @@ async def test_what_a_stage_that_is_down_has_before_it_is_not_lost(scene: Scene)
     assert len(await scene.world.stored(Dispatched)) == 1
 
 
-async def test_an_admitted_execution_that_was_never_dispatched_is_dispatched(scene: Scene) -> None:
+async def test_admitted_but_undispatched_execution_is_dispatched(scene: Scene) -> None:
     await scene.world.trigger("nightly")
     await scene.world.run(scene.world.planner, scene.world.lock_keeper)
     advancer = scene.world.durable(scene.world.dag_advancer.subscriptions[0])
@@ -286,7 +286,7 @@ async def test_an_admitted_execution_that_was_never_dispatched_is_dispatched(sce
     assert len(await scene.world.stored(Dispatched)) == 1
 
 
-async def test_a_retry_whose_delay_the_log_lost_is_dispatched(scene: Scene) -> None:
+async def test_retry_with_a_lost_delay_is_dispatched(scene: Scene) -> None:
     await begin(scene)
     task = await scene.claim()
     await store(scene.world, succeeded(task, outcome="failed"))
@@ -302,7 +302,7 @@ async def test_a_retry_whose_delay_the_log_lost_is_dispatched(scene: Scene) -> N
     assert [fact.attempt for fact in await scene.world.stored(Dispatched)] == [1, 2]
 
 
-async def test_a_retry_that_waits_for_hours_is_not_lost(scene: Scene) -> None:
+async def test_retry_with_a_long_delay_is_not_lost(scene: Scene) -> None:
     retry = {"max_attempts": 2, "initial_delay": "10h", "max_delay": "10h", "jitter": 0}
     await scene.world.define({**JOB, "retry": retry})
     await begin(scene)
@@ -316,7 +316,7 @@ async def test_a_retry_that_waits_for_hours_is_not_lost(scene: Scene) -> None:
     assert [fact.attempt for fact in await scene.world.stored(Dispatched)] == [1, 2]
 
 
-async def test_who_waits_for_the_lock_is_not_lost_until_nobody_holds_it(scene: Scene) -> None:
+async def test_queued_execution_is_kept_while_lock_is_held(scene: Scene) -> None:
     await scene.world.define({**JOB, "overlap_policy": "enqueue", "timeout": "2h"})
     await begin(scene)
     task = await scene.claim()
@@ -337,7 +337,7 @@ async def test_who_waits_for_the_lock_is_not_lost_until_nobody_holds_it(scene: S
 # --- the policy ------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_lost_too_often_is_abandoned_and_its_lock_is_free(scene: Scene) -> None:
+async def test_execution_lost_too_often_is_abandoned_and_unlocked(scene: Scene) -> None:
     await begin(scene)
     for _ in range(3):
         await scene.lose()
@@ -353,7 +353,7 @@ async def test_what_is_lost_too_often_is_abandoned_and_its_lock_is_free(scene: S
     assert len(await scene.world.stored(Admitted)) == 2
 
 
-async def test_what_was_asked_for_too_long_ago_is_abandoned(world: World) -> None:
+async def test_execution_requested_too_long_ago_is_abandoned(world: World) -> None:
     await world.define(JOB)
     async with recovering(world, Policy(max_age=timedelta(hours=1))) as scene:
         await begin(scene)
@@ -363,7 +363,7 @@ async def test_what_was_asked_for_too_long_ago_is_abandoned(world: World) -> Non
         assert (await scene.only(Failed)).error.message.endswith("asked for more than 1h ago")
 
 
-async def test_what_is_lost_of_a_deleted_job_is_abandoned(scene: Scene) -> None:
+async def test_lost_execution_of_a_deleted_job_is_abandoned(scene: Scene) -> None:
     await begin(scene)
     await scene.lose()
     await change(scene.world, ledger.delete)
@@ -371,7 +371,7 @@ async def test_what_is_lost_of_a_deleted_job_is_abandoned(scene: Scene) -> None:
     assert (await scene.only(Failed)).error.message.endswith("its job was deleted")
 
 
-async def test_what_is_lost_of_a_paused_job_waits_until_it_is_resumed(scene: Scene) -> None:
+async def test_lost_execution_of_a_paused_job_waits(scene: Scene) -> None:
     await begin(scene)
     await scene.lose()
     await change(scene.world, ledger.pause)
@@ -400,7 +400,7 @@ async def change(world: World, decide: Any) -> None:  # noqa: ANN401 - one of th
 # --- what it costs, and who may act ----------------------------------------------------------------------------------
 
 
-async def test_an_execution_that_runs_as_it_should_is_never_read(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_healthy_execution_is_never_read(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     await begin(scene)
     task = await scene.claim()
     await store(scene.world, succeeded(task))
@@ -454,7 +454,7 @@ async def test_only_who_leads_acts(scene: Scene) -> None:
     assert len(await scene.world.stored(Report)) == 1
 
 
-async def test_a_successor_begins_with_the_oldest_that_is_open(scene: Scene) -> None:
+async def test_successor_starts_with_the_oldest_open_execution(scene: Scene) -> None:
     await scene.world.define({**JOB, "overlap_policy": "allow"})
     for message_id in ("a", "b", "c"):
         await begin(scene, message_id)
@@ -471,7 +471,7 @@ async def test_a_successor_begins_with_the_oldest_that_is_open(scene: Scene) -> 
         assert len(successor.it.open) == 2
 
 
-async def test_an_execution_that_cannot_be_decided_on_keeps_no_other_from_it(scene: Scene) -> None:
+async def test_undecidable_execution_blocks_no_other(scene: Scene) -> None:
     scene.it.open.learn(Heading("execution.nightly.torn.admitted", 1, scene.world.clock.now()))
     scene.world.log.receive("execution.nightly.torn.admitted", b"{}")
     await begin(scene)
@@ -480,7 +480,7 @@ async def test_an_execution_that_cannot_be_decided_on_keeps_no_other_from_it(sce
     assert len(await scene.world.log.read("report.>")) == 1
 
 
-async def test_the_executor_outside_is_told_of_a_recovery(world: World) -> None:
+async def test_mq_executor_is_notified_of_a_recovery(world: World) -> None:
     await world.define(JOB)
     async with recovering(world, outside=frozenset({"default"})) as scene:
         await world.run(*scene.stages)

@@ -23,7 +23,7 @@ async def test_a_definition_is_shown(world: World) -> None:
     assert (found.definition.name, found.paused, found.sequence) == ("a.job", False, sequence)
 
 
-async def test_a_pause_is_shown_and_a_deletion_takes_it_away(world: World) -> None:
+async def test_pause_is_shown_and_deletion_removes_the_key(world: World) -> None:
     await world.define(JOB)
     state, sequence = await LedgerReader(world.log).load("a.job")
     [paused] = ledger.pause(state, "a.job")
@@ -39,7 +39,7 @@ async def test_a_pause_is_shown_and_a_deletion_takes_it_away(world: World) -> No
     assert await shown(world) is None
 
 
-async def test_an_old_change_handled_last_shows_what_holds_now(world: World) -> None:
+async def test_old_change_handled_last_shows_the_current_state(world: World) -> None:
     await world.define(JOB)
     await world.define({**JOB, "schedule": "30 * * * *"})
     for recorded in reversed(await world.recorded(DefinitionFact)):

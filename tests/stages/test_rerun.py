@@ -86,7 +86,7 @@ async def replayed(world: World, letter: str, number: int = 1, **fields: Any) ->
     return (await world.stored(Requested))[-1]
 
 
-async def test_a_replay_is_a_new_execution_of_the_same_work(world: World) -> None:
+async def test_replay_is_a_new_execution_of_the_work(world: World) -> None:
     await world.define(etl(overlap_policy="allow"))
     letter = await failed(world, input={"b": 2}, args=["x"])
     begun = await replayed(world, letter.id, by=ADA)
@@ -98,7 +98,7 @@ async def test_a_replay_is_a_new_execution_of_the_same_work(world: World) -> Non
     assert begun.execution_id != letter.execution_id
 
 
-async def test_it_uses_the_definition_of_now_with_what_was_given_then(world: World) -> None:
+async def test_replay_uses_current_definition_and_original_input(world: World) -> None:
     await world.define(etl(input={"a": 1, "c": 3}, overlap_policy="allow"))
     letter = await failed(world, input={"b": 2, "c": 4})
     await world.define(etl(input={"a": 100, "c": 3}, function="repaired", overlap_policy="allow"))
@@ -129,7 +129,7 @@ async def test_i4_what_is_delivered_again_adds_nothing(world: World) -> None:
     assert world.pending == 0
 
 
-async def test_i4_an_edit_between_two_deliveries_makes_no_second_execution(world: World) -> None:
+async def test_i4_edit_between_deliveries_makes_no_second_execution(world: World) -> None:
     await world.define(etl())
     letter = await failed(world)
     await replayed(world, letter.id)
@@ -147,7 +147,7 @@ async def test_a_replay_that_completes_resolves_its_dead_letter(world: World) ->
     assert (resolved.id, resolved.execution_id, resolved.reason) == (letter.id, begun.execution_id, "replayed")
 
 
-async def test_a_crash_before_it_is_resolved_is_made_up_for(world: World) -> None:
+async def test_crash_before_resolution_is_completed_later(world: World) -> None:
     await world.define(etl())
     letter = await failed(world)
     begun = await replayed(world, letter.id)
@@ -168,7 +168,7 @@ async def test_a_crash_before_it_is_resolved_is_made_up_for(world: World) -> Non
     assert [fact.id for fact in await world.stored(Resolved)] == [letter.id]
 
 
-async def test_a_replay_that_fails_is_a_dead_letter_that_leads_back(world: World) -> None:
+async def test_failed_replay_is_a_dead_letter_linked_back(world: World) -> None:
     await world.define(etl())
     first = await failed(world)
     begun = await replayed(world, first.id)
@@ -181,7 +181,7 @@ async def test_a_replay_that_fails_is_a_dead_letter_that_leads_back(world: World
     assert [fact.id for fact in await world.stored(Resolved)] == [second.id, first.id]
 
 
-async def test_a_completed_execution_that_is_no_replay_resolves_nothing(world: World) -> None:
+async def test_completed_execution_without_replay_resolves_nothing(world: World) -> None:
     await world.define(etl())
     await failed(world)
     await world.trigger(ETL, "n")
@@ -194,7 +194,7 @@ async def test_a_completed_execution_that_is_no_replay_resolves_nothing(world: W
 
 
 @pytest.mark.parametrize("policy", ["skip", "cancel_previous", "enqueue"])
-async def test_replays_wait_for_each_other_and_none_is_lost(world: World, policy: str) -> None:
+async def test_queued_replays_are_all_kept(world: World, policy: str) -> None:
     await world.define(etl(overlap_policy=policy))
     letters = [await failed(world, f"m{n}") for n in range(3)]
     begun = [(await replayed(world, letter.id)).execution_id for letter in letters]
@@ -218,7 +218,7 @@ async def test_where_overlap_is_allowed_nothing_waits(world: World) -> None:
 # --- what cannot be replayed -----------------------------------------------------------------------------------------
 
 
-async def test_a_job_that_is_gone_by_then_makes_a_dead_letter_of_the_replay(world: World) -> None:
+async def test_replay_of_a_deleted_job_becomes_dead_letter(world: World) -> None:
     await world.define(etl())
     letter = await failed(world)
     state, sequence = await LedgerReader(world.log).load(ETL)
@@ -232,7 +232,7 @@ async def test_a_job_that_is_gone_by_then_makes_a_dead_letter_of_the_replay(worl
     assert await world.size() == size
 
 
-async def test_input_that_the_job_refuses_makes_a_dead_letter_of_the_replay(world: World) -> None:
+async def test_replay_with_invalid_input_becomes_dead_letter(world: World) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     await world.define(etl(input_schema=schema))
     letter = await failed(world)
@@ -241,7 +241,7 @@ async def test_input_that_the_job_refuses_makes_a_dead_letter_of_the_replay(worl
     assert "`input.a`: 'x' is not of type 'integer'" in refused.reason
 
 
-async def test_a_dead_letter_that_is_archived_meanwhile_makes_one_of_the_replay(world: World) -> None:
+async def test_replay_of_archived_dead_letter_becomes_dead_letter(world: World) -> None:
     """Nobody waits for ever for what is not in the log any more; nor is the wish lost."""
     await world.define(etl())
     letter = await failed(world)
@@ -255,9 +255,7 @@ async def test_a_dead_letter_that_is_archived_meanwhile_makes_one_of_the_replay(
     assert await world.stored(Requested) == begun
 
 
-async def test_a_lagging_replica_makes_no_replay_of_what_it_does_not_know(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_lagging_replica_starts_no_replay(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.define(etl())
     letter = await failed(world)
     await world.given(Replayed(job=ETL, id=letter.id, number=1))
@@ -271,7 +269,7 @@ async def test_a_lagging_replica_makes_no_replay_of_what_it_does_not_know(
         await world.planner.subscriptions[2].handle(asked)
 
 
-async def test_a_replay_goes_by_what_was_in_force_when_it_was_asked_for(world: World) -> None:
+async def test_replay_uses_the_definition_when_it_was_requested(world: World) -> None:
     """Handled late, or again: it may have been refused then, and stays so."""
     await world.define(etl(overlap_policy="allow"))
     letter = await failed(world)
@@ -290,7 +288,7 @@ async def test_a_replay_goes_by_what_was_in_force_when_it_was_asked_for(world: W
 # --- messages that could not be used ---------------------------------------------------------------------------------
 
 
-async def test_a_trigger_that_came_before_its_job_is_planned_when_replayed(world: World) -> None:
+async def test_trigger_before_its_job_is_planned_on_replay(world: World) -> None:
     await world.trigger(ETL, input={"b": 2})
     await run(world)
     [refused] = await world.stored(PoisonMessage)
@@ -318,7 +316,7 @@ async def test_an_input_is_handed_in_again_once(world: World) -> None:
     assert (resolved.id, resolved.reason, resolved.execution_id) == (refused.id, "handed in again", None)
 
 
-async def test_a_timer_is_handed_in_again_by_the_log_itself(world: World) -> None:
+async def test_timer_is_published_again_by_the_log(world: World) -> None:
     timer = RetryTimer(job=ETL, execution_id="some-id", step="s", attempt=2)
     refused = refused_message(subjects.subject_of(timer), timer)
     await world.given(refused, Replayed(job=ETL, id=refused.id, number=1))

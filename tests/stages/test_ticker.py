@@ -52,7 +52,7 @@ async def tick(world: World, ticker: Ticker, seconds: float) -> None:
     await ticker.run_once(world.clock.now())
 
 
-async def test_an_instant_is_put_into_the_ledger_when_it_comes(world: World) -> None:
+async def test_occurrence_is_recorded_when_it_is_due(world: World) -> None:
     await world.define(EVERY_MINUTE)
     async with leading(world) as ticker:
         await tick(world, ticker, 30)
@@ -64,7 +64,7 @@ async def test_an_instant_is_put_into_the_ledger_when_it_comes(world: World) -> 
         assert len(await fired(world)) == 1
 
 
-async def test_i1_two_that_lead_at_once_fire_each_instant_once(world: World) -> None:
+async def test_i1_two_leaders_fire_each_occurrence_once(world: World) -> None:
     await world.define(EVERY_MINUTE)
     async with leading(world, "a") as one, leading(world, "b") as other:
         for _ in range(5):
@@ -75,7 +75,7 @@ async def test_i1_two_that_lead_at_once_fire_each_instant_once(world: World) -> 
     assert len(times) == len(set(times)) == 5
 
 
-async def test_one_that_knows_nothing_new_is_refused_and_reads(world: World) -> None:
+async def test_outdated_ticker_is_refused_and_reads_again(world: World) -> None:
     await world.define(EVERY_MINUTE)
     async with leading(world) as ticker:
         state, sequence = await LedgerReader(world.log).load("tick")
@@ -115,7 +115,7 @@ async def test_an_absence_fires_one_catch_up(world: World) -> None:
     assert [(fact.reason, fact.count) for fact in await world.stored(Passed)] == [("missed", 9)]
 
 
-async def test_a_job_that_cannot_be_decided_stops_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_undecidable_job_does_not_stop_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.define({**EVERY_MINUTE, "name": "broken"})
     await world.define(EVERY_MINUTE)
     elapse = ledger.decide_instants
@@ -145,7 +145,7 @@ async def test_a_clock_that_runs_away_makes_no_flood(world: World) -> None:
     assert {fact.reason for fact in await world.stored(Passed)} == {"throttled"}
 
 
-async def test_a_log_that_does_not_answer_is_asked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unavailable_log_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.define(EVERY_MINUTE)
     async with leading(world) as ticker:
 
@@ -159,7 +159,7 @@ async def test_a_log_that_does_not_answer_is_asked_again(world: World, monkeypat
     assert await fired(world) == [world.clock.now() - timedelta(seconds=1)]
 
 
-async def test_a_stage_looks_once_a_second_at_its_beginning(world: World) -> None:
+async def test_new_ticker_checks_the_lease_every_second(world: World) -> None:
     leadership = candidate(world)
     ticker = Ticker(world.log, leadership, world.clock)
     looked: list[int] = []
@@ -203,7 +203,7 @@ async def test_cron_23_a_lease_is_renewed(world: World) -> None:
     assert not other.is_leading
 
 
-async def test_cron_22_who_does_not_renew_stops_by_itself_before_another_leads(world: World) -> None:
+async def test_cron_22_leader_without_renewal_stops_in_time(world: World) -> None:
     one, other = candidate(world, "a"), candidate(world, "b")
     await one.run_once()
     for _ in range(20):
@@ -214,7 +214,7 @@ async def test_cron_22_who_does_not_renew_stops_by_itself_before_another_leads(w
     assert other.is_leading
 
 
-async def test_a_lease_that_is_given_back_passes_at_once(world: World) -> None:
+async def test_released_lease_passes_on_immediately(world: World) -> None:
     one, other = candidate(world, "a"), candidate(world, "b")
     await one.run_once()
     await one.release()
@@ -233,9 +233,7 @@ async def test_a_cancelled_candidate_gives_its_lease_back(world: World) -> None:
     assert await world.projections.get(Bucket.LEADER, "ticker") is None
 
 
-async def test_a_leader_that_cannot_renew_leads_to_the_end_of_its_lease(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_leader_that_cannot_renew_leads_until_expiry(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     one = candidate(world)
     await one.run_once()
 
@@ -250,9 +248,7 @@ async def test_a_leader_that_cannot_renew_leads_to_the_end_of_its_lease(
     assert not one.is_leading
 
 
-async def test_an_edit_that_comes_while_an_instant_is_decided_on_is_not_forgotten(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_edit_during_a_decision_is_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.define({**EVERY_MINUTE, "schedule": "0 * * * *"})
     append = world.log.append
 
@@ -280,9 +276,7 @@ def test_facts_that_are_no_news_are_not_learned(world: World) -> None:
     assert ticker._ledgers["tick"][1] == 7
 
 
-async def test_a_lease_whose_renewal_was_stored_and_not_answered_is_recognized(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_stored_renewal_without_an_answer_is_recognized(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     one = candidate(world)
     await one.run_once()
     put = world.projections.put
@@ -302,7 +296,7 @@ async def test_a_lease_whose_renewal_was_stored_and_not_answered_is_recognized(
     assert one.is_leading
 
 
-async def test_a_lease_that_is_over_here_and_stands_in_the_log_is_renewed_at_once(world: World) -> None:
+async def test_expired_lease_still_in_the_log_is_renewed(world: World) -> None:
     """As after an election: the renewal was stored, and its answer came when the lease would have been over."""
     one, other = candidate(world), candidate(world, "b")
     await one.run_once()
@@ -317,9 +311,7 @@ async def test_a_lease_that_is_over_here_and_stands_in_the_log_is_renewed_at_onc
 # --- clocks ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_clock_that_agrees_with_the_log_is_believed_without_asking_each_time(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_agreeing_clock_is_trusted_without_repeated_checks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = 0
     log_now = world.log.now
 
@@ -336,7 +328,7 @@ async def test_a_clock_that_agrees_with_the_log_is_believed_without_asking_each_
     assert asked == 1
 
 
-async def test_a_clock_that_jumps_ahead_of_the_log_is_not_believed_until_it_is_right(world: World) -> None:
+async def test_clock_ahead_of_the_log_is_not_trusted(world: World) -> None:
     time = ClockGuard(world.log, world.clock)
     assert await time.is_credible(world.clock.now())
     tomorrow = world.clock.now() + timedelta(days=1)
@@ -349,7 +341,7 @@ async def test_a_clock_that_is_behind_only_fires_late(world: World) -> None:
     assert await ClockGuard(world.log, world.clock).is_credible(world.clock.now() - timedelta(hours=1))
 
 
-async def test_without_an_answer_of_the_log_no_time_is_believed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_logs_time_no_clock_is_trusted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async def unavailable() -> datetime:
         raise LogUnavailable("no answer")
 

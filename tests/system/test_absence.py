@@ -37,7 +37,7 @@ JOBS: Final = [
 ]
 
 
-async def test_an_absence_of_all_tickers_leaves_no_hole_and_releases_no_backlog(nats_url: str, tmp_path: Path) -> None:
+async def test_absence_of_all_tickers_leaves_no_gap(nats_url: str, tmp_path: Path) -> None:
     async with site(nats_url, tmp_path) as tocsin:
         stopped, killed = tocsin.start("ticker"), tocsin.start("ticker")
         tocsin.start(*STAGES_WITHOUT_CLOCK)

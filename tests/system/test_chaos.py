@@ -12,7 +12,7 @@ SEED = 49
 
 
 @pytest.mark.slow
-async def test_whatever_is_struck_the_log_is_whole(tmp_path: Path) -> None:
+async def test_log_is_complete_after_any_fault(tmp_path: Path) -> None:
     outcome = await chaos(tmp_path, seconds=SECONDS, seed=SEED, rate=4, tell=print)
     assert outcome.is_clean, "\n".join(outcome.wrong)
     assert outcome.figures["killed"].keys() == outcome.figures["paused"].keys() == {"stage", "worker", "node"}

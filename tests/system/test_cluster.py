@@ -49,7 +49,7 @@ async def published(jetstream: JetStreamContext, number: int) -> int:
                 return ack.seq
 
 
-async def test_a_stream_of_three_replicas_survives_its_leader_and_all_nodes_their_restart(tmp_path: Path) -> None:
+async def test_r3_stream_survives_leader_loss_and_restarts(tmp_path: Path) -> None:
     embedded = EmbeddedCluster(tmp_path, port=ANY_PORT)
     async with embedded.running() as cluster:
         client = await nats.connect(cluster.url.split(","), max_reconnect_attempts=-1, error_cb=silent)
@@ -79,7 +79,7 @@ async def silent(_: Exception) -> None:
     """What a client says while a node is away."""
 
 
-async def test_what_is_sent_again_while_it_is_on_its_way_to_the_replicas_is_stored_once(tmp_path: Path) -> None:
+async def test_publish_repeated_during_replication_is_stored_once(tmp_path: Path) -> None:
     async with clustered(tmp_path) as (tocsin, _):
         for number in range(20):
             sent = (tocsin.log.publish("trigger.a", Trigger(), message_id=f"again-{number}") for _ in range(8))
@@ -87,7 +87,7 @@ async def test_what_is_sent_again_while_it_is_on_its_way_to_the_replicas_is_stor
         assert len(await tocsin.facts("trigger.a", Trigger)) == 20
 
 
-async def test_what_keeps_a_cluster_starts_a_dead_node_again_and_says_so(tmp_path: Path) -> None:
+async def test_supervisor_restarts_a_dead_node_and_reports_it(tmp_path: Path) -> None:
     told: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
     async with EmbeddedCluster(tmp_path, port=ANY_PORT).running() as cluster:
         keeping = asyncio.create_task(cluster.restart_dead_nodes(lambda node, text: told.put_nowait((node.name, text))))
@@ -120,7 +120,7 @@ def test_a_folder_belongs_to_one_cluster(tmp_path: Path) -> None:
     assert all(node.server.exit_code is not None for node in cluster.nodes)
 
 
-def test_a_port_that_is_taken_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+def test_taken_port_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     with EmbeddedServer(port=ANY_PORT).start() as squatter, pytest.raises(PortTakenError):
         EmbeddedCluster(tmp_path, port=squatter.port).start()
     with EmbeddedCluster(tmp_path, port=ANY_PORT).start() as cluster:
@@ -132,7 +132,7 @@ def test_a_size_without_a_point_is_refused(tmp_path: Path) -> None:
         EmbeddedCluster(tmp_path, size=4).start()
 
 
-async def test_a_cluster_without_a_majority_is_told_from_one_without_jetstream(tmp_path: Path) -> None:
+async def test_missing_majority_is_distinguished_from_missing_jetstream(tmp_path: Path) -> None:
     async with clustered(tmp_path) as (tocsin, cluster):
         url = tocsin.installation.connection.client.connected_url
         assert url is not None
@@ -144,7 +144,7 @@ async def test_a_cluster_without_a_majority_is_told_from_one_without_jetstream(t
 
 
 @pytest.mark.slow
-async def test_who_is_started_while_the_cluster_has_no_majority_waits_for_it(tmp_path: Path) -> None:
+async def test_process_started_without_a_majority_waits(tmp_path: Path) -> None:
     async with clustered(tmp_path) as (tocsin, cluster):
         await lose_majority(tocsin, cluster)
         programs = [tocsin.start("planner", "dag-advancer"), tocsin.start_worker()]

@@ -16,14 +16,14 @@ CHANCE: Final = random.Random(1)  # noqa: S311 - chooses moments, guards nothing
 
 
 @pytest.mark.slow
-async def test_no_instant_is_lost_with_the_ticker_that_leads(nats_url: str, tmp_path: Path) -> None:
+async def test_killed_leading_ticker_loses_no_occurrence(nats_url: str, tmp_path: Path) -> None:
     async with site(nats_url, tmp_path, leader=FAST) as tocsin:
         gaps = await Failover(tocsin, CHANCE).run("ticker", TICKERS)
     assert (gaps.lost, gaps.doubled, len(gaps.gaps)) == (0, 0, TICKERS)
 
 
 @pytest.mark.slow
-async def test_no_instant_is_lost_with_the_node_that_leads_the_ledger(tmp_path: Path) -> None:
+async def test_killed_ledger_leader_node_loses_no_occurrence(tmp_path: Path) -> None:
     async with clustered(tmp_path, leader=FAST) as (tocsin, cluster):
         gaps = await Failover(tocsin, CHANCE, cluster).run("node", NODES)
     assert (gaps.lost, gaps.doubled, len(gaps.gaps)) == (0, 0, NODES)

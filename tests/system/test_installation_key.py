@@ -20,7 +20,7 @@ async def answers_direct_gets(connection: Connection, names: Names, *, answers: 
     await connection.manage(f"STREAM.UPDATE.{config['name']}", json.dumps(config).encode())
 
 
-async def test_nobody_ever_made_one(connection: Connection, names: Names) -> None:
+async def test_missing_key_is_reported(connection: Connection, names: Names) -> None:
     assert await find_key(connection, names) is None
 
 
@@ -35,14 +35,14 @@ async def test_one_that_was_removed_is_gone(connection: Connection, names: Names
     assert await find_key(connection, names) is None
 
 
-async def test_a_replica_that_does_not_answer_leaves_it_open(connection: Connection, names: Names) -> None:
+async def test_silent_replica_leaves_the_question_open(connection: Connection, names: Names) -> None:
     await provision(connection, names)
     await answers_direct_gets(connection, names, answers=False)
     with pytest.raises(LogUnavailable, match="nobody is there to answer"):
         await find_key(connection, names)
 
 
-async def test_it_is_asked_for_until_somebody_knows(connection: Connection, names: Names) -> None:
+async def test_key_is_requested_until_a_replica_answers(connection: Connection, names: Names) -> None:
     await provision(connection, names)
     await answers_direct_gets(connection, names, answers=False)
     asked = 0

@@ -78,7 +78,7 @@ DEATHS: Final[dict[str, tuple[str, ...]]] = {
 
 
 @pytest.mark.slow
-async def test_any_process_may_die_right_behind_what_it_stored(tocsin: Site) -> None:
+async def test_any_process_may_die_after_a_store(tocsin: Site) -> None:
     async with work(tocsin):
         async with asyncio.TaskGroup() as group:
             for stage, words in DEATHS.items():
@@ -178,7 +178,7 @@ async def test_the_whole_machine_may_go_down(server: MortalServer, tmp_path: Pat
         await everything_is_as_it_should_be(tocsin)
 
 
-async def test_who_is_asked_to_end_while_the_server_is_away_does(server: MortalServer, tmp_path: Path) -> None:
+async def test_process_stops_while_the_server_is_away(server: MortalServer, tmp_path: Path) -> None:
     async with site(server.running.url, tmp_path) as tocsin:
         programs = [tocsin.start("planner"), tocsin.start_worker()]
         await tocsin.ready()

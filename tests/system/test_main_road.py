@@ -107,7 +107,7 @@ async def test_a_graph_fans_out_and_in(tocsin: Running, functions: Functions) ->
     assert len(await tocsin.of_executions("etl", Advanced)) == 3
 
 
-async def test_a_failing_step_is_retried_and_then_a_dead_letter(tocsin: Running) -> None:
+async def test_failing_step_is_retried_then_becomes_dead_letter(tocsin: Running) -> None:
     retry = {"max_attempts": 3, **NO_DELAY}
     steps = [{"name": "extract", "function": "boom"}, {"name": "load", "function": "f", "depends_on": ["extract"]}]
     await tocsin.apply({"name": "etl", "dag": steps, "retry": retry, "dead_letter": True})
@@ -133,14 +133,14 @@ async def test_a_failing_step_is_retried_and_then_a_dead_letter(tocsin: Running)
     assert letter.input == {"day": "monday"}
 
 
-async def test_an_error_that_may_not_be_retried_is_not(tocsin: Running) -> None:
+async def test_non_retryable_error_is_not_retried(tocsin: Running) -> None:
     await tocsin.apply({"name": "once", "function": "refuse", "retry": {"max_attempts": 5, **NO_DELAY}})
     await tocsin.trigger("once")
     [failed] = await tocsin.ended("once", Failed)
     assert (failed.attempt, failed.reason) == (1, "non_retryable")
 
 
-async def test_cron_18_a_locked_job_is_skipped_while_it_runs(tocsin: Running, functions: Functions) -> None:
+async def test_cron_18_locked_job_is_skipped_while_running(tocsin: Running, functions: Functions) -> None:
     skips = await tocsin.public(f"{tocsin.settings.public_prefix}.skipped.*")
     await tocsin.apply({"name": "probe", "schedule": "* * * * * *", "function": "hold"})
     told = await event(skips)
@@ -164,7 +164,7 @@ async def test_cron_18_a_locked_job_is_skipped_while_it_runs(tocsin: Running, fu
     assert second.fence > first.fence
 
 
-async def test_cron_18_enqueued_occurrences_run_one_after_the_other(tocsin: Running, functions: Functions) -> None:
+async def test_cron_18_enqueued_occurrences_run_in_sequence(tocsin: Running, functions: Functions) -> None:
     fields = {"function": "hold", "overlap_policy": "enqueue"}
     await tocsin.apply({"name": "queue", "schedule": "* * * * * *", **fields})
     await tocsin.ended("queue", Planned, 3)
@@ -176,7 +176,7 @@ async def test_cron_18_enqueued_occurrences_run_one_after_the_other(tocsin: Runn
     assert [fact.scheduled_time for fact in completed] == sorted(fact.scheduled_time for fact in planned)
 
 
-async def test_cron_18_the_run_before_is_called_off_for_the_next(tocsin: Running, functions: Functions) -> None:
+async def test_cron_18_previous_run_is_cancelled_for_next(tocsin: Running, functions: Functions) -> None:
     fields = {"function": "hold", "overlap_policy": "cancel_previous"}
     await tocsin.apply({"name": "latest", "schedule": "* * * * * *", **fields})
     first, *_ = await tocsin.ended("latest", Cancelled)
@@ -191,7 +191,7 @@ async def test_cron_18_the_run_before_is_called_off_for_the_next(tocsin: Running
     assert last.scheduled_time > first.scheduled_time
 
 
-async def test_cron_29_a_plain_subscriber_is_told_of_each_firing(tocsin: Running) -> None:
+async def test_cron_29_plain_subscriber_receives_each_firing(tocsin: Running) -> None:
     told = await tocsin.public(f"{tocsin.settings.public_prefix}.triggered.tick")
     await tocsin.apply({"name": "tick", "schedule": "* * * * * *", "function": "f", "overlap_policy": "allow"})
     first, second = await event(told), await event(told)
@@ -224,7 +224,7 @@ async def test_a_plain_publish_runs_the_job(tocsin: Running, functions: Function
     assert (context.input, context.trigger) == ({"a": 1, "b": 2}, "event")
 
 
-async def test_a_trigger_of_a_job_that_does_not_exist_is_kept_as_a_dead_letter(tocsin: Running) -> None:
+async def test_trigger_of_an_unknown_job_becomes_dead_letter(tocsin: Running) -> None:
     await tocsin.trigger("nobody")
 
     async def refused() -> list[PoisonMessage]:
@@ -234,7 +234,7 @@ async def test_a_trigger_of_a_job_that_does_not_exist_is_kept_as_a_dead_letter(t
     assert (letter.job, letter.reason) == ("nobody", "no job is called 'nobody'")
 
 
-async def test_a_trigger_that_nobody_can_read_is_kept_with_its_bytes(tocsin: Running) -> None:
+async def test_undecodable_trigger_is_kept_with_its_bytes(tocsin: Running) -> None:
     await tocsin.installation.connection.client.publish(f"{tocsin.settings.trigger_prefix}.odd", b"\xff\x00")
 
     async def refused() -> list[PoisonMessage]:
@@ -245,7 +245,7 @@ async def test_a_trigger_that_nobody_can_read_is_kept_with_its_bytes(tocsin: Run
     assert letter.reason.startswith("unreadable: trigger.odd: ")
 
 
-async def test_a_paused_job_says_what_it_lets_pass_and_a_resume_releases_nothing(tocsin: Running) -> None:
+async def test_paused_job_announces_skips_and_resumes_without_backlog(tocsin: Running) -> None:
     skips = await tocsin.public(f"{tocsin.settings.public_prefix}.skipped.tick")
     await tocsin.apply({"name": "tick", "schedule": "* * * * * *", "function": "f", "overlap_policy": "allow"})
     await tocsin.ended("tick", Completed)
@@ -268,7 +268,7 @@ async def test_a_paused_job_says_what_it_lets_pass_and_a_resume_releases_nothing
     assert len(await tocsin.of_executions("tick", Skipped)) >= 2
 
 
-async def test_the_history_tells_what_became_of_an_execution(tocsin: Running) -> None:
+async def test_history_shows_the_outcome_of_an_execution(tocsin: Running) -> None:
     await tocsin.apply({"name": "plain", "function": "f"})
     await tocsin.trigger("plain")
     [completed] = await tocsin.ended("plain", Completed)
@@ -281,7 +281,7 @@ async def test_the_history_tells_what_became_of_an_execution(tocsin: Running) ->
         await tocsin.until(row)
 
 
-async def test_a_worker_takes_no_tasks_that_are_handed_over_to_others(nats_url: str, tmp_path: Path) -> None:
+async def test_worker_leaves_tasks_of_mq_queues_alone(nats_url: str, tmp_path: Path) -> None:
     queues = {"default": {"transport": "mq"}}
     async with running(nats_url, tmp_path, queues=queues) as tocsin:
         with pytest.raises(SettingsError) as refused:

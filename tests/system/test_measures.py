@@ -35,18 +35,18 @@ def _at(second: float) -> datetime:
     return NOON + timedelta(seconds=second)
 
 
-def test_the_gap_of_a_kill_ends_before_the_next_kill() -> None:
+def test_gap_of_a_kill_ends_before_the_next() -> None:
     found = gaps([(1, 1), (2, 5), (3, 5), (4, 5), (5, 5), (6, 6), (7, 13), (8, 13)], kills=[1.5, 6.5])
     assert [(gap.length, gap.from_kill) for gap in found.gaps] == [(4, 3.5), (7, 6.5)]
     assert (found.instants, found.lost, found.doubled) == (8, 0, 0)
 
 
-def test_an_instant_that_did_not_fire_is_lost_and_one_that_fired_twice_is_doubled() -> None:
+def test_missing_and_repeated_occurrences_are_counted() -> None:
     found = gaps([(1, 1), (2, 2), (2, 2.5), (5, 5)], kills=[2.2])
     assert (found.instants, found.lost, found.doubled) == (3, 2, 1)
 
 
-def test_a_seed_is_a_plan_and_a_plan_plays_every_card() -> None:
+def test_seed_gives_one_plan_with_every_fault() -> None:
     assert plan(7, 300, NAMES) == plan(7, 300, NAMES)
     assert plan(7, 300, NAMES) != plan(8, 300, NAMES)
     kinds = {name: kind for kind, names in NAMES.items() for name in names}

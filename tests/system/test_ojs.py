@@ -60,7 +60,7 @@ async def completed(tocsin: Site) -> Counter[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600 + JOBS)
-async def test_gateways_and_workers_may_be_killed_at_any_time(tocsin: Site) -> None:
+async def test_gateways_and_workers_may_be_killed_anytime(tocsin: Site) -> None:
     dice = random.Random(SEED)  # noqa: S311 - which of them dies next is no secret
     ports = [free_port(), free_port()]
     urls = [f"http://127.0.0.1:{port}" for port in ports]
@@ -91,7 +91,7 @@ async def test_gateways_and_workers_may_be_killed_at_any_time(tocsin: Site) -> N
 
 
 @pytest.mark.slow
-async def test_a_worker_that_died_loses_its_job_to_another(tocsin: Site) -> None:
+async def test_dead_worker_loses_its_job_to_another(tocsin: Site) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     tocsin.start()

@@ -36,7 +36,7 @@ GRAPH = [
 
 
 @pytest.mark.parametrize("by_message", [False, True])
-async def test_a_graph_is_cancelled_in_its_midst(nats_url: str, tmp_path: Path, *, by_message: bool) -> None:
+async def test_running_graph_is_cancelled(nats_url: str, tmp_path: Path, *, by_message: bool) -> None:
     worker = Worker()
     interrupted: list[str] = []
 
@@ -101,7 +101,7 @@ async def ended(tocsin: Site, mortal: Program) -> None:
 
 
 @pytest.mark.slow
-async def test_a_replay_is_one_execution_whoever_is_killed(nats_url: str, tmp_path: Path) -> None:
+async def test_replay_is_one_execution_after_any_kill(nats_url: str, tmp_path: Path) -> None:
     """The planner dies right behind the plan of the replay, and comes back; the DAG advancer behind the end, and comes back."""
     job = {"name": "doomed", "dead_letter": True, "retry": {"max_attempts": 1}}
     async with site(nats_url, tmp_path) as tocsin:
@@ -138,7 +138,7 @@ async def test_a_replay_is_one_execution_whoever_is_killed(nats_url: str, tmp_pa
 
 
 @pytest.mark.slow
-async def test_a_backfill_that_is_run_twice_makes_nothing_twice(nats_url: str, tmp_path: Path) -> None:
+async def test_repeated_backfill_creates_nothing_twice(nats_url: str, tmp_path: Path) -> None:
     """Interrupted half-way with the planner killed at the same moment, begun again, and run once more as a whole."""
     end = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     span = Span(end - timedelta(hours=12), end)

@@ -100,7 +100,7 @@ async def test_the_public_side_follows_the_prefixes(connection: Connection) -> N
     assert mq["subjects"] == [f"{unique}-mq.scheduled.>", f"{unique}-mq.scheduler.complete.>"]
 
 
-async def test_without_the_bridge_there_is_no_stream_for_it(connection: Connection, names: Names) -> None:
+async def test_without_the_bridge_its_stream_is_absent(connection: Connection, names: Names) -> None:
     await provision(connection, names)
 
     with pytest.raises(JetStreamError):
@@ -120,7 +120,7 @@ async def test_the_key_is_made_once_by_however_many(connection: Connection, name
 # --- updates ---------------------------------------------------------------------------------------------------------
 
 
-async def test_what_differs_is_updated_and_told(connection: Connection, names: Names) -> None:
+async def test_differences_are_updated_and_reported(connection: Connection, names: Names) -> None:
     await provision(connection, names, durables=[REPORTS])
     wider = DurableSpec("reports", Stream.LOG, ("report.>", "timer.>"), ack_wait=5)
 
@@ -138,9 +138,7 @@ async def test_what_differs_is_updated_and_told(connection: Connection, names: N
     assert {change.action for change in await provision(connection, names, durables=[wider])} == {"unchanged"}
 
 
-async def test_a_limit_that_would_lose_facts_is_taken_off_and_what_is_the_operators_stays(
-    connection: Connection, names: Names
-) -> None:
+async def test_lossy_limits_are_removed_and_operator_limits_kept(connection: Connection, names: Names) -> None:
     await provision(connection, names)
     log = names.stream(Stream.LOG)
     config = await _stream(connection, log)
@@ -190,9 +188,7 @@ async def test_a_new_durable_begins_behind_its_cursor(
 # --- the bridge ------------------------------------------------------------------------------------------------------
 
 
-async def test_completions_stay_until_the_bridge_has_them_and_nobody_else_can_take_them(
-    connection: Connection, names: Names
-) -> None:
+async def test_completions_stay_for_the_bridge_alone(connection: Connection, names: Names) -> None:
     spec = DurableSpec("mq-bridge-completions", Stream.MQ, ("mq.scheduler.complete.>",))
     await provision(connection, names, bridge=True)
     log, mq = NatsEventLog(connection, names), names.stream(Stream.MQ)
@@ -224,7 +220,7 @@ async def test_two_installations_share_a_server(connection: Connection) -> None:
 # --- what is in the way ----------------------------------------------------------------------------------------------
 
 
-async def test_subjects_that_somebody_elses_stream_has(connection: Connection, names: Names) -> None:
+async def test_subjects_of_a_foreign_stream_are_refused(connection: Connection, names: Names) -> None:
     name = f"ORDERS-{names.root}"
     theirs = {"name": name, "subjects": [f"orders.{names.root}", f"{names.trigger_prefix}.>"]}
     await connection.manage(f"STREAM.CREATE.{name}", json.dumps(theirs).encode())

@@ -77,7 +77,7 @@ async def breaks_no_rule(tocsin: Site) -> Everything:
 
 
 @pytest.mark.slow
-async def test_an_executor_that_vanishes_with_its_claim_blocks_its_job_no_longer_than_its_timeouts(
+async def test_vanished_worker_blocks_its_job_until_its_timeouts(
     tocsin: Site,
 ) -> None:
     tocsin.start()
@@ -108,7 +108,7 @@ async def test_an_executor_that_vanishes_with_its_claim_blocks_its_job_no_longer
 
 
 @pytest.mark.slow
-async def test_a_task_that_nobody_outside_answers_fails_and_the_next_one_is_handed_over(tocsin: Site) -> None:
+async def test_unanswered_mq_task_fails_and_the_next_follows(tocsin: Site) -> None:
     tocsin.start()
     await tocsin.ready()
     await tocsin.apply(OUTSIDE)
@@ -131,7 +131,7 @@ async def test_a_task_that_nobody_outside_answers_fails_and_the_next_one_is_hand
 
 
 @pytest.mark.slow
-async def test_a_task_that_its_queue_lost_is_dispatched_anew_though_the_recoverer_dies_of_it(tocsin: Site) -> None:
+async def test_lost_task_is_redispatched_despite_recoverer_crash(tocsin: Site) -> None:
     mortal = tocsin.start("recoverer", module=("tests.system.mortal", "recovered"))
     tocsin.start(*(stage for stage in bootstrap.STAGES if stage != "recoverer"))
     await tocsin.ready()
@@ -151,7 +151,7 @@ async def test_a_task_that_its_queue_lost_is_dispatched_anew_though_the_recovere
 
 
 @pytest.mark.slow
-async def test_an_execution_ends_at_its_time_limit_and_its_executor_is_told(tocsin: Site) -> None:
+async def test_execution_ends_at_its_timeout_and_worker_stops(tocsin: Site) -> None:
     tocsin.start()
     worker = tocsin.start_worker()
     await tocsin.ready()

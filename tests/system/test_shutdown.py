@@ -66,7 +66,7 @@ async def says(tocsin: Site, program: Program, action: str) -> None:
 
 
 @pytest.mark.slow
-async def test_a_rolling_restart_under_load_loses_and_doubles_nothing(tocsin: Site) -> None:
+async def test_rolling_restart_under_load_loses_and_doubles_nothing(tocsin: Site) -> None:
     await two_copies(tocsin)
     async with work(tocsin):
         await restarted_one_by_one(tocsin)
@@ -84,7 +84,7 @@ async def test_so_it_is_on_a_cluster(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_rolling_restart_of_the_cluster_itself_loses_nothing(tmp_path: Path) -> None:
+async def test_rolling_restart_of_the_cluster_loses_nothing(tmp_path: Path) -> None:
     """What a server had handed out and was not told the end of may be done twice: its acknowledgement was lost with it."""
     async with clustered(tmp_path) as (tocsin, cluster):
         await two_copies(tocsin, TOGETHER)
@@ -125,7 +125,7 @@ async def everything_was_done_once(tocsin: Site) -> None:
     assert noted(tocsin.runs) == everything.runs()
 
 
-async def test_a_ticker_that_is_asked_to_end_hands_its_leadership_over(tocsin: Site) -> None:
+async def test_stopping_ticker_hands_its_leadership_over(tocsin: Site) -> None:
     """The lease lasts far longer than anybody waits here: were it not given back, nothing would fire."""
     tickers = [tocsin.start("ticker"), tocsin.start("ticker")]
     await tocsin.ready()
@@ -151,7 +151,7 @@ async def fired(tocsin: Site, number: int) -> None:
     await tocsin.until(have)
 
 
-async def test_a_stage_that_cannot_finish_hands_back_what_it_holds(nats_url: str, tmp_path: Path) -> None:
+async def test_stage_that_cannot_finish_hands_messages_back(nats_url: str, tmp_path: Path) -> None:
     more = {**NOTHING_IS_OVER, "worker": {"ack_wait": FOR_EVER, "shutdown_timeout": 1}}
     async with site(nats_url, tmp_path, **more) as tocsin:
         tocsin.start("planner")
@@ -166,7 +166,7 @@ async def test_a_stage_that_cannot_finish_hands_back_what_it_holds(nats_url: str
         await tocsin.ended("free", Dispatched)
 
 
-async def test_a_stage_that_is_asked_twice_leaves_at_once(tocsin: Site) -> None:
+async def test_second_signal_stops_a_stage_immediately(tocsin: Site) -> None:
     tocsin.start("planner")
     stuck = tocsin.start("dag-advancer", module=["tests.system.stuck", "dispatched"])
     await tocsin.ready()
@@ -193,7 +193,7 @@ async def busy_worker(tocsin: Site, seconds: float) -> Program:
     return worker
 
 
-async def test_a_worker_finishes_what_it_holds_and_takes_nothing_more(tocsin: Site) -> None:
+async def test_stopping_worker_finishes_its_tasks_and_takes_none(tocsin: Site) -> None:
     worker = await busy_worker(tocsin, 3)
     worker.send(signal.SIGTERM)
     await says(tocsin, worker, "worker-stopping")
@@ -218,7 +218,7 @@ async def test_a_worker_hands_back_what_takes_too_long(tocsin: Site) -> None:
     assert len({claim.worker for claim in claims}) == 2
 
 
-async def test_a_worker_that_is_asked_twice_leaves_at_once(tocsin: Site) -> None:
+async def test_second_signal_stops_a_worker_immediately(tocsin: Site) -> None:
     worker = await busy_worker(tocsin, FOR_EVER)
     worker.send(signal.SIGTERM)
     await says(tocsin, worker, "worker-stopping")
@@ -227,9 +227,7 @@ async def test_a_worker_that_is_asked_twice_leaves_at_once(tocsin: Site) -> None
     assert "handler-stopped" not in worker.said()
 
 
-async def test_stages_end_though_the_client_swallows_the_request_while_it_connects(
-    tocsin: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_stages_stop_while_the_client_is_connecting(tocsin: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """As nats-py does at some of its steps: who is asked to end in that moment would run for ever."""
     connects = asyncio.Event()
 

@@ -13,7 +13,7 @@ JOBS: Final = [f"tick-{number}" for number in range(20)]
 INSTANTS: Final = 6
 
 
-async def test_each_instant_fires_once_whoever_leads(nats_url: str, tmp_path: Path) -> None:
+async def test_each_occurrence_fires_once_under_any_leader(nats_url: str, tmp_path: Path) -> None:
     async with site(nats_url, tmp_path) as tocsin:
         leaders = [tocsin.start("ticker", module=["tests.system.usurper"]) for _ in range(LEADERS)]
         tocsin.start(*STAGES_WITHOUT_CLOCK)

@@ -54,7 +54,7 @@ def skipped(schedule: Schedule, after: str, until: str) -> list[str]:
 # --- the specification -----------------------------------------------------------------------------------------------
 
 
-def test_cron_16_a_time_in_the_skipped_hour_does_not_fire_and_is_reported_once() -> None:
+def test_cron_16_skipped_time_does_not_fire_and_is_reported() -> None:
     schedule = parse("30 2 * * *", "America/New_York")
     assert within(schedule, "2026-03-07T00:00", "2026-03-10T00:00") == [
         Occurrence(utc("2026-03-07T07:30")),
@@ -65,7 +65,7 @@ def test_cron_16_a_time_in_the_skipped_hour_does_not_fire_and_is_reported_once()
     assert schedule.count(utc("2026-03-07T00:00"), utc("2026-03-10T00:00"), anchor=utc("2026-03-07T00:00")) == 2
 
 
-def test_cron_17_a_time_in_the_repeated_hour_fires_once_and_at_its_first_occurrence() -> None:
+def test_cron_17_repeated_time_fires_at_its_first_occurrence() -> None:
     schedule = parse("30 1 * * *", "America/New_York")
     assert within(schedule, "2026-10-31T12:00", "2026-11-02T12:00") == [
         Occurrence(utc("2026-11-01T05:30")),
@@ -73,12 +73,12 @@ def test_cron_17_a_time_in_the_repeated_hour_fires_once_and_at_its_first_occurre
     ]
 
 
-def test_cron_17_read_to_the_letter_silences_the_repeated_hour() -> None:
+def test_cron_17_literal_reading_silences_the_repeated_hour() -> None:
     schedule = parse("*/15 * * * *", "America/New_York")
     assert fired(schedule, "2026-11-01T05:15", "2026-11-01T07:15") == ["05:30", "05:45", "07:00", "07:15"]
 
 
-def test_cron_17_asked_in_the_repeated_hour_what_comes_next_is_after_it() -> None:
+def test_cron_17_next_in_the_repeated_hour_is_later() -> None:
     schedule = parse("30 1 * * *", "America/New_York")
     for minute in range(0, 60, 7):
         after = utc(f"2026-11-01T06:{minute:02}")
@@ -86,7 +86,7 @@ def test_cron_17_asked_in_the_repeated_hour_what_comes_next_is_after_it() -> Non
         assert schedule.latest_until(after, after=utc("2026-10-30T00:00"), anchor=after) == utc("2026-11-01T05:30")
 
 
-def test_cron_30_windows_with_any_borders_report_each_skipped_time_once() -> None:
+def test_cron_30_any_windows_report_each_skipped_time_once() -> None:
     schedule, start = parse("*/20 * * * *", "America/New_York"), utc("2026-03-08T06:00")
     whole = list(schedule.occurrences(start, start + timedelta(hours=3), anchor=start))
     assert [found.skipped_local for found in whole if found.skipped_local] == [
@@ -103,7 +103,7 @@ def test_cron_30_windows_with_any_borders_report_each_skipped_time_once() -> Non
         assert parts == whole
 
 
-def test_where_a_skipped_time_and_one_that_fires_share_an_instant_the_firing_comes_first() -> None:
+def test_firing_precedes_a_skipped_time_of_its_instant() -> None:
     schedule = parse("0 * * * *", "America/New_York")
     assert within(schedule, "2026-03-08T06:30", "2026-03-08T07:30") == [
         Occurrence(utc("2026-03-08T07:00")),
@@ -145,7 +145,7 @@ def test_cron_17_folds_of_every_size(text: str, timezone: str, after: str, until
     assert fired(parse(text, timezone), after, until) == expected
 
 
-def test_a_skipped_day_leaves_out_the_day_and_nothing_else() -> None:
+def test_skipped_day_leaves_out_only_that_day() -> None:
     schedule = parse("0 9 * * *", "Pacific/Apia")
     assert [f"{found.at:%d %H:%M}" for found in within(schedule, "2011-12-28T00:00", "2012-01-01T00:00")] == [
         "28 19:00",  # 28 December, 09:00 at -10
@@ -191,7 +191,7 @@ def test_gap_shift_fires_later_by_as_much(
     assert f"{schedule.latest_until(utc(until), after=utc(after), anchor=utc(after)):%H:%M}" == expected[-1]
 
 
-def test_gap_shift_interleaves_what_moved_with_what_did_not() -> None:
+def test_gap_shift_merges_moved_and_unmoved_times() -> None:
     schedule = parse("0,50 2 * * *", "America/New_York", dst=SHIFT)
     both = parse("every day at 2:50 and every day at 3:20", "America/New_York", dst=SHIFT)
     assert fired(schedule, "2026-03-08T06:00", "2026-03-08T09:00") == ["07:00", "07:50"]
@@ -219,20 +219,20 @@ def test_gap_shift_interleaves_what_moved_with_what_did_not() -> None:
         ("30 1,2 * * *", ["05:30"]),
     ],
 )
-def test_fold_both_runs_steps_through_both_passes_and_fixed_times_once(text: str, expected: list[str]) -> None:
+def test_fold_both_repeats_steps_but_not_fixed_times(text: str, expected: list[str]) -> None:
     schedule, after, until = parse(text, "America/New_York", dst=BOTH), "2026-11-01T05:00", "2026-11-01T07:00"
     assert fired(schedule, after, until) == expected
     assert schedule.count(utc(after), utc(until), anchor=utc(after)) == len(expected)
     assert f"{schedule.latest_until(utc(until), after=utc(after), anchor=utc(after)):%H:%M}" == expected[-1]
 
 
-def test_fold_both_makes_a_day_of_25_hours_as_many_minutes_long() -> None:
+def test_fold_both_covers_all_minutes_of_25_hours() -> None:
     day = utc("2026-11-01T03:59"), utc("2026-11-02T04:59")
     assert parse("* * * * *", "America/New_York", dst=BOTH).count(*day, anchor=day[0]) == 25 * 60
     assert parse("* * * * *", "America/New_York").count(*day, anchor=day[0]) == 24 * 60
 
 
-def test_fold_both_finds_the_second_pass_of_a_rare_time() -> None:
+def test_fold_both_finds_a_rare_time_again() -> None:
     schedule = parse("*/30 1 1 11 *", "America/New_York", dst=BOTH)
     after = utc("2026-11-01T05:45")
     assert schedule.next_after(after, anchor=after) == utc("2026-11-01T06:00")
@@ -252,7 +252,7 @@ def test_there_are_no_other_wishes(wish: dict[str, Any]) -> None:
 # --- told beforehand -------------------------------------------------------------------------------------------------
 
 
-def test_the_changes_that_touch_a_schedule_are_told_with_what_they_do() -> None:
+def test_clock_changes_are_listed_with_their_effect() -> None:
     start, end = utc("2026-01-01T00:00"), utc("2027-01-01T00:00")
     gap, fold = clock_changes(parse("*/30 1-2 * * *", "America/New_York"), start, end)
     assert (gap.at, gap.kind, gap.effect) == (utc("2026-03-08T07:00"), "gap", "skipped")
@@ -265,13 +265,13 @@ def test_the_changes_that_touch_a_schedule_are_told_with_what_they_do() -> None:
 
 
 @pytest.mark.parametrize("text", ["0 9 * * *", "@every 5m", "at 2026-03-08T09:00"])
-def test_what_no_change_touches_is_told_of_none(text: str) -> None:
+def test_unaffected_schedule_lists_no_clock_changes(text: str) -> None:
     schedule = parse(text, "America/New_York")
     assert list(clock_changes(schedule, utc("2026-01-01T00:00"), utc("2027-01-01T00:00"))) == []
     assert warnings_at(schedule, utc("2026-01-01T00:00")) == ()
 
 
-def test_registration_warns_of_a_silent_hour_with_its_date() -> None:
+def test_registration_warns_of_a_silent_hour() -> None:
     (warning,) = warnings_at(parse("*/15 * * * *", "America/New_York"), utc("2026-06-01T00:00"))
     assert warning == (
         "on 2026-11-01 at 06:00 UTC the clocks of America/New_York go from 02:00 to 01:00: 01:00, 01:15, 01:30 and 01:45 come "
@@ -279,7 +279,7 @@ def test_registration_warns_of_a_silent_hour_with_its_date() -> None:
     )
 
 
-def test_registration_warns_of_a_fixed_time_that_falls_away() -> None:
+def test_registration_warns_of_a_lost_fixed_time() -> None:
     (warning,) = warnings_at(parse("30 2 * * *", "America/New_York"), utc("2026-01-01T00:00"))
     assert warning == (
         "on 2026-03-08 at 07:00 UTC the clocks of America/New_York go from 02:00 to 03:00: 02:30 does not exist and will not "
@@ -287,7 +287,7 @@ def test_registration_warns_of_a_fixed_time_that_falls_away() -> None:
     )
 
 
-def test_registration_does_not_warn_of_what_the_job_wished() -> None:
+def test_registration_accepts_a_chosen_policy_without_warning() -> None:
     now = utc("2026-01-01T00:00")
     assert warnings_at(parse("*/15 * * * *", "America/New_York", dst=BOTH), now) == ()
     assert warnings_at(parse("30 2 * * *", "America/New_York", dst=SHIFT), now) == ()

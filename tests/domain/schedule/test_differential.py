@@ -41,7 +41,7 @@ def skipped(schedule: Schedule, after: datetime, until: datetime) -> list[tuple[
 
 @given(random.five_fields, random.zones, random.moments)
 @settings(max_examples=60, deadline=None)
-def test_a_day_is_as_the_oracle_walks_it_minute_by_minute(expression: str, timezone: str, after: datetime) -> None:
+def test_day_agrees_with_the_oracle_by_minutes(expression: str, timezone: str, after: datetime) -> None:
     schedule, oracle = read(expression, timezone), Oracle(expression, timezone)
     until = after + 30 * HOUR
     assert fires(schedule, after, until) == oracle.fires(after, until)
@@ -49,7 +49,7 @@ def test_a_day_is_as_the_oracle_walks_it_minute_by_minute(expression: str, timez
 
 @given(random.six_fields, random.zones, random.moments)
 @settings(max_examples=40, deadline=None)
-def test_an_hour_is_as_the_oracle_walks_it_second_by_second(expression: str, timezone: str, after: datetime) -> None:
+def test_hour_agrees_with_the_oracle_by_seconds(expression: str, timezone: str, after: datetime) -> None:
     schedule, oracle = read(expression, timezone), Oracle(expression, timezone)
     until = after + HOUR
     assert fires(schedule, after, until) == oracle.fires(after, until)
@@ -80,7 +80,7 @@ CHANGES = [
 @settings(max_examples=80, deadline=None)
 @example("*/7 * * * *", CHANGES[0], -HOUR, 2 * HOUR)
 @example("30 9 * * *", CHANGES[-1], -HOUR, 30 * HOUR)
-def test_around_a_change_of_the_clocks_it_is_as_the_oracle_walks_it(
+def test_clock_change_agrees_with_the_oracle(
     expression: str, change: tuple[str, datetime], earlier: timedelta, length: timedelta
 ) -> None:
     timezone, at = change
@@ -92,7 +92,7 @@ def test_around_a_change_of_the_clocks_it_is_as_the_oracle_walks_it(
 
 @given(random.expressions, random.moments)
 @settings(max_examples=150, deadline=None)
-def test_croniter_agrees_on_the_wall_clock_but_for_its_known_habits(expression: str, after: datetime) -> None:
+def test_croniter_agrees_except_for_known_differences(expression: str, after: datetime) -> None:
     schedule, theirs = read(expression), list[datetime]()
     assume(not known_to_differ(expression))
     with suppress(CroniterError):
@@ -105,7 +105,7 @@ def test_croniter_agrees_on_the_wall_clock_but_for_its_known_habits(expression: 
 
 @given(random.expressions, random.moments)
 @settings(max_examples=150, deadline=None)
-def test_cronsim_agrees_on_the_wall_clock_but_for_its_known_habits(expression: str, after: datetime) -> None:
+def test_cronsim_agrees_except_for_known_differences(expression: str, after: datetime) -> None:
     *_, month_days, _, week_days = expression.split()
     # To cronsim every field that begins with a star is unrestricted, stepped or not, and one that holds all values is
     # not.

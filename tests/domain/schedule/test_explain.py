@@ -54,11 +54,11 @@ def test_the_meaning_is_said_in_english(text: str, meaning: str) -> None:
         ("at 2027-01-01T00:00", "once, at 2026-12-31 23:00:00 UTC"),
     ],
 )
-def test_so_is_that_of_what_is_on_no_clock(text: str, meaning: str) -> None:
+def test_interval_is_explained_in_english(text: str, meaning: str) -> None:
     assert explain(text, "Europe/Berlin", WINTER).meaning == meaning
 
 
-def test_an_explanation_has_everything_that_is_to_be_shown() -> None:
+def test_explanation_has_every_field() -> None:
     explanation = explain("30 2 * * *", "America/New_York", datetime(2026, 3, 7, tzinfo=UTC))
     assert explanation.expressions == ("30 2 * * *",)
     assert [instant.utc.isoformat() for instant in explanation.next[:2]] == [
@@ -89,7 +89,7 @@ def test_an_explanation_follows_the_job_s_wishes() -> None:
     assert explanation.warnings == ()
 
 
-def test_a_day_that_is_skipped_is_told_with_its_date() -> None:
+def test_skipped_day_is_named_with_its_date() -> None:
     (change,) = explain("0 9 * * *", "Pacific/Apia", datetime(2011, 12, 1, tzinfo=UTC)).clock_changes
     assert "go from 2011-12-30 00:00 to 2011-12-31 00:00: 09:00 does not exist" in change
 
@@ -102,7 +102,7 @@ def test_a_long_list_of_times_is_cut() -> None:
 # --- the public functions ---------------------------------------------------------------------------------------------
 
 
-def test_the_next_fire_times_are_utc_and_as_many_as_asked_for() -> None:
+def test_next_fire_times_are_utc_and_limited() -> None:
     assert next_fire_times("0 9 * * *", "Asia/Tokyo", WINTER, 2) == [
         datetime(2026, 1, 2, tzinfo=UTC),
         datetime(2026, 1, 3, tzinfo=UTC),
@@ -130,7 +130,7 @@ def test_a_moment_that_says_no_offset_is_refused() -> None:
     ],
 )
 @pytest.mark.parametrize("timezone", ["UTC", "America/New_York"])
-def test_croniter_is_of_our_opinion_or_known_not_to_be(text: str, timezone: str) -> None:
+def test_croniter_agrees_or_the_difference_is_known(text: str, timezone: str) -> None:
     for after in (WINTER, datetime(2026, 3, 8, 6, tzinfo=UTC), datetime(2026, 11, 1, 5, 20, tzinfo=UTC)):
         assert disagreements(parse(text, timezone), after) == ()
 

@@ -66,7 +66,7 @@ def test_any_text_is_a_zone_or_refused(name: str) -> None:
 
 @given(st.one_of(cronlike, words))
 @settings(max_examples=200, deadline=None)
-def test_whatever_can_be_read_can_be_explained(text: str) -> None:
+def test_every_accepted_text_can_be_explained(text: str) -> None:
     with suppress(ScheduleError):
         explanation = explain(text, "America/New_York", NOW)
         assert explanation.meaning

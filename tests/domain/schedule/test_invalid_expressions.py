@@ -26,7 +26,7 @@ from tocsin.domain.schedule import ScheduleError, parse
         *("@reboot", "@daily x"),
     ],
 )
-def test_cron_11_malformed_and_out_of_range_is_refused(text: str) -> None:
+def test_cron_11_malformed_and_out_of_range_is_refused_again(text: str) -> None:
     with pytest.raises(ScheduleError):
         parse(text)
 
@@ -87,9 +87,7 @@ def test_what_could_never_fire_is_an_error(text: str) -> None:
         ),
     ],
 )
-def test_a_refusal_names_the_field_the_value_what_is_allowed_and_points_to_the_place(
-    text: str, message: list[str]
-) -> None:
+def test_error_names_field_value_allowed_values_and_position(text: str, message: list[str]) -> None:
     with pytest.raises(ScheduleError) as refused:
         parse(text)
     assert str(refused.value).splitlines() == message
@@ -105,7 +103,7 @@ def test_a_refusal_can_be_taken_apart() -> None:
     assert error.suggestion == "5#3, 5L"
 
 
-def test_the_caret_stands_below_its_place_in_texts_with_tabs_and_of_great_length() -> None:
+def test_caret_marks_its_position_in_unusual_texts() -> None:
     with pytest.raises(ScheduleError) as refused:
         parse("0\t9 * * FOO")
     assert str(refused.value).splitlines()[1:3] == ["  0 9 * * FOO", "          ^^^"]
@@ -116,7 +114,7 @@ def test_the_caret_stands_below_its_place_in_texts_with_tabs_and_of_great_length
     assert len(line) < 120
 
 
-def test_texts_that_nobody_writes_are_refused_by_their_length() -> None:
+def test_overlong_texts_are_refused() -> None:
     with pytest.raises(ScheduleError, match="allowed are up to 1000"):
         parse("0," * 100_000 + "0 * * * *")
 
@@ -135,7 +133,7 @@ def test_texts_that_nobody_writes_are_refused_by_their_length() -> None:
         ("0 0 13 * 5", "both day fields are restricted: a day needs to satisfy only one of them, not both"),
     ],
 )
-def test_a_day_that_only_some_months_have_is_a_warning_and_no_error(text: str, warning: str) -> None:
+def test_day_of_some_months_is_only_a_warning(text: str, warning: str) -> None:
     assert parse(text).warnings == (warning,)
 
 

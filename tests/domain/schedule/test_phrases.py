@@ -153,7 +153,7 @@ def test_what_users_write_next_to_them(text: str, crons: list[str] | None) -> No
         ("on the 1st", "0 0 1 * *"),
     ],
 )
-def test_without_a_time_midnight_is_meant_as_in_the_aliases_and_said(text: str, cron: str) -> None:
+def test_missing_time_means_midnight_and_is_noted(text: str, cron: str) -> None:
     schedule = parse(text)
     assert schedule.expressions == (cron,)
     assert schedule.warnings == (NO_TIME,)
@@ -229,9 +229,7 @@ def test_without_a_time_midnight_is_meant_as_in_the_aliases_and_said(text: str, 
         ("hello", "hello", None),
     ],
 )
-def test_what_is_ambiguous_or_wrong_is_refused_with_what_to_write(
-    text: str, place: str | None, suggestion: str | None
-) -> None:
+def test_ambiguous_phrases_are_refused_with_a_suggestion(text: str, place: str | None, suggestion: str | None) -> None:
     with pytest.raises(ScheduleError) as refused:
         parse(text)
     error = refused.value

@@ -39,9 +39,7 @@ def instants(schedule: Schedule, after: datetime, n: int) -> list[datetime]:
 
 @given(schedules(), random.moments)
 @settings(max_examples=200, deadline=None)
-def test_next_is_strictly_later_and_previous_of_next_is_where_one_came_from(
-    schedule: Schedule, after: datetime
-) -> None:
+def test_previous_of_next_returns_to_the_start(schedule: Schedule, after: datetime) -> None:
     found = instants(schedule, after, 6)
     assert all(later > earlier for earlier, later in pairwise([after, *found]))
     for earlier, later in pairwise(found):
@@ -99,9 +97,7 @@ def test_adjoining_windows_tile(schedule: Schedule, after: datetime, length: tim
 
 @given(random.six_fields, random.moments, st.timedeltas(timedelta(0), timedelta(days=4000)))
 @settings(max_examples=100, deadline=None)
-def test_whole_days_are_counted_as_the_days_and_times_in_them(
-    expression: str, after: datetime, length: timedelta
-) -> None:
+def test_counted_days_equal_their_enumerated_times(expression: str, after: datetime, length: timedelta) -> None:
     try:
         schedule = parse(expression)
     except ScheduleError:
@@ -114,9 +110,7 @@ def test_whole_days_are_counted_as_the_days_and_times_in_them(
 
 @given(random.expressions, random.zones, random.moments)
 @settings(max_examples=100, deadline=None)
-def test_the_direct_way_of_the_specification_ends_where_the_way_of_all_policies_does(
-    expression: str, timezone: str, after: datetime
-) -> None:
+def test_literal_algorithm_agrees_with_the_policy_algorithm(expression: str, timezone: str, after: datetime) -> None:
     try:
         (rule,) = parse(expression, timezone).calendar_rules
     except ScheduleError:

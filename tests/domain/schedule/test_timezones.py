@@ -86,24 +86,24 @@ def test_cron_14_offsets_and_abbreviations_are_refused(name: str, suggestion: st
         ("Europe/Berlin ", "Europe/Berlin"),
     ],
 )
-def test_cron_13_what_is_no_zone_is_refused_with_the_one_that_was_meant(name: str, suggestion: str | None) -> None:
+def test_cron_13_unknown_zone_is_refused_with_a_suggestion(name: str, suggestion: str | None) -> None:
     with pytest.raises(ScheduleError, match=r"^timezone: ") as refused:
         parse("* * * * *", name)
     assert suggestion is None or refused.value.suggestion == suggestion
     assert len(str(refused.value)) < 600
 
 
-def test_cron_15_the_zone_is_utc_unless_another_is_named() -> None:
+def test_cron_15_zone_is_utc_by_default() -> None:
     assert parse("0 9 * * *").timezone == "UTC"
     assert parse("0 9 * * *").next_after(SUMMER, anchor=SUMMER) == SUMMER.replace(hour=9)
 
 
-def test_a_zone_that_is_an_offset_in_disguise_is_taken_with_a_warning() -> None:
+def test_zone_with_a_fixed_offset_is_a_warning() -> None:
     assert "sign is reversed" in parse("0 9 * * *", "Etc/GMT+5").warnings[0]
     assert parse("0 9 * * *", "Etc/GMT").warnings == ()
 
 
-def test_every_allowed_zone_can_be_asked() -> None:
+def test_every_allowed_zone_can_be_used() -> None:
     names = timezones.database().names
     assert names <= available_timezones()
     assert len(names) > 500
@@ -114,7 +114,7 @@ def test_every_allowed_zone_can_be_asked() -> None:
 # --- S03: the data can be replaced without a restart ------------------------------------------------------------------
 
 
-def test_s03_another_database_is_in_force_at_once_for_schedules_that_exist(tmp_path: Path) -> None:
+def test_s03_new_zone_data_applies_to_existing_schedules(tmp_path: Path) -> None:
     schedule = parse("0 9 * * *", "Europe/Berlin")
     assert schedule.next_after(SUMMER, anchor=SUMMER) == datetime(2026, 7, 1, 7, tzinfo=UTC)
     # A government decides that Berlin has Tokyo's time from now on.
@@ -135,7 +135,7 @@ def test_s03_another_database_is_in_force_at_once_for_schedules_that_exist(tmp_p
     assert schedule.next_after(SUMMER, anchor=SUMMER) == datetime(2026, 7, 1, 7, tzinfo=UTC)
 
 
-def test_s03_data_without_a_version_has_an_empty_one(tmp_path: Path) -> None:
+def test_s03_data_without_a_version_has_an_empty_version(tmp_path: Path) -> None:
     assert TimezoneDatabase(tmp_path).version == ""
 
 
@@ -165,12 +165,12 @@ def changes(name: str) -> list[tuple[int, int, int]]:
 ALL_CHANGES = {name: changes(name) for name in sorted(timezones.database().names)}
 
 
-def test_no_two_changes_of_a_zone_are_so_close_that_one_look_could_miss_them() -> None:
+def test_no_two_clock_changes_are_too_close() -> None:
     gaps = [later[0] - earlier[0] for found in ALL_CHANGES.values() for earlier, later in pairwise(found)]
     assert min(gaps) > zones._LOOK
 
 
-def test_no_change_moves_the_clocks_by_more_than_the_calendar_looks_back() -> None:
+def test_no_clock_change_exceeds_the_lookback() -> None:
     assert max(abs(after - before) for found in ALL_CHANGES.values() for _, before, after in found) < zones.FARTHEST
 
 

@@ -168,7 +168,7 @@ def test_what_is_planted_is_noticed(
     assert invariant in {one.invariant for one in report.violations} | {one.invariant for one in report.debts}
 
 
-def test_it_does_not_expire_while_somebody_has_it(everything: Everything) -> None:
+def test_claimed_execution_must_not_expire(everything: Everything) -> None:
     [end] = [r for r in everything.log if isinstance(r.message, Failed)]
     claim = Started(job=JOB, execution_id=EXPIRED, step="main", attempt=1, delivery=1, worker="w", lease=10)
     claimed: Recorded[Message] = Recorded(claim, subjects.subject_of(claim), end.sequence, end.time)
@@ -179,7 +179,7 @@ def test_it_does_not_expire_while_somebody_has_it(everything: Everything) -> Non
     assert any("it expires, and somebody is at attempt 1 of main" in text for text in texts)
 
 
-async def test_it_may_expire_behind_a_step_that_is_done() -> None:
+async def test_execution_between_steps_may_expire() -> None:
     world = World()
     steps = [{"name": "one", "function": "f"}, {"name": "two", "function": "f", "depends_on": ["one"]}]
     definition = JobDefinition.model_validate({"name": JOB, "dag": steps, "overlap_policy": "allow"})

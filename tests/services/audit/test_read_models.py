@@ -91,7 +91,7 @@ async def compared(everything: Everything, shown: Shown) -> Comparison:
     return finishing.result()
 
 
-async def test_what_is_as_the_facts_say_is_no_violation(everything: Everything, shown: Shown) -> None:
+async def test_matching_read_model_is_no_violation(everything: Everything, shown: Shown) -> None:
     comparison = await compared(everything, shown)
     assert (comparison.violations, comparison.remarks) == ((), ())
 
@@ -127,7 +127,7 @@ async def test_each_difference_is_noticed(
     assert told in found[0].reason
 
 
-async def test_a_job_that_is_not_shown_or_otherwise_is_noticed(everything: Everything, shown: Shown) -> None:
+async def test_missing_or_different_job_is_reported(everything: Everything, shown: Shown) -> None:
     before = Everything([r for r in everything.ledger if not r.subject.endswith(".deleted")], everything.log)
     right = replace(shown, definitions=definitions(before))
     assert (await compared(before, right)).violations == ()
@@ -145,7 +145,7 @@ async def test_a_lock_that_is_still_shown_is_noticed(everything: Everything, sho
     assert violation.reason == f"KV `locks` shows {over} as its holder, which is over"
 
 
-async def test_what_the_history_has_not_come_to_is_not_compared(everything: Everything, shown: Shown) -> None:
+async def test_rows_ahead_of_the_history_are_not_compared(everything: Everything, shown: Shown) -> None:
     behind = replace(shown, rows={}, upto=0)
     assert (await compared(everything, behind)).violations == ()
 

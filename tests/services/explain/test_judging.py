@@ -223,7 +223,7 @@ def test_an_instant_has_its_answer(past: Past, at: str, verdict: Verdict, told: 
     assert {name: getattr(answer, name) for name in told} == told
 
 
-def test_a_local_time_that_comes_twice_has_two_answers() -> None:
+def test_repeated_local_time_has_two_answers() -> None:
     """01:30 in New York on 1 November 2026: at 05:30 UTC, and at 06:30 UTC once more."""
     past = (
         Past("30 1 * * *", NEW_YORK).defined("2026-10-31T12:00").ticked("2026-11-01T05:30").ticked("2026-11-01T12:00")
@@ -240,7 +240,7 @@ def test_a_job_that_wishes_both_fires_twice() -> None:
     assert [answer.verdict for answer in past.why("2026-11-01T01:30")] == ["fired", "fired"]
 
 
-def test_a_local_time_is_on_the_clock_of_the_zone_in_force_then() -> None:
+def test_local_time_uses_the_zone_of_its_day() -> None:
     past = Past("0 9 * * *", BERLIN).defined("2026-11-20T00:00").ticked("2026-11-20T08:00")
     past.defined("2026-11-20T12:00", timezone=NEW_YORK).ticked("2026-11-21T14:00")
     assert [answer.at for answer in past.why("2026-11-21T09:00")] == [utc("2026-11-21T14:00")]
@@ -251,20 +251,20 @@ def test_a_local_time_is_on_the_clock_of_the_zone_in_force_then() -> None:
     ]
 
 
-def test_a_decision_that_is_not_there_is_a_broken_promise() -> None:
+def test_missing_decision_is_a_broken_promise() -> None:
     past = hourly().ticked(DAY + "10:00").ticked(DAY + "11:00")
     past.facts = [recorded for recorded in past.facts if recorded.time != utc(DAY + "10:00")]
     [answer] = past.why(DAY + "10:00Z")
     assert answer.verdict == "unaccounted"
 
 
-def test_an_edit_whose_time_lags_does_not_govern_what_was_decided_before_it() -> None:
+def test_late_edit_does_not_govern_earlier_decisions() -> None:
     """The ticker's clock is ahead of the log's, by what is allowed."""
     past = hourly().ticked(DAY + "10:00").defined(DAY + "09:59:58", schedule="59 * * * *")
     assert past.why(DAY + "10:00Z")[0].verdict == "fired"
 
 
-def test_without_a_time_it_is_about_the_latest_that_was_named() -> None:
+def test_without_a_time_the_latest_occurrence_is_explained() -> None:
     assert latest(hourly().ticked(DAY + "10:00").until(DAY + "10:59").evidence) == utc(DAY + "10:00")
     assert latest(hourly().until(DAY + "09:59").evidence) is None
     assert latest(hourly().deleted(DAY + "11:30").until(DAY + "18:00").evidence) == utc(DAY + "11:00")
@@ -276,7 +276,7 @@ def test_a_job_that_never_was_is_not_found() -> None:
         judge(Past().until(DAY + "10:00").evidence, utc(DAY + "10:00"))
 
 
-def test_a_time_of_whole_seconds_means_an_instant_within() -> None:
+def test_whole_second_matches_an_instant_within_it() -> None:
     past = Past("@every 10s")
     past.store([], utc(DAY + "09:30"))
     past.defined(DAY + "09:30:00.250000").ticked(utc(DAY + "09:30:10") + timedelta(milliseconds=300))

@@ -102,7 +102,7 @@ def test_what_the_domain_decides_is_as_promised(start: datetime, first: dict[str
     then=commands,
     asked=st.lists(st.integers(-3_600, 12 * 3_600), max_size=10),
 )
-def test_every_instant_has_an_answer_and_no_promise_is_broken(
+def test_every_instant_is_answered_without_violation(
     start: datetime, first: dict[str, object], then: list[Command], asked: list[int]
 ) -> None:
     past = lived(start, first, then)

@@ -168,7 +168,7 @@ async def test_an_installation_that_is_not_set_up(nats_url: str, tmp_path: Path)
         assert all("tocsin init" in f.do for f in found if f.code == "stream-missing")
 
 
-async def test_a_limit_that_somebody_set_on_a_stream(tocsin: Running) -> None:
+async def test_foreign_limit_on_a_stream_is_found(tocsin: Running) -> None:
     names, connection = tocsin.installation.names, tocsin.installation.connection
     name = names.stream(Stream.LOG)
     config = (await connection.manage(f"STREAM.INFO.{name}"))["config"]
@@ -187,7 +187,7 @@ async def test_a_durable_that_is_gone(tocsin: Running) -> None:
     assert "durable-missing" not in await finds(streams.durables, tocsin)
 
 
-async def test_a_durable_that_somebody_changed(tocsin: Running) -> None:
+async def test_changed_durable_is_found(tocsin: Running) -> None:
     await _change_durable(tocsin, Stream.LOG, "retrier", max_ack_pending=7)
     found = await finds(streams.durables, tocsin)
     assert_told(found["durable-drift"], Level.WARN, "retrier", "max_ack_pending is 7 instead of 20000")
@@ -252,7 +252,7 @@ async def test_a_leader_whose_clock_is_wrong(tocsin: Running) -> None:
     assert "no-leader" not in found
 
 
-async def test_nobody_leads(tocsin: Running) -> None:
+async def test_missing_leader_is_found(tocsin: Running) -> None:
     found = await finds(clocks.leaders, tocsin)
     assert_told(found["no-leader"], Level.BAD, "no ticker leads")
     assert_told(found["no-recoverer"], Level.BAD, "no recoverer leads")
@@ -363,13 +363,13 @@ async def test_an_instant_without_an_execution(tocsin: Running) -> None:
     assert_told(found["due-unplanned"], Level.BAD, "job at")
 
 
-async def test_an_execution_that_nobody_decides_on(tocsin: Running) -> None:
+async def test_undecided_execution_is_found(tocsin: Running) -> None:
     await store(tocsin, _requested(Planned))
     assert (await finds(deadlines.executions, tocsin))["overrun"].level is Level.OK
     assert_told((await finds(deadlines.executions, tocsin, later=LATER))["undecided"], Level.BAD, "job 01a1ffef")
 
 
-async def test_an_execution_that_waits_for_its_lock_is_none(tocsin: Running) -> None:
+async def test_execution_waiting_for_its_lock_is_no_finding(tocsin: Running) -> None:
     planned = _requested(Planned)
     waiting = Waiter(execution_id=planned.execution_id, scheduled_time=planned.scheduled_time)
     await store(
@@ -385,7 +385,7 @@ async def test_an_execution_without_a_task(tocsin: Running) -> None:
     assert_told((await finds(deadlines.executions, tocsin, later=LATER))["undispatched"], Level.BAD)
 
 
-async def test_a_task_that_nobody_claims(tocsin: Running) -> None:
+async def test_unclaimed_task_is_found(tocsin: Running) -> None:
     await store(tocsin, *_dispatched())
     assert_told((await finds(deadlines.executions, tocsin, later=LATER))["unclaimed"], Level.WARN)
 
@@ -429,7 +429,7 @@ async def test_a_history_that_is_behind(tocsin: Running) -> None:
     assert_told((await finds(history.place, tocsin, later=LATER))["history-behind"], Level.BAD, "at 0 of 1")
 
 
-async def test_a_history_that_cannot_be_asked(nats_url: str, tmp_path: Path) -> None:
+async def test_unavailable_history_is_found(nats_url: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     database = {"url": f"sqlite:///{tmp_path / 'folder'}"}
     async with initialized(nats_url, tmp_path, database=database) as tocsin:

@@ -71,7 +71,7 @@ async def test_all_of_an_installation_at_work(nats_url: str, tmp_path: Path) -> 
         assert all(set(finding) == {"code", "level", "what", "means", "do", "details"} for finding in found)
 
 
-async def test_what_is_there_is_told_although_something_is_not(nats_url: str, tmp_path: Path) -> None:
+async def test_status_reports_the_rest_when_a_part_fails(nats_url: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     database = {"url": f"sqlite:///{tmp_path / 'folder'}"}
     async with bootstrap.connect(settings(nats_url, tmp_path, database=database)) as installation:
