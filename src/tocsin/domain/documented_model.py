@@ -13,7 +13,7 @@ from typing_extensions import override
 
 
 class DocumentedModel(BaseModel):
-    """A model whose field docstrings become descriptions when a JSON Schema is made.
+    """A model whose field docstrings describe its JSON Schema properties.
 
     Pydantic's `use_attribute_docstrings` parses the source of every model at import, which doubles the import time of
     the events. This class parses the source only when a schema is requested.
@@ -33,7 +33,10 @@ class DocumentedModel(BaseModel):
 
 
 def _field_docstrings(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    """Yield the name and docstring of each documented field, those of the class itself before inherited ones."""
+    """Yield the name and docstring of each documented field.
+
+    Fields of the class itself come before inherited fields.
+    """
     for owner in model.__mro__:
         if owner in {DocumentedModel, BaseModel} or not issubclass(owner, BaseModel):
             continue

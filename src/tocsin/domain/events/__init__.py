@@ -1,4 +1,4 @@
-"""Every event that Tocsin records, every input that it takes, and every event that it publishes.
+"""Every event that Tocsin records, every input, and every public event.
 
 These classes are the only source of the JSON Schemas in `schemas/`.
 

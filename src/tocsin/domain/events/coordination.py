@@ -29,13 +29,13 @@ class Waiter(Message):
     scheduled_time: datetime
     """The instant (UTC) for which the execution was planned."""
     yields: bool = False
-    """Whether the execution is a replay or part of a backfill; such executions wait behind all others."""
+    """True: the execution is a replay or part of a backfill, and lets all others go first."""
 
 
 class Acquired(LockFact):
-    """An execution acquired the lock; the lock keeper stores this before the execution is admitted.
+    """An execution acquired the lock.
 
-    The sequence of this event is the fencing token.
+    The lock keeper stores this before the execution is admitted. The sequence of this event is the fencing token.
     """
 
     type: Literal["acquired"] = "acquired"
@@ -49,7 +49,10 @@ class Acquired(LockFact):
 
 
 class Queued(LockFact):
-    """An execution waits for the lock; the lock keeper stores this under the overlap policy `enqueue` (ojs-cron §6.1)."""
+    """An execution waits for the lock (ojs-cron §6.1, `enqueue`).
+
+    The lock keeper stores this if the overlap policy lets the execution wait.
+    """
 
     type: Literal["queued"] = "queued"
     """The type of the event."""
@@ -61,7 +64,10 @@ class Queued(LockFact):
 
 
 class LeadershipFact(Message):
-    """An event about a leader lease; it explains gaps to operators, and no decision depends on it."""
+    """An event about a leader lease.
+
+    It explains gaps to operators; no decision depends on it.
+    """
 
     v: Literal[1] = 1
     """The version of the format."""
@@ -74,7 +80,10 @@ class LeadershipFact(Message):
 
 
 class LeadershipGained(LeadershipFact):
-    """A process acquired a leader lease; the process itself stores this when its leadership begins."""
+    """A process acquired a leader lease.
+
+    The process itself stores this when its leadership begins.
+    """
 
     type: Literal["gained"] = "gained"
     """The type of the event."""
@@ -83,14 +92,20 @@ class LeadershipGained(LeadershipFact):
 
 
 class LeadershipReleased(LeadershipFact):
-    """A process released a leader lease; the process itself stores this when it shuts down."""
+    """A process released a leader lease.
+
+    The process itself stores this when it shuts down.
+    """
 
     type: Literal["released"] = "released"
     """The type of the event."""
 
 
 class LeadershipLost(LeadershipFact):
-    """A process lost a leader lease; the process itself stores this when it finds out."""
+    """A process lost a leader lease.
+
+    The process itself stores this when it finds out.
+    """
 
     type: Literal["lost"] = "lost"
     """The type of the event."""

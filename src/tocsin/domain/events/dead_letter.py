@@ -1,4 +1,4 @@
-"""Events of dead letters: executions that failed for good, messages that no stage could use, and their replays."""
+"""Events of dead letters: failed executions, poison messages, and their replays."""
 
 from base64 import b64encode
 from datetime import datetime
@@ -9,9 +9,9 @@ from pydantic import Field, JsonValue
 from .message import Actor, Failure, Input, Message, Sequence, TriggerKind
 
 MAX_BODY_BYTES: Final = 262_144
-"""Bytes of a poison message that its dead letter keeps; base64 adds a third to that."""
+"""Bytes of a poison message that its dead letter keeps; base64 adds a third."""
 MAX_REASON_LENGTH: Final = 4_096
-"""Characters of the reason that a dead letter keeps; one input can be wrong in thousands of ways."""
+"""Characters of the reason that a dead letter keeps."""
 
 
 class Attempt(Message):
@@ -45,7 +45,10 @@ class DeadLetterFact(Message):
 
 
 class DeadLettered(DeadLetterFact):
-    """An execution failed for good; the dead letter sink stores this with its attempts (hip-62, Dead Letter Handling)."""
+    """An execution failed for good (hip-62, Dead Letter Handling).
+
+    The dead letter sink stores this with every attempt.
+    """
 
     type: Literal["dead-lettered"] = "dead-lettered"
     """The type of the event."""
@@ -54,9 +57,12 @@ class DeadLettered(DeadLetterFact):
     scheduled_time: datetime
     """The instant (UTC) of the occurrence, or the time at which the trigger was stored."""
     trigger: TriggerKind
-    """What caused the execution."""
+    """The cause of the execution."""
     input: dict[str, JsonValue] = {}
-    """The input of the execution, and under each step's name the input of that step if it has its own."""
+    """The input of the execution.
+
+    A step's own input is stored under the step's name.
+    """
     attempts: tuple[Attempt, ...]
     """Every attempt of every step, in the order of dispatch."""
     last_error: Failure | None = None
@@ -66,7 +72,10 @@ class DeadLettered(DeadLetterFact):
     last_attempt: datetime
     """The time (UTC) at which the last attempt ended; without attempts, of the last event."""
     definition: Sequence = 0
-    """The sequence of the definition that the execution was planned by; 0: not registered, or stored by an old version."""
+    """The sequence of the definition that the execution was planned by.
+
+    0: the job is not registered, or an old version stored this.
+    """
     plan_input: Input = {}
     """The input of the plan."""
     plan_args: tuple[JsonValue, ...] = ()
@@ -76,15 +85,16 @@ class DeadLettered(DeadLetterFact):
 
 
 class PoisonMessage(DeadLetterFact):
-    """A stage could not use a message; it stores this with the message's body and the reason.
+    """A stage could not use a message.
 
-    Body and reason are cut off if this event would otherwise be too large. The message itself stays in the log.
+    The stage stores this with the message's body and the reason. Both are cut off if this event would otherwise be too
+    large. The message itself stays in the log.
     """
 
     type: Literal["refused"] = "refused"
     """The type of the event."""
     reason: str
-    """Why the message cannot be used."""
+    """The reason why the message cannot be used."""
     durable: str
     """The durable that delivered the message."""
     subject: str
@@ -101,7 +111,7 @@ class PoisonMessage(DeadLetterFact):
 
     @classmethod
     def of(cls, job: str, durable: str, subject: str, sequence: int, body: bytes, reason: str) -> "PoisonMessage":
-        """Return the dead letter of a message; every copy of a stage gives it the same id."""
+        """Return the dead letter of a message; every copy of a stage gives the same id."""
         return cls(
             job=job,
             id=cls.id_of(durable, sequence),
@@ -114,7 +124,10 @@ class PoisonMessage(DeadLetterFact):
 
 
 class Replayed(DeadLetterFact):
-    """An operator requested a replay of a dead letter; the API stores this."""
+    """An operator requested a replay of a dead letter.
+
+    The API stores this, and the planner plans the execution.
+    """
 
     type: Literal["replayed"] = "replayed"
     """The type of the event."""
@@ -129,12 +142,18 @@ class Replayed(DeadLetterFact):
     request: str | None = None
     """The caller's id of the request; repeating the request adds no second replay."""
     ledger: Sequence | None = None
-    """The last sequence of the job's ledger at that time; the definition in force there is used, however late and often
-    the replay is handled. Absent: no registered job is affected, or an old version stored this."""
+    """The last sequence of the job's ledger at the time of the request.
+
+    The definition in force there is used, however late and often the replay is handled. Absent: no registered job is
+    affected, or an old version stored this.
+    """
 
 
 class Resolved(DeadLetterFact):
-    """A dead letter needs no more work: a replay completed, or an operator resolved it; the stage or the API stores this."""
+    """A dead letter needs no more work.
+
+    The DAG advancer stores this when a replay completes, and the API on request.
+    """
 
     type: Literal["resolved"] = "resolved"
     """The type of the event."""

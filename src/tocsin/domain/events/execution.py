@@ -1,4 +1,4 @@
-"""Events of an execution as a whole: its plan, its admission, its recovery and its end."""
+"""Events of an execution: its plan, admission, recovery and end."""
 
 from datetime import datetime
 from typing import Literal, TypeAlias
@@ -29,11 +29,14 @@ class PlannedStep(Message):
     args: tuple[JsonValue, ...] | None = None
     """The positional arguments of this step; absent: those of the plan."""
     retry: RetryPolicy = RetryPolicy()
-    """When a failed attempt is retried."""
+    """The retry policy of the step."""
 
 
 class Plan(Message):
-    """What an execution does: taken once from the definition in force, so that a later edit changes no running one."""
+    """The work of an execution.
+
+    It is taken once from the definition in force, so that a later edit does not change a running execution.
+    """
 
     definition: Sequence
     """The sequence of the definition in the job's ledger; 0: the job is not registered."""
@@ -44,9 +47,9 @@ class Plan(Message):
     args: tuple[JsonValue, ...] = ()
     """The positional arguments of the execution."""
     overlap_policy: Literal["skip", "allow", "cancel_previous", "enqueue"] = "skip"
-    """What happens if another execution of the job holds the lock."""
+    """The rule for an execution while another one of the job holds the lock."""
     dead_letter: bool = False
-    """Whether a failure of the execution produces a dead letter."""
+    """True: a failure of the execution produces a dead letter."""
     execution_timeout: float | None = None
     """Seconds that the whole execution may take after its admission; absent: unlimited."""
     cron_expression: str | None = None
@@ -83,28 +86,34 @@ class Requested(ExecutionFact):
     scheduled_time: datetime
     """The instant (UTC) of the occurrence, or the time at which the trigger was stored."""
     trigger: TriggerKind
-    """What caused the execution."""
+    """The cause of the execution."""
     plan: Plan
-    """What the execution does."""
+    """The work of the execution."""
     by: Actor | None = None
     """The identity that requested the execution; absent: the schedule."""
     catch_up: bool = False
-    """Whether the occurrence fires late, under the catch-up policy."""
+    """True: the occurrence fires late, under the catch-up policy."""
     replay_of: str | None = None
-    """The id of the dead letter that is replayed: that of the failed execution, or of the poison message."""
+    """The dead letter that is replayed: the id of the failed execution or poison message."""
     backfill: str | None = None
     """The name of the backfill that this execution belongs to."""
 
 
 class Planned(Requested):
-    """An execution was planned; the planner stores this for each occurrence or trigger that needs the job's lock."""
+    """An execution was planned.
+
+    The planner stores this for each occurrence or trigger that needs the job's lock.
+    """
 
     type: Literal["planned"] = "planned"
     """The type of the event."""
 
 
 class Admitted(Requested):
-    """An execution may run; the lock keeper stores this once it holds the lock, or the planner if it needs none."""
+    """An execution may run.
+
+    The lock keeper stores this once the execution holds the lock; the planner stores it if no lock is needed.
+    """
 
     type: Literal["admitted"] = "admitted"
     """The type of the event."""
@@ -120,18 +129,18 @@ SkipReason: TypeAlias = Literal["overlap_skip", "disabled", "dst_skip"]
 class Skipped(ExecutionFact):
     """An occurrence does not run, and the execution is over.
 
-    The lock keeper stores this if another execution holds the lock (`overlap_skip`); the planner stores it for instants
+    The lock keeper stores this if another execution holds the lock (`overlap_skip`). The planner stores it for instants
     that passed while the job was paused or disabled (`disabled`) or that the clocks skipped (`dst_skip`).
     """
 
     type: Literal["skipped"] = "skipped"
     """The type of the event."""
     reason: SkipReason
-    """Why the occurrence does not run."""
+    """The reason why the occurrence does not run."""
     scheduled_time: datetime
     """The instant (UTC) of the occurrence."""
     trigger: TriggerKind
-    """What caused the execution."""
+    """The cause of the execution."""
     definition: Sequence
     """The sequence of the definition in the job's ledger."""
     cron_expression: str | None = None
@@ -146,7 +155,7 @@ class Skipped(ExecutionFact):
 
 
 class Lost(Message):
-    """A point at which an execution, or one of its steps, stopped: the last event, after which nothing followed."""
+    """The last event of an execution or step, after which nothing followed."""
 
     what: Literal["planned", "admitted", "dispatched", "retry-scheduled"]
     """The type of the last event."""
@@ -159,9 +168,10 @@ class Lost(Message):
 
 
 class Recovered(ExecutionFact):
-    """An execution was lost on its way to a worker and continues; the recoverer stores this once it has proof.
+    """An execution was lost on its way to a worker and continues.
 
-    The lost tasks are dispatched again. An old copy that turns up later does not run.
+    The recoverer stores this once it has proof. The lost tasks are dispatched again. An old copy that turns up later
+    does not run.
     """
 
     type: Literal["recovered"] = "recovered"
@@ -180,12 +190,15 @@ ExhaustedReason: TypeAlias = Literal["attempts", "non_retryable"]
 
 
 class Terminal(ExecutionFact):
-    """The end of an execution: no event follows. It repeats the fields that readers of the end need."""
+    """The end of an execution: no event follows.
+
+    It repeats the fields that readers of the end need.
+    """
 
     scheduled_time: datetime
     """The instant (UTC) of the occurrence, or the time at which the trigger was stored."""
     trigger: TriggerKind
-    """What caused the execution."""
+    """The cause of the execution."""
     fence: Sequence | None = None
     """The fencing token of the execution's lock, which is now free."""
     step: str | None = None
@@ -195,7 +208,10 @@ class Terminal(ExecutionFact):
 
 
 class Completed(Terminal):
-    """Every step completed; the DAG advancer stores this on the report of the last step."""
+    """Every step completed.
+
+    The DAG advancer stores this on the report of the last step.
+    """
 
     type: Literal["completed"] = "completed"
     """The type of the event."""
@@ -217,17 +233,17 @@ class Failed(Terminal):
     type: Literal["failed"] = "failed"
     """The type of the event."""
     step_completed: bool = False
-    """Whether `step` itself completed; then `error` belongs to the step that was exhausted before it."""
+    """True: `step` itself completed, and `error` belongs to the step exhausted before it."""
     error: Failure | None = None
-    """The error of the exhausted step, or why the execution was ended."""
+    """The error of the exhausted step, or the reason why the execution was ended."""
     reason: FailedReason | None = None
-    """Why the execution failed."""
+    """The reason for the failure."""
     result: JsonValue = None
     """The result of `step`, if it completed."""
     cancelled_steps: tuple[str, ...] = ()
     """The steps that never ran."""
     dead_letter: bool = False
-    """Whether the failure produces a dead letter."""
+    """True: the failure produces a dead letter."""
 
 
 class Cancelled(Terminal):

@@ -1,4 +1,7 @@
-"""Inputs: requests, reports and timers. A stage decides on each, and only the decision is an event."""
+"""Inputs: requests, reports and timers.
+
+A stage decides on each input, and only the decision is an event.
+"""
 
 from datetime import datetime
 from typing import Literal, Self, TypeAlias
@@ -12,14 +15,17 @@ from .message import Actor, Failure, Input, Message, Sequence, TriggerSource
 
 
 class Trigger(Message):
-    """A request to run a job now, published on `cron.trigger.<job>` or stored by the API. All fields are optional."""
+    """A request to run a job now. All fields are optional.
+
+    Clients publish this on `cron.trigger.<job>`; the API stores it too.
+    """
 
     v: Literal[1] = 1
     """The version of the format."""
     type: Literal["trigger"] = "trigger"
     """The type of the input."""
     trigger: TriggerSource = "event"
-    """What caused the request."""
+    """The cause of the request."""
     input: Input | None = None
     """Keys that override the input of the definition."""
     args: tuple[JsonValue, ...] | None = None
@@ -29,7 +35,7 @@ class Trigger(Message):
     reason: str | None = None
     """The reason that the caller gave."""
     backfill: str | None = Field(default=None, min_length=1, max_length=255)
-    """The name of the backfill that the run belongs to; with `scheduled_time` it identifies one execution."""
+    """The name of the backfill; with `scheduled_time` it identifies one execution."""
     scheduled_time: AwareDatetime | None = None
     """The past instant for which the backfill runs the job."""
 
@@ -41,7 +47,10 @@ class Trigger(Message):
 
 
 class Enqueued(Message):
-    """A request to run an unregistered job once, under a given execution id (ojs-core, PUSH); the API stores this."""
+    """A request to run an unregistered job once (ojs-core, PUSH).
+
+    The API stores this with the id of the execution.
+    """
 
     v: Literal[1] = 1
     """The version of the format."""
@@ -50,7 +59,7 @@ class Enqueued(Message):
     execution_id: str
     """The id of the execution."""
     definition: JobDefinition
-    """What to run; its overlap policy must be `allow`."""
+    """The definition to run; its overlap policy must be `allow`."""
     start_at: datetime | None = None
     """The time (UTC) before which no task is dispatched."""
     expires_at: datetime | None = None
@@ -66,7 +75,10 @@ class Enqueued(Message):
 
 
 class CancelRequest(Message):
-    """A request to cancel an execution, published on `cron.cancel.<job>.<execution>`. All fields are optional."""
+    """A request to cancel an execution. All fields are optional.
+
+    Clients publish this on `cron.cancel.<job>.<execution>`.
+    """
 
     v: Literal[1] = 1
     """The version of the format."""
@@ -82,7 +94,10 @@ class CancelRequest(Message):
 
 
 class Report(Message):
-    """The outcome of one attempt, as its worker reports it; a worker or the MQ bridge stores this."""
+    """The outcome of one attempt, as its worker reports it.
+
+    A worker stores this, and the MQ bridge and the API store it for executors outside.
+    """
 
     v: Literal[1] = 1
     """The version of the format."""
@@ -93,7 +108,7 @@ class Report(Message):
     execution_id: str
     """The id of the execution."""
     outcome: Literal["completed", "failed"]
-    """Whether the attempt succeeded."""
+    """The outcome of the attempt."""
     step: str
     """The name of the step."""
     attempt: int
@@ -111,14 +126,20 @@ class Report(Message):
     claim: Sequence | None = None
     """The sequence of the `started` event of this claim."""
     claimed_after: Sequence | None = None
-    """The sequence of the event before that; a stage that has folded the execution up to it can skip reading the log."""
+    """The sequence of the event before `claim`.
+
+    A stage that has folded the execution up to this event does not need to read the log.
+    """
 
 
 # --- timers ----------------------------------------------------------------------------------------------------------
 
 
 class LeaseTimer(Message):
-    """The visibility lease of a claim has expired; the log publishes this unless a heartbeat moved the timer."""
+    """The visibility lease of a claim has expired.
+
+    The log publishes this unless a heartbeat moved the timer.
+    """
 
     v: Literal[1] = 1
     """The version of the format."""
@@ -137,12 +158,17 @@ class LeaseTimer(Message):
     task: Sequence
     """The sequence of the task that was claimed."""
     ends_attempt: bool = False
-    """Whether the time limit of the attempt is over as well. The setter of the timer decides this, because the claim is
-    stored slightly later and by another clock."""
+    """True: the time limit of the attempt is over as well.
+
+    The setter of the timer decides this, because the claim is stored slightly later and by another clock.
+    """
 
 
 class ExpiryTimer(Message):
-    """An execution has reached its expiry time; the log publishes this, and no further task may start."""
+    """An execution has reached its expiry time.
+
+    The log publishes this, and no further task may start.
+    """
 
     v: Literal[1] = 1
     """The version of the format."""
@@ -155,7 +181,10 @@ class ExpiryTimer(Message):
 
 
 class RetryTimer(Message):
-    """The delay before an attempt is over; the log publishes this, and the DAG advancer dispatches the attempt."""
+    """The delay before an attempt is over.
+
+    The log publishes this, and the DAG advancer dispatches the attempt.
+    """
 
     v: Literal[1] = 1
     """The version of the format."""

@@ -17,10 +17,10 @@ class LedgerFact(Message):
 
 
 class DefinitionFact(LedgerFact):
-    """An event that changes what holds for a job from the time at which the log stores it.
+    """An event that changes the definition or the pause of a job.
 
-    Each one states the whole (definition and pause) and links to its predecessor, so that a reader who starts with the
-    newest can go back event by event.
+    It is in force from the time at which the log stores it. Each event states the whole (definition and pause) and
+    links to its predecessor, so that a reader who starts with the newest can go back event by event.
     """
 
     previous: Sequence = 0
@@ -32,23 +32,31 @@ class DefinitionFact(LedgerFact):
 
 
 class Defined(DefinitionFact):
-    """A job was registered or updated; the job registry stores this when a client submits a new definition."""
+    """A job was registered or updated.
+
+    The job registry stores this when a client submits a new definition.
+    """
 
     type: Literal["defined"] = "defined"
     """The type of the event."""
     definition: JobDefinition
     """The complete definition that is in force from now on."""
     paused: bool = False
-    """Whether the job is paused; an update does not change this."""
+    """True: the job is paused. An update does not change this."""
     created_at: datetime | None = None
     """The time (UTC) of the first registration; absent: this event is the first registration."""
     created_by: str | None = None
-    """The identity that registered the job first; absent: the identity in `by` if this is the first registration,
-    otherwise unknown."""
+    """The identity that registered the job first.
+
+    Absent: the identity in `by` if this is the first registration, otherwise unknown.
+    """
 
 
 class Paused(DefinitionFact):
-    """A job was paused; the job registry stores this on request, and instants then pass without firing."""
+    """A job was paused.
+
+    The job registry stores this on request. Instants then pass without firing.
+    """
 
     type: Literal["paused"] = "paused"
     """The type of the event."""
@@ -57,9 +65,9 @@ class Paused(DefinitionFact):
 
 
 class Resumed(DefinitionFact):
-    """A job was resumed; the job registry stores this on request, and later instants fire again.
+    """A job was resumed.
 
-    Instants that passed during the pause do not fire.
+    The job registry stores this on request. Later instants fire again; instants that passed during the pause do not.
     """
 
     type: Literal["resumed"] = "resumed"
@@ -69,14 +77,20 @@ class Resumed(DefinitionFact):
 
 
 class Deleted(DefinitionFact):
-    """A job was deleted; the job registry stores this on request. The job's log remains."""
+    """A job was deleted.
+
+    The job registry stores this on request. The job's log remains.
+    """
 
     type: Literal["deleted"] = "deleted"
     """The type of the event."""
 
 
 class Due(LedgerFact):
-    """An instant of the schedule has come and fires; the ticker stores this, and the planner plans the execution."""
+    """An instant of the schedule has come and fires.
+
+    The ticker stores this, and the planner then plans the execution.
+    """
 
     type: Literal["due"] = "due"
     """The type of the event."""
@@ -85,16 +99,19 @@ class Due(LedgerFact):
     definition: Sequence
     """The sequence of the definition that was in force at that instant."""
     catch_up: bool = False
-    """Whether the instant fires late, under the job's catch-up policy."""
+    """True: the instant fires late, under the job's catch-up policy."""
     dst_skip: bool = False
-    """Whether a local time that the clocks skipped falls on the same instant; that local time is skipped."""
+    """True: a skipped local time falls on the same instant; that local time does not fire."""
 
 
 PassedReason: TypeAlias = Literal["paused", "dst_skip", "missed", "superseded", "throttled"]
 
 
 class Passed(LedgerFact):
-    """Instants in a span of time did not fire; the ticker stores this once it has decided on the span."""
+    """Instants in a span of time did not fire.
+
+    The ticker stores this once it has decided on the span.
+    """
 
     type: Literal["passed"] = "passed"
     """The type of the event."""
@@ -103,13 +120,17 @@ class Passed(LedgerFact):
     until: datetime
     """The end of the span (UTC), inclusive."""
     reason: PassedReason
-    """Why the instants did not fire: the job was `paused` or disabled, the clocks skipped the local time (`dst_skip`),
-    they are too old for the catch-up policy (`missed`), a newer definition does not name them (`superseded`), or too
-    many came due at once (`throttled`)."""
+    """The reason why the instants did not fire.
+
+    `paused`: the job was paused or disabled. `dst_skip`: the clocks skipped the local time. `missed`: too old for the
+    catch-up policy. `superseded`: a newer definition does not fire them. `throttled`: too many came due at once.
+    """
     count: int
     """The number of instants that did not fire."""
     definition: Sequence
     """The sequence of the definition that was in force in the span."""
     scheduled_times: tuple[datetime, ...] = ()
-    """For `paused` and `dst_skip`: each instant (UTC), because each is announced. For any other reason: the skipped
-    local times that fall on instants of the span; `count` does not include them."""
+    """For `paused` and `dst_skip`: each instant (UTC), because each is announced.
+
+    For any other reason: the skipped local times that fall on instants of the span; `count` does not include them.
+    """

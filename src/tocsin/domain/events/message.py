@@ -14,7 +14,7 @@ Sequence: TypeAlias = Annotated[int, Field(ge=0)]
 """The position of a message in its stream."""
 
 TriggerKind: TypeAlias = Literal["cron", "manual", "api", "event", "replay", "recovery", "backfill"]
-"""What caused an execution."""
+"""The cause of an execution."""
 TriggerSource: TypeAlias = Literal["manual", "api", "event", "replay", "recovery", "backfill"]
 """The trigger kinds that a trigger message may name; `cron` belongs to the scheduler alone."""
 COMPENSATING_TRIGGERS: Final = frozenset({"replay", "backfill"})
@@ -64,7 +64,7 @@ class Failure(Message):
     traceback: str | None = None
     """The traceback of the handler, if the worker sent one."""
     retryable: bool = True
-    """Whether the worker allows a retry."""
+    """False: the worker forbids a retry."""
     code: str | None = None
     """The error code of the Open Job Spec (ojs-errors)."""
     details: dict[str, JsonValue] | None = None

@@ -32,19 +32,22 @@ class EnvelopeData(Message):
     scheduled_time: datetime
     """The instant (UTC) of the occurrence, or the time at which the trigger was stored."""
     trigger: TriggerKind
-    """What caused the execution."""
+    """The cause of the execution."""
     fence: Sequence | None = None
     """The fencing token of the execution's lock; absent: the job uses no lock."""
     upstream: dict[str, JsonValue] = {}
     """The results of the steps that this one depends on, by step."""
     upstream_left_out: tuple[str, ...] = ()
-    """The steps whose results are left out because the task would exceed the maximum message size."""
+    """The steps whose results are left out because the task would be too large."""
     metadata: dict[str, JsonValue] = {}
     """Metadata of the job."""
 
 
 class Envelope(Message):
-    """The envelope of a task on `mq.scheduled.<job>`; the MQ bridge stores this for each task of a bridged queue."""
+    """The envelope of a task on `mq.scheduled.<job>`.
+
+    The MQ bridge stores this for each task of a bridged queue.
+    """
 
     model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True, validate_by_alias=True)
 
@@ -63,7 +66,10 @@ class Envelope(Message):
 
 
 class Completion(Message):
-    """The answer of an MQ executor on `mq.scheduler.complete.<job>.<execution_id>`. All fields are optional."""
+    """The answer of an MQ executor. All fields are optional.
+
+    Executors publish this on `mq.scheduler.complete.<job>.<execution_id>`.
+    """
 
     status: Literal["completed", "success", "succeeded", "ok", "failed", "failure", "error"] | None = None
     """The outcome; absent: failed if there is an error, otherwise completed."""

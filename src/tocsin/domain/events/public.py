@@ -36,7 +36,7 @@ class CronTriggered(Message):
     timestamp: datetime
     """The time (UTC) of the event."""
     data: CronTriggeredData
-    """What happened."""
+    """The details."""
 
 
 class CronSkippedData(Message):
@@ -49,7 +49,7 @@ class CronSkippedData(Message):
     timezone: str
     """The IANA time zone of the schedule."""
     reason: SkipReason
-    """Why the occurrence does not run."""
+    """The reason why the occurrence does not run."""
     active_job_id: str | None = None
     """The id of the execution that holds the lock."""
     scheduled_time: datetime
@@ -64,11 +64,11 @@ class CronSkipped(Message):
     timestamp: datetime
     """The time (UTC) of the event."""
     data: CronSkippedData
-    """What happened."""
+    """The details."""
 
 
 MissedReason: TypeAlias = Literal["missed", "throttled"]
-"""Why instants did not fire against the user's wish: no ticker was leading, or too many came due at once."""
+"""Reasons against the user's wish: no ticker was leading, or too many came due."""
 MISSED_REASONS: Final[frozenset[str]] = frozenset(get_args(MissedReason))
 
 
@@ -82,7 +82,7 @@ class CronMissedData(Message):
     timezone: str
     """The IANA time zone of the schedule."""
     reason: MissedReason
-    """Why the instants did not fire."""
+    """The reason why the instants did not fire."""
     count: int
     """The number of instants that did not fire."""
     start: datetime
@@ -92,14 +92,17 @@ class CronMissedData(Message):
 
 
 class CronMissed(Message):
-    """Occurrences did not fire against the user's wish; there is one event for each span of time."""
+    """Occurrences did not fire, against the user's wish.
+
+    There is one event for each span of time.
+    """
 
     event: Literal["cron.missed"] = "cron.missed"
     """The type of the event."""
     timestamp: datetime
     """The time (UTC) of the event."""
     data: CronMissedData
-    """What happened."""
+    """The details."""
 
 
 PublicEvent: TypeAlias = CronTriggered | CronSkipped | CronMissed

@@ -10,7 +10,10 @@ from .message import Failure, Input, Sequence, TriggerKind
 
 
 class Dispatched(ExecutionFact):
-    """One attempt of a step was dispatched; the DAG advancer stores this, and it is the task that a worker receives."""
+    """One attempt of a step was dispatched.
+
+    The DAG advancer stores this, and it is also the task that a worker receives.
+    """
 
     type: Literal["dispatched"] = "dispatched"
     """The type of the event."""
@@ -31,21 +34,24 @@ class Dispatched(ExecutionFact):
     upstream: dict[str, JsonValue] = {}
     """The results of the steps that this one depends on, by step."""
     upstream_left_out: tuple[str, ...] = ()
-    """The steps whose results are left out because the task would exceed the maximum message size."""
+    """The steps whose results are left out because the task would be too large."""
     timeout: float
     """Seconds that the attempt may take."""
     scheduled_time: datetime
     """The instant (UTC) of the occurrence, or the time at which the trigger was stored."""
     trigger: TriggerKind
-    """What caused the execution."""
+    """The cause of the execution."""
     fence: Sequence | None = None
     """The fencing token of the execution's lock; absent: the job uses no lock."""
     token: str
     """The secret that a report on this attempt must carry."""
     meta: dict[str, JsonValue] = {}
-    """Metadata of the job; for an occurrence, also the job's name and the scheduled time (ojs-cron §6.3)."""
+    """Metadata of the job.
+
+    For an occurrence, also the job's name and the scheduled time (ojs-cron §6.3).
+    """
     is_recovery: bool = False
-    """Whether the execution was lost and recovered (cloacina, recovery context)."""
+    """True: the execution was lost and recovered (cloacina, recovery context)."""
     original_scheduled_time: datetime | None = None
     """After a recovery: the instant (UTC) of the occurrence."""
     recovery_attempt_time: datetime | None = None
@@ -53,7 +59,10 @@ class Dispatched(ExecutionFact):
 
 
 class Started(ExecutionFact):
-    """A worker claimed an attempt; the worker stores this before it runs the function."""
+    """A worker claimed an attempt.
+
+    The worker, or the API for it, stores this before the function runs.
+    """
 
     type: Literal["started"] = "started"
     """The type of the event."""
@@ -62,21 +71,24 @@ class Started(ExecutionFact):
     attempt: int
     """The number of the attempt, counted from 1."""
     delivery: int
-    """The number of the delivery of the task, counted from 1; it distinguishes this claim from any other."""
+    """The number of the delivery, counted from 1; it distinguishes this claim from any other."""
     worker: str
     """The name of the worker."""
     lease: float | None = None
-    """Seconds after the last heartbeat until the claim expires; absent: the queue itself delivers the task again."""
+    """Seconds after the last heartbeat until the claim expires.
+
+    Absent: the queue itself delivers the task again.
+    """
 
 
 ReleasedReason: TypeAlias = Literal["lease_over", "handed_back"]
 
 
 class Released(ExecutionFact):
-    """A claim ended before its attempt did; the same attempt is then dispatched again.
+    """A claim ended before its attempt did.
 
-    The lease keeper stores this when the visibility lease has expired (`lease_over`), and the API when the worker hands
-    the task back (`handed_back`).
+    The DAG advancer then dispatches the same attempt again. The lease keeper stores this when the visibility lease has
+    expired (`lease_over`), and the API when the worker hands the task back (`handed_back`).
     """
 
     type: Literal["released"] = "released"
@@ -90,11 +102,14 @@ class Released(ExecutionFact):
     task: Sequence
     """The sequence of the task that was claimed."""
     reason: ReleasedReason
-    """Why the claim ended."""
+    """The reason why the claim ended."""
 
 
 class RetryScheduled(ExecutionFact):
-    """An attempt failed and will be retried; the retrier stores this on the report of the failure."""
+    """An attempt failed and will be retried.
+
+    The retrier stores this on the report of the failure.
+    """
 
     type: Literal["retry-scheduled"] = "retry-scheduled"
     """The type of the event."""
@@ -111,7 +126,10 @@ class RetryScheduled(ExecutionFact):
 
 
 class Advanced(ExecutionFact):
-    """A step completed and the execution continues; the DAG advancer stores this on the report of success."""
+    """A step completed and the execution continues.
+
+    The DAG advancer stores this on the report of success.
+    """
 
     type: Literal["advanced"] = "advanced"
     """The type of the event."""
@@ -124,7 +142,10 @@ class Advanced(ExecutionFact):
 
 
 class Exhausted(ExecutionFact):
-    """A step failed for good while other steps still run; the retrier stores this on the report of the failure."""
+    """A step failed for good while other steps still run.
+
+    The retrier stores this on the report of the failure.
+    """
 
     type: Literal["exhausted"] = "exhausted"
     """The type of the event."""
@@ -135,4 +156,7 @@ class Exhausted(ExecutionFact):
     error: Failure
     """The error of the last attempt."""
     reason: ExhaustedReason
-    """Why no attempt follows: none is left (`attempts`), or the error forbids it (`non_retryable`)."""
+    """The reason why no attempt follows.
+
+    `attempts`: none is left. `non_retryable`: the error forbids a retry.
+    """
