@@ -9,10 +9,10 @@ from typing_extensions import override
 from tocsin import subjects
 from tocsin.domain import execution_plan
 from tocsin.domain.definition import DefinitionError, JobDefinition
-from tocsin.domain.definition_diff import DefinitionDiff
+from tocsin.domain.definition_changes import DefinitionDiff
 from tocsin.domain.events import Actor, Defined, Deleted, Message, Paused, Recorded, Trigger
+from tocsin.domain.job_record import Registration
 from tocsin.domain.ledger import JobNotFound
-from tocsin.domain.registration import Registration
 from tocsin.ports import SequenceConflict
 from tocsin.services.jobs import TRIES, Registry
 from tocsin.subjects import Bucket, Stream

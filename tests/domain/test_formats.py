@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tocsin.domain.definition import JobDefinition, RetryPolicy, Step
 from tocsin.domain.formats import DefinitionError, DefinitionProblem, read
-from tocsin.domain.formats.suggestion import nearest
+from tocsin.domain.formats.document import nearest
 
 HIP: dict[str, Any] = {"name": "a", "function": "f", "schedule": "@daily"}
 OJS: dict[str, Any] = {"name": "b", "type": "x.y", "cron": "@daily"}

@@ -11,7 +11,8 @@ from tocsin import subjects
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined, Deleted, Due, Message, Passed, Paused, Recorded, Resumed
-from tocsin.domain.ledger import JobNotFound, Ledger, time_decisions
+from tocsin.domain.ledger import JobNotFound, Ledger
+from tocsin.domain.ledger import instants as ledger_instants
 from tocsin.domain.schedule import parse
 
 SECOND = timedelta(seconds=1)
@@ -412,7 +413,7 @@ def test_occurrences_of_one_instant_are_decided_together(monkeypatch: pytest.Mon
     begin = datetime(2026, 3, 29, 0, 50, tzinfo=UTC)
     told = []
     for at_once in (1_000, 4, 3):
-        monkeypatch.setattr(time_decisions, "MAX_INSTANTS_PER_DECISION", at_once)
+        monkeypatch.setattr(ledger_instants, "MAX_INSTANTS_PER_DECISION", at_once)
         log = Log()
         log.define(job("*/15 * * * *", timezone="Europe/Berlin", catch_up="skip"), begin)
         told.append([at for fact in log.tick(begin + timedelta(hours=3)) for at in fact.scheduled_times])  # type: ignore[union-attr]

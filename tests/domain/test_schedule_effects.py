@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
+from tocsin.domain.definition_changes import MAX_INSTANTS, schedule_effects
 from tocsin.domain.events import Message, Recorded
 from tocsin.domain.ledger import Ledger
-from tocsin.domain.schedule_effects import MAX_INSTANTS, schedule_effects
 
 NOW = datetime(2026, 3, 27, 12, 0, tzinfo=UTC)
 WEEK = NOW + timedelta(days=7)

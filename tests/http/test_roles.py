@@ -11,7 +11,7 @@ from tests.http.conftest import World
 from tocsin.adapters.http.api.app import ROUTERS
 from tocsin.domain.access import GRANTS, Permission, Principal, Role, roles_of
 from tocsin.domain.events import Cancelled, DeadLettered, Failure
-from tocsin.domain.registration import Registration
+from tocsin.domain.job_record import Registration
 
 JOB = {"name": "new", "schedule": "@daily", "function": "f"}
 CRON = {"name": "new-cron", "cron": "@daily", "type": "a.b"}

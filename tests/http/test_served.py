@@ -18,9 +18,8 @@ from tocsin import Context, Worker
 from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.adapters.http.sockets import PortInUseError
 from tocsin.bootstrap.api_server import serving
-from tocsin.domain.access import Role
+from tocsin.domain.access import MASK, Role
 from tocsin.domain.events import Completed
-from tocsin.domain.redaction import MASK
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - the default, which must not be listened on
 JOB = {"name": "greet", "schedule": "@daily", "function": "greet", "overlap_policy": "allow"}

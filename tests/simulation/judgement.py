@@ -7,7 +7,7 @@ from tocsin.archive.combined_log import CombinedLog
 from tocsin.archive.stream_reader import decoded
 from tocsin.domain import execution, history, ledger
 from tocsin.domain.events import ExecutionFact
-from tocsin.domain.registration import Registration
+from tocsin.domain.job_record import Registration
 from tocsin.ports import StoredMessage
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import InMemoryStoredLog

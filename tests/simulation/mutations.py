@@ -20,8 +20,8 @@ from tocsin.archive.archive import Archive
 from tocsin.archive.cursors import Cursors
 from tocsin.archive.purge_filters import PurgeFilters
 from tocsin.domain import dead_letter, execution, ids, ledger, lock, retry
-from tocsin.domain.execution import endings, reports, tasks
-from tocsin.domain.ledger import instants, time_decisions
+from tocsin.domain.execution import lifecycle, reports, tasks
+from tocsin.domain.ledger import instants
 from tocsin.engine import ledger_reader, public_events, rerun
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
@@ -96,7 +96,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     _bug(
         "fire what was named while the job was paused",
-        time_decisions._refusal,
+        instants._refusal,
         "regime.paused or",
         "state.is_paused or",
     ),
@@ -285,7 +285,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "all(s.phase is Phase.COMPLETED for s in after.steps.values())",
         "any(s.phase is Phase.COMPLETED for s in after.steps.values())",
     ),
-    _bug("cancel no step behind a failure", endings.unstarted_steps, "step.phase is Phase.WAITING", "False"),
+    _bug("cancel no step behind a failure", lifecycle.unstarted_steps, "step.phase is Phase.WAITING", "False"),
     # --- tasks that are handed over ----------------------------------------------------------------------------------
     _bug(
         "hand over one attempt",

@@ -3,7 +3,7 @@
 from tests.stages.world import World
 from tocsin.domain import ledger
 from tocsin.domain.events import DefinitionFact
-from tocsin.domain.registration import Registration
+from tocsin.domain.job_record import Registration
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.subjects import Bucket
 

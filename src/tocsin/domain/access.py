@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from .definition import JobDefinition
+from .events import Dispatched, EnvelopeData, Message, Report
 
 
 class Role(StrEnum):
@@ -99,3 +100,15 @@ def roles_of(names: Iterable[object]) -> frozenset[Role]:
     """The roles among names; a name of none grants nothing."""
     known = {role.value: role for role in Role}
     return frozenset(known[name] for name in names if isinstance(name, str) and name in known)
+
+
+MASK: Final = "******"
+
+
+def masked(message: Message) -> Message:
+    """The same message without what is secret in it."""
+    match message:
+        case Dispatched() | Report() | EnvelopeData():
+            return message.model_copy(update={"token": MASK})
+        case _:
+            return message

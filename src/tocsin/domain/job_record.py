@@ -148,3 +148,30 @@ _EVOLVE: Final[Mapping[type[Message], Callable[[JobRecord, Any, datetime], JobRe
     Passed: _passed,
 }
 """What each fact changes. Each is known by its type: `isinstance` of a pydantic model takes ten times as long."""
+
+
+class Registration(Message):
+    """A job as it is registered now; `sequence` is that of its last definition fact."""
+
+    definition: JobDefinition
+    paused: bool = False
+    sequence: int
+    defined_at: datetime
+    created_at: datetime | None = None
+    created_by: str | None = None
+
+    @classmethod
+    def of(cls, ledger: Ledger) -> "Registration | None":
+        """What a ledger says; None: there is no such job."""
+        current = ledger.current
+        known = ledger.definitions.get(current.definition) if current else None
+        if current is None or known is None or known.definition is None:
+            return None
+        return cls(
+            definition=known.definition,
+            paused=current.paused,
+            sequence=current.fact,
+            defined_at=known.since,
+            created_at=ledger.created_at,
+            created_by=ledger.created_by,
+        )

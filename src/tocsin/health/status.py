@@ -18,7 +18,7 @@ from ..adapters.nats.admin.inspection import (
 )
 from ..adapters.nats.client.connection import JetStreamError
 from ..bootstrap import STAGES, Installation, Unreachable, bridged_queues, compose
-from ..domain.registration import Registration
+from ..domain.job_record import Registration
 from ..ports import HistoryUnavailable, LogUnavailable
 from ..ports.queries import ExecutionQuery
 from ..stages.recorder import RECORDED

@@ -5,13 +5,12 @@ for broken plumbing; a failed job is a fact.
 """
 
 from .clock import Clock
-from .durables import Delivery, DurableSpec
+from .durables import Delivery, DurableSpec, QueueStatus, TaskQueue, TaskQueues
 from .errors import LogUnavailable, NotAllowed, OutdatedState, SequenceConflict, StaleRead
 from .event_log import Batch, EventLog, Heading, Headings, Loaded, Progress
 from .history import DeadLetterRow, ExecutionRow, History, HistoryUnavailable, JobRow
 from .projections import Projections
 from .stored_log import ArchiveStore, Extent, StoredLog, StoredMessage, StreamPurge
-from .task_queues import QueueStatus, TaskQueue, TaskQueues
 
 __all__ = [
     "ArchiveStore",

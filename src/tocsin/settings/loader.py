@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource
 
 from ..domain.definition import DefinitionProblem, show
-from ..domain.formats.suggestion import listed, nearest
+from ..domain.formats.document import listed, nearest
 from .errors import SettingsError
 from .model import FieldPath, Queue, Settings
 from .view import is_secret

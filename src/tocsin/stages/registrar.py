@@ -9,7 +9,7 @@ from typing import Final
 
 from .. import subjects
 from ..domain.events import DefinitionFact, Message, Recorded
-from ..domain.registration import Registration
+from ..domain.job_record import Registration
 from ..engine.ledger_reader import LedgerReader
 from ..engine.stage import Access, Stage, Subscription
 from ..ports import EventLog, Projections, StaleRead

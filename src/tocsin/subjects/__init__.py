@@ -23,31 +23,7 @@ into subjects that it captures itself.
     filters                                what is to be read
 """
 
-from .buckets import (
-    ARCHIVE_STATE,
-    ARCHIVER_LEASE,
-    INSTALLATION_KEY,
-    RECOVERER_LEASE,
-    TICKER_LEASE,
-    Bucket,
-    cursor,
-    lock_key,
-)
-from .codec import DecodeError, decode
-from .durables import (
-    DAG_ADVANCER,
-    DAG_ADVANCER_REPORTS,
-    DAG_ADVANCER_TIMERS,
-    JOB_EXECUTORS,
-    LOCK_KEEPER,
-    LOCK_KEEPER_ENDS,
-    MQ_BRIDGE,
-    RECOVERER,
-    REPLAYS,
-    RETRIER,
-    executor_durable,
-    queue_of,
-)
+from .codec import DecodeError, decode, entity_of, event_type, job_of, parse_cancel, parse_completion
 from .filters import (
     ENDINGS,
     OPENINGS,
@@ -63,23 +39,57 @@ from .filters import (
     reports_on,
     tasks,
 )
-from .parts import entity_of, event_type, job_of, parse_cancel, parse_completion
+from .names import (
+    ANY,
+    ARCHIVE_STATE,
+    ARCHIVER_LEASE,
+    DAG_ADVANCER,
+    DAG_ADVANCER_REPORTS,
+    DAG_ADVANCER_TIMERS,
+    DEFAULT_QUEUE,
+    INSTALLATION_KEY,
+    JOB_EXECUTORS,
+    LOCK_KEEPER,
+    LOCK_KEEPER_ENDS,
+    MQ_BRIDGE,
+    NO_DELIVERY,
+    PUBLIC_EVENTS,
+    RECOVERER,
+    RECOVERER_LEASE,
+    REPLAYS,
+    RETRIER,
+    STREAM_SUBJECTS,
+    TICKER_LEASE,
+    WILDCARDS,
+    Bucket,
+    Stream,
+    cursor,
+    executor_durable,
+    lock_key,
+    name,
+    queue_of,
+    stream_of,
+    token,
+)
 from .paths import (
     acquisitions,
     admissions,
     cancel,
+    dead_letter,
     definition,
     delay,
+    execution,
+    execution_scope,
+    ledger,
     ledger_subjects,
+    lock,
     mq_tasks,
     public_event,
+    scope_of,
     subject_of,
     terminal,
     trigger,
 )
-from .scopes import dead_letter, execution, execution_scope, ledger, lock, scope_of
-from .streams import PUBLIC_EVENTS, STREAM_SUBJECTS, Stream, stream_of
-from .tokens import ANY, DEFAULT_QUEUE, NO_DELIVERY, WILDCARDS, name, token
 
 __all__ = [
     "ANY",

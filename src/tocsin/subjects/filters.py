@@ -5,9 +5,8 @@ from functools import lru_cache
 from typing import Final
 
 from ..domain import events as e
+from .names import ANY, DEFAULT_QUEUE, Stream, token
 from .paths import execution_prefix, ledger_subjects, trigger
-from .streams import Stream
-from .tokens import ANY, DEFAULT_QUEUE, token
 
 OPENINGS: Final = tuple(f"execution.*.*.{fact}" for fact in ("planned", "admitted"))
 """Filters over the facts that open an execution, one or both of them."""

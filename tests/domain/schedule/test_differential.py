@@ -12,7 +12,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tocsin.domain.schedule import Schedule, ScheduleError, parse
-from tocsin.domain.schedule.referee import known_to_differ
+from tocsin.domain.schedule.croniter_check import known_to_differ
 
 from . import strategies as random
 from .oracle import Oracle

@@ -13,7 +13,7 @@ from tests.services.audit.test_defects import happened
 from tocsin import subjects
 from tocsin.adapters.sql import open_history
 from tocsin.domain import ledger
-from tocsin.domain.registration import Registration
+from tocsin.domain.job_record import Registration
 from tocsin.ports import ExecutionRow
 from tocsin.services.audit import Comparison, ProjectionReader
 from tocsin.stages.recorder import RECORDED

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from ...domain.formats.suggestion import listed, nearest
+from ...domain.formats.document import listed, nearest
 from ..runtime.errors import UsageError
 from ..runtime.session import session_of
 

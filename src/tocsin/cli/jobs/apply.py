@@ -12,8 +12,8 @@ from rich.text import Text
 from ...adapters.files import load
 from ...domain import duration
 from ...domain.definition import JobDefinition, show
+from ...domain.definition_changes import ScheduleEffects
 from ...domain.schedule import Schedule, next_instants, parse, warnings_at
-from ...domain.schedule_effects import ScheduleEffects
 from ...services.jobs import Change, Plan, Verb
 from ...services.operator import Operator
 from ...settings import Settings

@@ -7,6 +7,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from ...domain import duration
+from ...domain.access import masked
 from ...domain.definition import JobDefinition
 from ...domain.events import (
     Acquired,
@@ -39,7 +40,6 @@ from ...domain.events import (
     Skipped,
     Started,
 )
-from ...domain.redaction import masked
 from .format import local
 from .tables import TELLING
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ...adapters.extras import require_extra
-from ...domain.formats.suggestion import listed, nearest
+from ...domain.formats.document import listed, nearest
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import serve
 from ..runtime.session import Session, session_of

@@ -12,6 +12,8 @@ reading from the log passes `context=STORED`, which leaves out every check that 
 
 from .errors import DefinitionError, DefinitionProblem, shorten, show
 from .fields import (
+    MAX_DEPTH,
+    MAX_INPUT_BYTES,
     STORED,
     Args,
     CatchUp,
@@ -26,7 +28,6 @@ from .fields import (
     Timeout,
 )
 from .model import MAIN, MAX_PLAN_BYTES, JobDefinition, RetryPolicy, Step, check_input
-from .plain_json import MAX_DEPTH, MAX_INPUT_BYTES
 
 __all__ = [
     "MAIN",

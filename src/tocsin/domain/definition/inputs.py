@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from ..secret_reference import SecretReferenceError, find_references
 from .errors import DefinitionProblem, shorten, show
-from .plain_json import MAX_INPUT_BYTES, json_problem, size_of
+from .fields import MAX_INPUT_BYTES, json_problem, size_of
 
 _SENTENCE: Final = 200  # characters: a schema validator quotes what it looked at, however long
 

@@ -24,9 +24,9 @@ from .fields import (
     Text,
     Timeout,
     is_stored,
+    size_of,
 )
 from .inputs import input_problems
-from .plain_json import size_of
 
 MAX_PLAN_BYTES: Final = 524_288
 """The inputs and args of a job and of all its steps together, as compact UTF-8 JSON."""

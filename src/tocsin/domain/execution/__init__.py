@@ -9,10 +9,9 @@ decided it answers with nothing, so that a redelivered message adds no fact (hip
     repeated                                 what the facts repeat
 """
 
-from .admission import admit, skip
 from .claims import MAX_CLAIMS, ClaimDenied, affects_step, claim, has_reached_claim_limit, release
-from .endings import cancel, expire, give_up
 from .evolve import evolve, fold
+from .lifecycle import admit, cancel, expire, give_up, skip
 from .reports import fail, running_steps, succeed
 from .state import TERMINAL_STATUSES, Execution, Phase, Status, Step, initial
 from .tasks import MAX_UPSTREAM_BYTES, dispatch, dispatch_missing, dispatch_retry, retry_timers

@@ -14,8 +14,7 @@ from ..events import (
     RetryScheduled,
     Started,
 )
-from .identity_fields import identity_fields
-from .state import RUNNING, Execution, Phase, Status
+from .state import RUNNING, Execution, Phase, Status, identity_fields
 
 MAX_CLAIMS: Final = 20
 """How often one attempt is claimed: a task that ends every process that takes it must not do so for ever."""

@@ -14,9 +14,8 @@ from ..events import (
     Report,
     RetryScheduled,
 )
-from .endings import unstarted_steps
-from .identity_fields import identity_fields, terminal_fields
-from .state import IN_FLIGHT, RUNNING, Execution, Phase, Status, Step, with_step
+from .lifecycle import unstarted_steps
+from .state import IN_FLIGHT, RUNNING, Execution, Phase, Status, Step, identity_fields, terminal_fields, with_step
 from .tasks import dispatch, is_ready, planned_step
 
 

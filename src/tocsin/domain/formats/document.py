@@ -1,14 +1,15 @@
 """What a reader collects on its way through a document, and the step from there to a definition or to its refusal."""
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Any, Final, TypeAlias
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from ..definition import DefinitionError, DefinitionProblem, JobDefinition, shorten, show
-from .suggestion import listed, nearest
 
 Path: TypeAlias = tuple[str | int, ...]
 """Where a value lies in the normalized definition, e.g. `("retry", "max_delay")`."""
@@ -178,3 +179,23 @@ def _choice(given: object, expected: str) -> str:
 
 def _dotted(path: Path) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
+
+
+_HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def nearest(written: str, known: Collection[str], synonyms: Mapping[str, str] | None = None) -> str | None:
+    """The known name that `written` stands for: by synonym, by another way of joining words, or by a slip of the keyboard."""
+    joined = _HUMP.sub("_", written[:64]).casefold().replace("-", "_").replace(" ", "_")
+    if joined in known:
+        return joined
+    if synonyms and synonyms.get(joined) in known:
+        return synonyms[joined]
+    close = get_close_matches(joined, known, n=1, cutoff=0.6)
+    return close[0] if close else None
+
+
+def listed(names: Collection[str]) -> str:
+    """Names in a sentence: `a`, `b` and `c`."""
+    quoted = [f"`{name}`" for name in names]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"

@@ -12,10 +12,8 @@ Implements ojs-cron §7.3 (CRON-25: at most one catch-up occurrence) and §8.5; 
 """
 
 from .definitions import JobNotFound, define, delete, pause, resume
-from .evolve import evolve, fold, missing_fact, without_definitions
-from .instants import next_fire_time, next_instant
-from .state import KnownDefinition, Ledger, Regime, Timetable, initial
-from .time_decisions import MAX_INSTANTS_PER_DECISION, PUNCTUALITY, decide_instants
+from .instants import MAX_INSTANTS_PER_DECISION, PUNCTUALITY, decide_instants, next_fire_time, next_instant
+from .state import KnownDefinition, Ledger, Regime, Timetable, evolve, fold, initial, missing_fact, without_definitions
 
 __all__ = [
     "MAX_INSTANTS_PER_DECISION",

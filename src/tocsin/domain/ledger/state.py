@@ -1,11 +1,23 @@
 """The state of a ledger."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import pairwise
 from typing import Final
 
 from ..definition import CatchUp, JobDefinition
+from ..events import (
+    Defined,
+    DefinitionFact,
+    Deleted,
+    Due,
+    Message,
+    Passed,
+    Paused,
+    Recorded,
+    Resumed,
+)
 from ..schedule import DstPolicy
 
 
@@ -106,3 +118,82 @@ class Ledger:
 
 
 initial: Final = Ledger()
+
+
+def evolve(state: Ledger, recorded: Recorded[Message]) -> Ledger:  # noqa: PLR0911 - one case a fact
+    """The state after one more fact. Total, and right for any subset of facts that `missing_fact` finds nothing missing in."""
+    fact = recorded.message
+    match fact:
+        case Defined():
+            known = KnownDefinition(
+                recorded.time, Timetable.of(fact.definition), fact.definition, fact.created_at, _creator(fact)
+            )
+            state = replace(state, definitions={**state.definitions, recorded.sequence: known})
+            return _govern(state, recorded, fact, recorded.sequence, paused=fact.paused)
+        case Paused():
+            return _govern(state, recorded, fact, fact.definition, paused=True)
+        case Resumed():
+            return _govern(state, recorded, fact, fact.definition, paused=False)
+        case Deleted():
+            return _govern(state, recorded, fact, 0, paused=False)
+        case Due():
+            return replace(_decided(state, fact.scheduled_time), job=fact.job, last_fired=fact.scheduled_time)
+        case Passed():
+            return replace(_decided(state, fact.until), job=fact.job)
+        case _:
+            return state
+
+
+def fold(facts: Iterable[Recorded[Message]], state: Ledger = initial) -> Ledger:
+    """The state after facts, oldest first."""
+    for recorded in facts:
+        state = evolve(state, recorded)
+    return state
+
+
+def without_definitions(state: Ledger) -> Ledger:
+    """The same without what time needs not: a tenth of the memory, for whoever holds a hundred thousand ledgers."""
+    if all(known.definition is None for known in state.definitions.values()):
+        return state
+    return replace(
+        state,
+        definitions={s: KnownDefinition(known.since, known.timetable, None) for s, known in state.definitions.items()},
+    )
+
+
+def missing_fact(state: Ledger) -> int | None:
+    """The sequence of a fact without which undecided time cannot be judged, when only the newest facts were folded."""
+    if not state.regimes:
+        return None
+    first = state.regimes[0]
+    if first.previous and (state.watermark is None or first.since > state.watermark):
+        return first.previous
+    if gap := next((b.previous for a, b in pairwise(state.regimes) if b.previous != a.fact), None):
+        return gap
+    return next((r.definition for r in state.regimes if r.definition and r.definition not in state.definitions), None)
+
+
+def _govern(
+    state: Ledger, recorded: Recorded[Message], fact: DefinitionFact, definition: int, *, paused: bool
+) -> Ledger:
+    regime = Regime(recorded.time, definition, paused, recorded.sequence, fact.previous)
+    return _trimmed(replace(state, job=fact.job, regimes=(*state.regimes, regime)))
+
+
+def _creator(fact: Defined) -> str | None:
+    is_first = fact.created_at is None
+    return fact.by.identity if is_first and fact.by else fact.created_by
+
+
+def _decided(state: Ledger, upto: datetime) -> Ledger:
+    return _trimmed(replace(state, watermark=upto if state.watermark is None else max(state.watermark, upto)))
+
+
+def _trimmed(state: Ledger) -> Ledger:
+    """Forget regimes that ended at or before the watermark, and definitions that no regime names."""
+    if state.watermark is None or len(state.regimes) < 2:  # noqa: PLR2004 - nothing has ended
+        return state
+    mark = state.watermark
+    regimes = (*(a for a, b in pairwise(state.regimes) if b.since > mark), state.regimes[-1])
+    named = {regime.definition for regime in regimes}
+    return replace(state, regimes=regimes, definitions={s: d for s, d in state.definitions.items() if s in named})

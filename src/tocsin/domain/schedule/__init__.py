@@ -6,16 +6,14 @@ A `Pattern` knows only the wall clock, a `Zone` only how a wall clock stands to 
 both meet and where the rules for clock changes are applied. Nothing here reads a clock: every moment is an argument.
 """
 
-from .advice import warnings_at
 from .clock_changes import ClockChange, clock_changes
-from .dst import DstPolicy
 from .errors import ScheduleError
-from .explain import Explanation, Instant, explain
-from .occurrence import Occurrence
-from .parser import parse
+from .explain import Explanation, Instant, explain, warnings_at
+from .instants import DstPolicy
+from .parser import next_fire_times, next_instants, parse
+from .rules import Occurrence
 from .schedule import Schedule
 from .timezones import TimezoneDatabase, install, refresh, validate_timezone
-from .upcoming import next_fire_times, next_instants
 
 __all__ = [
     "ClockChange",

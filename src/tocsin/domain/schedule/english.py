@@ -12,10 +12,9 @@ from typing import Final
 from .days import DayRule
 from .duration import format_duration
 from .fields import HOUR, MINUTE, SECOND, Field
-from .names import MONTHS, WEEKDAYS, listed, ordinal
+from .names import MONTHS, WEEKDAYS, listed, ordinal, runs
 from .pattern import Pattern
 from .rules import IntervalRule, OnceRule
-from .runs import runs
 from .schedule import Schedule
 
 _FEW: Final = 6

@@ -6,13 +6,13 @@ from datetime import timezone as fixed_offset
 from typing import Final
 
 from . import timezones
-from .advice import AHEAD, describe, warnings_at
-from .clock_changes import clock_changes
-from .dst import DstPolicy
+from .clock_changes import ClockChange, clock_changes
+from .croniter_check import disagreements
 from .english import meaning
-from .instants import seconds
-from .parser import parse
-from .upcoming import next_instants
+from .instants import DstPolicy, seconds
+from .names import listed
+from .parser import next_instants, parse
+from .schedule import Schedule
 
 _INSTANTS: Final = 5
 
@@ -79,3 +79,45 @@ def explain(
 def _local(timezone: str, at: datetime) -> datetime:
     offset = timezones.zone(timezone).span(seconds(at)).offset
     return at.astimezone(fixed_offset(timedelta(seconds=offset)))
+
+
+AHEAD: Final = timedelta(days=400)
+_SHOWN: Final = 4
+
+
+def warnings_at(schedule: Schedule, now: datetime) -> tuple[str, ...]:
+    """Everything worth a warning, one sentence each, for a schedule that is registered at `now` (aware)."""
+    return (*schedule.warnings, *_clock_warnings(schedule, now), *disagreements(schedule, now))
+
+
+def describe(change: ClockChange, timezone: str) -> str:
+    """One sentence on what a change of the clocks does to a schedule."""
+    when = f"on {change.at:%Y-%m-%d} at {change.at:%H:%M} UTC the clocks of {timezone} go"
+    moved = f"{when} from {change.wall_before:%H:%M} to {change.wall_after:%H:%M}"
+    if change.wall_before.date() != change.wall_after.date():
+        moved = f"{when} from {change.wall_before:%Y-%m-%d %H:%M} to {change.wall_after:%Y-%m-%d %H:%M}"
+    return f"{moved}: {_effect(change)}"
+
+
+def _effect(change: ClockChange) -> str:
+    shown = [f"{time:%H:%M}" if time.second == 0 else f"{time:%H:%M:%S}" for time in change.times[:_SHOWN]]
+    rest = len(change.times) - len(shown)
+    times = listed([*shown, f"{rest} more"] if rest else shown)
+    do, come = ("do", "come") if len(change.times) > 1 else ("does", "comes")
+    if change.effect == "skipped":
+        return f"{times} {do} not exist and will not fire"
+    if change.effect == "shifted":
+        return f"{times} {do} not exist and will fire later by as much"
+    if change.effect == "twice":
+        return f"{times} {come} twice and will fire both times"
+    silence = ", so the repeated stretch is silent" if change.stepping else ""
+    return f"{times} {come} twice and will fire the first time only{silence}"
+
+
+def _clock_warnings(schedule: Schedule, now: datetime) -> tuple[str, ...]:
+    """The changes whose effect is no matter of course: fixed times that fall away, a silent hour in a steady pace."""
+    return tuple(
+        f"{describe(change, schedule.timezone)} (see dst.{change.kind})"
+        for change in clock_changes(schedule, now, now + AHEAD)
+        if (change.effect == "skipped" and not change.stepping) or (change.effect == "once" and change.stepping)
+    )

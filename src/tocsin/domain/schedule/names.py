@@ -1,6 +1,6 @@
 """The names of months, weekdays and numbers, for people."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 MONTHS: Final = (
@@ -20,3 +20,14 @@ def ordinal(n: int) -> str:
     """`1st`, `2nd`, `11th`."""
     ending = "th" if n % 100 in _TEENS else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
     return f"{n}{ending}"
+
+
+def runs(ascending: Iterable[int]) -> list[list[int]]:
+    """The values, those that follow one another together."""
+    found: list[list[int]] = []
+    for value in ascending:
+        if found and value == found[-1][-1] + 1:
+            found[-1].append(value)
+        else:
+            found.append([value])
+    return found

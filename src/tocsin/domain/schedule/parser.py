@@ -10,15 +10,14 @@ from functools import lru_cache
 from typing import Final
 
 from . import timezones
-from .dst import SPECIFIED, DstPolicy
 from .duration import format_duration, parse_duration
 from .errors import ScheduleError
 from .expression import ALIASES, parse_expression
-from .instants import CalendarRule
-from .moments import parse_moment
+from .instants import SPECIFIED, CalendarRule, DstPolicy
 from .phrases import parse_phrase
 from .rules import IntervalRule, OnceRule, UnionRule
 from .schedule import Schedule
+from .wall_clock import parse_moment
 
 _LONGEST: Final = 1_000
 # As many as a large installation has jobs, so that asking again costs nothing; about half a kilobyte each.
@@ -128,3 +127,33 @@ def _calendar(
         tuple(dict.fromkeys((*warnings, *(warning for expression in read for warning in expression.warnings)))),
         rule=rules[0] if len(rules) == 1 else UnionRule(rules),
     )
+
+
+def next_instants(schedule: Schedule, after: datetime, n: int, *, anchor: datetime | None = None) -> list[datetime]:
+    """The first `n` instants later than `after`, in UTC; fewer if the schedule ends before.
+
+    Args:
+        schedule: any schedule.
+        after: an aware datetime.
+        n: how many, at most.
+        anchor: where intervals count from; `after` if none is given.
+    """
+    instants, at = list[datetime](), after
+    while len(instants) < n:
+        found = schedule.next_after(at, anchor=anchor or after)
+        if found is None:
+            break
+        instants.append(found)
+        at = found
+    return instants
+
+
+def next_fire_times(text: str, timezone: str, after: datetime, n: int) -> list[datetime]:
+    """The first `n` instants later than `after` that a text names in a zone, in UTC; intervals count from `after`.
+
+    Raises:
+        ScheduleError: the text or the zone is invalid, or `after` says no offset.
+    """
+    if after.tzinfo is None:
+        raise ScheduleError(f"after: {after.isoformat()} says no offset; allowed are aware datetimes")
+    return next_instants(parse(text, timezone), after, n)

@@ -8,7 +8,20 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Protocol
 
-from .occurrence import Occurrence
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """One occurrence of a schedule.
+
+    Attributes:
+        at: the instant, an aware UTC datetime.
+        skipped_local: None if the schedule fires at that instant. Else the wall-clock time (naive) that does not exist,
+            since the clocks skipped it; nothing fires, and `at` is that time read with the offset in force before the
+            change.
+    """
+
+    at: datetime
+    skipped_local: datetime | None = None
 
 
 class Rule(Protocol):

@@ -4,10 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from .dst import SPECIFIED, DstPolicy
-from .instants import CalendarRule
-from .occurrence import Occurrence
-from .rules import IntervalRule, Rule, UnionRule
+from .instants import SPECIFIED, CalendarRule, DstPolicy
+from .rules import IntervalRule, Occurrence, Rule, UnionRule
 
 
 @dataclass(frozen=True, slots=True)

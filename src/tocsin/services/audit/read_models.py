@@ -13,8 +13,8 @@ from typing import Final
 from ...domain import history, ledger
 from ...domain.events import ExecutionFact, LedgerFact, Message, Recorded
 from ...domain.history import ExecutionRecord
+from ...domain.job_record import Registration
 from ...domain.ledger import Ledger
-from ...domain.registration import Registration
 from ...ports import ExecutionRow
 from ...subjects import token
 from . import check

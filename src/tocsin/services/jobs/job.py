@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeAlias
 
 from ...domain import ledger
 from ...domain.definition import JobDefinition
+from ...domain.job_record import Registration
 from ...domain.ledger import Ledger
-from ...domain.registration import Registration
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ from typing import Literal, TypeAlias
 
 from ...domain import ledger
 from ...domain.definition import JobDefinition
-from ...domain.definition_diff import DefinitionDiff, changed_fields
+from ...domain.definition_changes import DefinitionDiff, ScheduleEffects, changed_fields, schedule_effects
 from ...domain.ledger import Ledger
-from ...domain.schedule_effects import ScheduleEffects, schedule_effects
 from .job import Job
 
 Verb: TypeAlias = Literal["create", "update", "unchanged", "delete"]

@@ -12,8 +12,8 @@ from ... import subjects
 from ...domain import execution_plan, ledger
 from ...domain.definition import STORED, JobDefinition, check_input
 from ...domain.events import Actor, DefinitionFact, Input, Recorded, Trigger, TriggerSource
+from ...domain.job_record import Registration
 from ...domain.ledger import JobNotFound, Ledger
-from ...domain.registration import Registration
 from ...engine.ledger_reader import LedgerReader
 from ...ports import EventLog, LogUnavailable, OutdatedState, Projections, SequenceConflict
 from ...subjects import Bucket, DecodeError, Stream

@@ -16,10 +16,9 @@ from fastapi import APIRouter, Header, Query, Request
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import StreamingResponse
 
-from ....domain.access import Principal
+from ....domain.access import Principal, masked
 from ....domain.definition import Name
 from ....domain.events import Message, Recorded
-from ....domain.redaction import masked
 from ....services import tail
 from ....subjects import Stream, job_of, stream_of
 from ..auth.security import Reader

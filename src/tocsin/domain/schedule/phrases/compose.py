@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..errors import ScheduleError
-from .clause_set import ClauseSet
-from .clauses import Interval, Marks, Pace, Times, Weekdays, Window
+from .clauses import ClauseSet, Interval, Marks, Pace, Times, Weekdays, Window
 from .days import day_fields
 from .hours import times_of_day
 from .reader import read_clauses

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
 
-from ..runs import runs
+from ..names import runs
 
 _LONGEST_PLAIN = 2
 _SHORTEST_STEP = 4

@@ -4,8 +4,7 @@ from typing import Final
 
 from ..errors import ScheduleError
 from . import cover
-from .clause_set import ClauseSet
-from .clauses import Dates, Exclusion, MonthDays, Months, Pace, Period, Unit, Weekdays
+from .clauses import ClauseSet, Dates, Exclusion, MonthDays, Months, Pace, Period, Unit, Weekdays
 
 _EVERY_WEEKDAY: Final = frozenset(range(7))
 _QUARTERS: Final = frozenset((1, 4, 7, 10))

@@ -6,8 +6,7 @@ from typing import Final
 from ..duration import format_duration
 from ..errors import ScheduleError
 from . import cover
-from .clause_set import ClauseSet
-from .clauses import Interval, Marks, Pace, Times, Window
+from .clauses import ClauseSet, Interval, Marks, Pace, Times, Window
 
 _MINUTE: Final = 60
 _HOUR: Final = 3_600

@@ -1,8 +1,4 @@
-"""What a change of a job's definition does to its time: which instants come, which go, and that none fires at once.
-
-Nothing is assumed about the latter: the new definition is put into the job's ledger, and the ledger is asked what it would
-decide at this moment.
-"""
+"""In which fields two definitions of a job differ."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,11 +6,42 @@ from datetime import datetime
 from itertools import islice
 from typing import Final
 
+from pydantic import JsonValue
+
 from . import ledger
 from .definition import JobDefinition
 from .events import Defined, Deleted, Due, Recorded
 from .ledger import Ledger
 from .schedule import ClockChange, Schedule, clock_changes, parse
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionDiff:
+    """One field that an update changes: dotted where it is nested, `dag.<step>.<field>` for steps; None: absent."""
+
+    field: str
+    before: JsonValue
+    after: JsonValue
+
+
+def changed_fields(before: JobDefinition, after: JobDefinition) -> Iterator[DefinitionDiff]:
+    """The fields in which two definitions of a job differ."""
+    yield from _differing("", _comparable(before), _comparable(after))
+
+
+def _comparable(definition: JobDefinition) -> JsonValue:
+    """A definition as nested mappings; its steps by name, so that inserting one does not change all behind it."""
+    dumped = definition.model_dump(mode="json", exclude_none=True)
+    return {**dumped, "dag": {step.name: step.model_dump(mode="json", exclude_none=True) for step in definition.dag}}
+
+
+def _differing(field: str, before: JsonValue, after: JsonValue) -> Iterator[DefinitionDiff]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in dict.fromkeys((*before, *after)):
+            yield from _differing(f"{field}.{name}" if field else name, before.get(name), after.get(name))
+    elif before != after:
+        yield DefinitionDiff(field, before, after)
+
 
 MAX_INSTANTS: Final = 10_000
 """Instants of each side that are compared: an hour of a job that runs every second has 3,600."""

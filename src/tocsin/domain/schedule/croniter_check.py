@@ -12,11 +12,10 @@ from typing import Final
 from croniter import CroniterError, croniter
 
 from . import timezones
-from .dst import SPECIFIED
 from .expression import parse_expression
-from .instants import CalendarRule, instant, seconds, wall_time
-from .moments import first_shown
+from .instants import SPECIFIED, CalendarRule, instant, seconds, wall_time
 from .schedule import Schedule
+from .wall_clock import first_shown
 
 _WITH_SECONDS: Final = 6
 _FAR: Final = 50
