@@ -233,23 +233,23 @@ async def test_reason_must_be_storable_text(world: World, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "status", "detail"),
+    ("failure", "status", "kind", "subject"),
     [
-        (HistoryUnavailable("postgresql://user:secret@db: no"), 503, "the history cannot be reached"),
-        (OperationalError("SELECT secret", {}, Exception("secret")), 503, "the history cannot be reached"),
-        (LogUnavailable("nats://user:secret@n: no"), 503, "the log cannot be reached: nothing is known of"),
-        (NotAllowed("secret"), 503, "the NATS user of this server may not do that"),
-        (RuntimeError("secret"), 500, "something nobody foresaw"),
+        (HistoryUnavailable("postgresql://user:secret@db: no"), 503, "unavailable", "history"),
+        (OperationalError("SELECT secret", {}, Exception("secret")), 503, "unavailable", "history"),
+        (LogUnavailable("nats://user:secret@n: no"), 503, "unavailable", "log"),
+        (NotAllowed("secret"), 503, "unavailable", "tocsin permissions api"),
+        (RuntimeError("secret"), 500, "unforeseen", "log"),
     ],
 )
 async def test_internal_error_is_reported_without_secrets(
-    world: World, monkeypatch: pytest.MonkeyPatch, failure: Exception, status: int, detail: str
+    world: World, monkeypatch: pytest.MonkeyPatch, failure: Exception, status: int, kind: str, subject: str
 ) -> None:
     async def fail(*_: object, **__: object) -> None:
         raise failure
 
     monkeypatch.setattr(world.history, "executions", fail)
     answer = await world.ask("GET", "/v1/executions")
-    assert answer.status_code == status
-    assert answer.json()["detail"].startswith(detail)
+    assert (answer.status_code, answer.json()["type"]) == (status, f"urn:tocsin:problem:{kind}")
+    assert subject in answer.json()["detail"]
     assert "secret" not in answer.text

@@ -4,7 +4,7 @@ import pytest
 
 from tests.http.conftest import World
 
-ALL = "/v1/openapi.json tells all that is"
+ALL = "/v1/openapi.json lists every path"
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ async def test_invalid_retry_policy_is_422(policy: Any, field: str, client: http
     [
         (b"", "the body must be JSON: Expecting value: line 1 column 1 (char 0)"),
         (b"[1]", "the body must be a JSON object"),
-        (b'{"args": [NaN]}', "the body must be JSON: NaN is no JSON"),
+        (b'{"args": [NaN]}', "the body must be JSON: NaN is not JSON"),
         (b"\xff", "the body must be JSON: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
     ],
 )

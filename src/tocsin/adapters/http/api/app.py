@@ -42,7 +42,7 @@ from . import (
     why,
 )
 from .dependencies import Components
-from .error_handlers import ErrorHandler, refuse
+from .error_handlers import ErrorHandler, answer_error
 from .openapi import completed
 from .problems import documented
 
@@ -66,7 +66,7 @@ ROUTERS: Final = (
     status.router,
 )
 COMMON: Final = (400, 401, 403, 409, 413, 415, 422, 429, 500, 503)
-"""What any endpoint may refuse with."""
+"""What any endpoint may answer_error with."""
 
 
 def routes() -> Iterator[APIRoute]:
@@ -115,7 +115,7 @@ def _application(version: str) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     for kind in (HTTPException, RequestValidationError):
-        app.add_exception_handler(kind, refuse)
+        app.add_exception_handler(kind, answer_error)
     generate = app.openapi
 
     def documented_openapi() -> dict[str, Any]:

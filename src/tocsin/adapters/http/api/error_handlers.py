@@ -1,7 +1,4 @@
-"""Every exception of a handler becomes an answer here, inside of what else is done to all answers.
-
-What was probably meant by a path at which nothing is served.
-"""
+"""Turn every exception of a handler into an answer, and suggest a path where none is served."""
 
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
@@ -17,62 +14,61 @@ from ....domain.definition import show
 from ..ojs import protocol
 from . import problems
 
+_MAX_COMPARED_LENGTH: Final = 200
+"""Longer paths are not compared with the known ones, because that takes quadratic time."""
+_SIMILARITY: Final = 0.7
+
 
 class ErrorHandler:
-    """Answers what went wrong, as long as nothing was answered yet."""
+    """Answer exceptions inside the middleware that applies to every answer, unless an answer has begun."""
 
     def __init__(self, app: ASGIApp) -> None:
-        """Around `app`."""
+        """Wrap `app`."""
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        begun = False
+        """Serve a request."""
+        has_begun = False
 
-        async def noticed(message: Message) -> None:
-            nonlocal begun
-            begun = True
+        async def observed(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
             await send(message)
 
         try:
-            await self._app(scope, receive, noticed)
+            await self._app(scope, receive, observed)
         except Exception as error:
-            if begun or scope["type"] != "http":
+            if has_begun or scope["type"] != "http":
                 raise
-            answer = await refuse(Request(scope, receive), error)
+            answer = await answer_error(Request(scope, receive), error)
             await answer(scope, receive, send)
 
 
-async def refuse(request: Request, error: Exception) -> Response:
-    """The answer to an exception, in the shape that belongs to the path."""
-    if isinstance(error, HTTPException) and error.status_code == HTTPStatus.NOT_FOUND:  # of no handler: there is none
+async def answer_error(request: Request, error: Exception) -> Response:
+    """Return the answer to an exception in the shape that the path calls for."""
+    if isinstance(error, HTTPException) and error.status_code == HTTPStatus.NOT_FOUND:  # no route matched
         error = problems.Problem(HTTPStatus.NOT_FOUND, "not-found", unserved(request))
-    refusal = problems.told(request, error)
+    problem = problems.log_and_answer(request, error)
     if request.url.path.startswith(protocol.PREFIX):
-        return protocol.as_response(refusal, request)
-    return problems.as_response(refusal)
-
-
-_LONGEST: Final = 200
-"""Characters of a path up to which it is compared with others."""
-_CLOSE: Final = 0.7
+        return protocol.as_response(problem, request)
+    return problems.as_response(problem)
 
 
 def unserved(request: Request) -> str:
-    """That nothing is served at the path of a request, and at which path there is what was meant."""
-    asked = request.url.path
-    known = sorted(_filled(request.app.state.paths, asked)) if len(asked) <= _LONGEST else []
-    meant = get_close_matches(asked, known, n=1, cutoff=_CLOSE)
-    hint = f"did you mean {meant[0]}?" if meant else f"{request.app.openapi_url} tells all that is"
-    return f"nothing is served at {show(asked)}: {hint}"
+    """Say that a path is not served, and suggest the most similar path that is."""
+    path = request.url.path
+    known = sorted(_filled(request.app.state.paths, path)) if len(path) <= _MAX_COMPARED_LENGTH else []
+    similar = get_close_matches(path, known, n=1, cutoff=_SIMILARITY)
+    hint = f"did you mean {similar[0]}?" if similar else f"{request.app.openapi_url} lists every path"
+    return f"nothing is served at {show(path)}: {hint}"
 
 
-def _filled(templates: Iterable[str], asked: str) -> Iterator[str]:
-    """Paths in which what varies (`{name}`) is as the client wrote it."""
-    written = asked.split("/")
+def _filled(templates: Iterable[str], path: str) -> Iterator[str]:
+    """Yield path templates with their parameters (`{name}`) replaced by the parts of a path."""
+    given = path.split("/")
     for template in templates:
         parts = template.split("/")
         yield "/".join(
-            written[at] if part.startswith("{") and at < len(written) and written[at] else part
-            for at, part in enumerate(parts)
+            given[index] if part.startswith("{") and index < len(given) and given[index] else part
+            for index, part in enumerate(parts)
         )

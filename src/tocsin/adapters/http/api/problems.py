@@ -1,11 +1,12 @@
-"""What went wrong, as a client is told: RFC 9457 problem details, with the field, the value and what would be right.
+"""Problems: the answers to failed requests as RFC 9457 problem details.
 
-`refusal_of` is the one table from exceptions to answers; which shape it is written in depends on who asks (`ojs_errors`).
+`PROBLEMS` lists every kind of problem. `problem_of` maps an exception to its problem, and `log_and_answer` also logs failures
+of the server. Paths of the Open Job Spec answer the same problems in its own shape (`ojs.protocol`).
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
@@ -18,153 +19,212 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ....domain.definition import DefinitionError, DefinitionProblem, show
+from ....domain.errors import TocsinError
 from ....domain.ledger import JobNotFound
 from ....domain.schedule import ScheduleError
 from ....ports import HistoryUnavailable, LogUnavailable, NotAllowed, OutdatedState
 from ....ports.queries import InvalidQuery
-from ....services.operations import errors as refusals
+from ....services.operations.errors import NotAnId, NotFound, OperationError
 from ....subjects import DecodeError
 from ...extras import is_redis_error
 
 MEDIA_TYPE: Final = "application/problem+json"
+TYPE_PREFIX: Final = "urn:tocsin:problem:"
 
 _log = structlog.get_logger("tocsin.http")
 
 
+@dataclass(frozen=True)
+class ProblemKind:
+    """A kind of problem: its status, an explanation for the caller, and the exceptions that become it."""
+
+    status: int
+    explanation: str
+    exceptions: tuple[type[Exception], ...] = ()
+
+
+PROBLEMS: Final[Mapping[str, ProblemKind]] = {
+    "bad-request": ProblemKind(400, "The request cannot be read. Check its encoding and its headers."),
+    "malformed": ProblemKind(400, "The body is not JSON. Send one JSON document."),
+    "unauthenticated": ProblemKind(401, "The token is missing or not accepted. Send `Authorization: Bearer <token>`."),
+    "forbidden": ProblemKind(
+        403, "The caller lacks a role or is not the job's owner. Ask an administrator for the role."
+    ),
+    "not-found": ProblemKind(
+        404,
+        "The resource does not exist, or the caller is not permitted to see it. List the collection to find it.",
+        (JobNotFound, NotFound),
+    ),
+    "method-not-allowed": ProblemKind(405, "The path exists without this method. Read the `Allow` header."),
+    "conflict": ProblemKind(409, "Another request changed the same state. Read it again and retry.", (OutdatedState,)),
+    "duplicate": ProblemKind(409, "A job with this id was enqueued before. Read that job, or send another id."),
+    "exists": ProblemKind(409, "Another job has this name. Update it with PUT."),
+    "in-progress": ProblemKind(409, "The first request with this idempotency key is still running. Retry later."),
+    "not-possible": ProblemKind(
+        409, "The current state does not allow the operation. The detail says why.", (OperationError,)
+    ),
+    "precondition-failed": ProblemKind(412, "The job has another version than `If-Match` expects. Read it again."),
+    "too-large": ProblemKind(413, "The body is larger than the server accepts. Send less in one request."),
+    "idempotency-key-reused": ProblemKind(422, "The idempotency key belongs to another request. Send a new key."),
+    "invalid-definition": ProblemKind(
+        422, "The job definition is invalid. Correct the fields that `errors` names.", (DefinitionError,)
+    ),
+    "invalid-request": ProblemKind(
+        422,
+        "A field of the request is invalid. Correct the fields that `errors` names. Paths of the Open Job Spec answer 400.",
+        (RequestValidationError, InvalidQuery, NotAnId),
+    ),
+    "invalid-retry-policy": ProblemKind(422, "The retry policy of a pushed job is invalid. Correct the named field."),
+    "invalid-schedule": ProblemKind(
+        422, "The schedule cannot be parsed. Try it with `POST /v1/explain`.", (ScheduleError,)
+    ),
+    "too-many-requests": ProblemKind(429, "The caller exceeds its request rate. Wait as long as `Retry-After` says."),
+    "unforeseen": ProblemKind(500, "An unexpected error. The log of the server has the traceback."),
+    "unreadable": ProblemKind(
+        500, "The log holds a message that this version cannot read. Upgrade the server.", (DecodeError,)
+    ),
+    "timeout": ProblemKind(503, "The request took too long, and its outcome is unknown. Read the state, then retry."),
+    "unavailable": ProblemKind(
+        503,
+        "The log, the history or the identity provider cannot be reached. Retry after `Retry-After` seconds.",
+        (LogUnavailable, HistoryUnavailable, SQLAlchemyError),
+    ),
+}
+"""Every kind of problem, by its stable name: `urn:tocsin:problem:<kind>`."""
+
+_KIND_OF: Final = {cls: kind for kind, problem in PROBLEMS.items() for cls in problem.exceptions}
+_HISTORY_UNAVAILABLE: Final = "The history cannot be reached. Retry later."
+_DETAILS: Final[Mapping[type[Exception], str]] = {
+    NotAllowed: "The NATS user of this server lacks a permission. Compare it with `tocsin permissions api`.",
+    LogUnavailable: "The log cannot be reached, and the outcome of this request is unknown. Read the state, then retry.",
+    HistoryUnavailable: _HISTORY_UNAVAILABLE,
+    SQLAlchemyError: _HISTORY_UNAVAILABLE,
+    DecodeError: "The log holds a message that this version of Tocsin cannot read. Upgrade the server.",
+}
+"""Details of exceptions whose own text may hold what only the operator should see."""
+
+
 class FieldError(BaseModel):
-    """One thing that is wrong with a request."""
+    """An invalid field of a request."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     field: str = ""
-    """The field as the request spells it, dotted where it is nested; empty where the whole is meant."""
+    """The field as the request spells it, with dots if it is nested; empty: the request as a whole."""
     value: str | None = None
-    """What was given there, shortened."""
+    """The given value, shortened."""
     right: str
-    """What would be right."""
+    """The requirement."""
     job: str | None = None
     step: str | None = None
 
 
 class ProblemDetails(BaseModel):
-    """An answer that is a refusal (RFC 9457)."""
+    """The answer to a failed request (RFC 9457)."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     type: str
-    """`urn:tocsin:problem:` and a name that does not change when the wording does."""
+    """`urn:tocsin:problem:` and a stable kind."""
     title: str
     status: Annotated[int, Field(ge=400, le=599)]
     detail: str
-    """The whole explanation, for people."""
+    """The explanation for people."""
     errors: list[FieldError] = []
-    """Everything that is wrong with the request, where it is the request."""
+    """Every invalid field, if the request is invalid."""
 
 
-@dataclass(frozen=True)
-class Problem(Exception):
-    """An answer that is a refusal. `kind` is its name for programs."""
+class Problem(TocsinError):
+    """A failed request, with its answer. `kind` is a key of `PROBLEMS`, and also the error's `code`."""
 
-    status: int
-    kind: str
-    detail: str
-    errors: tuple[FieldError, ...] = ()
-    headers: Mapping[str, str] = field(default_factory=dict)
+    def __init__(
+        self,
+        status: int,
+        kind: str,
+        detail: str,
+        errors: tuple[FieldError, ...] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.kind = self.code = kind
+        self.detail = detail
+        self.errors = errors
+        self.headers = dict(headers or {})
 
     @property
     def title(self) -> str:
-        """The kind, in words."""
+        """The kind in words."""
         return self.kind.replace("-", " ")
 
 
-def not_found(what: str, value: str) -> Problem:
-    """There is no such thing, or none that the caller may know of."""
-    return Problem(404, "not-found", f"no {what} is called {show(value)}")
+def not_found(resource: str, name: str) -> Problem:
+    """Return the answer to a name that does not exist or that the caller may not see."""
+    return Problem(404, "not-found", f"no {resource} is called {show(name)}")
 
 
-def invalid(field_name: str, value: object, right: str) -> Problem:
-    """A field of the request cannot be used."""
-    wrong = FieldError(field=field_name, value=show(value), right=right)
-    return Problem(422, "invalid-request", f"`{field_name}` is {wrong.value}: {right}", (wrong,))
+def invalid(field_name: str, value: object, requirement: str) -> Problem:
+    """Return the answer to an invalid field."""
+    error = FieldError(field=field_name, value=show(value), right=requirement)
+    return Problem(422, "invalid-request", f"`{field_name}` is {error.value}: {requirement}", (error,))
 
 
-def refusal_of(error: Exception) -> Problem:  # noqa: C901, PLR0911, PLR0912 - one line an exception is what this table is for
-    """What to answer to an exception."""
+def problem_of(error: Exception) -> Problem:  # noqa: PLR0911 - one line per exception with fields
+    """Return the answer to an exception."""
     match error:
         case Problem():
             return error
         case DefinitionError():
-            return Problem(422, "invalid-definition", str(error), tuple(_wrong(one) for one in error.problems))
+            return Problem(422, "invalid-definition", str(error), tuple(map(_definition_error, error.problems)))
         case ScheduleError():
             suggestion = f" (try: {error.suggestion})" if error.suggestion else ""
-            wrong = FieldError(
-                field="schedule", value=show(error.text) if error.text else None, right=error.problem + suggestion
-            )
+            value = show(error.text) if error.text else None
+            wrong = FieldError(field="schedule", value=value, right=error.problem + suggestion)
             return Problem(422, "invalid-schedule", str(error), (wrong,))
         case JobNotFound():
             return not_found("job", error.job)
-        case refusals.NotFound():
-            return Problem(404, "not-found", str(error))
-        case refusals.NotAnId():
-            return Problem(422, "invalid-request", str(error))
         case InvalidQuery():
             return Problem(422, "invalid-request", str(error), (FieldError(field=error.field, right=str(error)),))
-        case refusals.OperationError():
-            return Problem(409, "not-possible", str(error))
-        case OutdatedState():
-            return Problem(409, "conflict", str(error))
-        case NotAllowed():
-            return _unavailable(
-                "the NATS user of this server may not do that: `tocsin permissions api` prints what it needs"
-            )
-        case LogUnavailable():
-            return _unavailable("the log cannot be reached: nothing is known of what became of this request")
-        case HistoryUnavailable() | SQLAlchemyError():
-            return _unavailable("the history cannot be reached")
-        case _ if is_redis_error(error):
-            return _unavailable("the history cannot be reached")
-        case DecodeError():
-            return Problem(500, "unreadable", "the log holds what this version of Tocsin cannot read")
         case RequestValidationError():
-            return _invalid(error)
+            return _validation_problem(error)
         case HTTPException():
-            return _of_status(error)
+            return _status_problem(error)
         case _:
-            return Problem(500, "unforeseen", "something nobody foresaw; the log of this server says what")
+            return _known_problem(error)
 
 
-def as_response(refusal: Problem) -> Response:
-    """A refusal as problem details."""
+def as_response(problem: Problem) -> Response:
+    """Return a problem as problem details."""
     details = ProblemDetails(
-        type=f"urn:tocsin:problem:{refusal.kind}",
-        title=refusal.title,
-        status=refusal.status,
-        detail=refusal.detail,
-        errors=list(refusal.errors),
+        type=TYPE_PREFIX + problem.kind,
+        title=problem.title,
+        status=problem.status,
+        detail=problem.detail,
+        errors=list(problem.errors),
     )
-    # Escaped to ASCII: what was wrong with a text may be that it cannot be encoded.
+    # Escaped to ASCII, because an invalid value may be text that UTF-8 cannot encode.
     body = json.dumps(details.model_dump(exclude_none=True))
-    return Response(body, refusal.status, dict(refusal.headers), MEDIA_TYPE)
+    return Response(body, problem.status, problem.headers, MEDIA_TYPE)
 
 
-def told(request: Request, error: Exception) -> Problem:
-    """What to answer to an exception; what nobody foresaw is told to the log."""
-    refusal = refusal_of(error)
-    if refusal.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+def log_and_answer(request: Request, error: Exception) -> Problem:
+    """Return the answer to an exception, and log it if the server failed."""
+    problem = problem_of(error)
+    if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         _log.error(
-            "a request failed",
+            "request failed",
             action="request-failed",
             method=request.method,
             path=request.url.path,
-            status=refusal.status,
+            status=problem.status,
             error=f"{type(error).__name__}: {error}",
-            exc_info=error if refusal.kind == "unforeseen" else None,
+            exc_info=error if problem.kind == "unforeseen" else None,
         )
-    return refusal
+    return problem
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The refusals that an endpoint may answer with, for its documentation."""
+    """Return the OpenAPI responses of the problems that an endpoint may answer with."""
     return {
         status: {
             "description": HTTPStatus(status).phrase,
@@ -174,54 +234,59 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def _wrong(problem: DefinitionProblem) -> FieldError:
-    right = problem.reason.lstrip(", :") if problem.unknown else problem.reason
+def _known_problem(error: Exception) -> Problem:
+    """Return the problem of the nearest class in `PROBLEMS`."""
+    if is_redis_error(error):
+        error = HistoryUnavailable()
+    ancestors = type(error).__mro__
+    kind = next((_KIND_OF[cls] for cls in ancestors if cls in _KIND_OF), None)
+    if kind is None:
+        return Problem(500, "unforeseen", "An unexpected error. The log of this server has the traceback.")
+    detail = next((_DETAILS[cls] for cls in ancestors if cls in _DETAILS), None) or str(error)
+    headers = {"Retry-After": "1"} if kind == "unavailable" else None
+    return Problem(PROBLEMS[kind].status, kind, detail, headers=headers)
+
+
+def _definition_error(problem: DefinitionProblem) -> FieldError:
+    reason = problem.reason.lstrip(", :") if problem.unknown else problem.reason
     return FieldError(
         field=problem.field,
         value=problem.value,
-        right=f"unknown field: {right}" if problem.unknown else right,
+        right=f"unknown field: {reason}" if problem.unknown else reason,
         job=problem.job,
         step=problem.step,
     )
 
 
-def _unavailable(detail: str) -> Problem:
-    return Problem(503, "unavailable", detail, headers={"Retry-After": "1"})
-
-
-def _of_status(error: HTTPException) -> Problem:
+def _status_problem(error: HTTPException) -> Problem:
+    """Return the problem of an exception that the framework or `BodyLimit` raised."""
     phrase = HTTPStatus(error.status_code).phrase
     if error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         return Problem(error.status_code, "too-large", error.detail)
     detail = error.detail if error.detail != phrase else phrase.lower()
-    return Problem(error.status_code, phrase.lower().replace(" ", "-"), detail, headers=dict(error.headers or {}))
+    return Problem(error.status_code, phrase.lower().replace(" ", "-"), detail, headers=error.headers)
 
 
-def _invalid(error: RequestValidationError) -> Problem:
-    errors = tuple(_wrong_input(details) for details in error.errors())
-    malformed = any(details["type"] == "json_invalid" for details in error.errors())
-    lines = "\n".join(_line(wrong) for wrong in errors)
-    return Problem(400 if malformed else 422, "malformed" if malformed else "invalid-request", lines, errors)
+def _validation_problem(error: RequestValidationError) -> Problem:
+    errors = tuple(_input_error(details) for details in error.errors())
+    is_malformed = any(details["type"] == "json_invalid" for details in error.errors())
+    kind = "malformed" if is_malformed else "invalid-request"
+    return Problem(PROBLEMS[kind].status, kind, "\n".join(map(_line, errors)), errors)
 
 
-def _wrong_input(details: Mapping[str, Any]) -> FieldError:
+def _input_error(details: Mapping[str, Any]) -> FieldError:
     place, *path = (str(part) for part in details["loc"])
     if details["type"] == "json_invalid":
-        return FieldError(
-            field="body", right=f"must be JSON: {details.get('ctx', {}).get('error', 'it cannot be read')}"
-        )
+        reason = details.get("ctx", {}).get("error", "it cannot be parsed")
+        return FieldError(field="body", right=f"must be JSON: {reason}")
     if details["type"] == "missing":
         return FieldError(field=".".join(path) or place, right="required, and not given")
     cause = details.get("ctx", {}).get("error")
-    right = (
-        str(cause) if isinstance(cause, Exception) else details["msg"].removeprefix("Input ").replace("should", "must")
-    )
-    return FieldError(field=".".join(path) or place, value=show(details.get("input")), right=right)
+    message = details["msg"].removeprefix("Input ").replace("should", "must")
+    requirement = str(cause) if isinstance(cause, Exception) else message
+    return FieldError(field=".".join(path) or place, value=show(details.get("input")), right=requirement)
 
 
-def _line(wrong: FieldError) -> str:
-    return (
-        f"`{wrong.field}` is {wrong.value}: {wrong.right}"
-        if wrong.value is not None
-        else f"`{wrong.field}`: {wrong.right}"
-    )
+def _line(error: FieldError) -> str:
+    value = f" is {error.value}" if error.value is not None else ""
+    return f"`{error.field}`{value}: {error.right}"

@@ -20,7 +20,7 @@ from typing_extensions import override
 from ....ports import Clock, OutdatedState, Projections
 from ....services.jobs import RequestName
 from ....subjects import Bucket
-from ..api.problems import Problem, invalid, refusal_of
+from ..api.problems import Problem, invalid, problem_of
 from ..auth.security import principal
 
 HEADER: Final = "Idempotency-Key"
@@ -158,7 +158,7 @@ def asking(request: Request) -> RequestName | None:
 
 def is_without_effect(error: Exception) -> bool:
     """Whether an exception says that nothing was done: then the key may be used again."""
-    return refusal_of(error).status < 500  # noqa: PLR2004 - the first of the server's own failures
+    return problem_of(error).status < 500  # noqa: PLR2004 - the first of the server's own failures
 
 
 def _digest(*parts: str) -> str:

@@ -50,7 +50,7 @@ async def list_dead(
     return {"jobs": some, "pagination": pages}
 
 
-@router.post("/{id}/retry", operation_id="retryDeadJob", openapi_extra=protocol.described(optional=True))
+@router.post("/{id}/retry", operation_id="retryDeadJob", openapi_extra=protocol.body_schema(optional=True))
 async def retry(here: Here, caller: Replayer, _: OptionalBody, id: str) -> dict[str, Any]:  # noqa: A002 - the field is called so
     """Run a job again that failed for good: its attempts are counted anew."""
     found = await _letter(here, caller, id)

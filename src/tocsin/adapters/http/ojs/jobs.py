@@ -56,7 +56,7 @@ _ENVELOPE: Final[dict[str, Any]] = {
     "",
     status_code=201,
     operation_id="pushJob",
-    openapi_extra=protocol.described("type", "args", **_ENVELOPE),
+    openapi_extra=protocol.body_schema("type", "args", **_ENVELOPE),
 )
 async def push(here: Here, caller: Triggerer, body: Body, response: Response) -> dict[str, Any]:
     """Enqueue a job."""
@@ -71,7 +71,7 @@ async def push(here: Here, caller: Triggerer, body: Body, response: Response) ->
     "/batch",
     status_code=201,
     operation_id="pushJobs",
-    openapi_extra=protocol.described("jobs", jobs={"type": "array", "items": {"type": "object"}}),
+    openapi_extra=protocol.body_schema("jobs", jobs={"type": "array", "items": {"type": "object"}}),
 )
 async def push_batch(here: Here, caller: Triggerer, body: Body) -> dict[str, Any]:
     """Enqueue several jobs: all of them, or none if one cannot be used."""

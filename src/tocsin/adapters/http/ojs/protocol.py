@@ -1,18 +1,12 @@
-"""The Open Job Spec's way to speak: its media type, its version header, and its error shape.
+"""The wire format of the Open Job Spec: media type, version header, request bodies and error shape (ojs-http-binding §4, §6).
 
-`{error: {code, message, retryable, hint, docs_url, details, request_id}}`; the codes are those of the OJS HTTP binding. What
-is wrong with a registration is `invalid_request` and 400 (ojs-cron §3.5), a body that is no JSON `invalid_payload`.
-
-The Open Job Spec's way to speak: its media type, its version header, and its error shape.
-
-`{error: {code, message, retryable, hint, docs_url, details, request_id}}`; the codes are those of the OJS HTTP binding. What
-is wrong with a registration is `invalid_request` and 400 (ojs-cron §3.5), a body that is no JSON `invalid_payload`.
-
-
-The bodies of the Open Job Spec's requests: one JSON object each, whatever media type it is sent under.
+An error is `{error: {code, message, retryable, hint, docs_url, details, request_id}}`. `ERRORS` lists every code. An invalid
+registration is `invalid_request` with 400 (ojs-cron §3.5); a body that is not JSON is `invalid_payload`.
 """
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeAlias
 from uuid import uuid4
@@ -31,40 +25,46 @@ PLAIN: Final = "application/json"
 PREFIX: Final = "/ojs/"
 VERSION: Final = "1.0"
 DOCS: Final = "https://openjobspec.org/docs/errors#"
+_MAX_REQUEST_ID_LENGTH: Final = 128
 
-_CODES: Final = {
-    400: "invalid_request",
-    401: "unauthorized",
-    403: "forbidden",
-    404: "not_found",
-    405: "invalid_request",
-    409: "conflict",
-    412: "conflict",
-    413: "envelope_too_large",
-    415: "unsupported",
-    429: "rate_limited",
-    503: "backend_error",
+
+@dataclass(frozen=True)
+class ErrorCode:
+    """A code of the Open Job Spec: the advice to the client, and the problem kinds and statuses that become it."""
+
+    hint: str
+    statuses: tuple[int, ...] = ()
+    kinds: tuple[str, ...] = ()
+    """Kinds that have this code whatever their status is, and that keep status 422."""
+
+
+ERRORS: Final[Mapping[str, ErrorCode]] = {
+    "duplicate": ErrorCode("GET the job of that id, or send another id", kinds=("duplicate",)),
+    "invalid_request": ErrorCode(
+        # An invalid retry policy is 422 (ojs-retry §11, the conformance suite), any other invalid field 400.
+        "correct the fields that `details` names, and send it again",
+        statuses=(400, 405),
+        kinds=("invalid-retry-policy",),
+    ),
+    "invalid_payload": ErrorCode("send one JSON object", kinds=("malformed",)),
+    "unauthorized": ErrorCode("send `Authorization: Bearer <token>`", statuses=(401,)),
+    "forbidden": ErrorCode("request the role that this needs from an administrator", statuses=(403,)),
+    "not_found": ErrorCode("GET the collection to see what exists", statuses=(404,)),
+    "conflict": ErrorCode("read the current state, and decide again", statuses=(409, 412)),
+    "envelope_too_large": ErrorCode("keep large data in a store, and send a reference to it", statuses=(413,)),
+    "unsupported": ErrorCode(f"send {MEDIA_TYPE} or {PLAIN}", statuses=(415,)),
+    "rate_limited": ErrorCode("wait as long as `Retry-After` says", statuses=(429,)),
+    "backend_error": ErrorCode("retry in a moment", statuses=(503,)),
+    "internal_error": ErrorCode("read the log of the server for the cause"),
 }
-_KINDS: Final = {"malformed": "invalid_payload", "invalid-retry-policy": "invalid_request", "duplicate": "duplicate"}
-"""Refusals that have a code of their own; a retry policy that makes no sense is 422 (ojs-retry §11, the conformance suite)."""
-_HINTS: Final = {
-    "duplicate": "GET the job of that id, or send another id",
-    "invalid_request": "correct the fields that `details` names, and send it again",
-    "invalid_payload": "send one JSON object",
-    "unauthorized": "send `Authorization: Bearer <token>`",
-    "forbidden": "ask an administrator for the role that this needs",
-    "not_found": "GET the collection to see what there is",
-    "conflict": "read it anew, and decide again",
-    "envelope_too_large": "keep large data in a store, and refer to it",
-    "unsupported": f"send {MEDIA_TYPE} or {PLAIN}",
-    "rate_limited": "wait as long as `Retry-After` says",
-    "backend_error": "try again in a moment",
-    "internal_error": "the log of the server says what happened",
-}
+"""Every error code. `internal_error` is the code of all other statuses."""
+
+_CODE_OF_KIND: Final = {kind: code for code, error in ERRORS.items() for kind in error.kinds}
+_CODE_OF_STATUS: Final = {status: code for code, error in ERRORS.items() for status in error.statuses}
 
 
 class OjsError(BaseModel):
-    """What went wrong."""
+    """A failed request."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
@@ -76,11 +76,11 @@ class OjsError(BaseModel):
     docs_url: str
     request_id: str
     details: dict[str, Any] | None = None
-    """`errors`: everything that is wrong with the request, each with its field, its value and what would be right."""
+    """`errors`: the invalid fields, each with its name, its value and the requirement."""
 
 
 class OjsErrorAnswer(BaseModel):
-    """An answer that is a refusal."""
+    """The answer to a failed request."""
 
     error: OjsError
 
@@ -96,21 +96,21 @@ class OjsResponse(JSONResponse):
 
 
 class OjsHeaders:
-    """Has every answer name the version, and be of the media type that the client accepts."""
+    """Add the version header, and send plain JSON to clients that accept only that."""
 
     def __init__(self, app: ASGIApp) -> None:
-        """Around `app`."""
+        """Wrap `app`."""
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve a request."""
         if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
             await self._app(scope, receive, send)
             return
         accepted = Headers(scope=scope).get("Accept", "")
         is_plain = PLAIN in accepted and MEDIA_TYPE not in accepted
 
-        async def told(message: Message) -> None:
+        async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers["OJS-Version"] = VERSION
@@ -118,33 +118,40 @@ class OjsHeaders:
                     headers["Content-Type"] = PLAIN
             await send(message)
 
-        await self._app(scope, receive, told)
+        await self._app(scope, receive, with_headers)
 
 
-def as_response(refusal: Problem, request: Request) -> Response:
-    """A refusal in the specification's shape."""
-    # What cannot be used is one status there, whether it is the JSON or what it says.
-    kept = refusal.kind in _KINDS and refusal.status == HTTPStatus.UNPROCESSABLE_ENTITY
-    unusable = refusal.status == HTTPStatus.UNPROCESSABLE_ENTITY and not kept
-    status = HTTPStatus.BAD_REQUEST if unusable else refusal.status
-    code = _KINDS.get(refusal.kind) or _CODES.get(status, "internal_error")
-    errors = [wrong.model_dump(exclude_none=True) for wrong in refusal.errors]
+def status_of(problem: Problem) -> int:
+    """Return the status of a problem: the specification answers invalid JSON and invalid fields alike with 400."""
+    is_invalid = problem.status == HTTPStatus.UNPROCESSABLE_ENTITY and problem.kind not in _CODE_OF_KIND
+    return HTTPStatus.BAD_REQUEST if is_invalid else problem.status
+
+
+def error_code(problem: Problem) -> str:
+    """Return the code of a problem, a key of `ERRORS`."""
+    return _CODE_OF_KIND.get(problem.kind) or _CODE_OF_STATUS.get(status_of(problem), "internal_error")
+
+
+def as_response(problem: Problem, request: Request) -> Response:
+    """Return a problem in the error shape of the specification."""
+    status, code = status_of(problem), error_code(problem)
+    errors = [error.model_dump(exclude_none=True) for error in problem.errors]
     error = OjsError(
         code=code,
         type="validation_error" if status in {400, 422} else None,
-        message=refusal.detail,
+        message=problem.detail,
         retryable=status in {429, 503},
-        hint=_HINTS[code],
+        hint=ERRORS[code].hint,
         docs_url=DOCS + code,
-        request_id=request.headers.get("X-Request-Id", "")[:128] or f"req_{uuid4()}",
+        request_id=request.headers.get("X-Request-Id", "")[:_MAX_REQUEST_ID_LENGTH] or f"req_{uuid4()}",
         details={"errors": errors} if errors else None,
     )
     answer = OjsErrorAnswer(error=error).model_dump(exclude_none=True)
-    return OjsResponse(answer, status, dict(refusal.headers))
+    return OjsResponse(answer, status, problem.headers)
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The refusals that an endpoint may answer with, for its documentation."""
+    """Return the OpenAPI responses of the errors that an endpoint may answer with."""
     schema = {"schema": {"$ref": "#/components/schemas/OjsErrorAnswer"}}
     return {
         status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: schema, PLAIN: schema}}
@@ -152,15 +159,18 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
+# --- request bodies ---------------------------------------------------------------------------------------------------
+
+
 async def read_object(request: Request) -> dict[str, Any]:
-    """The body of a request.
+    """Return the JSON object in a request's body, whatever its `Content-Type` is.
 
     Raises:
-        Problem: it is no JSON object; or it holds a number that JSON does not have.
+        Problem: the body is not a JSON object, or it holds NaN or Infinity.
     """
     raw = await request.body()
     try:
-        body = json.loads(raw, parse_constant=_refuse)
+        body = json.loads(raw, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:
         raise _malformed(f"must be JSON: {error}") from None
     if not isinstance(body, dict):
@@ -168,24 +178,24 @@ async def read_object(request: Request) -> dict[str, Any]:
     return body
 
 
-async def _object_or_nothing(request: Request) -> dict[str, Any]:
+async def _optional_object(request: Request) -> dict[str, Any]:
     return await read_object(request) if await request.body() else {}
 
 
-def _refuse(constant: str) -> object:
-    raise ValueError(f"{constant} is no JSON")
+def _reject_constant(constant: str) -> object:
+    raise ValueError(f"{constant} is not JSON")
 
 
-def _malformed(right: str) -> Problem:
-    return Problem(400, "malformed", f"the body {right}", (FieldError(field="body", right=right),))
+def _malformed(requirement: str) -> Problem:
+    return Problem(400, "malformed", f"the body {requirement}", (FieldError(field="body", right=requirement),))
 
 
 Body: TypeAlias = Annotated[dict[str, Any], Depends(read_object)]
-OptionalBody: TypeAlias = Annotated[dict[str, Any], Depends(_object_or_nothing)]
+OptionalBody: TypeAlias = Annotated[dict[str, Any], Depends(_optional_object)]
 
 
-def described(*required: str, optional: bool = False, **properties: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON Schema
-    """What the OpenAPI document says of a body."""
+def body_schema(*required: str, optional: bool = False, **properties: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON Schema
+    """Return the OpenAPI description of a body that a handler reads with `Body`."""
     schema = {"type": "object", "properties": properties, "required": list(required)}
-    content = {"application/openjobspec+json": {"schema": schema}, "application/json": {"schema": schema}}
+    content = {MEDIA_TYPE: {"schema": schema}, PLAIN: {"schema": schema}}
     return {"requestBody": {"required": not optional, "content": content}}

@@ -51,7 +51,7 @@ _ID: Final = {"type": "string"}
 @router.post(
     "/fetch",
     operation_id="fetchJobs",
-    openapi_extra=protocol.described(
+    openapi_extra=protocol.body_schema(
         "queues",
         queues={"type": "array", "items": _ID},
         count={"type": "integer", "minimum": 1, "maximum": MOST},
@@ -82,7 +82,7 @@ async def fetch(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
 
 
 @router.post(
-    "/ack", operation_id="ackJob", openapi_extra=protocol.described("job_id", job_id=_ID, worker_id=_ID, result={})
+    "/ack", operation_id="ackJob", openapi_extra=protocol.body_schema("job_id", job_id=_ID, worker_id=_ID, result={})
 )
 async def ack(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
     """A job is done."""
@@ -99,7 +99,7 @@ async def ack(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
 @router.post(
     "/nack",
     operation_id="nackJob",
-    openapi_extra=protocol.described(
+    openapi_extra=protocol.body_schema(
         "job_id", job_id=_ID, worker_id=_ID, error={"type": "object"}, requeue={"type": "boolean"}
     ),
 )
@@ -120,7 +120,7 @@ async def nack(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
 @router.post(
     "/heartbeat",
     operation_id="beat",
-    openapi_extra=protocol.described(
+    openapi_extra=protocol.body_schema(
         worker_id=_ID, active_jobs={"type": "array", "items": _ID}, visibility_timeout_ms={"type": "integer"}
     ),
 )
