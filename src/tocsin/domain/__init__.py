@@ -1,1 +1,1 @@
-"""What is true: facts, states and decisions, without a clock, dice, or any input or output."""
+"""The domain: events, states and decisions, without I/O, clock or randomness."""

@@ -1,7 +1,7 @@
-"""Lengths of time as people write them, as seconds: `30s`, `1h30m`, `500ms`, `PT30S`, `P1DT2H`, `12.5`.
+"""Durations as people write them, in seconds: `30s`, `1h30m`, `PT30S`, `12.5`.
 
-Three notations are read wherever a length of time is expected: Go's (ojs-cron §4.1), with `d` and `w` besides; ISO 8601's
-(ojs-retry), without years and months, whose length is not fixed; and a plain number, which is seconds.
+Every field for a duration accepts three notations: Go's (ojs-cron §4.1), extended by `d` and `w`; ISO 8601 (ojs-retry),
+without years and months, because their length is not fixed; and a plain number of seconds.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Final
 from .errors import TocsinError
 
 MAX_DURATION_S: Final = 10 * 365 * 86_400.0
-"""Seconds: ten years. What is longer is a slip of the keyboard, and would overflow a datetime sooner or later."""
+"""Ten years in seconds. A longer duration is a typing error and would overflow a datetime."""
 
 _SECONDS: Final = {
     "w": Decimal(604_800),
@@ -32,18 +32,18 @@ _EXAMPLES: Final = "write 30s, 5m, 1h30m, 500ms, PT30S or a number of seconds"
 
 
 class DurationError(TocsinError, ValueError):
-    """What was written is no length of time, or none that can be used; the text says what would be right."""
+    """A duration that cannot be read or is out of range."""
 
     code = "invalid-duration"
 
 
 def parse(written: object) -> float:
-    """The seconds that `written` stands for.
+    """Return the seconds of a written duration.
 
-    Units go from the longest to the shortest, each at most once, so that `1m30` and `30s1h` are slips and not guesses.
+    Units go from the longest to the shortest, each at most once, so that `1m30` and `30s1h` are errors and not guesses.
 
     Raises:
-        DurationError: neither a number of seconds nor one of the notations, or negative, or beyond `MAX_DURATION_S`.
+        DurationError: it is not a number of seconds and has no known notation, or it is negative or longer than `MAX_DURATION_S`.
     """
     match written:
         case bool():
@@ -59,15 +59,15 @@ def parse(written: object) -> float:
 
 
 def iso(seconds: float) -> str:
-    """The ISO 8601 form, as the Open Job Spec writes durations: 90 → `PT1M30S`.
+    """Return the ISO 8601 form, as the Open Job Spec writes durations: 90 → `PT1M30S`.
 
-    `parse(iso(seconds)) == seconds` for everything that `parse` returns.
+    `parse(iso(seconds)) == seconds` for every value that `parse` returns.
     """
     return "PT" + (_written(seconds, "HMS") or "0S")
 
 
 def short(seconds: float) -> str:
-    """The form for people: 5400 → `1h30m`, 0.5 → `0.5s`."""
+    """Return the form for people: 5400 → `1h30m`, 0.5 → `0.5s`."""
     return _written(seconds, "hms") or "0s"
 
 
@@ -78,9 +78,9 @@ def _total(text: str) -> float:
             # Decimal, because 1.1m is 66 seconds and not 66.00000000000001.
             return float(sum(number * _SECONDS[unit] for unit, number in parts.items()))
     if re.fullmatch(_NUMBER, text):
-        raise DurationError(f"a duration in quotes needs a unit: write {text}s, or the number without quotes")
+        raise DurationError(f"a duration in quotes needs a unit; write {text}s, or the number without quotes")
     if _CALENDAR.fullmatch(text):
-        raise DurationError("years and months have no fixed length: write days, e.g. P30D")
+        raise DurationError("years and months have no fixed length; write days, e.g. P30D")
     raise DurationError(f"not a duration: {_EXAMPLES}")
 
 
@@ -93,7 +93,7 @@ def _checked(seconds: float) -> float:
 
 
 def _written(seconds: float, units: str) -> str:
-    # The shortest decimal text of a float reads back as the same float, so nothing is lost on the way.
+    # The shortest decimal text of a float reads back as the same float, so this loses nothing.
     rest = Decimal(repr(seconds))
     text = ""
     for unit, size in zip(units, (3_600, 60, 1), strict=True):

@@ -1,7 +1,10 @@
-"""The base class of every error that Tocsin raises on purpose."""
+"""Base class of every error that Tocsin raises on purpose."""
 
 
 class TocsinError(Exception):
-    """An error of Tocsin. `code` is stable and documented; the text of the error may change."""
+    """An error of Tocsin.
+
+    `code` is stable and documented; the text of the error may change.
+    """
 
     code: str = "internal-error"

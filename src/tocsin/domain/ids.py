@@ -1,8 +1,8 @@
-"""Identities made from facts, so that every copy of a stage gives the same thing the same name.
+"""Ids derived from events, so that every copy of a stage computes the same id.
 
-An id is a UUIDv7 whose time is the instant that it stands for and whose random bits are a digest of what it names:
-deciding twice names twice the same, and ids sort by time. Draws of chance (the jitter of a retry) come from the same
-digest, so that a redelivered message draws the same again.
+An id is a UUIDv7. Its time is the instant that it stands for, and its random bits are a digest of its name. Making a
+decision twice therefore produces the same id, and ids sort by time. Random draws (the jitter of a retry) come from the
+same digest, so that a redelivered message draws the same number.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -15,51 +15,57 @@ _VARIANT = 0x8000_0000_0000_0000
 
 
 def occurrence_id(job: str, scheduled_time: datetime, shard: str = "") -> str:
-    """The id of the one execution of a job (and shard) for one scheduled instant."""
+    """Return the id of the only execution for a scheduled instant."""
     return _uuid7(scheduled_time, "occurrence", job, scheduled_time.isoformat(), shard)
 
 
 def passed_id(job: str, scheduled_time: datetime) -> str:
-    """The id under which an instant is skipped that never was to fire.
+    """Return the id under which an instant that never fires is skipped.
 
-    Its own space: a local time that the clocks left out may fall on an instant that fires.
+    These ids have their own namespace, because a skipped local time may fall on an instant that fires.
     """
     return _uuid7(scheduled_time, "passed", job, scheduled_time.isoformat())
 
 
 def trigger_id(job: str, message_id: str, at: datetime, shard: str = "") -> str:
-    """The id of the execution that one trigger message asks for: its own space, no scheduled instant is used up."""
+    """Return the id of the execution that a trigger message requests.
+
+    These ids have their own namespace, so that a trigger never takes the id of an occurrence.
+    """
     return _uuid7(at, "trigger", job, message_id, shard)
 
 
 def replay_id(job: str, dead_letter: str, number: int, at: datetime) -> str:
-    """The id of the execution that one replay of a dead letter asks for; `at`: when the log stored that."""
+    """Return the id of the execution for a replay stored at `at`."""
     return _uuid7(at, "replay", job, dead_letter, str(number))
 
 
 def backfill_id(job: str, name: str, scheduled_time: datetime) -> str:
-    """The id of the execution by which a backfill makes up for one instant."""
+    """Return the id of the execution that runs a past instant in a backfill."""
     return _uuid7(scheduled_time, "backfill", job, name, scheduled_time.isoformat())
 
 
 def job_id(job: str, registered_at: datetime) -> str:
-    """The id under which a job is listed beside its name."""
+    """Return the id under which a job is listed."""
     return _uuid7(registered_at, "job", job)
 
 
 def report_token(key: bytes, execution_id: str, step: str, attempt: int) -> str:
-    """What a report must carry to be believed: ids can be guessed, this cannot without the installation's key."""
+    """Return the secret that a report must carry.
+
+    Ids can be guessed. The token cannot be computed without the key of the installation.
+    """
     parts = f"{execution_id}:{step}:{attempt}".encode()
     return blake2b(parts, key=key, digest_size=16).hexdigest()
 
 
 def fingerprint(key: bytes) -> str:
-    """What an installation is known by to those who must not know its key."""
+    """Return a public identifier of an installation, derived from its secret key."""
     return blake2b(b"installation", key=key, digest_size=8).hexdigest()
 
 
 def draw(*parts: str) -> float:
-    """A number in [-1, 1) that is always the same for the same parts."""
+    """Return a number in [-1, 1) that is always the same for the same parts."""
     return int.from_bytes(_digest("draw", *parts)[:7], "big") / 2**55 - 1
 
 
@@ -73,7 +79,7 @@ def _uuid7(at: datetime, *parts: str) -> str:
 
 
 def _digest(*parts: str) -> bytes:
-    # Lengths go in with the parts, so that ("ab", "c") and ("a", "bc") differ.
+    # The digest covers the lengths too, so that ("ab", "c") and ("a", "bc") differ.
     digest = blake2b(digest_size=16)
     for part in parts:
         encoded = part.encode()

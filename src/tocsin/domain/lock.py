@@ -1,7 +1,8 @@
-"""The lock of a job: who holds it, who waits, and the fencing token (hip-62, Distributed Locking; ojs-cron §6).
+"""The lock of a job (hip-62, Distributed Locking; ojs-cron §6).
 
-The lock is the fold of its scope; the key in the KV bucket is only its projection. A holder whose execution is over
-holds nothing, so release needs no fact of its own. Each fact tells who waits, so that the newest one tells all.
+The state holds the holder, the waiting executions and the fencing token. It is the fold of the lock's scope; the key in the KV bucket is only a projection. An execution that is over no longer
+holds the lock, so a release needs no event. Each event lists all waiting executions, so the newest event is enough to
+fold the waiting list.
 """
 
 from collections.abc import Iterable
@@ -13,7 +14,7 @@ from .definition import OverlapPolicy
 from .events import COMPENSATING_TRIGGERS, Acquired, Message, Queued, Recorded, Requested, Waiter
 
 GRACE_S: Final = 60.0
-"""Seconds that a lock outlives its execution's time limit (hip-62)."""
+"""Seconds that a lock outlives the time limit of its execution (hip-62)."""
 
 
 # --- state -----------------------------------------------------------------------------------------------------------
@@ -21,15 +22,19 @@ GRACE_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """Who took the lock last; `fence` is the sequence of that fact, and only grows. `waiting`: the earliest first."""
+    """The last holder, its fencing token, and the waiting executions.
+
+    `fence` is the sequence of the event by which `holder` acquired the lock; it only grows. `waiting` is in the order
+    in which the executions acquire the lock.
+    """
 
     holder: str | None = None
     fence: int = 0
     waiting: tuple[Waiter, ...] = ()
 
     def has_waiter(self, execution_id: str) -> bool:
-        """Whether an execution waits for it."""
-        return any(one.execution_id == execution_id for one in self.waiting)
+        """Return whether an execution waits for the lock."""
+        return any(waiter.execution_id == execution_id for waiter in self.waiting)
 
 
 initial: Final = Lock()
@@ -39,7 +44,7 @@ initial: Final = Lock()
 
 
 def evolve(state: Lock, recorded: Recorded[Message]) -> Lock:
-    """The state after one more fact. Total."""
+    """Return the state after an event; events of other kinds change nothing."""
     match recorded.message:
         case Acquired() as fact:
             return Lock(fact.execution_id, recorded.sequence, fact.waiting)
@@ -50,7 +55,7 @@ def evolve(state: Lock, recorded: Recorded[Message]) -> Lock:
 
 
 def fold(facts: Iterable[Recorded[Message]], state: Lock = initial) -> Lock:
-    """The state after facts, oldest first."""
+    """Return the state after events, oldest first."""
     for recorded in facts:
         state = evolve(state, recorded)
     return state
@@ -60,7 +65,7 @@ def fold(facts: Iterable[Recorded[Message]], state: Lock = initial) -> Lock:
 
 
 def acquire(state: Lock, job: str, wanted: Waiter, *, ttl: float) -> list[Acquired]:
-    """Take a lock that nobody holds, for `ttl` seconds. Nothing where the execution holds it already."""
+    """Acquire a free lock for `ttl` seconds; return nothing if the execution already holds it."""
     if state.holder == wanted.execution_id:
         return []
     return [
@@ -69,13 +74,16 @@ def acquire(state: Lock, job: str, wanted: Waiter, *, ttl: float) -> list[Acquir
             execution_id=wanted.execution_id,
             scheduled_time=wanted.scheduled_time,
             ttl=ttl,
-            waiting=tuple(one for one in state.waiting if one.execution_id != wanted.execution_id),
+            waiting=tuple(waiter for waiter in state.waiting if waiter.execution_id != wanted.execution_id),
         )
     ]
 
 
 def queue(state: Lock, job: str, wanted: Waiter) -> list[Queued]:
-    """Wait for the lock: what is asked for now before what makes up for the past, each in order of time. Nothing where the execution waits already."""
+    """Wait for the lock; return nothing if the execution holds it or already waits.
+
+    Replays and backfills let all others go first. Within each group the earlier scheduled time goes first.
+    """
     if state.holder == wanted.execution_id or state.has_waiter(wanted.execution_id):
         return []
     waiting = tuple(sorted((*state.waiting, wanted), key=_order))
@@ -87,29 +95,29 @@ def _order(waiting: Waiter) -> tuple[bool, datetime, str]:
 
 
 def waiting(wanted: Requested) -> Waiter:
-    """An execution, as the lock knows it."""
+    """Return the entry of an execution in the waiting list."""
     yields = wanted.trigger in COMPENSATING_TRIGGERS
     return Waiter(execution_id=wanted.execution_id, scheduled_time=wanted.scheduled_time, yields=yields)
 
 
 def effective_policy(state: Lock, wanted: Requested, active: Requested | None) -> OverlapPolicy:
-    """What becomes of an execution while `active` holds the lock.
+    """Return the overlap policy for an execution while `active` holds the lock.
 
-    What is asked for now is neither skipped for what makes up for the past, nor ends it: it waits, in front of the others
-    that do. Under `skip` one such suffices.
+    If a replay or a backfill holds the lock, a regular execution neither skips nor cancels it: it waits, in front of
+    other replays and backfills. Under `skip`, at most one regular execution waits in this way.
     """
     asked = wanted.plan.overlap_policy
     if active is None or active.trigger not in COMPENSATING_TRIGGERS or wanted.trigger in COMPENSATING_TRIGGERS:
         return asked
-    if asked == "skip" and any(not one.yields for one in state.waiting):
+    if asked == "skip" and any(not waiter.yields for waiter in state.waiting):
         return asked
     return "enqueue"
 
 
 def ttl(wanted: Requested) -> float:
-    """Seconds that the execution may hold the lock: the longest way through its steps, and the grace period."""
+    """Return the seconds that an execution may hold the lock: its longest path plus grace."""
     finish: dict[str, float] = {}
-    # A plan's steps may be listed in any order; repeating until nothing changes walks the graph without sorting it.
+    # The steps of a plan may be in any order. Repeating until all are known walks the graph without sorting it.
     while len(finish) < len(wanted.plan.steps):
         for step in wanted.plan.steps:
             if all(dependency in finish for dependency in step.depends_on):

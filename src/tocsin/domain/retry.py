@@ -1,14 +1,18 @@
-"""When to try again (hip-62, Retry Policy): policy answers with a value, someone else applies it."""
+"""Retry policy: the delay before the next attempt (hip-62, Retry Policy).
+
+The policy returns a value; the retrier applies it.
+"""
 
 from .definition import RetryPolicy
 from .events import Failure
 
 
 def delay(policy: RetryPolicy, attempt: int, draw: float) -> float:
-    """Seconds between the failure of `attempt` (1 is the first) and the next one.
+    """Return the seconds between the failure of `attempt` (counted from 1) and the next attempt.
 
-    `min(initial_delay * growth, max_delay) * (1 + jitter * draw)`, with `draw` in [-1, 1); the growth of hip-62's exponential
-    backoff is `multiplier^(attempt-1)`. No longer than `max_delay` where the policy bounds the jitter too (ojs-retry §5.3).
+    The delay is `min(initial_delay * growth, max_delay) * (1 + jitter * draw)` with `draw` in [-1, 1). For hip-62's
+    exponential backoff, `growth` is `multiplier^(attempt-1)`. If `max_delay_with_jitter` is set, `max_delay` also
+    limits the delay with its jitter (ojs-retry §5.3).
     """
     try:
         grown = policy.initial_delay * _growth(policy, attempt)
@@ -31,7 +35,10 @@ def _growth(policy: RetryPolicy, attempt: int) -> float:
 
 
 def is_retryable(policy: RetryPolicy, error: Failure) -> bool:
-    """Whether this kind of error may be tried again; a pattern that ends with `*` covers every type it begins."""
+    """Return whether an error may be retried.
+
+    A pattern that ends with `*` covers every error type that starts with the rest of the pattern.
+    """
     return error.retryable and not any(_covers(pattern, error.type) for pattern in policy.non_retryable_errors)
 
 

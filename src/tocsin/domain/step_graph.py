@@ -1,4 +1,4 @@
-"""The graph of a job's steps (hip-62, Job Dependency Graphs): what is wrong with it, and in which order it can run."""
+"""The graph of a job's steps and its problems (hip-62, Job Dependency Graphs)."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Node(Protocol):
-    """What this module needs to know of a step."""
+    """A step, as far as the graph is concerned."""
 
     @property
     def name(self) -> str:
@@ -17,15 +17,15 @@ class Node(Protocol):
 
     @property
     def depends_on(self) -> Sequence[str]:
-        """The names of the steps that must have completed before this one."""
+        """The names of the steps that must complete first."""
         ...
 
 
 def problems(steps: Sequence[Node]) -> tuple[tuple[str, str], ...]:
-    """What is wrong with the edges of a graph without cycles: pairs of a step's name and the reason, none if all is well.
+    """Return the problems of the edges: pairs of a step's name and the reason.
 
-    A cycle is reported only where every edge leads to a step that exists once: before that, it would be an echo of the
-    other mistakes.
+    A cycle is reported only if every edge leads to exactly one existing step; otherwise it would repeat the other
+    problems.
     """
     names = Counter(step.name for step in steps)
     found = [problem for step in steps for problem in _edge_problems(step, names)]
@@ -35,18 +35,19 @@ def problems(steps: Sequence[Node]) -> tuple[tuple[str, str], ...]:
 
 
 def namesakes(steps: Sequence[Node]) -> dict[str, int]:
-    """The names that several steps have, and how many do."""
+    """Return the names that several steps share, with the number of steps."""
     return {name: count for name, count in Counter(step.name for step in steps).items() if count > 1}
 
 
 def cycle(edges: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
-    """One cycle as a closed walk along "depends on", from its first step in the order written; empty if there is none."""
+    """Return one cycle as a closed walk along "depends on", or nothing.
+
+    The walk begins at the step of the cycle that is written first.
+    """
     try:
         TopologicalSorter({name: tuple(edges[name]) for name in edges}).prepare()
     except CycleError as error:
-        walk: list[str] = error.args[1][
-            :0:-1
-        ]  # graphlib walks from a dependency to its dependent, first and last equal
+        walk: list[str] = error.args[1][:0:-1]  # graphlib lists dependencies first
         place = {name: index for index, name in enumerate(edges)}
         start = min(range(len(walk)), key=lambda index: place[walk[index]])
         return (*walk[start:], *walk[:start], walk[start])

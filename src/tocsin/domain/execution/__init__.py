@@ -1,12 +1,11 @@
-"""The execution: one run of a job, its steps, and when it is over.
+"""The execution: one run of a job, its steps, and its end.
 
-State is folded from the execution's own scope; every decision is idempotent: asked again about what was already
-decided it answers with nothing, so that a redelivered message adds no fact (hip-62, Job Dependency Graphs, Retry Policy).
+The state is folded from the execution's own scope. Every decision is idempotent: once its outcome is recorded it
+returns no events, so that a redelivered message adds nothing (hip-62, Job Dependency Graphs, Retry Policy).
 
-    state, evolving                          what holds, and how each fact changes it
-    admission, tasks, claims, reports        what is decided, in the order in which an execution meets it
-    stopping                                 what ends it before that
-    repeated                                 what the facts repeat
+    state, evolve                     the state, and how each event changes it
+    lifecycle                         decisions on the whole: admit, skip, cancel, expire, give up
+    tasks, claims, reports            decisions on steps, in the order in which a step passes through them
 """
 
 from .claims import MAX_CLAIMS, ClaimDenied, affects_step, claim, has_reached_claim_limit, release

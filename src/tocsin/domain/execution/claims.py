@@ -1,4 +1,4 @@
-"""Decisions on who has an attempt: one executor at a time."""
+"""Decisions on claims: at most one worker holds an attempt."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -17,26 +17,27 @@ from ..events import (
 from .state import RUNNING, Execution, Phase, Status, identity_fields
 
 MAX_CLAIMS: Final = 20
-"""How often one attempt is claimed: a task that ends every process that takes it must not do so for ever."""
+"""Claims of one attempt; the limit stops a task that kills every process that takes it."""
 _OF_A_STEP: Final = (Dispatched, Started, Released, RetryScheduled, Advanced, Exhausted)
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimDenied:
-    """Why a claim is not granted.
+    """The reason why a claim is denied.
 
-    The execution is `over`, the step `done`, the attempt (or its task) `superseded` by a later one; or the attempt is `held` under this
-    delivery's number or a later one, by somebody who may be at work, or dead. It is `worn_out` when too many have had it,
-    and none has answered: it fails when the last one's time is up.
+    `over`: the execution is over. `done`: the step is done. `superseded`: a later attempt or task exists. `held`: this
+    delivery or a later one holds the attempt; that worker may be busy or dead. `worn_out`: too many workers have
+    claimed the attempt and none has reported; it fails when the time of the last claim is up.
     """
 
     reason: Literal["over", "done", "superseded", "held", "worn_out"]
 
 
 def claim(state: Execution, *, step: str, attempt: int, delivery: int, task: int, worker: str) -> Started | ClaimDenied:
-    """Give one delivery of a task to one executor. A later delivery takes an attempt over, an earlier one never does.
+    """Give a delivery of a task to a worker.
 
-    `task` is the sequence of the task that was delivered: one that was given up for lost, and then turns up, is refused.
+    A later delivery takes over an attempt; an earlier one never does. `task` is the sequence of the delivered task; a
+    task that was lost and turns up later is denied.
     """
     current = state.steps.get(step)
     if state.status is not Status.ADMITTED or state.requested is None or current is None:
@@ -60,12 +61,15 @@ def claim(state: Execution, *, step: str, attempt: int, delivery: int, task: int
 
 
 def affects_step(fact: Message, step: str) -> bool:
-    """Whether a fact may bear on who has a step. What another step goes through does not, until it ends the execution."""
+    """Return whether an event may affect the claim of a step.
+
+    Events of another step do not, until they end the execution.
+    """
     return not isinstance(fact, _OF_A_STEP) or fact.step == step
 
 
 def release(state: Execution, timer: LeaseTimer, *, reason: ReleasedReason) -> list[Released]:
-    """Give up a claim, if it is still the one that `timer` is about and nothing has become of it."""
+    """Release a claim if it is still the claim of `timer` and has no outcome."""
     step = state.steps.get(timer.step)
     if state.status is not Status.ADMITTED or step is None or step.phase is not Phase.STARTED:
         return []
@@ -84,6 +88,9 @@ def release(state: Execution, timer: LeaseTimer, *, reason: ReleasedReason) -> l
 
 
 def has_reached_claim_limit(state: Execution, timer: LeaseTimer) -> bool:
-    """Whether too many executors have had an attempt, and none has answered: it may be what ends them."""
+    """Return whether an attempt has had too many claims without a report.
+
+    The attempt itself may be what kills its workers.
+    """
     lapsed = sum((step, attempt) == (timer.step, timer.attempt) for step, attempt, _ in state.lapsed)
     return lapsed + 1 >= MAX_CLAIMS

@@ -1,4 +1,4 @@
-"""How each fact changes the state."""
+"""The effect of each event on the state of an execution."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -25,7 +25,7 @@ from .state import Execution, Phase, Status, Step, initial, with_step
 
 
 def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa: C901, PLR0911, PLR0912 - one case a fact
-    """The state after one more fact. Total: a fact that does not belong changes nothing."""
+    """Return the state after an event; an event that does not fit changes nothing."""
     fact = recorded.message
     match fact:
         case Admitted():
@@ -64,7 +64,7 @@ def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa:
 
 
 def fold(facts: Iterable[Recorded[Message]], state: Execution = initial) -> Execution:
-    """The state after facts, oldest first."""
+    """Return the state after events, oldest first."""
     for recorded in facts:
         state = evolve(state, recorded)
     return state
@@ -73,7 +73,7 @@ def fold(facts: Iterable[Recorded[Message]], state: Execution = initial) -> Exec
 def _steps_of(plan: Plan) -> dict[str, Step]:
     if plan.start_at is None:
         return {step.name: Step() for step in plan.steps}
-    later = Step(Phase.RETRYING, next_attempt_at=plan.start_at)  # the first attempt is waited for as any other
+    later = Step(Phase.RETRYING, next_attempt_at=plan.start_at)  # the first attempt waits like a retry
     return {step.name: Step() if step.depends_on else later for step in plan.steps}
 
 
@@ -86,7 +86,7 @@ def _started(step: Step, fact: Started, sequence: int) -> Step:
 
 
 def _recovered(state: Execution, fact: Recovered) -> Execution:
-    """Tasks that were lost, and that nobody has claimed since, are to be dispatched anew."""
+    """Mark lost tasks that are still unclaimed; they are dispatched again."""
     state = replace(state, recoveries=max(state.recoveries, fact.recovery), recovered_at=fact.recovered_at)
     for lost in fact.lost:
         step = state.steps.get(lost.step or "")
@@ -96,8 +96,8 @@ def _recovered(state: Execution, fact: Recovered) -> Execution:
 
 
 def _released(state: Execution, fact: Released) -> Execution:
-    """Its task is to be dispatched anew."""
-    if fact.reason == "lease_over":  # counted even where the fact that it was claimed is not there any more
+    """Mark the released task as lost; it is dispatched again."""
+    if fact.reason == "lease_over":  # counted even if the claim event is missing
         state = replace(state, lapsed=state.lapsed | {(fact.step, fact.attempt, fact.task)})
     step = state.steps.get(fact.step)
     if step is None or step.phase is not Phase.STARTED or (step.attempt, step.task) != (fact.attempt, fact.task):

@@ -1,4 +1,4 @@
-"""Decisions to end an execution that is not done."""
+"""Decisions on an execution as a whole: admit, skip, cancel, expire, give up."""
 
 from typing import Literal
 
@@ -14,7 +14,7 @@ def admit(state: Execution, *, fence: int | None) -> list[Admitted]:
 
 
 def skip(state: Execution, *, active: str) -> list[Skipped]:
-    """Do not run a planned execution, since `active` holds its lock (ojs-cron §6.1, `skip`)."""
+    """Skip a planned execution because `active` holds its lock (ojs-cron §6.1, `skip`)."""
     requested = state.requested
     if state.status is not Status.PLANNED or requested is None:
         return []
@@ -34,25 +34,31 @@ def skip(state: Execution, *, active: str) -> list[Skipped]:
 
 
 def cancel(state: Execution, *, reason: str | None = None, by: Actor | None = None) -> list[Cancelled]:
-    """End an execution before its time. Nothing where it is over already."""
+    """Cancel an execution; return nothing if it is over."""
     if state.status not in {Status.PLANNED, Status.ADMITTED}:
         return []
     return [Cancelled(**terminal_fields(state), reason=reason, by=by)]
 
 
 def expire(state: Execution) -> list[Failed]:
-    """End an execution whose time is over (ojs-core, `expires_at`), unless an executor is at it: what it answers counts."""
+    """End an execution whose expiry time has come (ojs-core, `expires_at`).
+
+    An attempt that a worker has started may still finish and report.
+    """
     if state.status not in {Status.PLANNED, Status.ADMITTED}:
         return []
     expires_at = state.request.plan.expires_at
     if expires_at is None or any(step.phase is Phase.STARTED for step in state.steps.values()):
         return []
-    error = Failure(type="expired", message=f"it was not to be started after {expires_at}", retryable=False)
+    error = Failure(type="expired", message=f"no worker started it before it expired at {expires_at}", retryable=False)
     return [Failed(**terminal_fields(state), error=error, reason="expired", cancelled_steps=unstarted_steps(state))]
 
 
 def give_up(state: Execution, *, reason: Literal["timed_out", "abandoned"], error: Failure) -> list[Failed]:
-    """End an execution that took too long, or was lost for good. Nothing where it is over already."""
+    """End an execution that took too long or was lost for good.
+
+    Return nothing if it is over.
+    """
     if state.status not in {Status.PLANNED, Status.ADMITTED}:
         return []
     return [
@@ -67,5 +73,5 @@ def give_up(state: Execution, *, reason: Literal["timed_out", "abandoned"], erro
 
 
 def unstarted_steps(state: Execution) -> tuple[str, ...]:
-    """The steps that nobody was ever asked to run."""
+    """Return the steps that were never dispatched."""
     return tuple(name for name, step in state.steps.items() if step.phase is Phase.WAITING)

@@ -1,4 +1,4 @@
-"""Decisions on what an executor answers."""
+"""Decisions on the reports of workers."""
 
 from datetime import datetime, timedelta
 
@@ -20,9 +20,9 @@ from .tasks import dispatch, is_ready, planned_step
 
 
 def succeed(state: Execution, report: Report, *, key: bytes) -> list[Advanced | Completed | Failed | Dispatched]:
-    """A step completed, and what follows: the steps that are ready now, or the end.
+    """Complete a step, and dispatch the steps that are now ready or end the execution.
 
-    The success of any delivery of any dispatched attempt counts: the work is done.
+    The success of any delivery of any dispatched attempt counts, because the work is done.
     """
     step = _reported(state, report)
     if step is None or report.attempt > step.attempt:
@@ -39,16 +39,19 @@ def succeed(state: Execution, report: Report, *, key: bytes) -> list[Advanced | 
 
 
 def fail(state: Execution, report: Report, *, at: datetime) -> list[RetryScheduled | Exhausted | Failed]:
-    """An attempt failed, as reported `at`. Only the failure of the current delivery of the current attempt counts."""
+    """Record a failed attempt, reported at `at`, and retry it or give it up.
+
+    Only the failure of the current delivery of the current attempt counts.
+    """
     step, requested = _reported(state, report), state.requested
     if step is None or requested is None or step.phase not in RUNNING:
         return []
     if report.attempt != step.attempt or report.delivery not in {None, step.delivery}:
         return []
     if report.claim not in {None, step.claim}:
-        return []  # of a claim that was given up, and deliveries of the task after it are counted anew
+        return []  # the claim was released, and deliveries of the next task are counted from 1 again
     name = report.step
-    error = report.error or Failure(type="unknown", message="the executor gave no error")
+    error = report.error or Failure(type="unknown", message="the worker reported no error")
     policy = planned_step(requested.plan, name).retry
     if retry.is_retryable(policy, error) and step.attempt < policy.max_attempts:
         draw = ids.draw(requested.execution_id, name, str(step.attempt))
@@ -71,20 +74,23 @@ def fail(state: Execution, report: Report, *, at: datetime) -> list[RetrySchedul
 
 
 def running_steps(state: Execution) -> list[tuple[str, int]]:
-    """The steps that an executor may have now, each with its attempt: what an answer that names no step can mean."""
+    """Return the steps that a worker may hold, with their attempts.
+
+    A report that names no step means one of these.
+    """
     if state.status is not Status.ADMITTED:
         return []
     return [(name, step.attempt) for name, step in state.steps.items() if step.phase in RUNNING]
 
 
 def _reported(state: Execution, report: Report) -> Step | None:
-    """The step that a report is about, if it can still change it."""
+    """Return the step of a report, if the report can still change it."""
     step = state.steps.get(report.step)
     return step if state.status is Status.ADMITTED and step is not None and step.phase in IN_FLIGHT else None
 
 
 def _goes_on(state: Execution) -> bool:
-    """Something is in flight, or could be dispatched now."""
+    """Return whether a step is in flight or ready."""
     if _is_in_flight(state):
         return True
     return state.requested is not None and any(is_ready(state.steps, step) for step in state.requested.plan.steps)
@@ -95,7 +101,10 @@ def _is_in_flight(state: Execution) -> bool:
 
 
 def _failed(state: Execution, last: str) -> Failed:
-    """The end of an execution in which a step was exhausted; why is told by the last step, else by the first that was."""
+    """Return the end of an execution in which a step was exhausted.
+
+    The error is that of the last step, or of the first exhausted step if the last step completed.
+    """
     step = state.steps[last]
     culprit = step if step.error else next(s for s in state.steps.values() if s.phase is Phase.EXHAUSTED)
     return Failed(

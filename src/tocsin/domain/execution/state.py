@@ -1,4 +1,4 @@
-"""The state of an execution."""
+"""The state of an execution, and the fields that its events repeat."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from ..events import Actor, ExhaustedReason, Failure, Plan, Requested, TriggerKi
 
 
 class Status(StrEnum):
-    """Where an execution is."""
+    """The status of an execution."""
 
     UNKNOWN = "unknown"
     PLANNED = "planned"
@@ -27,7 +27,7 @@ TERMINAL_STATUSES: Final = frozenset({Status.COMPLETED, Status.FAILED, Status.CA
 
 
 class Phase(StrEnum):
-    """Where a step is."""
+    """The phase of a step."""
 
     WAITING = "waiting"
     DISPATCHED = "dispatched"
@@ -39,18 +39,19 @@ class Phase(StrEnum):
 
 
 RUNNING: Final = frozenset({Phase.DISPATCHED, Phase.STARTED})
-"""An executor may have it."""
+"""Phases in which a worker may hold the attempt."""
 IN_FLIGHT: Final = RUNNING | {Phase.RETRYING, Phase.LOST}
-"""It was dispatched, and has not come to an end."""
+"""Phases of a step that was dispatched and has not ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step. `delivery` is the current claim's, 0 where nobody claimed the attempt yet.
+    """One step.
 
-    `task` is the sequence of its newest `dispatched` fact (0: none): an older one was lost, and is not run any more.
-    `claims` is how often the attempt was claimed. A claim that is `leased` stands until its lease is over, whatever its
-    queue delivers. `claim` is the sequence of the current one (0: none).
+    `delivery` belongs to the current claim; 0: the attempt is not claimed. `task` is the sequence of the newest
+    `dispatched` event (0: none); older tasks are lost and do not run. `claims` counts the claims of this attempt. A
+    `leased` claim stands until its lease expires, no matter what its queue delivers. `claim` is the sequence of the
+    current claim (0: none).
     """
 
     phase: Phase = Phase.WAITING
@@ -68,9 +69,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """An execution as its facts tell it; `recoveries` is how often it was found lost, `recovered_at` when the last time.
+    """An execution, folded from its events.
 
-    `lapsed` are the leases that ended without an answer: (step, attempt, task).
+    `recoveries` counts how often the execution was lost, `recovered_at` is the time of the last recovery. `lapsed`
+    holds the leases that expired without a report: (step, attempt, task).
     """
 
     status: Status = Status.UNKNOWN
@@ -83,10 +85,10 @@ class Execution:
 
     @property
     def request(self) -> Requested:
-        """What was planned or admitted.
+        """Return the event by which the execution was planned or admitted.
 
         Raises:
-            LookupError: nothing was.
+            LookupError: the execution was never planned.
         """
         if self.requested is None:
             raise LookupError("the execution was never planned")
@@ -94,7 +96,7 @@ class Execution:
 
     @property
     def is_over(self) -> bool:
-        """Nothing can follow any more."""
+        """Return whether the execution has ended; no event follows."""
         return self.status in TERMINAL_STATUSES
 
 
@@ -102,8 +104,8 @@ initial: Final = Execution()
 
 
 def with_step(state: Execution, name: str, step: Step) -> Execution:
-    """The same with one step as it is now."""
-    # Spelled out, since `replace` costs three times as much and this runs for every fact.
+    """Return the state with a step replaced."""
+    # This runs for every event, and `dataclasses.replace` takes three times as long.
     steps = {**state.steps, name: step}
     return Execution(
         state.status, state.requested, state.fence, steps, state.recoveries, state.recovered_at, state.lapsed
@@ -111,7 +113,7 @@ def with_step(state: Execution, name: str, step: Step) -> Execution:
 
 
 class Identity(TypedDict):
-    """The fields of every fact."""
+    """The fields of every event of an execution."""
 
     job: str
     execution_id: str
@@ -138,12 +140,12 @@ class Request(Identity):
 
 
 def identity_fields(state: Execution) -> Identity:
-    """What every fact repeats."""
+    """Return the fields that every event repeats."""
     return {"job": state.request.job, "execution_id": state.request.execution_id}
 
 
 def terminal_fields(state: Execution) -> Ending:
-    """What every `Terminal` repeats."""
+    """Return the fields that every `Terminal` repeats."""
     requested = state.request
     return {
         **identity_fields(state),
@@ -154,7 +156,7 @@ def terminal_fields(state: Execution) -> Ending:
 
 
 def request_fields(requested: Requested) -> Request:
-    """What `Admitted` repeats of `Planned`."""
+    """Return the fields that `Admitted` repeats from `Planned`."""
     return {
         "job": requested.job,
         "execution_id": requested.execution_id,

@@ -1,4 +1,4 @@
-"""Decisions on what is handed to executors, and the timers for what is to be handed to them later."""
+"""Decisions on tasks to dispatch, and the timers of tasks to dispatch later."""
 
 import json
 from collections.abc import Mapping
@@ -12,18 +12,18 @@ from ..events import Dispatched, Plan, PlannedStep, RetryTimer
 from .state import Execution, Phase, Status, Step
 
 MAX_UPSTREAM_BYTES: Final = 524_288
-"""Results that one task brings along; a NATS server takes messages of a mebibyte by default."""
+"""Bytes of upstream results in a task; a NATS server accepts 1 MiB messages by default."""
 
 
 def dispatch(state: Execution, *, key: bytes) -> list[Dispatched]:
-    """The first attempt of every step that is ready: all it depends on has completed, and nobody dispatched it."""
+    """Dispatch the first attempt of every ready step."""
     if state.status is not Status.ADMITTED or state.requested is None:
         return []
     return [_task(state, step, 1, key) for step in state.requested.plan.steps if is_ready(state.steps, step)]
 
 
 def dispatch_retry(state: Execution, timer: RetryTimer, *, key: bytes) -> list[Dispatched]:
-    """The next attempt of a step whose delay is over."""
+    """Dispatch the next attempt of a step whose delay is over."""
     step = state.steps.get(timer.step)
     if state.status is not Status.ADMITTED or step is None or state.requested is None:
         return []
@@ -33,7 +33,10 @@ def dispatch_retry(state: Execution, timer: RetryTimer, *, key: bytes) -> list[D
 
 
 def dispatch_missing(state: Execution, *, at: datetime, key: bytes) -> list[Dispatched]:
-    """Every task that an execution that was found lost lacks at `at`: of what is ready, was lost, or has waited enough."""
+    """Dispatch every task that a recovered execution lacks at `at`.
+
+    These are the tasks of ready steps, of lost attempts, and of retries that are due.
+    """
     if state.status is not Status.ADMITTED or state.requested is None:
         return []
     plan = state.requested.plan
@@ -48,7 +51,7 @@ def dispatch_missing(state: Execution, *, at: datetime, key: bytes) -> list[Disp
 
 
 def retry_timers(state: Execution) -> list[tuple[RetryTimer, datetime]]:
-    """The timers that must be running: one for each step that waits for its next attempt."""
+    """Return a timer for each step that waits for its next attempt."""
     if state.status is not Status.ADMITTED or state.requested is None:
         return []
     job, execution_id = state.requested.job, state.requested.execution_id
@@ -60,10 +63,10 @@ def retry_timers(state: Execution) -> list[tuple[RetryTimer, datetime]]:
 
 
 def is_ready(steps: Mapping[str, Step], step: PlannedStep) -> bool:
-    """Whether all that a step depends on has completed, and nobody dispatched it."""
+    """Return whether a step is not dispatched and all its dependencies are completed."""
     if steps[step.name].phase is not Phase.WAITING:
         return False
-    # Spelled out, since this runs for every step of a graph at every report.
+    # A loop is faster than `all()`; this runs for every step of a graph on every report.
     for name in step.depends_on:  # noqa: SIM110
         if steps[name].phase is not Phase.COMPLETED:
             return False
@@ -71,7 +74,7 @@ def is_ready(steps: Mapping[str, Step], step: PlannedStep) -> bool:
 
 
 def planned_step(plan: Plan, name: str) -> PlannedStep:
-    """What a plan says of a step."""
+    """Return a step of a plan by its name."""
     return next(step for step in plan.steps if step.name == name)
 
 
@@ -103,7 +106,7 @@ def _task(state: Execution, step: PlannedStep, attempt: int, key: bytes) -> Disp
 
 
 def _passed_on(state: Execution, step: PlannedStep) -> dict[str, JsonValue]:
-    """The results that a task brings along: as many as a message can take."""
+    """Return the upstream results of a task, as many as fit."""
     passed: dict[str, JsonValue] = {}
     size = 0
     for name in step.depends_on:

@@ -1,14 +1,15 @@
-"""The ledger of a job: what its schedule was, and what became of each instant that it named.
+"""The ledger of a job: its definitions and the outcome of each instant.
 
-Time facts tile the job's time without hole or overlap: everything up to the watermark is decided, once and for ever; what
-lies between the watermark and now is decided by the definitions that were in force then, which the ledger holds as
-*regimes*. So an edit fires nothing of the past, a resume releases no backlog, a clock that steps back re-opens nothing.
+Time events cover the job's time without gap or overlap. Everything up to the watermark is decided once and stays
+decided. Time between the watermark and now is decided by the definitions that were in force then, which the ledger
+holds as *regimes*. Therefore an edit never fires instants of the past, a resume releases no backlog, and a clock that
+steps back reopens nothing.
 
-Implements ojs-cron §7.3 (CRON-25: at most one catch-up occurrence) and §8.5; cloacina's catch-up policies.
+Implements ojs-cron §7.3 (CRON-25: at most one catch-up occurrence) and §8.5, and cloacina's catch-up policies.
 
-    state, evolving        what holds, and how each fact changes it
-    instants               what its schedules name
-    defining, elapsing     what is decided: on the definition, and on time
+    state            the state, and how each event changes it
+    definitions      decisions on the definition
+    instants         the instants of the schedules, and decisions on them
 """
 
 from .definitions import JobNotFound, define, delete, pause, resume

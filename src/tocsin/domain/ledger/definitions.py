@@ -1,4 +1,4 @@
-"""Decisions on the definition."""
+"""Decisions on the definition of a job."""
 
 from ..definition import JobDefinition
 from ..errors import TocsinError
@@ -7,7 +7,7 @@ from .state import Ledger, Regime
 
 
 class JobNotFound(TocsinError, LookupError):
-    """There is no such job (or no more)."""
+    """The job does not exist, or was deleted."""
 
     code = "job-not-found"
 
@@ -19,7 +19,10 @@ class JobNotFound(TocsinError, LookupError):
 def define(
     state: Ledger, definition: JobDefinition, *, by: Actor | None = None, reason: str | None = None
 ) -> list[Defined]:
-    """Register or update (ojs-cron §8.1, CRON-26). Nothing where the definition in force says the same."""
+    """Register or update a job (ojs-cron §8.1, CRON-26).
+
+    Return nothing if the definition in force is the same.
+    """
     if state.definition == definition:
         return []
     return [
@@ -37,10 +40,10 @@ def define(
 
 
 def pause(state: Ledger, job: str, *, by: Actor | None = None, reason: str | None = None) -> list[Paused]:
-    """Let instants pass without firing.
+    """Pause a job: its instants pass without firing.
 
     Raises:
-        JobNotFound: there is no such job.
+        JobNotFound: the job does not exist.
     """
     current = _existing(state, job)
     if current.paused:
@@ -49,10 +52,10 @@ def pause(state: Ledger, job: str, *, by: Actor | None = None, reason: str | Non
 
 
 def resume(state: Ledger, job: str, *, by: Actor | None = None, reason: str | None = None) -> list[Resumed]:
-    """Let instants fire again.
+    """Resume a job: its instants fire again.
 
     Raises:
-        JobNotFound: there is no such job.
+        JobNotFound: the job does not exist.
     """
     current = _existing(state, job)
     if not current.paused:
@@ -61,10 +64,10 @@ def resume(state: Ledger, job: str, *, by: Actor | None = None, reason: str | No
 
 
 def delete(state: Ledger, job: str, *, by: Actor | None = None, reason: str | None = None) -> list[Deleted]:
-    """Remove the job; what already runs, runs on (ojs-cron §8.4).
+    """Delete a job; running executions continue (ojs-cron §8.4).
 
     Raises:
-        JobNotFound: there is no such job.
+        JobNotFound: the job does not exist.
     """
     return [Deleted(job=job, previous=_existing(state, job).fact, by=by, reason=reason)]
 

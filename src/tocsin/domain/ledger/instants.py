@@ -1,4 +1,4 @@
-"""The instants that the schedules of a ledger name."""
+"""The instants of a ledger's schedules, and the decisions on them."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -12,7 +12,10 @@ from .state import Ledger, Regime, Timetable
 
 
 def next_fire_time(state: Ledger, after: datetime) -> datetime | None:
-    """The next instant that will fire if nothing changes; None: paused, disabled, or there is none (CRON-07, CRON-28)."""
+    """Return the next instant that fires if nothing changes (CRON-07, CRON-28).
+
+    None: the job is paused, disabled, or has no further instant.
+    """
     timetable = state.timetable
     if timetable is None or timetable.schedule is None or state.is_paused or not timetable.enabled:
         return None
@@ -20,10 +23,13 @@ def next_fire_time(state: Ledger, after: datetime) -> datetime | None:
 
 
 def next_instant(state: Ledger, after: datetime) -> datetime | None:
-    """When there will be something to decide next: an instant that fires, passes, or does not exist in its zone."""
+    """Return the next time that needs a decision.
+
+    At that time an instant fires, passes, or does not exist on the clocks of its zone.
+    """
     timetable, current = state.timetable, state.current
     if current is not None and current.since > after:
-        return current.since  # until then another definition was in force, and what that named is to be decided too
+        return current.since  # another definition was in force before, and its instants still need a decision
     if timetable is None or current is None or timetable.schedule is None:
         return None
     floor = max(after, state.watermark) if state.watermark else after
@@ -36,7 +42,7 @@ def next_instant(state: Ledger, after: datetime) -> datetime | None:
 
 
 def undecided_occurrences(state: Ledger, now: datetime) -> Iterator[tuple[Regime, Occurrence]]:
-    """What lies between the watermark and `now`, oldest first, each with the regime that it falls under."""
+    """Yield the occurrences between the watermark and `now`, oldest first, with their regimes."""
     ends = (*(regime.since for regime in state.regimes[1:]), now)
     for regime, end in zip(state.regimes, ends, strict=True):
         known = state.definitions.get(regime.definition)
@@ -49,17 +55,20 @@ def undecided_occurrences(state: Ledger, now: datetime) -> Iterator[tuple[Regime
 
 
 def schedule_of(timetable: Timetable) -> Schedule:
-    """The schedule of a definition that has one."""
+    """Return the schedule of a timetable that has a schedule."""
     return _parsed(timetable.schedule or "", timetable.timezone, timetable.dst)
 
 
-@lru_cache(maxsize=2**17)  # a tick asks for the same schedules again and again: as many as jobs may be registered
+@lru_cache(maxsize=2**17)  # every tick needs the same schedules; room for as many as jobs may be registered
 def _parsed(text: str, timezone: str, dst: DstPolicy | None) -> Schedule:
     return parse(text, timezone, dst=dst)
 
 
 def anchor_of(state: Ledger, regime: Regime) -> datetime:
-    """`@every` counts from the last trigger, else from the registration (ojs-cron §4.1)."""
+    """Return the time from which `@every` counts (ojs-cron §4.1).
+
+    This is the last trigger, or the registration if there was none.
+    """
     if state.last_fired is not None:
         return state.last_fired
     known = state.definitions.get(regime.definition)
@@ -67,21 +76,22 @@ def anchor_of(state: Ledger, regime: Regime) -> datetime:
 
 
 PUNCTUALITY: Final = timedelta(seconds=2)
-"""An instant not older than this fires in its own right; an older one was missed, and the catch-up policy decides."""
+"""The age up to which an instant fires normally; the catch-up policy decides on older instants."""
 MAX_INSTANTS_PER_DECISION: Final = 1_000
-"""Instants that one decision covers; a longer absence is worked off in several."""
+"""Instants that one call decides; a longer absence takes several calls."""
 
 
 def decide_instants(state: Ledger, now: datetime, *, allowance: int = MAX_INSTANTS_PER_DECISION) -> list[Due | Passed]:
-    """What became of the instants between the watermark and `now` (UTC), oldest first.
+    """Decide on the instants between the watermark and `now` (UTC), oldest first.
 
-    At most `MAX_INSTANTS_PER_DECISION` instants are decided; ask again until the answer is empty. At most `allowance` of them fire: beyond
-    that something is out of hand, a clock or a schedule, and what is left passes as `throttled`.
+    One call decides at most `MAX_INSTANTS_PER_DECISION` instants; call again until it returns nothing. At most
+    `allowance` of them fire. If more come due, a clock or a schedule is wrong, and the rest pass as `throttled`.
     """
     undecided = list(islice(undecided_occurrences(state, now), MAX_INSTANTS_PER_DECISION + 1))
     more = len(undecided) > MAX_INSTANTS_PER_DECISION
     if more:
-        # What falls on one instant is decided at once: the first of two facts would move the watermark past the second.
+        # Decide everything on one instant in one call. The first of two events would move the watermark past the
+        # second.
         beyond = undecided[MAX_INSTANTS_PER_DECISION][1].at
         undecided = [(regime, occurrence) for regime, occurrence in undecided if occurrence.at < beyond]
     verdicts = _verdicts(state, undecided, now, more=more, allowance=allowance)
@@ -102,7 +112,7 @@ def decide_instants(state: Ledger, now: datetime, *, allowance: int = MAX_INSTAN
 def _riding(
     verdicts: Sequence[PassedReason | None], undecided: Sequence[tuple[Regime, Occurrence]]
 ) -> list[PassedReason | None]:
-    """Why occurrences pass together: a local time that does not exist goes with an instant that passes and that it falls on."""
+    """Return the reasons, joining skipped local times to the passing instants they fall on."""
     reasons: list[PassedReason | None] = []
     for i, verdict in enumerate(verdicts):
         falls_on = bool(i) and undecided[i - 1][1].at == undecided[i][1].at
@@ -113,9 +123,9 @@ def _riding(
 def _with_skipped_times(
     facts: list[Due | Passed], undecided: Sequence[tuple[Regime, Occurrence]]
 ) -> list[Due | Passed]:
-    """Have a `due` tell of the local time that does not exist and falls on its very instant.
+    """Mark each `due` event on whose instant a skipped local time falls.
 
-    Two facts for one instant could not both lie behind the watermark that the first of them moves: a crash between them
+    Two events for one instant are not safe: the first moves the watermark to the instant, and a crash between them
     would lose the second.
     """
     skipped = {occurrence.at for _, occurrence in undecided if occurrence.skipped_local is not None}
@@ -128,13 +138,13 @@ def _with_skipped_times(
 def _verdicts(
     state: Ledger, undecided: Sequence[tuple[Regime, Occurrence]], now: datetime, *, more: bool, allowance: int
 ) -> list[PassedReason | None]:
-    """Why each occurrence does not fire; None: it fires."""
+    """Return the reason why each occurrence does not fire; None: it fires."""
     verdicts = [_refusal(state, regime, occurrence, now) for regime, occurrence in undecided]
     fireable = [i for i, verdict in enumerate(verdicts) if verdict is None]
     late = [i for i in fireable if now - undecided[i][1].at > PUNCTUALITY]
     if late:
         timetable = state.timetable
-        # An instant that is due now needs no catch-up beside it (ojs-cron §7.3: at most one).
+        # If an instant is due now, no catch-up fires beside it (ojs-cron §7.3: at most one).
         newest = 0 if timetable is None else _caught_up(timetable, is_due=len(late) < len(fireable))
         newest = max(0, newest - _count_behind(state, undecided[-1][1], now)) if more else newest
         for i in late[: max(0, len(late) - newest)]:
@@ -146,7 +156,7 @@ def _verdicts(
 
 
 def _caught_up(timetable: Timetable, *, is_due: bool) -> int:
-    """How many of the newest missed instants fire all the same."""
+    """Return how many of the newest missed instants fire."""
     match timetable.catch_up:
         case "all":
             return timetable.catch_up_limit
@@ -157,7 +167,7 @@ def _caught_up(timetable: Timetable, *, is_due: bool) -> int:
 
 
 def _count_behind(state: Ledger, last: Occurrence, now: datetime) -> int:
-    """How many instants follow the last one that this decision covers."""
+    """Return the number of instants after the last occurrence of this decision."""
     timetable = state.timetable
     if timetable is None or timetable.schedule is None:
         return 0
@@ -165,7 +175,7 @@ def _count_behind(state: Ledger, last: Occurrence, now: datetime) -> int:
 
 
 def _refusal(state: Ledger, regime: Regime, occurrence: Occurrence, now: datetime) -> PassedReason | None:
-    """Why an occurrence cannot fire, whatever came before and after it."""
+    """Return the reason why an occurrence cannot fire, independent of its neighbors."""
     timetable = state.definitions[regime.definition].timetable
     if regime.paused or not timetable.enabled:
         return "paused"
@@ -182,7 +192,10 @@ def _refusal(state: Ledger, regime: Regime, occurrence: Occurrence, now: datetim
 
 
 def _still_holds(state: Ledger, timetable: Timetable) -> bool:
-    """Whether what is in force now names the same instants, and would let them fire: a deploy loses no catch-up."""
+    """Return whether the timetable in force has the same instants and lets them fire.
+
+    A deployment that changes something else therefore loses no catch-up.
+    """
     now = state.timetable
     return now is not None and now.has_same_instants_as(timetable) and now.enabled and not state.is_paused
 

@@ -1,4 +1,4 @@
-"""The state of a ledger."""
+"""The state of a ledger, and how each event changes it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,11 @@ from ..schedule import DstPolicy
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """What holds from `since` on: the definition by its sequence in the ledger (0: deleted), paused or not."""
+    """The rule from `since` on: a definition, paused or not.
+
+    `definition` is a sequence in the ledger (0: deleted). `fact` and `previous` are the sequences of this definition
+    event and of its predecessor.
+    """
 
     since: datetime
     definition: int
@@ -34,7 +38,7 @@ class Regime:
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """The part of a definition that decides on time."""
+    """The fields of a definition that decide on time."""
 
     schedule: str | None
     timezone: str
@@ -47,30 +51,36 @@ class Timetable:
 
     @classmethod
     def of(cls, definition: JobDefinition) -> "Timetable":
-        """That of a definition."""
+        """Return the timetable of a definition."""
         return cls(*(getattr(definition, name) for name in cls.__slots__))
 
     def has_same_instants_as(self, other: "Timetable") -> bool:
-        """Whether both name the same instants."""
+        """Return whether both timetables have the same instants."""
         return (self.schedule, self.timezone, self.dst) == (other.schedule, other.timezone, other.dst)
 
 
 @dataclass(frozen=True, slots=True)
 class KnownDefinition:
-    """A definition that a regime may name: `since` when, what it says of time, and the rest unless that was dropped."""
+    """A definition that a regime may refer to.
+
+    `definition` is absent if only the timetable is kept.
+    """
 
     since: datetime
     timetable: Timetable
     definition: JobDefinition | None
     created_at: datetime | None = None
-    """When the job was registered first; None: at `since`."""
+    """The time of the first registration; None: `since`."""
     created_by: str | None = None
-    """By whom; None: nobody said."""
+    """The identity that registered the job first; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """A job's ledger. `regimes` are those that govern undecided time; the last of them is in force now."""
+    """A job's ledger.
+
+    `regimes` govern undecided time; the last regime is in force now.
+    """
 
     job: str = ""
     regimes: tuple[Regime, ...] = ()
@@ -80,30 +90,30 @@ class Ledger:
 
     @property
     def current(self) -> Regime | None:
-        """The regime in force now."""
+        """Return the regime in force now."""
         return self.regimes[-1] if self.regimes else None
 
     @property
     def definition(self) -> JobDefinition | None:
-        """The definition in force now; None: no such job."""
+        """Return the definition in force now; None: the job does not exist."""
         known = self._known
         return known.definition if known else None
 
     @property
     def timetable(self) -> Timetable | None:
-        """What the definition in force now says of time."""
+        """Return the timetable in force now."""
         known = self._known
         return known.timetable if known else None
 
     @property
     def created_at(self) -> datetime | None:
-        """When the job was registered first (UTC)."""
+        """Return the time (UTC) of the first registration."""
         known = self._known
         return (known.created_at or known.since) if known else None
 
     @property
     def created_by(self) -> str | None:
-        """The identity of who registered it first, if that was said."""
+        """Return the identity that registered the job first, if known."""
         known = self._known
         return known.created_by if known else None
 
@@ -113,7 +123,7 @@ class Ledger:
 
     @property
     def is_paused(self) -> bool:
-        """Somebody paused the job."""
+        """Return whether the job is paused."""
         return self.current is not None and self.current.paused
 
 
@@ -121,7 +131,10 @@ initial: Final = Ledger()
 
 
 def evolve(state: Ledger, recorded: Recorded[Message]) -> Ledger:  # noqa: PLR0911 - one case a fact
-    """The state after one more fact. Total, and right for any subset of facts that `missing_fact` finds nothing missing in."""
+    """Return the state after an event; events of other kinds change nothing.
+
+    The result is right for any subset of events for which `missing_fact` returns None.
+    """
     fact = recorded.message
     match fact:
         case Defined():
@@ -145,14 +158,17 @@ def evolve(state: Ledger, recorded: Recorded[Message]) -> Ledger:  # noqa: PLR09
 
 
 def fold(facts: Iterable[Recorded[Message]], state: Ledger = initial) -> Ledger:
-    """The state after facts, oldest first."""
+    """Return the state after events, oldest first."""
     for recorded in facts:
         state = evolve(state, recorded)
     return state
 
 
 def without_definitions(state: Ledger) -> Ledger:
-    """The same without what time needs not: a tenth of the memory, for whoever holds a hundred thousand ledgers."""
+    """Return the state with timetables only.
+
+    It takes a tenth of the memory, for a process that holds a hundred thousand ledgers.
+    """
     if all(known.definition is None for known in state.definitions.values()):
         return state
     return replace(
@@ -162,7 +178,10 @@ def without_definitions(state: Ledger) -> Ledger:
 
 
 def missing_fact(state: Ledger) -> int | None:
-    """The sequence of a fact without which undecided time cannot be judged, when only the newest facts were folded."""
+    """Return the sequence of an event that is needed to decide on undecided time.
+
+    A reader that folds only the newest events loads this event and folds again. None: nothing is missing.
+    """
     if not state.regimes:
         return None
     first = state.regimes[0]
@@ -190,7 +209,7 @@ def _decided(state: Ledger, upto: datetime) -> Ledger:
 
 
 def _trimmed(state: Ledger) -> Ledger:
-    """Forget regimes that ended at or before the watermark, and definitions that no regime names."""
+    """Drop regimes that ended by the watermark, and definitions without a regime."""
     if state.watermark is None or len(state.regimes) < 2:  # noqa: PLR2004 - nothing has ended
         return state
     mark = state.watermark
