@@ -11,7 +11,7 @@ import pytest
 from tests.system.running import Running, event, running
 from tocsin import Context, NonRetryableError, Worker, bootstrap, subjects
 from tocsin.adapters import files
-from tocsin.adapters.nats.admin.inspection import Inspection
+from tocsin.adapters.nats.admin.inspection import NatsInspection
 from tocsin.domain import ledger
 from tocsin.domain.events import (
     Admitted,
@@ -287,7 +287,7 @@ async def test_worker_leaves_tasks_of_mq_queues_alone(nats_url: str, tmp_path: P
         with pytest.raises(SettingsError) as refused:
             async with bootstrap.worker_connection(tocsin.installation, Worker().options):
                 pass
-        durables = await Inspection(tocsin.installation.connection, tocsin.installation.names).durables(Stream.LOG)
+        durables = await NatsInspection(tocsin.installation.connection, tocsin.installation.names).durables(Stream.LOG)
     assert subjects.executor_durable("default") not in {durable.name for durable in durables}
     assert str(refused.value) == (
         "`queues.default`: its transport is `mq`: executors outside take the tasks of `default`, "

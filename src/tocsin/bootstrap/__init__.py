@@ -8,9 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from ..ports import Unreachable
     from .history_rebuild import rebuild_history
-    from .installation import Installation, Unreachable, await_log, connect, is_set_up, names_of
-    from .provision import durables_of, initialize
+    from .installation import Installation, await_log, connect, is_set_up, names_of
+    from .provision import durables_of, health_target, initialize
     from .queues import bridged_queues, own_queues
     from .stage_runner import run_stages
     from .stages import STAGES, compose
@@ -26,6 +27,7 @@ __all__ = [
     "connect",
     "connect_worker",
     "durables_of",
+    "health_target",
     "initialize",
     "is_set_up",
     "names_of",
@@ -38,7 +40,7 @@ __all__ = [
 _MODULES: Final = {
     "history_rebuild": ("rebuild_history",),
     "installation": ("Installation", "Unreachable", "await_log", "connect", "is_set_up", "names_of"),
-    "provision": ("durables_of", "initialize"),
+    "provision": ("durables_of", "health_target", "initialize"),
     "queues": ("bridged_queues", "own_queues"),
     "stage_runner": ("run_stages",),
     "stages": ("STAGES", "compose"),

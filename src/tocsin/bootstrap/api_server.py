@@ -28,10 +28,10 @@ from ..adapters.http.sockets import LOOPBACK, PortInUseError, listen, url_of
 from ..adapters.nats.admin.reset import wipe
 from ..adapters.nats.consumers.task_queues import NatsTaskQueues
 from ..adapters.nats.micro_service import Operation, Question, front
-from ..health.status import as_json, status
+from ..services.health.status import as_json, status
 from ..services.jobs import Registry
 from ..services.operations.event_waiter import EventWaiter
-from . import Installation
+from . import Installation, health_target
 
 _log = structlog.get_logger("tocsin")
 
@@ -124,7 +124,7 @@ async def _metrics(parts: Components, host: str, any_port: Collection[str]) -> A
 
 
 async def _status(installation: Installation) -> dict[str, Any]:
-    return as_json(await status(installation))
+    return as_json(await status(health_target(installation)))
 
 
 def _listen(host: str, port: int, setting: str, any_port: Collection[str]) -> socket.socket:

@@ -18,17 +18,10 @@ from ..adapters.nats.log.stored_log import NatsStoredLog
 from ..adapters.system_clock import SystemClock
 from ..archive.archive import Archive
 from ..archive.combined_log import CombinedLog
-from ..domain.errors import TocsinError
 from ..domain.ids import fingerprint
-from ..ports import Clock, EventLog, History, LogUnavailable, Projections, StoredLog
+from ..ports import Clock, EventLog, History, LogUnavailable, Projections, StoredLog, Unreachable
 from ..settings import Settings
 from . import archive as archiving
-
-
-class Unreachable(TocsinError):
-    """NATS, or what an installation needs in it, is not there; the text says what to do."""
-
-    code = "unreachable"
 
 
 @dataclass(frozen=True)

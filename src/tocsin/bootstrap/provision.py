@@ -1,15 +1,24 @@
 """What an installation needs in NATS."""
 
 from collections.abc import Iterable
+from functools import partial
+from typing import Final
 
 from ..adapters.nats.admin.desired_state import durable_specs
+from ..adapters.nats.admin.inspection import NatsInspection
 from ..adapters.nats.admin.provision import Change, provision
 from ..engine.stage import Stage
 from ..ports import DurableSpec
+from ..services.health import HealthTarget
 from ..settings import Settings
-from .installation import Installation
+from ..stages.recorder import RECORDED
+from ..subjects import Stream
+from .installation import Installation, is_set_up
 from .queues import bridged_queues, own_queues
 from .stages import STAGES, compose
+
+KEY_TIMEOUT_S: Final = 3.0
+"""How long `tocsin doctor` waits for the installation's key."""
 
 
 async def initialize(installation: Installation) -> list[Change]:
@@ -37,6 +46,29 @@ def durables_of(settings: Settings, stages: Iterable[Stage]) -> list[DurableSpec
         _durables(stages),
         bridge=bool(bridged_queues(settings)),
         task_ack_wait=settings.worker.ack_wait,
+    )
+
+
+def health_target(installation: Installation) -> HealthTarget:
+    """Return what `services.health` examines of an installation."""
+    settings = installation.settings
+    stages = compose(installation, STAGES, key=b"")
+    durables = durables_of(settings, stages)
+    return HealthTarget(
+        root=installation.names.root,
+        settings=settings,
+        log=installation.log,
+        projections=installation.projections,
+        clock=installation.clock,
+        inspection=NatsInspection(
+            installation.connection, installation.names, bridge=bool(bridged_queues(settings)), durables=durables
+        ),
+        open_history=installation.history,
+        has_key=partial(is_set_up, installation, within=KEY_TIMEOUT_S),
+        queues=own_queues(settings),
+        durables=durables,
+        owners={(s.stream, s.durable): stage.name for stage in stages for s in stage.subscriptions},
+        recorded=RECORDED[Stream.LOG],
     )
 
 

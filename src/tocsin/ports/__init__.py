@@ -1,12 +1,20 @@
-"""What the stages need from the outside world, and nothing about how it is done.
+"""Protocols for everything outside the process that stages and services need.
 
-Every port has one behaviour suite in `tests/conformance/`, run over each of its implementations. The exceptions here are
-for broken plumbing; a failed job is a fact.
+Every port has one behaviour suite in `tests/conformance/`, run over each of its implementations. Exceptions here are for
+broken plumbing; a failed job is a fact.
 """
 
 from .clock import Clock
 from .durables import Delivery, DurableSpec, QueueStatus, TaskQueue, TaskQueues
-from .errors import LogUnavailable, NotAllowed, OutdatedState, SequenceConflict, StaleRead
+from .errors import (
+    LogUnavailable,
+    NotAllowed,
+    OutdatedState,
+    RequestRefused,
+    SequenceConflict,
+    StaleRead,
+    Unreachable,
+)
 from .event_log import Batch, EventLog, Heading, Headings, Loaded, Progress
 from .history import DeadLetterRow, ExecutionRow, History, HistoryUnavailable, JobRow
 from .projections import Projections
@@ -34,6 +42,7 @@ __all__ = [
     "Progress",
     "Projections",
     "QueueStatus",
+    "RequestRefused",
     "SequenceConflict",
     "StaleRead",
     "StoredLog",
@@ -41,4 +50,5 @@ __all__ = [
     "StreamPurge",
     "TaskQueue",
     "TaskQueues",
+    "Unreachable",
 ]

@@ -1,10 +1,10 @@
-"""What can go wrong with more than one port."""
+"""Errors that more than one port raises."""
 
 from ..domain.errors import TocsinError
 
 
 class OutdatedState(TocsinError):
-    """A decision was made on state that is not the newest. Read again, then decide again."""
+    """A decision rests on outdated state. Read again, then decide again."""
 
     code = "conflict"
 
@@ -20,12 +20,37 @@ class StaleRead(OutdatedState):
 
 
 class LogUnavailable(TocsinError):
-    """The log did not answer; whether it stored what was sent is unknown. Redelivery and the guards sort it out."""
+    """The log did not answer.
+
+    Whether it stored what was sent is unknown; redelivery and guards resolve that.
+    """
 
     code = "log-unavailable"
 
 
 class NotAllowed(LogUnavailable):
-    """The log does not let this client do what it asked. Its rules may change, so that no work is given up for it."""
+    """The log does not permit a request of this client.
+
+    Permissions may change, so the work is retried.
+    """
 
     code = "not-allowed"
+
+
+class RequestRefused(TocsinError):
+    """The server refused a request, and would refuse it again.
+
+    `description` is the reason in the server's words.
+    """
+
+    code = "request-refused"
+
+    def __init__(self, message: str, description: str) -> None:
+        super().__init__(message)
+        self.description = description
+
+
+class Unreachable(TocsinError):
+    """NATS, or what an installation needs in it, does not exist or does not answer."""
+
+    code = "unreachable"

@@ -16,9 +16,9 @@ from tests.security.server import Server
 from tests.security.server import server as nats_server
 from tests.system.running import Running, running, settings
 from tocsin import Context, Worker, bootstrap, subjects
-from tocsin.adapters.nats.admin.inspection import ServerState
 from tocsin.adapters.nats.consumers.durable import NatsDurable
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
+from tocsin.bootstrap import health_target
 from tocsin.domain import execution
 from tocsin.domain.events import (
     Acquired,
@@ -32,10 +32,11 @@ from tocsin.domain.events import (
     Started,
     Waiter,
 )
-from tocsin.health import Finding, Level, Options, examine, worst
-from tocsin.health.checks import clocks, deadlines, durables, history, streams
-from tocsin.health.checks import server as server_checks
-from tocsin.health.doctor import Check, look_at
+from tocsin.ports.server_inspection import ServerState
+from tocsin.services.health import Finding, Level, examine, worst
+from tocsin.services.health.checks import backlog, clocks, deadlines, streams
+from tocsin.services.health.checks import server as server_checks
+from tocsin.services.health.doctor import Check, look_at
 from tocsin.subjects import DEFAULT_QUEUE, INSTALLATION_KEY, TICKER_LEASE, Bucket, Stream, executor_durable
 from tocsin.testing import ManualClock
 
@@ -61,7 +62,7 @@ async def finds(
     check: Check, tocsin: Running, *, later: timedelta = timedelta(), server: ServerState | None = None
 ) -> dict[str, Finding]:
     """What one check finds, looked at from later."""
-    look = await look_at(tocsin.installation)
+    look = await look_at(health_target(tocsin.installation))
     look = replace(look, now=look.now + later, status=replace(look.status, server=server or look.status.server))
     return {finding.code: finding for finding in await check(look)}
 
@@ -95,7 +96,7 @@ async def test_an_installation_at_work_is_well(nats_url: str, tmp_path: Path) ->
         await tocsin.apply({"name": "job", "function": "f", "schedule": "* * * * * *"})
 
         async def is_well() -> list[Finding]:
-            found = await examine(tocsin.installation)
+            found = await examine(health_target(tocsin.installation))
             return found if worst(found) is not Level.BAD else []
 
         found = await tocsin.until(is_well)
@@ -107,7 +108,7 @@ async def test_an_installation_at_work_is_well(nats_url: str, tmp_path: Path) ->
 
 
 async def test_an_old_server(tocsin: Running) -> None:
-    state = (await look_at(tocsin.installation)).status.server
+    state = (await look_at(health_target(tocsin.installation))).status.server
     found = await finds(server_checks.version, tocsin, server=replace(state, version="2.11.9-beta"))
     assert_told(found["server-version"], Level.BAD, "2.11.9", "2.12.2")
     found = await finds(server_checks.version, tocsin, server=replace(state, version="2.14.6"))
@@ -121,7 +122,7 @@ async def test_an_account_that_is_nearly_full(tmp_path: Path) -> None:
         nats = {"url": s.url, "user": "u", "password": "p"}
         async with initialized(s.url, tmp_path, nats=nats) as tocsin:
             found = await finds(server_checks.limits, tocsin)
-            number = len((await look_at(tocsin.installation)).status.streams)
+            number = len((await look_at(health_target(tocsin.installation))).status.streams)
             assert_told(found["jetstream-limits"], Level.WARN, f"{number} of 11 streams")
 
 
@@ -130,7 +131,7 @@ async def test_jetstream_that_is_off(tmp_path: Path) -> None:
     with nats_server(tmp_path / "s", account) as s:
         nats = {"url": s.url, "user": "u", "password": "p"}
         async with bootstrap.connect(settings(s.url, tmp_path, nats=nats)) as installation:
-            found = {finding.code: finding for finding in await examine(installation)}
+            found = {finding.code: finding for finding in await examine(health_target(installation))}
             assert_told(found["jetstream-off"], Level.BAD, "not enabled")
 
 
@@ -142,13 +143,13 @@ def monitored(folder: Path, interval: str) -> str:
 async def test_whether_writes_are_flushed(interval: str, level: Level, tmp_path: Path) -> None:
     with nats_server(tmp_path / "s", monitored(tmp_path, interval)) as s:
         async with initialized(s.url, tmp_path) as tocsin:
-            found = {f.code: f for f in await examine(tocsin.installation, Options([_monitor(s)]))}
+            found = {f.code: f for f in await examine(health_target(tocsin.installation), [_monitor(s)])}
     assert found["sync-interval"].level is level
     assert found["disk-space"].details == {}
 
 
 async def test_a_monitor_that_does_not_answer(tocsin: Running) -> None:
-    found = {f.code: f for f in await examine(tocsin.installation, Options(["http://127.0.0.1:9"]))}
+    found = {f.code: f for f in await examine(health_target(tocsin.installation), ["http://127.0.0.1:9"])}
     assert_told(found["sync-interval"], Level.WARN, "cannot be known", "http://127.0.0.1:9 did not answer")
 
 
@@ -163,7 +164,7 @@ def _monitor(s: Server) -> str:
 
 async def test_an_installation_that_is_not_set_up(nats_url: str, tmp_path: Path) -> None:
     async with bootstrap.connect(settings(nats_url, tmp_path)) as installation:
-        found = await examine(installation)
+        found = await examine(health_target(installation))
         assert {f.code for f in found if f.level is Level.BAD} == {"stream-missing"}
         assert all("tocsin init" in f.do for f in found if f.code == "stream-missing")
 
@@ -213,10 +214,10 @@ async def test_servers_that_are_away(tmp_path: Path) -> None:
             away = [node for node in cluster.nodes if here is None or node.server.port != here.port]
 
             async def found(code: str) -> Finding | None:
-                return next((f for f in await examine(tocsin.installation) if f.code == code), None)
+                return next((f for f in await examine(health_target(tocsin.installation)) if f.code == code), None)
 
             async def is_whole() -> bool:
-                codes = {f.code: f.level for f in await examine(tocsin.installation)}
+                codes = {f.code: f.level for f in await examine(health_target(tocsin.installation))}
                 return codes.get("replicas") is Level.OK and "replica-behind" not in codes
 
             await _eventually(is_whole)
@@ -273,9 +274,9 @@ async def _lease(tocsin: Running, renewed_at: datetime) -> None:
 
 async def test_a_stage_that_does_not_run(tocsin: Running) -> None:
     await tocsin.trigger("job")
-    assert (await finds(durables.stages, tocsin))["stage-late"].level is Level.OK
-    found = await finds(durables.stages, tocsin, later=LATER)
-    assert_told(found["stage-absent"], Level.BAD, "nobody reads planner-triggers", "1 wait")
+    assert (await finds(backlog.stages, tocsin))["stage-late"].level is Level.OK
+    found = await finds(backlog.stages, tocsin, later=LATER)
+    assert_told(found["stage-absent"], Level.BAD, "no process reads planner-triggers", "1 wait")
     assert "tocsin run planner" in found["stage-absent"].do
 
 
@@ -286,11 +287,11 @@ async def test_a_stage_that_is_behind(tocsin: Running) -> None:
     asking = asyncio.create_task(reader.take(1, wait=60))
 
     async def late() -> dict[str, Finding]:
-        found = await finds(durables.stages, tocsin, later=LATER)
+        found = await finds(backlog.stages, tocsin, later=LATER)
         return found if "stage-late" in found and found["stage-late"].level is Level.WARN else {}
 
     assert_told(
-        (await tocsin.until(late))["stage-late"], Level.WARN, "planner is behind on planner-triggers", "1 are out"
+        (await tocsin.until(late))["stage-late"], Level.WARN, "planner is late on planner-triggers", "1 are out"
     )
     asking.cancel()
     await asyncio.wait([asking])
@@ -303,20 +304,20 @@ async def test_a_durable_that_gives_out_no_more(tocsin: Running) -> None:
     await tocsin.trigger("job")
     reader = NatsDurable(tocsin.installation.connection, tocsin.installation.names, Stream.LEDGER, "planner-triggers")
     await reader.take(1, wait=10)
-    found = await finds(durables.stages, tocsin)
+    found = await finds(backlog.stages, tocsin)
     assert_told(found["durable-full"], Level.BAD, "planner-triggers has 1 messages out")
     await reader.close()
 
 
 async def test_a_queue_without_a_worker(tocsin: Running) -> None:
     await store(tocsin, *_dispatched())
-    found = await finds(durables.queues, tocsin)
+    found = await finds(backlog.queues, tocsin)
     assert_told(found["queue-unattended"], Level.BAD, "1 tasks of queue `default`")
     reader = NatsDurable(
         tocsin.installation.connection, tocsin.installation.names, Stream.LOG, executor_durable(DEFAULT_QUEUE)
     )
     [task] = await reader.take(1, wait=10)
-    assert (await finds(durables.queues, tocsin))["queue-unattended"].level is Level.OK
+    assert (await finds(backlog.queues, tocsin))["queue-unattended"].level is Level.OK
     await task.ack()
     await reader.close()
 
@@ -417,7 +418,7 @@ async def test_a_lock_that_is_held_too_long(tocsin: Running) -> None:
 
 
 async def test_a_history_that_is_nowhere(tocsin: Running) -> None:
-    found = await finds(history.place, tocsin)
+    found = await finds(backlog.history, tocsin)
     assert_told(found["history-unreachable"], Level.BAD, "no history is kept in")
 
 
@@ -425,12 +426,12 @@ async def test_a_history_that_is_behind(tocsin: Running) -> None:
     async with tocsin.installation.history():
         pass  # a recorder was there once
     await store(tocsin, _requested(Planned))
-    assert (await finds(history.place, tocsin))["history-behind"].level is Level.OK
-    assert_told((await finds(history.place, tocsin, later=LATER))["history-behind"], Level.BAD, "at 0 of 1")
+    assert (await finds(backlog.history, tocsin))["history-behind"].level is Level.OK
+    assert_told((await finds(backlog.history, tocsin, later=LATER))["history-behind"], Level.BAD, "at 0 of 1")
 
 
 async def test_unavailable_history_is_found(nats_url: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     database = {"url": f"sqlite:///{tmp_path / 'folder'}"}
     async with initialized(nats_url, tmp_path, database=database) as tocsin:
-        assert_told((await finds(history.place, tocsin))["history-unreachable"], Level.BAD, "unable to open")
+        assert_told((await finds(backlog.history, tocsin))["history-unreachable"], Level.BAD, "unable to open")

@@ -10,7 +10,7 @@ from typing import Any
 from tests.system.processes import environment_of
 from tests.system.running import running, settings
 from tocsin import bootstrap
-from tocsin.health import status
+from tocsin.services.health import status
 from tocsin.settings import Settings
 from tocsin.subjects import ARCHIVER_LEASE, RECOVERER_LEASE, TICKER_LEASE, Bucket, Stream
 
@@ -78,7 +78,7 @@ async def test_status_reports_the_rest_when_a_part_fails(nats_url: str, tmp_path
         await bootstrap.initialize(installation)
         names = installation.names
         await installation.connection.manage(f"STREAM.DELETE.{names.bucket_stream(Bucket.LEADER)}")
-        seen = await status(installation)
+        seen = await status(bootstrap.health_target(installation))
         assert (seen.leases, seen.history) == (None, None)
         assert seen.streams[names.bucket_stream(Bucket.LEADER)] is None
         assert seen.streams[names.stream(Stream.LOG)] is not None

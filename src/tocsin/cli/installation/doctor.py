@@ -13,7 +13,7 @@ from ..runtime.session import Session, session_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ...health import Finding
+    from ...services.health import Finding
 
 _MARKS = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "bad": ("bad ", "bold red")}
 

@@ -15,9 +15,9 @@ from ..runtime.event_loop import run, serve
 from ..runtime.session import Session, session_of
 
 if TYPE_CHECKING:
-    from ...adapters.nats.admin.inspection import StreamState
     from ...bootstrap import Installation
-    from ...health import Status
+    from ...ports.server_inspection import StreamState
+    from ...services.health import Status
 
 
 def status(
@@ -67,7 +67,7 @@ async def _screen(output: Output, session: Session, installation: "Installation"
 
 def as_json(seen: "Status") -> dict[str, Any]:
     """For programs."""
-    from ...health.status import as_json as told  # noqa: PLC0415 - imported when a command first needs it
+    from ...services.health.status import as_json as told  # noqa: PLC0415 - imported when a command first needs it
 
     return told(seen)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...adapters.nats.server.cluster import RunningCluster
     from ...adapters.nats.server.embedded import RunningServer
     from ...bootstrap import Installation
-    from ...health import Finding, Status
+    from ...services.health import Finding, Status
     from ...worker import Worker
 
 PATIENCE: Final = 3.0
@@ -75,15 +75,17 @@ class Backend:
 
     async def status(self, installation: "Installation") -> "Status":
         """See `health.status`."""
-        from ... import health  # noqa: PLC0415
+        from ... import bootstrap  # noqa: PLC0415
+        from ...services import health  # noqa: PLC0415
 
-        return await health.status(installation)
+        return await health.status(bootstrap.health_target(installation))
 
     async def examine(self, installation: "Installation", monitors: Sequence[str]) -> "list[Finding]":
         """See `health.examine`."""
-        from ... import health  # noqa: PLC0415
+        from ... import bootstrap  # noqa: PLC0415
+        from ...services import health  # noqa: PLC0415
 
-        return await health.examine(installation, health.Options(monitors))
+        return await health.examine(bootstrap.health_target(installation), monitors)
 
     def stages(self) -> tuple[str, ...]:
         """The names of all stages, in flow order."""

@@ -1,226 +1,199 @@
-"""What a server says of an installation: its streams, its durables, who asks for messages, what lies there unacknowledged."""
+"""Inspect the streams, durables, limits and timers of an installation on nats-server."""
 
+import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from ....ports import LogUnavailable
+from typing_extensions import override
+
+from ....ports import DurableSpec
+from ....ports.server_inspection import (
+    DurableState,
+    LimitUsage,
+    MonitorReport,
+    Peer,
+    ServerInspection,
+    ServerState,
+    ServerVersions,
+    StoredKey,
+    StreamState,
+)
 from ....subjects import Bucket, Stream
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.names import Names
-from ..log.direct_get import DirectGet, Stored
-from .provision_report import with_filters
+from ..log.direct_get import DirectGet
+from ..server.monitor import OLDEST_SERVER, PURGES_SAFELY, server_variables
+from .desired_state import archive_config, bucket_config, consumer_config, stream_config
+from .provision_report import differences, with_filters
 
-PAGES: Final = 5
-"""Portions of a list of subjects (100,000 each) that are read before that is given up."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServerState:
-    """The server that this client is connected to."""
-
-    url: str
-    name: str
-    version: str
-    cluster: str | None
-    known: tuple[str, ...]
-    """The servers of the cluster that a client may turn to."""
+MAX_PAGES: Final = 5
+"""Pages of a list of subjects (100,000 each) that are read; the rest is left out."""
+_LIMITS: Final = (
+    ("max_storage", "storage", "bytes of disk"),
+    ("max_memory", "memory", "bytes of memory"),
+    ("max_streams", "streams", "streams"),
+    ("max_consumers", "consumers", "consumers"),
+)
+_UNLIMITED: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """A server that keeps a stream beside its leader."""
+class NatsInspection(ServerInspection):
+    """Implements `ServerInspection` with JetStream's API."""
 
-    name: str
-    is_current: bool
-    is_offline: bool
-    lag: int
-    """Operations that it is behind."""
+    versions = ServerVersions(works=OLDEST_SERVER, archives=PURGES_SAFELY)
 
-
-@dataclass(frozen=True, slots=True)
-class StreamState:
-    """A stream, as its leader tells it, or a replica where it has none. `replicas` are those that it is configured with."""
-
-    name: str
-    messages: int
-    bytes: int
-    subjects: int
-    last_sequence: int
-    replicas: int
-    leader: str | None
-    peers: tuple[Peer, ...]
-    config: Json
-    told_at: datetime
-    """The time by the clock of the server that answered."""
-
-
-@dataclass(frozen=True, slots=True)
-class DurableState:
-    """A durable, as its leader tells it."""
-
-    stream: str
-    name: str
-    pending: int
-    """Messages that nobody was given yet."""
-    ack_pending: int
-    redelivered: int
-    readers: int
-    """Requests for messages that are open at this moment."""
-    floor: int
-    """Up to this sequence of the stream nothing is left to be done."""
-    max_ack_pending: int
-    config: Json
-
-
-class Inspection:
-    """Asks about one installation. Every method raises `LogUnavailable` when nobody answers."""
-
-    def __init__(self, connection: Connection, names: Names) -> None:
-        """Nothing is asked yet."""
+    def __init__(
+        self, connection: Connection, names: Names, *, bridge: bool = False, durables: Iterable[DurableSpec] = ()
+    ) -> None:
+        """`bridge`: the installation has the bridge's stream. `durables`: those that it needs."""
         self._connection = connection
         self._names = names
+        self._wanted_streams = _wanted_streams(names, bridge=bridge)
+        self._wanted_durables = {
+            (names.stream(spec.stream), spec.name): consumer_config(spec, names) for spec in durables
+        }
 
+    @override
     def server(self) -> ServerState:
-        """Whom this client talks to."""
-        client, said = self._connection.client, self._connection.greeting
+        client, greeting = self._connection.client, self._connection.greeting
         return ServerState(
             url=f"{client.connected_url.hostname}:{client.connected_url.port}" if client.connected_url else "",
-            name=said.get("server_name", ""),
-            version=said.get("version", ""),
-            cluster=said.get("cluster"),
-            known=tuple(sorted(said.get("connect_urls") or ())),
+            name=greeting.get("server_name", ""),
+            version=greeting.get("version", ""),
+            cluster=greeting.get("cluster"),
+            known=tuple(sorted(greeting.get("connect_urls") or ())),
         )
 
-    async def account(self) -> Json:
-        """What JetStream grants this account, and what is used of it.
+    @override
+    def stream_names(self) -> Sequence[str]:
+        return tuple(self._wanted_streams)
 
-        Raises:
-            RefusedError: JetStream is not enabled for it.
-        """
-        return await self._connection.manage("INFO")
+    @override
+    def stream_name(self, stream: Stream) -> str:
+        return self._names.stream(stream)
 
+    @override
+    def bucket_stream_name(self, bucket: Bucket) -> str:
+        return self._names.bucket_stream(bucket)
+
+    @override
+    async def limits(self) -> Sequence[LimitUsage]:
+        account = await self._connection.manage("INFO")
+        tiers: dict[str, Json] = account.get("tiers") or {"": account}
+        return [
+            LimitUsage(name, resource, tier.get(usage, 0), allowed)
+            for name, tier in tiers.items()
+            for limit, usage, resource in _LIMITS
+            if (allowed := tier.get("limits", {}).get(limit, _UNLIMITED)) > 0
+        ]
+
+    @override
     async def stream(self, name: str) -> StreamState | None:
-        """A stream by its name on the wire; None: there is none.
-
-        Raises:
-            RefusedError: the server cannot tell.
-        """
-        told = await self._connection.look_up(f"STREAM.INFO.{name}", absent=wire.STREAM_NOT_FOUND, by_leader=False)
-        if told is None:
+        info = await self._connection.look_up(f"STREAM.INFO.{name}", absent=wire.STREAM_NOT_FOUND, by_leader=False)
+        if info is None:
             return None
-        state, cluster = told["state"], told.get("cluster") or {}
+        state, cluster = info["state"], info.get("cluster") or {}
         return StreamState(
             name=name,
             messages=state["messages"],
             bytes=state["bytes"],
             subjects=state.get("num_subjects", 0),
             last_sequence=state["last_seq"],
-            replicas=told["config"]["num_replicas"],
+            replicas=info["config"]["num_replicas"],
             leader=cluster.get("leader"),
             peers=tuple(
                 Peer(p["name"], p.get("current", False), p.get("offline", False), p.get("lag", 0))
                 for p in cluster.get("replicas") or ()
             ),
-            config=told["config"],
-            told_at=datetime.fromisoformat(told["ts"]),
+            drift=differences(info["config"], self._wanted_streams.get(name, {})),
+            observed_at=datetime.fromisoformat(info["ts"]),
         )
 
+    @override
     async def durables(self, stream: Stream) -> list[DurableState]:
-        """The durables of a stream, those of others too.
-
-        Raises:
-            RefusedError: there is no such stream.
-        """
-        name, found, total = self._names.stream(stream), list[Json](), 1
-        while len(found) < total:
-            request = json.dumps({"offset": len(found)}).encode()
-            told = await self._connection.manage(f"CONSUMER.LIST.{name}", request)
-            total = told["total"]
-            if not told["consumers"]:
+        name, consumers, total = self._names.stream(stream), list[Json](), 1
+        while len(consumers) < total:
+            request = json.dumps({"offset": len(consumers)}).encode()
+            page = await self._connection.manage(f"CONSUMER.LIST.{name}", request)
+            total = page["total"]
+            if not page["consumers"]:
                 break
-            found += told["consumers"]
-        return [_durable(name, one) for one in found if one["config"].get("durable_name")]
+            consumers += page["consumers"]
+        return [self._durable(name, info) for info in consumers if info["config"].get("durable_name")]
 
-    async def oldest_behind(self, durable: DurableState) -> datetime | None:
-        """When the oldest message was stored that a durable has not dealt with; None: there is none."""
-        filters = durable.config.get("filter_subjects") or [">"]
+    @override
+    async def oldest_pending(self, durable: DurableState) -> datetime | None:
         direct = DirectGet(self._connection, durable.stream)
-        found = [await direct.scan(one, after=durable.floor, limit=1) for one in filters]
-        return min((stored[0].time for stored in found if stored), default=None)
+        scans = [await direct.scan(wanted, after=durable.floor, limit=1) for wanted in durable.filters or (">",)]
+        return min((messages[0].time for messages in scans if messages), default=None)
 
-    async def keys(self, bucket: Bucket) -> dict[str, Stored]:
-        """Every key of a bucket with when, and for how long, its value was stored; marks of what is gone left out."""
+    @override
+    async def keys(self, bucket: Bucket) -> Mapping[str, StoredKey]:
         prefix = self._names.key(bucket, "")
-        found = await DirectGet(self._connection, self._names.bucket_stream(bucket)).last_of_each([f"{prefix}>"])
+        messages = await DirectGet(self._connection, self._names.bucket_stream(bucket)).last_of_each([f"{prefix}>"])
         return {
-            stored.subject[len(prefix) :]: stored
-            for stored in found
+            stored.subject[len(prefix) :]: StoredKey(stored.body, stored.time, _ttl(stored.headers.get(wire.TTL)))
+            for stored in messages
             if wire.KV_OPERATION not in stored.headers and wire.MARKER_REASON not in stored.headers
         }
 
+    @override
     async def schedules(self, limit: int) -> list[tuple[str, datetime]]:
-        """Timers that the log keeps: their relative subjects and when they are to fire; so many, the oldest first."""
         log = DirectGet(self._connection, self._names.stream(Stream.LOG))
-        found = await log.scan(self._names.to_wire("delay.>"), limit=limit)
         timers = []
-        for stored in found:
-            with suppress(ValueError):  # another way to say when, of whoever stored that
+        for stored in await log.scan(self._names.to_wire("delay.>"), limit=limit):
+            with suppress(ValueError):  # another client may have stored a schedule in another notation
                 at = datetime.fromisoformat(stored.headers.get(wire.SCHEDULE, "").removeprefix("@at "))
                 timers.append((self._names.from_wire(stored.subject), at))
         return timers
 
+    @override
     async def subjects(self, stream: Stream, relative: str) -> list[str]:
-        """The subjects (relative) that are stored under a filter; some of them, where there are very many."""
         verb, found = f"STREAM.INFO.{self._names.stream(stream)}", list[str]()
-        for _ in range(PAGES):
+        for _ in range(MAX_PAGES):
             request = {"subjects_filter": self._names.to_wire(relative), "offset": len(found)}
-            told = await self._connection.manage(verb, json.dumps(request).encode())
-            page = told["state"].get("subjects") or {}
+            info = await self._connection.manage(verb, json.dumps(request).encode())
+            page = info["state"].get("subjects") or {}
             found += page
-            if not page or len(found) >= told.get("total", 0):
+            if not page or len(found) >= info.get("total", 0):
                 break
         return [self._names.from_wire(subject) for subject in found]
 
+    @override
+    async def monitor(self, url: str) -> MonitorReport | None:
+        variables = await asyncio.to_thread(server_variables, url)
+        if variables is None:
+            return None
+        config = variables.get("jetstream", {}).get("config") or {}
+        return MonitorReport(bool(config.get("sync_always")), config.get("store_dir"))
 
-def lifetime(stored: Stored) -> float | None:
-    """Seconds for which a key was stored; None: for good."""
-    ttl = stored.headers.get(wire.TTL)
-    return None if ttl is None else float(ttl.removesuffix("s"))
-
-
-def _durable(stream: str, told: Json) -> DurableState:
-    config = with_filters(told["config"])
-    return DurableState(
-        stream=stream,
-        name=config["durable_name"],
-        pending=told["num_pending"],
-        ack_pending=told["num_ack_pending"],
-        redelivered=told["num_redelivered"],
-        readers=told["num_waiting"],
-        floor=told["ack_floor"]["stream_seq"],
-        max_ack_pending=config.get("max_ack_pending", 0),
-        config=config,
-    )
-
-
-def names_of_streams(names: Names, *, bridge: bool) -> Sequence[str]:
-    """Every stream that an installation has, those behind its buckets and its archive too."""
-    streams = [names.stream(stream) for stream in Stream if bridge or stream is not Stream.MQ]
-    return [*streams, *(names.bucket_stream(bucket) for bucket in Bucket), names.archive_stream]
+    def _durable(self, stream: str, info: Json) -> DurableState:
+        config = with_filters(info["config"])
+        name = config["durable_name"]
+        return DurableState(
+            stream=stream,
+            name=name,
+            pending=info["num_pending"],
+            ack_pending=info["num_ack_pending"],
+            redelivered=info["num_redelivered"],
+            readers=info["num_waiting"],
+            floor=info["ack_floor"]["stream_seq"],
+            max_ack_pending=config.get("max_ack_pending", 0),
+            filters=tuple(config.get("filter_subjects") or ()),
+            drift=differences(config, self._wanted_durables.get((stream, name), {})),
+        )
 
 
-__all__ = [
-    "DurableState",
-    "Inspection",
-    "LogUnavailable",
-    "Peer",
-    "ServerState",
-    "StreamState",
-    "lifetime",
-    "names_of_streams",
-]
+def _wanted_streams(names: Names, *, bridge: bool) -> Mapping[str, Json]:
+    """Return the configuration of each stream by its name, buckets and archive included."""
+    streams = [stream_config(stream, names) for stream in Stream if bridge or stream is not Stream.MQ]
+    buckets = [bucket_config(bucket, names) for bucket in Bucket]
+    return {config["name"]: config for config in (*streams, *buckets, archive_config(names))}
+
+
+def _ttl(header: str | None) -> float | None:
+    return None if header is None else float(header.removesuffix("s"))

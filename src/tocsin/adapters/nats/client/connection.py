@@ -19,8 +19,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic_core import from_json
 
-from ....domain.errors import TocsinError
-from ....ports import LogUnavailable, NotAllowed, SequenceConflict
+from ....ports import LogUnavailable, NotAllowed, RequestRefused, SequenceConflict
 from . import wire
 from .first_connection import FirstConnection
 from .inline_delivery import listen
@@ -58,7 +57,7 @@ _VIOLATION: Final = re.compile(r'permissions violation for (?P<what>publish|subs
 _log = structlog.get_logger("tocsin.nats")
 
 
-class JetStreamError(TocsinError):
+class JetStreamError(RequestRefused):
     """JetStream refused a request for a reason that trying again does not change.
 
     `description` is the server's own, `err_code` its number (0: none was given).
@@ -68,8 +67,7 @@ class JetStreamError(TocsinError):
 
     def __init__(self, what: str, description: str, err_code: int = 0) -> None:
         """`what` was asked."""
-        super().__init__(f"{what}: {description} (error {err_code})")
-        self.description = description
+        super().__init__(f"{what}: {description} (error {err_code})", description)
         self.err_code = err_code
 
 

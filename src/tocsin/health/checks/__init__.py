@@ -1,1 +1,0 @@
-"""The checks, one module for each part that is looked at."""

@@ -1,0 +1,165 @@
+"""Reports of the log's servers about an installation: streams, durables, limits, timers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol, TypeAlias
+
+from ..subjects import Bucket, Stream
+
+Drift: TypeAlias = Mapping[str, tuple[object, object]]
+"""Fields whose configuration differs from what the installation needs: (actual, needed)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """The server that this client is connected to."""
+
+    url: str
+    name: str
+    version: str
+    cluster: str | None
+    known: tuple[str, ...]
+    """The servers of the cluster that a client can connect to."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerVersions:
+    """Oldest versions of the server, as numbers."""
+
+    works: tuple[int, ...]
+    """The oldest version that Tocsin works with."""
+    archives: tuple[int, ...]
+    """The oldest version on which the archiver deletes messages from the streams."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A server that keeps a replica of a stream beside its leader."""
+
+    name: str
+    is_current: bool
+    is_offline: bool
+    lag: int
+    """Operations that it has not applied yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """A stream as its leader reports it, or a replica if it has no leader."""
+
+    name: str
+    messages: int
+    bytes: int
+    subjects: int
+    last_sequence: int
+    replicas: int
+    """As configured."""
+    leader: str | None
+    peers: tuple[Peer, ...]
+    drift: Drift
+    observed_at: datetime
+    """By the clock of the server that answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class DurableState:
+    """A durable as its leader reports it."""
+
+    stream: str
+    name: str
+    pending: int
+    """Messages not delivered yet."""
+    ack_pending: int
+    redelivered: int
+    readers: int
+    """Open requests for messages."""
+    floor: int
+    """Every message of the stream up to this sequence is acknowledged."""
+    max_ack_pending: int
+    filters: tuple[str, ...]
+    drift: Drift
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKey:
+    """A value of a bucket. `ttl_s` is its life time; None: unlimited."""
+
+    body: bytes
+    time: datetime
+    ttl_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitUsage:
+    """A limit of the account. `tier` is empty unless limits depend on replicas."""
+
+    tier: str
+    resource: str
+    used: int
+    allowed: int
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorReport:
+    """A server's report at its monitoring endpoint."""
+
+    flushes_every_write: bool
+    store_dir: str | None
+
+
+class ServerInspection(Protocol):
+    """Inspects the servers of one installation.
+
+    Every method may raise `LogUnavailable` if no server answers and `RequestRefused` if the server refuses.
+    """
+
+    versions: ServerVersions
+
+    def server(self) -> ServerState:
+        """Return the server that this client is connected to."""
+        ...
+
+    def stream_names(self) -> Sequence[str]:
+        """Return the server's names of all streams, with those of the buckets and the archive."""
+        ...
+
+    def stream_name(self, stream: Stream) -> str:
+        """Return the server's name of a stream."""
+        ...
+
+    def bucket_stream_name(self, bucket: Bucket) -> str:
+        """Return the server's name of the stream that holds a bucket."""
+        ...
+
+    async def limits(self) -> Sequence[LimitUsage]:
+        """Return the account's limits; an unlimited resource has none."""
+        ...
+
+    async def stream(self, name: str) -> StreamState | None:
+        """Return a stream by the server's name; None if it does not exist."""
+        ...
+
+    async def durables(self, stream: Stream) -> list[DurableState]:
+        """Return all durables of a stream, also those that the installation does not know."""
+        ...
+
+    async def oldest_pending(self, durable: DurableState) -> datetime | None:
+        """Return the time of a durable's oldest unacknowledged message."""
+        ...
+
+    async def keys(self, bucket: Bucket) -> Mapping[str, StoredKey]:
+        """Return the present keys of a bucket."""
+        ...
+
+    async def schedules(self, limit: int) -> list[tuple[str, datetime]]:
+        """Return the subject and the time of the oldest timers."""
+        ...
+
+    async def subjects(self, stream: Stream, relative: str) -> list[str]:
+        """Return stored subjects that match a filter; not all if there are very many."""
+        ...
+
+    async def monitor(self, url: str) -> MonitorReport | None:
+        """Return the report of a monitoring endpoint; None if it does not answer."""
+        ...

@@ -1,0 +1,111 @@
+"""Check whether stages, workers and the history keep up with the log."""
+
+from datetime import timedelta
+from typing import Final
+
+from ..findings import CheckContext, Finding, bad, ok, warn
+from ..status import WORKERS, Durable
+
+LATE_AFTER: Final = timedelta(seconds=60)
+"""Age from which an unacknowledged message of a stage is late."""
+HISTORY_LATE_AFTER: Final = timedelta(seconds=30)
+HISTORY_BAD_AFTER: Final = timedelta(minutes=10)
+
+
+async def stages(context: CheckContext) -> list[Finding]:
+    """Report stages that do not handle their messages (`stage-absent`, `stage-late`, `durable-full`)."""
+    findings = []
+    for durable in context.status.durables:
+        if durable.owner in {"", WORKERS}:
+            continue
+        state = durable.state
+        late = durable.oldest is not None and context.age(durable.oldest) >= LATE_AFTER
+        if state.ack_pending >= state.max_ack_pending > 0:
+            findings.append(_full(durable))
+        elif late and not state.readers:
+            findings.append(
+                bad(
+                    "stage-absent",
+                    f"no process reads {state.name}: {_backlog(context, durable)}",
+                    means=f"the stage {durable.owner} makes no decisions",
+                    do=f"run `tocsin run {durable.owner.replace('_', '-')}`",
+                    durable=state.name,
+                )
+            )
+        elif late:
+            findings.append(
+                warn(
+                    "stage-late",
+                    f"{durable.owner} is late on {state.name}: {_backlog(context, durable)}",
+                    means="it is overloaded, or hands the same message back repeatedly",
+                    do="check its log for `handed back` and `a handler failed`, and run more copies of it",
+                    durable=state.name,
+                )
+            )
+    return findings or [ok("stage-late", "every stage has handled all messages older than a minute")]
+
+
+async def queues(context: CheckContext) -> list[Finding]:
+    """Report queues without workers (`queue-unattended`, `durable-full`)."""
+    findings = [
+        _full(durable)
+        for durable in context.status.durables
+        if durable.owner == WORKERS and durable.state.ack_pending >= durable.state.max_ack_pending > 0
+    ]
+    findings += [
+        bad(
+            "queue-unattended",
+            f"{queue.waiting} tasks of queue `{queue.name}` wait, and no worker requests them",
+            means="their executions do not start",
+            do=f"run a worker for it: `Worker(queues=[{queue.name!r}])`, `tocsin worker MODULE:ATTRIBUTE`",
+            queue=queue.name,
+        )
+        for queue in context.status.queues
+        if queue.is_unattended
+    ]
+    return findings or [ok("queue-unattended", "no tasks wait without a worker")]
+
+
+async def history(context: CheckContext) -> list[Finding]:
+    """Report a history that lags or does not answer (`history-behind`, `history-unreachable`)."""
+    if (reason := context.status.troubles.get("history")) is not None:
+        return [
+            bad(
+                "history-unreachable",
+                f"the history does not answer: {reason}",
+                means="executions and dead letters cannot be listed; jobs run on",
+                do="check `database.url` (`tocsin config show`) and the database",
+            )
+        ]
+    place = context.status.history
+    if place is None:
+        return []  # there is no log
+    age = timedelta() if place.since is None else context.age(place.since)
+    text = f"the history is at {place.place} of {place.newest}"
+    if age < HISTORY_LATE_AFTER:
+        return [ok("history-behind", text)]
+    return [
+        (bad if age >= HISTORY_BAD_AFTER else warn)(
+            "history-behind",
+            f"{text}: {age.total_seconds():.0f} s behind",
+            means="lists of executions lack what happened since; jobs run on, and nothing is lost",
+            do="run `tocsin run recorder`, and check its log for `not recorded`",
+        )
+    ]
+
+
+def _backlog(context: CheckContext, durable: Durable) -> str:
+    state = durable.state
+    age = "" if durable.oldest is None else f", the oldest for {context.age(durable.oldest).total_seconds():.0f} s"
+    return f"{state.pending} wait, {state.ack_pending} are out{age}"
+
+
+def _full(durable: Durable) -> Finding:
+    state = durable.state
+    return bad(
+        "durable-full",
+        f"{state.name} has {state.ack_pending} messages out, its maximum, and delivers no more",
+        means="its readers have not acknowledged them; all other messages wait",
+        do="check for readers that hang; unacknowledged messages are redelivered after the acknowledgement wait",
+        durable=state.name,
+    )

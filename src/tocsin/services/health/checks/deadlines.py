@@ -1,0 +1,180 @@
+"""Check for timers, instants, executions and locks whose time is over."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from .... import subjects
+from ....domain import execution, lock
+from ....domain.events import Acquired, Dispatched, Due, Message, Recorded, Requested, Started
+from ....domain.execution import Execution, Phase, Status
+from ....domain.ids import occurrence_id
+from ....subjects import Stream
+from ..findings import CheckContext, Finding, Level, OverdueKind, ok
+
+GRACE: Final = timedelta(seconds=60)
+"""Delay that is normal under load."""
+MAX_TIMERS: Final = 10_000
+MAX_EXECUTIONS: Final = 500
+"""Open executions that are examined, the oldest first."""
+_TERMINAL_FACTS: Final = frozenset({"completed", "failed", "cancelled", "skipped"})
+
+TIMERS: Final = OverdueKind(
+    "timer-overdue",
+    "timers of retries are overdue",
+    means="the server has not published them, so those attempts do not start",
+    do="check the servers' logs and load; a stream restored without its schedules has lost them",
+    details="timers",
+    all_well="no timer of a retry is overdue",
+)
+OCCURRENCES: Final = OverdueKind(
+    "due-unplanned",
+    "due instants have no execution",
+    means="these executions have not started",
+    do="run `tocsin run planner`; if it runs, check its log and `tocsin dead-letters list`",
+    details="occurrences",
+    all_well="the newest due instant of every job has its execution",
+)
+LOCKS: Final = OverdueKind(
+    "lock-overdue",
+    "locks are held beyond their time",
+    means="later executions of these jobs are skipped, or wait",
+    do="run `tocsin run recoverer`, or `tocsin executions cancel` the holders",
+    details="locks",
+    all_well="no lock is held beyond its time",
+)
+EXECUTIONS: Final = (
+    OverdueKind(
+        "undecided",
+        "planned executions were neither admitted nor skipped",
+        means="they have not started, and later executions of their jobs may wait for them",
+        do="run `tocsin run lock-keeper`; if it runs, check its log",
+        details="executions",
+    ),
+    OverdueKind(
+        "undispatched",
+        "admitted executions have no task",
+        means="they have not started",
+        do="run `tocsin run dag-advancer`; if it runs, check its log",
+        details="executions",
+    ),
+    OverdueKind(
+        "unclaimed",
+        "executions have tasks that no worker has claimed",
+        means="the workers are busy, or no worker serves the queue or the function",
+        do="check `tocsin status` for the queue, and run more workers",
+        details="executions",
+        level=Level.WARN,
+    ),
+    OverdueKind(
+        "overrun",
+        "executions run beyond their timeout",
+        means="their workers died or hang, and sent no report",
+        do="run `tocsin run recoverer`, or `tocsin executions cancel` them",
+        details="executions",
+    ),
+)
+
+
+async def timers(context: CheckContext) -> list[Finding]:
+    """Report timers that the server should have published (`timer-overdue`)."""
+    schedules = await context.target.inspection.schedules(MAX_TIMERS)
+    return TIMERS.report([subject for subject, at in schedules if context.now - at >= GRACE])
+
+
+async def occurrences(context: CheckContext) -> list[Finding]:
+    """Report jobs whose newest due instant has no execution (`due-unplanned`)."""
+    log, unplanned = context.target.log, []
+    for recorded in await log.load(subjects.filter_for("ledger.due")):
+        due = recorded.message
+        if not isinstance(due, Due) or context.age(recorded.time) < GRACE:
+            continue
+        planned = subjects.execution(due.job, occurrence_id(due.job, due.scheduled_time))
+        # Only executions that ended days ago are archived, and the newest instant of a job is younger.
+        if await log.last(planned) is None:
+            unplanned.append(f"{due.job} at {due.scheduled_time.isoformat()}")
+    return OCCURRENCES.report(unplanned)
+
+
+async def executions(context: CheckContext) -> list[Finding]:
+    """Report open executions that do not move (`undecided`, `undispatched`, `unclaimed`, `overrun`)."""
+    overdue: dict[str, list[str]] = {kind.code: [] for kind in EXECUTIONS}
+    async for candidate in _open_executions(context):
+        for code in await _overdue_codes(context, candidate):
+            overdue[code].append(f"{candidate.job} {candidate.id}")
+    findings = [finding for kind in EXECUTIONS for finding in kind.report(overdue[kind.code])]
+    return findings or [ok("overrun", "every open execution moves")]
+
+
+async def locks(context: CheckContext) -> list[Finding]:
+    """Report locks that an unfinished execution holds beyond their time (`lock-overdue`)."""
+    log, overdue = context.target.log, []
+    names = await context.target.inspection.subjects(Stream.LOG, "lock.>")
+    for scope in sorted({name.rpartition(".")[0] for name in names}):
+        facts = await log.load(f"{scope}.*")
+        acquired = next((r for r in reversed(facts) if isinstance(r.message, Acquired)), None)
+        if acquired is None or not isinstance(acquired.message, Acquired):
+            continue
+        fact = acquired.message
+        if context.age(acquired.time) <= timedelta(seconds=fact.ttl) + GRACE:
+            continue
+        of_holder = await log.load(subjects.execution(fact.job, fact.execution_id))
+        if of_holder and not execution.fold(of_holder).is_over:
+            overdue.append(f"{fact.job} by {fact.execution_id}")
+    return LOCKS.report(overdue)
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenExecution:
+    job: str
+    id: str
+    facts: list[Recorded[Message]]
+    state: Execution
+
+    def newest(self, kind: type[Dispatched | Started], step: str, attempt: int) -> datetime | None:
+        """Return the time of the newest fact of a kind on an attempt."""
+        return max(
+            (
+                r.time
+                for r in self.facts
+                if isinstance(r.message, kind) and (r.message.step, r.message.attempt) == (step, attempt)
+            ),
+            default=None,
+        )
+
+
+async def _open_executions(context: CheckContext) -> AsyncIterator[_OpenExecution]:
+    """Yield the oldest open executions."""
+    names = await context.target.inspection.subjects(Stream.LOG, "execution.*.*.*")
+    tokens = [name.split(".") for name in names]
+    ended = {execution_id for _, _, execution_id, fact in tokens if fact in _TERMINAL_FACTS}
+    # An execution id begins with its time, so sorting orders by age.
+    unfinished = sorted({(execution_id, job) for _, job, execution_id, _ in tokens if execution_id not in ended})
+    for execution_id, job in unfinished[:MAX_EXECUTIONS]:
+        facts = await context.target.log.load(subjects.execution(subjects.name(job), execution_id))
+        state = execution.fold(facts)
+        if facts and state.requested is not None and not state.is_over:
+            yield _OpenExecution(subjects.name(job), execution_id, facts, state)
+
+
+async def _overdue_codes(context: CheckContext, candidate: _OpenExecution) -> list[str]:
+    state = candidate.state
+    requested_at = next((r.time for r in candidate.facts if isinstance(r.message, Requested)), context.now)
+    is_old = context.age(requested_at) >= GRACE
+    if state.status is Status.PLANNED:
+        waits = lock.fold(await context.target.log.load(subjects.lock(candidate.job))).has_waiter(candidate.id)
+        return ["undecided"] if is_old and not waits else []
+    codes = []
+    if is_old and all(step.phase is Phase.WAITING for step in state.steps.values()):
+        codes.append("undispatched")
+    timeouts = {step.name: step.timeout for step in state.request.plan.steps}
+    for name, step in state.steps.items():
+        if step.phase is Phase.DISPATCHED:
+            since = candidate.newest(Dispatched, name, step.attempt)
+            codes += ["unclaimed"] if since is not None and context.age(since) >= GRACE else []
+        if step.phase is Phase.STARTED:
+            since = candidate.newest(Started, name, step.attempt)
+            allowed = timedelta(seconds=timeouts[name]) + GRACE
+            codes += ["overrun"] if since is not None and context.age(since) >= allowed else []
+    return codes

@@ -1,0 +1,152 @@
+"""Check what `tocsin init` makes: streams, buckets, durables and the installation's key."""
+
+from typing import Final
+
+from ....ports.server_inspection import Drift, StreamState
+from ....subjects import Bucket
+from ..findings import CheckContext, Finding, bad, ok, warn
+
+INIT: Final = "run `tocsin init`: it puts this right and changes nothing else"
+
+
+async def unanswered(context: CheckContext) -> list[Finding]:
+    """Report streams and buckets that do not answer (`not-answered`)."""
+    return [
+        bad(
+            "not-answered",
+            f"{part}: {reason}",
+            means="everything that needs it waits",
+            do="check the servers: a stream answers while more than half of the servers that keep it are up",
+        )
+        for part, reason in context.status.troubles.items()
+        if part != "history"
+    ]
+
+
+async def streams(context: CheckContext) -> list[Finding]:
+    """Report streams that are missing or configured otherwise (`stream-missing`, `stream-drift`)."""
+    findings = []
+    for name, state in context.status.streams.items():
+        if state is None:
+            findings.append(bad("stream-missing", f"there is no stream {name}", means="nothing works", do=INIT))
+        elif state.drift:
+            findings.append(
+                bad(
+                    "stream-drift",
+                    f"stream {name} is configured otherwise: {_text(state.drift)}",
+                    means="limits delete timers and waiting work; stages rely on the other fields too",
+                    do=INIT,
+                    stream=name,
+                )
+            )
+    return findings or [ok("stream-drift", f"{len(context.status.streams)} streams are as they should be")]
+
+
+async def replicas(context: CheckContext) -> list[Finding]:
+    """Report missing replicas (`replicas`, `replica-behind`, `no-stream-leader`)."""
+    wanted = context.target.settings.replicas
+    states = [state for state in context.status.streams.values() if state is not None]
+    findings = [finding for state in states for finding in _cluster(state)]
+    others = [state for state in states if wanted is not None and state.replicas != wanted]
+    single = [state for state in states if state.replicas == 1]
+    if others:
+        kept = ", ".join(f"{state.name} by {state.replicas}" for state in others)
+        findings.append(
+            bad(
+                "replicas",
+                f"the settings ask for {wanted} replicas, and {kept}",
+                means="data is lost with a server",
+                do=INIT,
+            )
+        )
+    elif single:
+        findings.append(
+            warn(
+                "replicas",
+                f"one server alone keeps {len(single)} of {len(states)} streams",
+                means="while it is down nothing is decided, and data that its disk loses is lost",
+                do="run three servers as a cluster, set `replicas: 3`, and run `tocsin init`",
+            )
+        )
+    elif states:
+        findings.append(ok("replicas", f"each stream is kept by {states[0].replicas} servers"))
+    return findings
+
+
+async def durables(context: CheckContext) -> list[Finding]:
+    """Report durables that are missing or configured otherwise (`durable-missing`, `durable-drift`)."""
+    specs = context.target.durables
+    states = {(durable.state.stream, durable.state.name): durable.state for durable in context.status.durables}
+    answered = {stream for stream, _ in states}
+    findings = []
+    for spec in specs:
+        stream = context.target.inspection.stream_name(spec.stream)
+        state = states.get((stream, spec.name))
+        if state is None:
+            if stream in answered or context.status.streams.get(stream):
+                findings.append(
+                    bad(
+                        "durable-missing",
+                        f"there is no durable {spec.name} on {stream}",
+                        means="its readers receive nothing",
+                        do=INIT,
+                        durable=spec.name,
+                    )
+                )
+        elif state.drift:
+            findings.append(
+                warn(
+                    "durable-drift",
+                    f"durable {spec.name} on {stream} is configured otherwise: {_text(state.drift)}",
+                    means="its stage may receive too little, or redeliveries too early",
+                    do=INIT,
+                    durable=spec.name,
+                )
+            )
+    return findings or [ok("durable-drift", f"{len(specs)} durables are as they should be")]
+
+
+async def key(context: CheckContext) -> list[Finding]:
+    """Report a missing installation key (`key-missing`)."""
+    bucket = context.target.inspection.bucket_stream_name(Bucket.INSTALLATION)
+    if context.status.streams.get(bucket) is None:
+        return []  # another finding reports that the bucket does not exist
+    if await context.target.has_key():
+        return [ok("key-missing", "the key that verifies reports exists")]
+    return [
+        bad(
+            "key-missing",
+            "the key that verifies reports is gone",
+            means="no stage starts, and with a new key the reports of tasks that are out are refused",
+            do="restore the bucket from a backup; without a backup, `tocsin init` makes a new key",
+        )
+    ]
+
+
+def _cluster(stream: StreamState) -> list[Finding]:
+    if stream.replicas > 1 and stream.leader is None:
+        return [
+            bad(
+                "no-stream-leader",
+                f"stream {stream.name} has no leader",
+                means="it stores nothing until a leader is elected",
+                do="check the servers: more than half of those that keep it must be up",
+            )
+        ]
+    late = [peer for peer in stream.peers if peer.is_offline or not peer.is_current]
+    if not late:
+        return []
+    peers = ", ".join(f"{p.name} ({'offline' if p.is_offline else f'{p.lag} behind'})" for p in late)
+    return [
+        warn(
+            "replica-behind",
+            f"stream {stream.name}: {peers}",
+            means="if one more server fails, nothing is stored",
+            do="bring the server back, or give it time to catch up",
+            stream=stream.name,
+        )
+    ]
+
+
+def _text(drift: Drift) -> str:
+    return ", ".join(f"{field} is {actual} instead of {needed}" for field, (actual, needed) in drift.items())

@@ -1,0 +1,102 @@
+"""The result of a check, and what every check is given."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from pydantic import JsonValue
+
+from ...ports.server_inspection import MonitorReport
+from .status import HealthTarget, Status
+
+MAX_EXAMPLES: Final = 5
+"""Examples that a finding lists."""
+
+
+class Level(StrEnum):
+    """Severity of a finding."""
+
+    OK = "ok"
+    WARN = "warn"
+    BAD = "bad"
+
+
+_ORDER: Final = (Level.OK, Level.WARN, Level.BAD)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Result of a check. `code` is stable: alerts and scripts may rely on it."""
+
+    code: str
+    level: Level
+    what: str
+    """The observation."""
+    means: str = ""
+    """The consequence."""
+    do: str = ""
+    """The remedy."""
+    details: dict[str, JsonValue] = field(default_factory=dict)
+
+
+def ok(code: str, what: str, **details: JsonValue) -> Finding:
+    """Return a finding that needs no action."""
+    return Finding(code, Level.OK, what, details=details)
+
+
+def warn(code: str, what: str, *, means: str, do: str, **details: JsonValue) -> Finding:
+    """Return a finding of something that works now but may fail."""
+    return Finding(code, Level.WARN, what, means, do, details)
+
+
+def bad(code: str, what: str, *, means: str, do: str, **details: JsonValue) -> Finding:
+    """Return a finding of jobs that fail to run, or may be lost."""
+    return Finding(code, Level.BAD, what, means, do, details)
+
+
+def worst(findings: Iterable[Finding]) -> Level:
+    """Return the most severe level of some findings."""
+    return max((finding.level for finding in findings), key=_ORDER.index, default=Level.OK)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckContext:
+    """The installation that a check examines, and its status."""
+
+    target: HealthTarget
+    status: Status
+    now: datetime
+    """By the log's clock, or by this machine's if the log does not answer."""
+    monitors: dict[str, MonitorReport | None] = field(default_factory=dict)
+    """Reports by the URL of each monitoring endpoint; None: it did not answer."""
+
+    def age(self, at: datetime) -> timedelta:
+        """Return the time since an instant, by the log's clock."""
+        return self.now - at
+
+
+@dataclass(frozen=True, slots=True)
+class OverdueKind:
+    """Things whose time is over: the finding to report if there are any."""
+
+    code: str
+    text: str
+    """Sentence after the number of things, without the examples."""
+    means: str
+    do: str
+    details: str
+    """Name of the field of the details that lists examples."""
+    all_well: str = ""
+    """Text of the finding if there are none; empty: no finding."""
+    level: Level = Level.BAD
+
+    def report(self, names: Sequence[str]) -> list[Finding]:
+        """Return the finding about the overdue things with these names."""
+        if not names:
+            return [ok(self.code, self.all_well)] if self.all_well else []
+        more = f" and {len(names) - MAX_EXAMPLES} more" if len(names) > MAX_EXAMPLES else ""
+        what = f"{len(names)} {self.text}: {', '.join(names[:MAX_EXAMPLES])}{more}"
+        details: dict[str, JsonValue] = {self.details: list(names[:MAX_EXAMPLES])}
+        return [Finding(self.code, self.level, what, self.means, self.do, details)]

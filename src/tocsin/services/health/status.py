@@ -1,0 +1,260 @@
+"""Status of all parts of an installation; a silent part is listed with the reason."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from ...domain.job_record import Registration
+from ...ports import (
+    Clock,
+    DurableSpec,
+    EventLog,
+    History,
+    HistoryUnavailable,
+    LogUnavailable,
+    Projections,
+    RequestRefused,
+    Unreachable,
+)
+from ...ports.queries import ExecutionQuery
+from ...ports.server_inspection import DurableState, ServerInspection, ServerState, StreamState
+from ...settings import Settings
+from ...subjects import Bucket, Stream, executor_durable
+
+T = TypeVar("T")
+
+SQLITE: Final = "sqlite:///"
+WORKERS: Final = "executors"
+"""Owner of the durables of queues."""
+UNAVAILABLE: Final = (LogUnavailable, HistoryUnavailable, RequestRefused, Unreachable)
+"""Errors that leave a part of the status unknown."""
+
+
+@dataclass(frozen=True)
+class HealthTarget:
+    """The parts of an installation that are examined."""
+
+    root: str
+    settings: Settings
+    log: EventLog
+    projections: Projections
+    clock: Clock
+    inspection: ServerInspection
+    open_history: Callable[[], AbstractAsyncContextManager[History]]
+    has_key: Callable[[], Awaitable[bool]]
+    """Whether the installation's key exists."""
+    queues: Sequence[str]
+    """Queues that the installation's own workers serve."""
+    durables: Sequence[DurableSpec]
+    """Durables that the installation needs."""
+    owners: Mapping[tuple[Stream, str], str]
+    """Stage of each durable; a durable of a queue has none."""
+    recorded: Sequence[str]
+    """Filters over the messages of the log that the history records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A leader lease. `renewed_at` is by the log's clock, `said_at` by the holder's."""
+
+    name: str
+    holder: str
+    renewed_at: datetime
+    said_at: datetime
+    ends_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """A durable, its owner, and the time of its oldest unacknowledged message."""
+
+    state: DurableState
+    owner: str
+    """A stage, `executors`, or empty if it is unknown."""
+    oldest: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue of tasks. `executors`: open requests of workers; `taken`: tasks that workers hold."""
+
+    name: str
+    waiting: int
+    taken: int
+    executors: int
+
+    @property
+    def is_unattended(self) -> bool:
+        """Tasks wait, and no worker requests or holds any."""
+        return bool(self.waiting) and not self.executors and not self.taken
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """Number of registered jobs."""
+
+    registered: int
+    paused: int
+    disabled: int
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPlace:
+    """Progress of the history. `newest` and `place` are sequences of the log."""
+
+    place: int
+    newest: int
+    since: datetime | None
+    """Time of the oldest message that is not recorded yet."""
+    open: int
+    """Unfinished executions, as far as the history knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """State of all parts. A part that is None did not answer; `troubles` holds the reason."""
+
+    at: datetime
+    root: str
+    server: ServerState
+    streams: Mapping[str, StreamState | None]
+    leases: tuple[Lease, ...] | None
+    durables: tuple[Durable, ...]
+    queues: tuple[Queue, ...]
+    jobs: Jobs | None
+    history: HistoryPlace | None
+    troubles: Mapping[str, str]
+
+    @property
+    def is_set_up(self) -> bool:
+        """No stream is known to be missing."""
+        return not any(stream is None for stream in self.streams.values())
+
+
+async def status(target: HealthTarget) -> Status:
+    """Look at every part once. Raises no error because a part is down."""
+    inspection = target.inspection
+    query = _Query()
+    names = inspection.stream_names()
+    states = await asyncio.gather(*(query(f"stream {name}", inspection.stream(name)) for name in names))
+    # Streams that did not answer are left out, and None stands for a stream that does not exist.
+    streams = {name: state for name, state in zip(names, states, strict=True) if f"stream {name}" not in query.troubles}
+    present = {stream for stream in Stream if streams.get(inspection.stream_name(stream))}
+    has_leases = streams.get(inspection.bucket_stream_name(Bucket.LEADER))
+    has_definitions = streams.get(inspection.bucket_stream_name(Bucket.DEFINITIONS))
+    leases, jobs, history = await asyncio.gather(
+        query("leases", _leases(inspection)) if has_leases else _nothing(),
+        query("jobs", _jobs(target)) if has_definitions else _nothing(),
+        query("history", _history(target)) if Stream.LOG in present else _nothing(),
+    )
+    of_streams = await asyncio.gather(
+        *(
+            query(f"durables of {inspection.stream_name(stream)}", _durables(target, stream))
+            for stream in sorted(present)
+        )
+    )
+    durables = tuple(durable for of_stream in of_streams if of_stream for durable in of_stream)
+    return Status(
+        at=target.clock.now(),
+        root=target.root,
+        server=inspection.server(),
+        streams=streams,
+        leases=leases,
+        durables=durables,
+        queues=tuple(_queues(target, durables)),
+        jobs=jobs,
+        history=history,
+        troubles=query.troubles,
+    )
+
+
+def as_json(seen: Status) -> dict[str, Any]:
+    """Return a status as JSON, without the configuration of the servers."""
+    answer = asdict(seen)
+    for stream in answer["streams"].values():
+        if stream is not None:
+            del stream["drift"]
+            stream["told_at"] = stream.pop("observed_at")
+    for durable in answer["durables"]:
+        durable.update(durable.pop("state"))
+        del durable["filters"], durable["drift"]
+    for queue, state in zip(answer["queues"], seen.queues, strict=True):
+        queue["unattended"] = state.is_unattended
+    return answer
+
+
+class _Query:
+    """Awaits queries and collects the reasons of those that failed."""
+
+    def __init__(self) -> None:
+        self.troubles: dict[str, str] = {}
+
+    async def __call__(self, part: str, answer: Awaitable[T]) -> T | None:
+        try:
+            return await answer
+        except UNAVAILABLE as error:
+            self.troubles[part] = str(error).splitlines()[0]
+            return None
+
+
+async def _nothing() -> None:
+    return None
+
+
+async def _leases(inspection: ServerInspection) -> tuple[Lease, ...]:
+    leases = []
+    for name, stored in sorted((await inspection.keys(Bucket.LEADER)).items()):
+        value = json.loads(stored.body)
+        ends_at = None if stored.ttl_s is None else stored.time + timedelta(seconds=stored.ttl_s)
+        leases.append(Lease(name, value["holder"], stored.time, datetime.fromisoformat(value["renewed_at"]), ends_at))
+    return tuple(leases)
+
+
+async def _jobs(target: HealthTarget) -> Jobs:
+    entries = await target.projections.entries(Bucket.DEFINITIONS)
+    registrations = [Registration.model_validate_json(body) for body in entries.values()]
+    return Jobs(
+        registered=len(registrations),
+        paused=sum(registration.paused for registration in registrations),
+        disabled=sum(not registration.definition.enabled for registration in registrations),
+    )
+
+
+async def _history(target: HealthTarget) -> HistoryPlace:
+    log, url = target.log, target.settings.database.url
+    if url.startswith(SQLITE) and not await asyncio.to_thread(Path(url.removeprefix(SQLITE)).exists):
+        raise HistoryUnavailable(
+            f"no history is kept in {url.removeprefix(SQLITE)}: name another by TOCSIN_DATABASE_URL"
+        )
+    async with target.open_history() as history:
+        place = await history.offset(Stream.LOG)
+        unfinished = [await history.count(ExecutionQuery(status=state)) for state in ("pending", "running")]
+    lasts = [await log.last(subject) for subject in target.recorded]
+    newest = max((last.sequence for last in lasts if last), default=0)
+    missing = [first for subject in target.recorded for first in await log.read(subject, after=place, limit=1)]
+    since = min((recorded.time for recorded in missing), default=None)
+    return HistoryPlace(place, newest, since, sum(unfinished))
+
+
+async def _durables(target: HealthTarget, stream: Stream) -> list[Durable]:
+    owners = dict(target.owners) | {(Stream.LOG, executor_durable(queue)): WORKERS for queue in target.queues}
+    states = await target.inspection.durables(stream)
+    unfinished = [state for state in states if state.pending or state.ack_pending]
+    times = await asyncio.gather(*map(target.inspection.oldest_pending, unfinished))
+    oldest = dict(zip((state.name for state in unfinished), times, strict=True))
+    return [Durable(state, owners.get((stream, state.name), ""), oldest.get(state.name)) for state in states]
+
+
+def _queues(target: HealthTarget, durables: tuple[Durable, ...]) -> list[Queue]:
+    log = target.inspection.stream_name(Stream.LOG)
+    states = {durable.state.name: durable.state for durable in durables if durable.state.stream == log}
+    return [
+        Queue(queue, state.pending, state.ack_pending, state.readers)
+        for queue in target.queues
+        if (state := states.get(executor_durable(queue)))
+    ]
