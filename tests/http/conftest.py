@@ -68,7 +68,7 @@ class World:
             history=self.history,
             clock=self.clock,
             status=self.status,
-            sight=Visibility(self.log, self.clock),
+            visibility=Visibility(self.log, self.clock),
             queues=InMemoryTaskQueues(self.log),
             arrivals=EventWaiter(self.log),
         )

@@ -123,7 +123,7 @@ async def test_an_update_on_an_outdated_version_is_refused(world: World) -> None
 
     assert second.status_code == 412
     assert second.headers["ETag"] == first.headers["ETag"]
-    assert "is not as this request expects it" in second.json()["detail"]
+    assert second.json()["type"] == "urn:tocsin:problem:precondition-failed"
     assert (await world.ask("GET", "/v1/jobs/report")).json()["schedule"] == "@hourly"
 
 

@@ -76,7 +76,7 @@ async def serving(
             projections=installation.projections,
             history=await stack.enter_async_context(installation.history()),
             clock=clock,
-            sight=Visibility(installation.log, clock),
+            visibility=Visibility(installation.log, clock),
             status=partial(_status, installation),
             queues=queues,
             arrivals=await stack.enter_async_context(aclosing(EventWaiter(installation.log))),

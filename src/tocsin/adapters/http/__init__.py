@@ -1,9 +1,9 @@
 """The HTTP API (hip-62, API Endpoints; ojs-cron §8). Stateless: any number of copies serve one installation.
 
-Every change is a fact that `registry.Registry` and the operations append; every answer about one job or one execution is
-folded from the log at that moment, so that a read after a write sees it whichever copy is asked. Lists of executions and
-dead letters come from the history, a moment behind.
+`services.jobs.Registry` and the operations append every change to the log as an event. An answer about a single job or
+execution is folded from the log at that moment, so a read after a write sees the write on every copy. Lists of executions
+and dead letters come from the history, which follows the log with a short delay.
 
-    request → headers, limits → who (security) → idempotency → handler → facts, or a read
-                                                      └ what goes wrong → problems (RFC 9457, or the OJS error shape)
+    request → headers, limits → caller (auth) → idempotency → handler → events, or a read
+                                                      └ exceptions → problems (RFC 9457, or the OJS error shape)
 """

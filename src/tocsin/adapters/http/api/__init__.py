@@ -1,1 +1,1 @@
-"""The HTTP API of hip-62: one module for each resource."""
+"""The HTTP API of hip-62, with a module for each resource."""

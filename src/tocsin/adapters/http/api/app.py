@@ -1,4 +1,4 @@
-"""The application: every resource, listed once by hand, and what all requests pass."""
+"""The application: the list of all resources, and the middleware that every request passes."""
 
 import asyncio
 from collections.abc import Iterator
@@ -70,13 +70,13 @@ COMMON: Final = (400, 401, 403, 409, 413, 415, 422, 429, 500, 503)
 
 
 def routes() -> Iterator[APIRoute]:
-    """Every endpoint."""
+    """Yield every endpoint."""
     for router in ROUTERS:
         yield from (route for route in router.routes if isinstance(route, APIRoute))
 
 
 def api(parts: Components, authenticator: Authenticator, rate: RateLimit) -> FastAPI:
-    """The application that serves one installation."""
+    """Return the application that serves an installation."""
     server = parts.settings.server
     app = _application(parts.version)
     if parts.reset is not None:
@@ -87,7 +87,7 @@ def api(parts: Components, authenticator: Authenticator, rate: RateLimit) -> Fas
     app.state.rate = rate
     app.state.answers = Answers(parts.projections, parts.clock, patience=server.request_timeout)
     app.state.closing = asyncio.Event()
-    app.add_middleware(FastRoutes)  # the first one is the innermost
+    app.add_middleware(FastRoutes)  # the first is the innermost
     app.add_middleware(ErrorHandler)
     app.add_middleware(BodyLimit, size=server.max_body)
     app.add_middleware(Timeouts, seconds=server.request_timeout)
@@ -97,7 +97,7 @@ def api(parts: Components, authenticator: Authenticator, rate: RateLimit) -> Fas
 
 
 def openapi(version: str) -> dict[str, Any]:
-    """The OpenAPI document (`schemas/openapi.json`)."""
+    """Return the OpenAPI document (`schemas/openapi.json`)."""
     return _application(version).openapi()
 
 
@@ -105,9 +105,9 @@ def _application(version: str) -> FastAPI:
     app = FastAPI(
         title="Tocsin",
         version=version,
-        summary="Decides when jobs run and in what order, records every decision, and lets executors do the work.",
+        summary="Decides when jobs run and in what order, records every decision, and lets workers do the work.",
         openapi_url="/v1/openapi.json",
-        docs_url=None,  # the page would load its scripts from elsewhere
+        docs_url=None,  # the page would load scripts from another site
         redoc_url=None,
         responses=documented(*COMMON),
         redirect_slashes=False,

@@ -1,7 +1,9 @@
-"""`/v1/jobs:apply`: make the registered jobs those of some definitions, by way of a plan that can be looked at first.
+"""`/v1/jobs:apply`: make the registered jobs match a set of definitions.
 
-The plan tells, beside the fields that change, which instants come and go in the days ahead, what the clocks of the zone do
-to them, and that nothing fires at once. Every change is a fact, so a roll-back is to apply what was there before.
+A request with `dry_run` returns the plan, so that it can be reviewed first.
+
+The plan shows the fields that change, the occurrences added and removed in the days ahead, the effect of clock changes on
+them, and that nothing fires at once. Every change is an event, so applying the previous definitions is a rollback.
 """
 
 from datetime import datetime, timedelta
@@ -20,14 +22,14 @@ from ..middleware.idempotency import IdempotentRoute
 from .dependencies import Here, Reason, ReasonText
 from .jobs import with_defaults
 
-NAMED: Final = 20
-"""Instants of each change that the plan names; all are counted."""
+MAX_LISTED: Final = 20
+"""Occurrences of each change that the plan lists; it counts all of them."""
 
 router = APIRouter(tags=["jobs"], route_class=IdempotentRoute)
 
 
 class ApplyRequest(BaseModel):
-    """Definitions, and what is to be done about others."""
+    """Definitions to register, and whether to delete other jobs."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -37,18 +39,18 @@ class ApplyRequest(BaseModel):
         Field(max_length=10_000),
     ]
     owner: Annotated[Text, Field(min_length=1, max_length=255)] | None = None
-    """Whose the definitions are that do not name an owner; by default the caller's."""
+    """The owner of definitions that name none; the default is the caller."""
     prune: bool = False
-    """Delete the jobs that the same owners applied and that are not there any more."""
+    """Delete jobs of the same owners that the definitions do not contain."""
     dry_run: bool = False
-    """Only tell the plan."""
+    """Return the plan, and change nothing."""
     days: Annotated[float, Field(gt=0, le=31)] = 7
-    """How far ahead the plan looks."""
+    """The number of days ahead that the plan covers."""
     reason: ReasonText | None = None
 
 
 class FieldDifference(BaseModel):
-    """One field that an update changes."""
+    """A field that an update changes."""
 
     field: str
     before: JsonValue
@@ -56,14 +58,14 @@ class FieldDifference(BaseModel):
 
 
 class Instants(BaseModel):
-    """Some instants: how many, and the first of them."""
+    """The number of occurrences, and the first of them."""
 
     count: int
     first: list[datetime]
 
 
 class ClockEffect(BaseModel):
-    """A change of the zone's clocks that touches the schedule: local times that are skipped, shifted, or come twice."""
+    """A clock change that skips, shifts or repeats local times of the schedule."""
 
     at: datetime
     kind: Literal["gap", "fold"]
@@ -72,7 +74,7 @@ class ClockEffect(BaseModel):
 
 
 class PlannedChange(BaseModel):
-    """What happens to one job."""
+    """The change of a job."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
@@ -80,19 +82,19 @@ class PlannedChange(BaseModel):
     action: Literal["create", "update", "unchanged", "delete"]
     differences: list[FieldDifference]
     expressions: list[str]
-    """What its schedule is read as."""
+    """The expressions that its schedule stands for."""
     warnings: list[str]
     until: datetime
-    """How far ahead instants are told."""
+    """The end of the period that the plan covers."""
     instants_added: Instants
     instants_removed: Instants
     clock_changes: list[ClockEffect]
     fires_at_once: list[datetime]
-    """Instants that would become due by the change itself; none, unless something is wrong."""
+    """Occurrences that the change itself would make due; always empty unless there is a bug."""
 
 
 class Applied(BaseModel):
-    """What was done, or with `dry_run` would be."""
+    """The changes made, or with `dry_run` the changes planned."""
 
     changes: list[PlannedChange]
     summary: dict[str, int]
@@ -100,23 +102,26 @@ class Applied(BaseModel):
 
 
 @router.post("/v1/jobs:apply", operation_id="applyJobs")
-async def apply_jobs(here: Here, caller: Author, asked: ApplyRequest, reason: Reason = None) -> Applied:
-    """Make the registered jobs those of the definitions. Applying again changes nothing; all is checked before anything is done."""
-    owner = asked.owner or caller.identity
-    definitions = [_owned(with_defaults(definition, here), owner) for definition in formats.read({"jobs": asked.jobs})]
+async def apply_jobs(here: Here, caller: Author, body: ApplyRequest, reason: Reason = None) -> Applied:
+    """Make the registered jobs match the definitions.
+
+    All definitions are checked before any change is made. Applying them again changes nothing.
+    """
+    owner = body.owner or caller.identity
+    definitions = [_owned(with_defaults(definition, here), owner) for definition in formats.read({"jobs": body.jobs})]
     owners = {definition.owner for definition in definitions if definition.owner} | {owner}
-    plan = await here.registry.plan(definitions, prune=owners if asked.prune else ())
+    plan = await here.registry.plan(definitions, prune=owners if body.prune else ())
     check = _check(caller)
     for change in plan.changes:
         check(Job.of(change.before))
-    if not asked.dry_run:
-        await here.registry.carry_out(plan, by=actor(caller), reason=asked.reason or reason, check=check)
-    now, ahead = here.clock.now(), timedelta(days=asked.days)
+    if not body.dry_run:
+        await here.registry.carry_out(plan, by=actor(caller), reason=body.reason or reason, check=check)
+    now, ahead = here.clock.now(), timedelta(days=body.days)
     verbs: tuple[Literal["create", "update", "unchanged", "delete"], ...] = ("create", "update", "unchanged", "delete")
     return Applied(
         changes=[_shown(change, now, ahead) for change in plan.changes],
         summary={verb: len(plan.of(verb)) for verb in verbs},
-        dry_run=asked.dry_run,
+        dry_run=body.dry_run,
     )
 
 
@@ -137,16 +142,16 @@ def _shown(change: Change, now: datetime, ahead: timedelta) -> PlannedChange:
         job=change.job,
         action=change.verb,
         differences=[
-            FieldDifference(field=one.field, before=one.before, after=one.after) for one in change.differences
+            FieldDifference(field=field.field, before=field.before, after=field.after) for field in change.differences
         ],
         expressions=list(schedule.expressions) if schedule else [],
         warnings=list(warnings_at(schedule, now)) if schedule else [],
         until=effects.until,
-        instants_added=Instants(count=len(effects.added), first=list(effects.added[:NAMED])),
-        instants_removed=Instants(count=len(effects.removed), first=list(effects.removed[:NAMED])),
+        instants_added=Instants(count=len(effects.added), first=list(effects.added[:MAX_LISTED])),
+        instants_removed=Instants(count=len(effects.removed), first=list(effects.removed[:MAX_LISTED])),
         clock_changes=[
-            ClockEffect(at=one.at, kind=one.kind, effect=one.effect, local_times=list(one.times))
-            for one in effects.clock_changes
+            ClockEffect(at=effect.at, kind=effect.kind, effect=effect.effect, local_times=list(effect.times))
+            for effect in effects.clock_changes
         ],
         fires_at_once=list(effects.fires_at_once),
     )

@@ -1,4 +1,4 @@
-"""`/v1/jobs/{name}/backfill`: runs a job for instants of the past."""
+"""`/v1/jobs/{name}/backfill`: run a job for occurrences of the past."""
 
 from datetime import datetime
 from itertools import islice
@@ -17,68 +17,71 @@ from .dependencies import Here, Reason, ReasonText
 from .jobs import JobName
 from .problems import documented
 
-AT_ONCE: Final = 1_000
-"""Executions that one request asks for: more are several requests, each of a part of the time."""
-NAMED: Final = 100
-FAST: Final = 1_000.0
-"""Executions a second; the lock of the job, and its executors, set the pace."""
+MAX_PER_REQUEST: Final = 1_000
+"""Executions of a request; a longer backfill takes several requests, each for a part of the period."""
+MAX_LISTED: Final = 100
+RATE_PER_S: Final = 1_000.0
+"""Executions appended per second; the job's lock and its workers set the pace of the runs."""
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=IdempotentRoute)
 
 
 class BackfillRequest(BaseModel):
-    """Which instants: those in [start, end) that the job's schedule of now names."""
+    """The period: occurrences of the job's current schedule in [start, end)."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     start: AwareDatetime
     end: AwareDatetime | None = None
-    """By default now."""
+    """The default is now."""
     only_missing: bool = False
-    """Only those that did not fire, or were skipped for an active run."""
+    """Only occurrences that did not fire, or were skipped because a run was active."""
     order: Order = "oldest"
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_\-]*$", max_length=64)] | None = None
-    """Run twice under one name it makes nothing twice; by default its span."""
+    """A repeated backfill of the same name creates no execution twice; the default name is the period."""
     dry_run: bool = False
     reason: ReasonText | None = None
 
 
 class Backfilled(BaseModel):
-    """What was asked for, or with `dry_run` would be."""
+    """The executions requested, or with `dry_run` planned."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     job: str
     name: str
     named: int
-    """Instants that the schedule names in the time."""
+    """Occurrences of the schedule in the period."""
     fired: int
     missing: int
     count: int
-    """Executions that it makes."""
+    """Executions that the backfill creates."""
     instants: list[datetime]
-    """The first of them, in the order in which they are asked for."""
+    """The first of them, in the order of their creation."""
     asked: int
     dry_run: bool
 
 
 @router.post("/{name}/backfill", status_code=202, operation_id="backfillJob", responses=documented(404, 409))
 async def backfill_job(
-    here: Here, caller: Author, name: JobName, asked: BackfillRequest, reason: Reason = None
+    here: Here, caller: Author, name: JobName, body: BackfillRequest, reason: Reason = None
 ) -> Backfilled:
-    """Run a job for instants of the past, each with its own scheduled time; they wait for each other under its lock."""
+    """Run a job for occurrences of the past.
+
+    Each execution has its own scheduled time, and they run in turn under the job's lock.
+    """
     permitted(caller, Permission.REGISTER)(await here.registry.job(name))
     now = here.clock.now()
-    span = Span(asked.start, asked.end or now, only_missing=asked.only_missing, order=asked.order)
-    planned = await backfill.plan(here.stored, here.registry, name, span, now=now, name=asked.name)
-    if len(planned.instants) > AT_ONCE and not asked.dry_run:
+    span = Span(body.start, body.end or now, only_missing=body.only_missing, order=body.order)
+    planned = await backfill.plan(here.stored, here.registry, name, span, now=now, name=body.name)
+    if len(planned.instants) > MAX_PER_REQUEST and not body.dry_run:
         raise NotPossible(
-            f"{len(planned.instants):,} executions: ask for {AT_ONCE:,} at once at most, each time for a part of the time"
+            f"the backfill has {len(planned.instants):,} executions; a request may have {MAX_PER_REQUEST:,}. Split the period"
         )
     done = 0
-    if not asked.dry_run:
-        why = asked.reason or reason
-        async for _ in backfill.begin(here.log, planned, here.clock, rate=FAST, by=actor(caller), reason=why):
+    if not body.dry_run:
+        cause = body.reason or reason
+        async for _ in backfill.begin(here.log, planned, here.clock, rate=RATE_PER_S, by=actor(caller), reason=cause):
             done += 1
     return Backfilled(
         job=planned.job,
@@ -87,7 +90,7 @@ async def backfill_job(
         fired=planned.fired,
         missing=planned.missing,
         count=len(planned.instants),
-        instants=list(islice(planned.instants, NAMED)),
+        instants=list(islice(planned.instants, MAX_LISTED)),
         asked=done,
-        dry_run=asked.dry_run,
+        dry_run=body.dry_run,
     )

@@ -1,4 +1,4 @@
-"""`/v1/dead-letters`: what failed for good, and what is done about it (hip-62, Dead Letter Handling)."""
+"""`/v1/dead-letters`: list, show, replay and resolve dead letters (hip-62, Dead Letter Handling)."""
 
 from datetime import datetime
 from typing import Annotated, Any, Final, TypeAlias
@@ -21,8 +21,8 @@ from .dependencies import Components, Here, Reason, ReasonText
 from .events import StoredFact
 from .problems import documented
 
-AT_ONCE: Final = 100
-"""Dead letters that one request replays: what is left is for the next."""
+MAX_PER_REQUEST: Final = 100
+"""Dead letters that a request replays; the next request replays the rest."""
 
 router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"], route_class=IdempotentRoute)
 
@@ -32,35 +32,35 @@ LetterId: TypeAlias = Annotated[
 
 
 class DeadLetterFilters(BaseModel):
-    """Which dead letters."""
+    """Filters and order of a list of dead letters."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     job: Text | None = None
     unresolved: bool = True
-    """Only those that nobody has dealt with."""
+    """Return unresolved dead letters only."""
     since: datetime | None = None
-    """Last attempted then or later."""
+    """The earliest last attempt."""
     until: datetime | None = None
-    """Last attempted before that."""
+    """The last attempt is before this instant."""
     error: Text | None = None
-    """A text that their last error contains."""
+    """Text that the last error contains."""
     id_prefix: Text | None = None
     sort: DeadLetterSort = "newest"
     cursor: Text | None = None
-    """`next` of the page before."""
+    """`next` of the previous page."""
     limit: int = Field(default=50, ge=1, le=1_000)
 
 
 class DeadLetterList(BaseModel):
-    """A page of dead letters; `next` is the cursor of the one behind it."""
+    """A page of dead letters; `next` is the cursor of the following page."""
 
     dead_letters: list[DeadLetterRow]
     next: str | None = None
 
 
 class ReplayState(BaseModel):
-    """A replay, and what has become of its execution."""
+    """A replay and the status of its execution."""
 
     number: int
     time: datetime
@@ -72,7 +72,7 @@ class ReplayState(BaseModel):
 
 
 class DeadLetterDetails(BaseModel):
-    """A dead letter as its facts tell it at this moment."""
+    """The current state of a dead letter, folded from its events."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
@@ -80,14 +80,14 @@ class DeadLetterDetails(BaseModel):
     job: str
     resolved: bool
     resolution: dict[str, Any] | None
-    """The fact that resolved it."""
+    """The event that resolved it."""
     letter: dict[str, Any]
-    """What it holds: `dead-lettered` with every attempt, or `refused` with the message that could not be used."""
+    """The event that created it: `dead-lettered` with every attempt, or `refused` with the unusable message."""
     replays: list[ReplayState]
 
 
 class DeadLetterFacts(BaseModel):
-    """The facts of one dead letter, the newest of each subject, oldest first."""
+    """The events of a dead letter, the newest of each subject, oldest first."""
 
     id: str
     job: str
@@ -95,19 +95,19 @@ class DeadLetterFacts(BaseModel):
 
 
 class ReplayRequest(BaseModel):
-    """How it is to be done again."""
+    """Options of a replay."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     input: dict[str, JsonValue] | None = None
-    """Its keys go over the input that there was."""
+    """Its keys override those of the original input."""
     again: bool = False
-    """Even while a replay is open, and even though it is resolved."""
+    """Replay also if another replay is open, or the dead letter is resolved."""
     reason: ReasonText | None = None
 
 
 class Replayed(BaseModel):
-    """A replay that was asked for; a message that is only handed in again has no execution."""
+    """A requested replay; a message that is only submitted again has no execution."""
 
     job: str
     id: str
@@ -116,7 +116,7 @@ class Replayed(BaseModel):
 
 
 class ReplayAllRequest(BaseModel):
-    """Which of the unresolved ones."""
+    """Filters of the unresolved dead letters to replay."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -124,42 +124,43 @@ class ReplayAllRequest(BaseModel):
     since: datetime | None = None
     until: datetime | None = None
     error: Text | None = None
-    """A text that their last error contains."""
-    limit: int = Field(default=AT_ONCE, ge=1, le=AT_ONCE)
+    """Text that the last error contains."""
+    limit: int = Field(default=MAX_PER_REQUEST, ge=1, le=MAX_PER_REQUEST)
     reason: ReasonText | None = None
 
 
 class NotReplayed(BaseModel):
-    """A dead letter that was passed over."""
+    """A dead letter that was not replayed."""
 
     id: str
     reason: str
 
 
 class ReplayedAll(BaseModel):
-    """What was replayed, the oldest first, and what was not."""
+    """The replayed dead letters, oldest first, and the others."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     replayed: list[Replayed]
     refused: list[NotReplayed]
     complete: bool
-    """false: there are more; ask again."""
+    """false: more dead letters match; repeat the request."""
 
 
 class Settle(BaseModel):
-    """That nothing is left to be done about it."""
+    """A request to resolve a dead letter."""
 
     model_config = ConfigDict(extra="forbid")
 
     resolved: Annotated[
-        bool, Field(description="`true`: what is resolved stays so.", json_schema_extra={"const": True})
+        bool,
+        Field(description="Only `true`: a resolved dead letter cannot be reopened.", json_schema_extra={"const": True}),
     ] = True
     reason: ReasonText | None = None
 
 
 class Settled(BaseModel):
-    """What became of that; `changed`: this very request did it."""
+    """The dead letter that is resolved; `changed`: this request resolved it."""
 
     job: str
     id: str
@@ -170,50 +171,56 @@ class Settled(BaseModel):
 async def list_dead_letters(
     here: Here, caller: Reader, filters: Annotated[DeadLetterFilters, Query()]
 ) -> DeadLetterList:
-    """List dead letters; a page may hold fewer than `limit` where some are not for the caller to see."""
+    """List dead letters.
+
+    A page has fewer than `limit` rows if the caller may not see some of them.
+    """
     page = await here.history.dead_letters(DeadLetterQuery(**filters.model_dump()))
-    rows = [row for row in page.rows if await here.sight.reaches(caller, row.job_name)]
+    rows = [row for row in page.rows if await here.visibility.may_see(caller, row.job_name)]
     return DeadLetterList(dead_letters=rows, next=page.cursor)
 
 
 @router.post("/replay-all", operation_id="replayAllDeadLetters", responses=documented(409))
 async def replay_all(
-    here: Here, caller: Replayer, asked: ReplayAllRequest | None = None, reason: Reason = None
+    here: Here, caller: Replayer, body: ReplayAllRequest | None = None, reason: Reason = None
 ) -> ReplayedAll:
-    """Replay unresolved dead letters, the oldest first. One whose replay is open is passed over, so asking again is safe."""
-    asked = asked or ReplayAllRequest()
+    """Replay unresolved dead letters, oldest first.
+
+    A dead letter with an open replay is left out, so repeating the request is safe.
+    """
+    body = body or ReplayAllRequest()
     query = DeadLetterQuery(
-        job=asked.job, since=asked.since, until=asked.until, error=asked.error, unresolved=True, sort="oldest"
+        job=body.job, since=body.since, until=body.until, error=body.error, unresolved=True, sort="oldest"
     )
-    answer = ReplayedAll(replayed=[], refused=[], complete=True)
+    outcome = ReplayedAll(replayed=[], refused=[], complete=True)
     async for row in every(here.history.dead_letters, query):
-        if not await here.sight.permits(caller, Permission.REPLAY, row.job_name):
+        if not await here.visibility.permits(caller, Permission.REPLAY, row.job_name):
             continue
-        if len(answer.replayed) == asked.limit:
-            answer.complete = False
+        if len(outcome.replayed) == body.limit:
+            outcome.complete = False
             break
         try:
-            why = asked.reason or reason
-            made = await dead_letters.replay(here.log, row.id, by=actor(caller), reason=why, stored=here.stored)
+            cause = body.reason or reason
+            replay = await dead_letters.replay(here.log, row.id, by=actor(caller), reason=cause, stored=here.stored)
         except NotPossible as error:
-            answer.refused.append(NotReplayed(id=row.id, reason=str(error)))
+            outcome.refused.append(NotReplayed(id=row.id, reason=str(error)))
         else:
-            answer.replayed.append(
-                Replayed(job=made.job, id=made.id, number=made.number, execution_id=made.execution_id)
+            outcome.replayed.append(
+                Replayed(job=replay.job, id=replay.id, number=replay.number, execution_id=replay.execution_id)
             )
-    return answer
+    return outcome
 
 
 @router.get("/{id}", operation_id="getDeadLetter", responses=documented(404))
-async def get_dead_letter(here: Here, caller: Reader, id: LetterId) -> DeadLetterDetails:  # noqa: A002 - as the path has it
-    """Show one dead letter: every attempt, the last error, and what became of its replays."""
-    return _details(await _found(here, caller, id))
+async def get_dead_letter(here: Here, caller: Reader, id: LetterId) -> DeadLetterDetails:  # noqa: A002 - the path parameter has this name
+    """Show a dead letter: every attempt, the last error, and the status of its replays."""
+    return _details(await _visible_letter(here, caller, id))
 
 
 @router.get("/{id}/events", operation_id="getDeadLetterEvents", responses=documented(404))
-async def get_dead_letter_events(here: Here, caller: Reader, id: LetterId) -> DeadLetterFacts:  # noqa: A002 - as the path has it
-    """The facts of one dead letter."""
-    letter = await _found(here, caller, id)
+async def get_dead_letter_events(here: Here, caller: Reader, id: LetterId) -> DeadLetterFacts:  # noqa: A002 - the path parameter has this name
+    """List the events of a dead letter."""
+    letter = await _visible_letter(here, caller, id)
     return DeadLetterFacts(id=letter.id, job=letter.job, facts=[StoredFact.of(recorded) for recorded in letter.facts])
 
 
@@ -222,54 +229,59 @@ async def replay_dead_letter(
     here: Here,
     caller: Replayer,
     request: Request,
-    id: LetterId,  # noqa: A002 - as the path has it
-    asked: ReplayRequest | None = None,
+    id: LetterId,  # noqa: A002 - the path parameter has this name
+    body: ReplayRequest | None = None,
     reason: Reason = None,
 ) -> Replayed:
-    """Run what failed once more, by the job's definition of now. A replay that completes resolves the dead letter."""
-    asked = asked or ReplayRequest()
-    await _check(here, caller, await _found(here, caller, id))
-    called = asking(request)
-    made = await dead_letters.replay(
+    """Run a failed execution again with the job's current definition.
+
+    A completed replay resolves the dead letter.
+    """
+    body = body or ReplayRequest()
+    await _check(here, caller, await _visible_letter(here, caller, id))
+    request_name = asking(request)
+    replay = await dead_letters.replay(
         here.log,
         id,
-        input=asked.input,
+        input=body.input,
         by=actor(caller),
-        reason=asked.reason or reason,
-        again=asked.again,
-        request=called.name if called else None,
+        reason=body.reason or reason,
+        again=body.again,
+        request=request_name.name if request_name else None,
         stored=here.stored,
     )
-    return Replayed(job=made.job, id=made.id, number=made.number, execution_id=made.execution_id)
+    return Replayed(job=replay.job, id=replay.id, number=replay.number, execution_id=replay.execution_id)
 
 
 @router.patch("/{id}", operation_id="resolveDeadLetter", responses=documented(404))
 async def resolve_dead_letter(
     here: Here,
     caller: Replayer,
-    id: LetterId,  # noqa: A002 - as the path has it
-    asked: Settle | None = None,
+    id: LetterId,  # noqa: A002 - the path parameter has this name
+    body: Settle | None = None,
     reason: Reason = None,
 ) -> Settled:
-    """Acknowledge a dead letter without running it again."""
-    asked = asked or Settle()
-    if not asked.resolved:
-        raise NotPossible(f"dead letter {id!r}: what is resolved stays so, and what is not needs no request")
-    await _check(here, caller, await _found(here, caller, id))
-    why = asked.reason or reason
-    done = await dead_letters.resolve(here.log, id, by=actor(caller), reason=why, stored=here.stored)
-    return Settled(job=done.job, id=done.id, changed=done.changed)
+    """Resolve a dead letter without running it again."""
+    body = body or Settle()
+    if not body.resolved:
+        raise NotPossible(
+            f"dead letter {id!r} cannot be set to unresolved. Send `resolved: true`, or replay it with `again: true`"
+        )
+    await _check(here, caller, await _visible_letter(here, caller, id))
+    cause = body.reason or reason
+    outcome = await dead_letters.resolve(here.log, id, by=actor(caller), reason=cause, stored=here.stored)
+    return Settled(job=outcome.job, id=outcome.id, changed=outcome.changed)
 
 
-async def _found(here: Components, caller: Principal, given: str) -> Letter:
+async def _visible_letter(here: Components, caller: Principal, given: str) -> Letter:
     letter = await dead_letters.find(here.log, given, stored=here.stored)
-    if not await here.sight.reaches(caller, letter.job):
+    if not await here.visibility.may_see(caller, letter.job):
         raise NotFound(f"no dead letter has the id {given!r}")
     return letter
 
 
 async def _check(here: Components, caller: Principal, letter: Letter) -> None:
-    if not await here.sight.permits(caller, Permission.REPLAY, letter.job):
+    if not await here.visibility.permits(caller, Permission.REPLAY, letter.job):
         raise forbidden(caller, Permission.REPLAY)
 
 
@@ -284,14 +296,14 @@ def _details(letter: Letter) -> DeadLetterDetails:
         letter=state.fact.model_dump(mode="json", exclude_none=True),
         replays=[
             ReplayState(
-                number=one.fact.number,
-                time=one.at,
-                execution_id=one.execution_id,
+                number=replay.fact.number,
+                time=replay.at,
+                execution_id=replay.execution_id,
                 status=status.value,
-                input=one.fact.input,
-                by=one.fact.by,
-                reason=one.fact.reason,
+                input=replay.fact.input,
+                by=replay.fact.by,
+                reason=replay.fact.reason,
             )
-            for one, status in zip(state.replays, letter.replays, strict=True)
+            for replay, status in zip(state.replays, letter.replays, strict=True)
         ],
     )

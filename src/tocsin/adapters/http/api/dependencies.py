@@ -1,8 +1,7 @@
 """Parameters that handlers share: the components, the reason and the precondition of a change.
 
-What the handlers are given: the parts of an installation, introduced to them by the composition root.
-
-What comes with a change: why, and on what condition (RFC 9110, If-Match on the sequence of the definition's last fact).
+The composition root builds the components. A precondition is RFC 9110's `If-Match` on the sequence of the job's last
+definition event.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,7 +22,7 @@ from .problems import Problem, invalid
 
 @dataclass(frozen=True)
 class Components:
-    """One installation, as this adapter sees it."""
+    """The parts of an installation that handlers use."""
 
     version: str
     settings: Settings
@@ -33,22 +32,22 @@ class Components:
     projections: Projections
     history: History
     clock: Clock
-    sight: Visibility
+    visibility: Visibility
     status: Callable[[], Awaitable[dict[str, Any]]]
-    """What the installation consists of at this moment."""
+    """Returns the current state of the installation's parts."""
     queues: TaskQueues
     arrivals: EventWaiter
-    """Tells who enqueues that it has begun, and who answers what was decided on it."""
+    """Wakes a request that waits for its input to be processed: a pushed job, or a worker's report."""
     reset: Callable[[], Awaitable[None]] | None = None
-    """Wipes everything, where that is allowed."""
+    """Deletes everything; None: `tocsin dev --allow-reset` was not used."""
 
 
 def parts_of(request: Request) -> Components:
-    """What the application was made of."""
+    """Return the components of the application."""
     return cast("Components", request.app.state.parts)
 
 
-async def _parts(request: Request) -> Components:  # a coroutine, since FastAPI has a thread run what is none
+async def _parts(request: Request) -> Components:  # a coroutine, because FastAPI runs other functions in a thread
     return parts_of(request)
 
 
@@ -59,21 +58,22 @@ MAX_REASON: Final = 1_000
 
 Reason: TypeAlias = Annotated[
     Text | None,
-    Header(alias="X-Reason", max_length=MAX_REASON, description="Why; it is recorded with the change."),
+    Header(alias="X-Reason", max_length=MAX_REASON, description="The reason for the change, recorded in its event."),
 ]
 ReasonText: TypeAlias = Annotated[Text, StringConstraints(max_length=MAX_REASON)]
 
 
 def etag(job: Job) -> str:
-    """The version of a job's definition."""
+    """Return the version of a job's definition."""
     return f'"{job.sequence}"'
 
 
 def _precondition(
     if_match: Annotated[
-        str | None, Header(description="Only if the job is at this version (its `ETag`), or `*`: if there is one.")
+        str | None,
+        Header(description="Change the job only if it has this version (its `ETag`); `*`: only if it exists."),
     ] = None,
-    if_none_match: Annotated[str | None, Header(description="`*`: only if there is no such job.")] = None,
+    if_none_match: Annotated[str | None, Header(description="`*`: only if the job does not exist.")] = None,
 ) -> Check:
     if if_none_match not in {None, "*"}:
         raise invalid("If-None-Match", if_none_match, "must be `*`")
@@ -89,19 +89,19 @@ def _precondition(
 
 
 def _failed(job: Job | None) -> Problem:
-    now = f"it is at version {etag(job)} now" if job else "there is no such job"
+    now = f"its version is {etag(job)}" if job else "it does not exist"
     headers = {"ETag": etag(job)} if job else {}
-    return Problem(412, "precondition-failed", f"the job is not as this request expects it: {now}", headers=headers)
+    return Problem(412, "precondition-failed", f"the job does not have the expected version: {now}", headers=headers)
 
 
 Precondition: TypeAlias = Annotated[Check, Depends(_precondition)]
 
 
 def both(*checks: Check) -> Check:
-    """All of some checks, in order."""
+    """Combine checks, in order."""
 
     def check(job: Job | None) -> None:
-        for one in checks:
-            one(job)
+        for check_next in checks:
+            check_next(job)
 
     return check

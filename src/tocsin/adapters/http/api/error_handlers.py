@@ -1,4 +1,4 @@
-"""Turn every exception of a handler into an answer, and suggest a path where none is served."""
+"""Turn exceptions into answers, and suggest a path if the requested path is not served."""
 
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
@@ -15,7 +15,7 @@ from ..ojs import protocol
 from . import problems
 
 _MAX_COMPARED_LENGTH: Final = 200
-"""Longer paths are not compared with the known ones, because that takes quadratic time."""
+"""Longer paths are not compared with the known paths, because that takes quadratic time."""
 _SIMILARITY: Final = 0.7
 
 

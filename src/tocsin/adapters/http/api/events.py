@@ -1,9 +1,7 @@
-"""`/v1/events`: facts as they are stored, as server-sent events; whoever comes back goes on where they were.
+"""`/v1/events`: stored events as server-sent events; a client that reconnects continues where it stopped.
 
-The id of an event is the place of its reader in both streams, `<ledger>.<log>`: what the browser sends back as
-`Last-Event-ID`, or anybody as `after`.
-
-Facts as clients are shown them: what the log stored, but for what only executors may know.
+The id of a server-sent event is the reader's position in both streams, `<ledger>.<log>`. A browser sends it back as
+`Last-Event-ID`, any other client as `after`. Values that only workers may see are masked.
 """
 
 import asyncio
@@ -27,27 +25,27 @@ from .problems import invalid
 
 
 class StoredFact(BaseModel):
-    """A fact with everything that the log knows about it."""
+    """A stored event with its place in the log."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     time: datetime
     """When the log stored it."""
     sequence: int
-    """In its stream."""
+    """The position in its stream."""
     subject: str
     fact: dict[str, Any]
-    """As `schemas/events` describes it, `type` by `type`."""
+    """The event, as `schemas/events` describes its `type`."""
 
     @classmethod
     def of(cls, recorded: Recorded[Message]) -> "StoredFact":
-        """A fact as it may be shown."""
+        """Return an event without masked values."""
         fact = masked(recorded.message).model_dump(mode="json", exclude_none=True)
         return cls(time=recorded.time, sequence=recorded.sequence, subject=recorded.subject, fact=fact)
 
 
-KEEP_ALIVE: Final = 15.0
-"""Seconds after which a comment tells that nothing happened."""
+KEEP_ALIVE_S: Final = 15.0
+"""Interval of comments that keep an idle connection open."""
 _PLACE: Final = re.compile(r"[0-9]{1,18}\.[0-9]{1,18}")
 _STREAMS: Final = (Stream.LEDGER, Stream.LOG)
 
@@ -60,7 +58,7 @@ router = APIRouter(prefix="/v1/events", tags=["events"])
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "Facts, one event each, for as long as it is listened to.",
+            "description": "Stored events, until the client disconnects.",
             "content": {"text/event-stream": {}},
         },
     },
@@ -69,16 +67,16 @@ async def stream_events(
     here: Here,
     caller: Reader,
     request: Request,
-    job: Annotated[Name | None, Query(description="Only of this job.")] = None,
-    type: Annotated[list[str] | None, Query(description="Only facts of these types.")] = None,  # noqa: A002 - as it is called
+    job: Annotated[Name | None, Query(description="Return events of this job only.")] = None,
+    type: Annotated[list[str] | None, Query(description="Return events of these types only.")] = None,  # noqa: A002 - the query parameter has this name
     after: Annotated[
-        str | None, Query(description="The id of the last event that is known; `0.0`: from the start.")
+        str | None, Query(description="The id of the last event that the client has; `0.0`: from the start.")
     ] = None,
-    last_event_id: Annotated[str | None, Header(description="The same, as browsers send it.")] = None,
+    last_event_id: Annotated[str | None, Header(description="The same as `after`, as browsers send it.")] = None,
 ) -> StreamingResponse:
-    """Follow what happens, from now on or from where one was."""
-    known = after if after is not None else last_event_id
-    places = _places(known) if known else await tail.newest(here.log, job)
+    """Follow events from now on, or from the position after the last known event."""
+    last_id = after if after is not None else last_event_id
+    places = _places(last_id) if last_id else await tail.newest(here.log, job)
     wanted = frozenset(type or ())
     closing = cast("asyncio.Event", request.app.state.closing)
     return StreamingResponse(
@@ -99,23 +97,23 @@ async def _events(
     at = dict(places)
     closed = asyncio.ensure_future(closing.wait())
     follower = tail.follow(here.log, job, after=places)
-    coming = asyncio.ensure_future(anext(follower))
+    pending = asyncio.ensure_future(anext(follower))
     try:
         yield b"retry: 2000\n\n"
         while not closed.done():
-            await asyncio.wait({coming, closed}, timeout=KEEP_ALIVE, return_when=asyncio.FIRST_COMPLETED)
-            if not coming.done():
+            await asyncio.wait({pending, closed}, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
+            if not pending.done():
                 yield b": nothing new\n\n"
                 continue
-            recorded = coming.result()
-            coming = asyncio.ensure_future(anext(follower))
+            recorded = pending.result()
+            pending = asyncio.ensure_future(anext(follower))
             at[stream_of(recorded.subject)] = recorded.sequence
-            if _is_wanted(recorded, types) and await here.sight.reaches(caller, job_of(recorded.subject)):
+            if _is_wanted(recorded, types) and await here.visibility.may_see(caller, job_of(recorded.subject)):
                 yield _event(recorded, at)
     finally:
         closed.cancel()
-        coming.cancel()
-        await asyncio.gather(coming, return_exceptions=True)
+        pending.cancel()
+        await asyncio.gather(pending, return_exceptions=True)
         await follower.aclose()
 
 

@@ -1,6 +1,6 @@
-"""`/v1/executions`: what ran, one run in every detail, and ending one (hip-62, API Endpoints).
+"""`/v1/executions`: list, show and cancel executions (hip-62, API Endpoints).
 
-Lists come from the history, a moment behind; one execution is folded from its facts as they are now.
+Lists come from the history, which follows the log with a short delay. A single execution is folded from its current events.
 """
 
 from datetime import datetime
@@ -35,7 +35,7 @@ ExecutionId: TypeAlias = Annotated[
 
 
 class ExecutionFilters(BaseModel):
-    """Which executions, in which order."""
+    """Filters and order of a list of executions."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -43,29 +43,29 @@ class ExecutionFilters(BaseModel):
     status: Status | None = None
     trigger: Text | None = None
     tag: Text | None = None
-    """Only those of jobs with this tag."""
+    """Return executions of jobs with this tag only."""
     since: datetime | None = None
-    """Scheduled then or later."""
+    """The earliest scheduled time."""
     until: datetime | None = None
-    """Scheduled before that."""
+    """The scheduled time is before this instant."""
     error: Text | None = None
-    """A text that their last error contains."""
+    """Text that the last error contains."""
     id_prefix: Text | None = None
     sort: ExecutionSort = "newest"
     cursor: Text | None = None
-    """`next` of the page before."""
+    """`next` of the previous page."""
     limit: int = Field(default=50, ge=1, le=1_000)
 
 
 class ExecutionList(BaseModel):
-    """A page of executions; `next` is the cursor of the one behind it."""
+    """A page of executions; `next` is the cursor of the following page."""
 
     executions: list[ExecutionRow]
     next: str | None = None
 
 
 class ExecutionStep(BaseModel):
-    """One step as it is now."""
+    """The current state of a step."""
 
     status: Status
     attempt: int
@@ -77,7 +77,7 @@ class ExecutionStep(BaseModel):
 
 
 class ExecutionDetails(BaseModel):
-    """One execution as its facts tell it at this moment."""
+    """The current state of an execution, folded from its events."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
@@ -93,22 +93,22 @@ class ExecutionDetails(BaseModel):
     worker: str | None
     error: str | None
     by: Actor | None = None
-    """Who asked for it, if somebody did."""
+    """The caller that requested it, if a caller did."""
     definition: int | None = None
-    """The sequence of the definition that it runs by."""
+    """The sequence of the definition that it runs."""
     fence: int | None = None
-    """The fencing token of its lock, if it holds one."""
+    """The fencing token of its lock, if it holds the lock."""
     result: Any = None
-    """What the last step to end came to."""
+    """The result of the last step to end."""
     steps: dict[str, ExecutionStep]
     attempts: list[Attempt]
 
     @classmethod
-    def of(cls, found: ExecutionMatch) -> "ExecutionDetails":
-        """Fold the facts."""
-        record = history.fold({}, found.facts)[found.execution_id]
-        state = execution.fold(found.facts)
-        asked = state.requested
+    def of(cls, match: ExecutionMatch) -> "ExecutionDetails":
+        """Fold the events of an execution."""
+        record = history.fold({}, match.facts)[match.execution_id]
+        state = execution.fold(match.facts)
+        requested = state.requested
         steps = {
             name: ExecutionStep(
                 status=step.status,
@@ -133,17 +133,17 @@ class ExecutionDetails(BaseModel):
             attempt=record.attempt,
             worker=record.worker,
             error=record.error,
-            by=asked.by if asked else None,
-            definition=asked.plan.definition if asked else None,
+            by=requested.by if requested else None,
+            definition=requested.plan.definition if requested else None,
             fence=state.fence,
-            result=next((f.message.result for f in found.facts if isinstance(f.message, Completed | Failed)), None),
+            result=next((f.message.result for f in match.facts if isinstance(f.message, Completed | Failed)), None),
             steps=steps,
-            attempts=list(attempts_of(found.facts)),
+            attempts=list(attempts_of(match.facts)),
         )
 
 
 class ExecutionFacts(BaseModel):
-    """The facts of one execution, the newest of each subject, oldest first."""
+    """The events of an execution, the newest of each subject, oldest first."""
 
     execution_id: str
     job_name: str
@@ -151,7 +151,7 @@ class ExecutionFacts(BaseModel):
 
 
 class Ended(BaseModel):
-    """What became of a request to end an execution; `changed`: this very request did."""
+    """The state of an execution after a cancel request; `changed`: this request changed it."""
 
     job: str
     execution_id: str
@@ -161,45 +161,53 @@ class Ended(BaseModel):
 
 @router.get("", operation_id="listExecutions")
 async def list_executions(here: Here, caller: Reader, filters: Annotated[ExecutionFilters, Query()]) -> ExecutionList:
-    """List executions; a page may hold fewer than `limit` where some are not for the caller to see."""
+    """List executions.
+
+    A page has fewer than `limit` rows if the caller may not see some of them.
+    """
     page = await here.history.executions(ExecutionQuery(**filters.model_dump()))
-    rows = [row for row in page.rows if await here.sight.reaches(caller, row.job_name)]
+    rows = [row for row in page.rows if await here.visibility.may_see(caller, row.job_name)]
     return ExecutionList(executions=rows, next=page.cursor)
 
 
 @router.get("/{id}", operation_id="getExecution", responses=documented(404))
-async def get_execution(here: Here, caller: Reader, id: ExecutionId) -> ExecutionDetails:  # noqa: A002 - as the path has it
-    """Show one execution: its steps, its attempts, how it stands."""
-    return ExecutionDetails.of(await _found(here, caller, id))
+async def get_execution(here: Here, caller: Reader, id: ExecutionId) -> ExecutionDetails:  # noqa: A002 - the path parameter has this name
+    """Show an execution: its state, its steps and its attempts."""
+    return ExecutionDetails.of(await _visible_match(here, caller, id))
 
 
 @router.get("/{id}/events", operation_id="getExecutionEvents", responses=documented(404))
-async def get_execution_events(here: Here, caller: Reader, id: ExecutionId) -> ExecutionFacts:  # noqa: A002 - as the path has it
-    """The facts of one execution."""
-    found = await _found(here, caller, id)
-    facts = [StoredFact.of(recorded) for recorded in found.facts]
-    return ExecutionFacts(execution_id=found.execution_id, job_name=found.job, facts=facts)
+async def get_execution_events(here: Here, caller: Reader, id: ExecutionId) -> ExecutionFacts:  # noqa: A002 - the path parameter has this name
+    """List the events of an execution."""
+    match = await _visible_match(here, caller, id)
+    facts = [StoredFact.of(recorded) for recorded in match.facts]
+    return ExecutionFacts(execution_id=match.execution_id, job_name=match.job, facts=facts)
 
 
 @router.post("/{id}/cancel", operation_id="cancelExecution", responses=documented(404, 409))
 async def cancel_execution(
     here: Here,
     caller: Canceller,
-    id: ExecutionId,  # noqa: A002 - as the path has it
-    asked: ChangeRequest | None = None,
+    id: ExecutionId,  # noqa: A002 - the path parameter has this name
+    body: ChangeRequest | None = None,
     reason: Reason = None,
 ) -> Ended:
-    """End an execution, whether it is planned, waits for its lock, or runs. One that is over stays as it is."""
-    found = await _found(here, caller, id)
-    if not await here.sight.permits(caller, Permission.CANCEL, found.job):
+    """Cancel an execution that is planned, waits for its lock, or runs.
+
+    An execution that has ended does not change.
+    """
+    match = await _visible_match(here, caller, id)
+    if not await here.visibility.permits(caller, Permission.CANCEL, match.job):
         raise forbidden(caller, Permission.CANCEL)
-    why = (asked.reason if asked else None) or reason
-    done = await cancel(here.log, id, by=actor(caller), reason=why, job=found.job)
-    return Ended(job=done.job, execution_id=done.execution_id, status=done.status.value, changed=done.changed)
+    cause = (body.reason if body else None) or reason
+    outcome = await cancel(here.log, id, by=actor(caller), reason=cause, job=match.job)
+    return Ended(
+        job=outcome.job, execution_id=outcome.execution_id, status=outcome.status.value, changed=outcome.changed
+    )
 
 
-async def _found(here: Components, caller: Principal, given: str) -> ExecutionMatch:
-    found = await find(here.log, given, stored=here.stored)
-    if not await here.sight.reaches(caller, found.job):
+async def _visible_match(here: Components, caller: Principal, given: str) -> ExecutionMatch:
+    match = await find(here.log, given, stored=here.stored)
+    if not await here.visibility.may_see(caller, match.job):
         raise NotFound(f"no execution has the id {given!r}")
-    return found
+    return match

@@ -20,7 +20,7 @@ from .dependencies import Components, Here, Precondition, Reason, ReasonText, bo
 from .events import StoredFact
 from .problems import Problem, documented, invalid, not_found
 
-AHEAD: Final = 5
+MAX_NEXT_FIRE_TIMES: Final = 5
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=IdempotentRoute)
 
@@ -31,7 +31,7 @@ JobName: TypeAlias = Annotated[
 ]
 Written: TypeAlias = Annotated[
     dict[str, Any],
-    Body(description="A job as hip-62 or the Open Job Spec spells it."),
+    Body(description="A job definition as hip-62 or the Open Job Spec writes it."),
     WithJsonSchema({"$ref": "#/components/schemas/WrittenJob"}),
 ]
 
@@ -52,26 +52,26 @@ class JobSummary(BaseModel):
 
 
 class JobDetails(JobSummary):
-    """A job with everything that is known of it, and what its schedule was understood as."""
+    """A job with all its fields, and the meaning of its schedule."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     paused: bool
     sequence: int
-    """Of the last fact on its definition; the `ETag`."""
+    """The sequence of its last definition event, which is also the `ETag`."""
     defined_at: datetime
     created_at: datetime
     created_by: str | None
     expressions: list[str]
-    """What the schedule was read as: cron expressions, `@every …` or `@at …`."""
+    """The expressions that the schedule stands for: cron, `@every …` or `@at …`."""
     warnings: list[str]
-    """What its author may not expect."""
+    """Properties of the schedule that its author may not expect."""
     next_fire_times: list[datetime]
     definition: JobDefinition
 
     @classmethod
     def of(cls, job: Job, now: datetime) -> "JobDetails":
-        """A job as it is."""
+        """Convert a job."""
         definition = job.definition
         schedule = (
             parse(definition.schedule, definition.timezone, dst=definition.dst)
@@ -87,34 +87,34 @@ class JobDetails(JobSummary):
             created_by=job.created_by,
             expressions=list(schedule.expressions) if schedule else [],
             warnings=list(warnings_at(schedule, now)) if schedule else [],
-            next_fire_times=list(islice(job.fire_times(now), AHEAD)),
+            next_fire_times=list(islice(job.fire_times(now), MAX_NEXT_FIRE_TIMES)),
             definition=definition,
         )
 
 
 class JobList(BaseModel):
-    """Jobs by name; `next` is the cursor of those that follow."""
+    """Jobs by name; `next` is the cursor of the following page."""
 
     jobs: list[JobDetails | JobSummary]
     next: str | None = None
 
 
 class TriggerRequest(BaseModel):
-    """A run that is asked for. Everything may be left out."""
+    """Options of a manual run. All fields are optional."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     input: dict[str, JsonValue] | None = None
-    """Its keys go over the job's own input."""
+    """Its keys override those of the job's input."""
     args: list[JsonValue] | None = None
-    """In place of the job's own args."""
+    """Replaces the job's args."""
     reason: ReasonText | None = None
     trigger: Literal["api", "manual"] = "api"
-    """What the execution says that it was triggered by."""
+    """The trigger that the execution records."""
 
 
 class ChangeRequest(BaseModel):
-    """Why, if that is said."""
+    """The reason for a change."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -122,14 +122,14 @@ class ChangeRequest(BaseModel):
 
 
 class Triggered(BaseModel):
-    """The execution that was asked for."""
+    """The requested execution."""
 
     job: str
     execution_id: str
 
 
 class Switched(BaseModel):
-    """What a job is after a change, and whether it was before."""
+    """The state of a job after the request; `changed`: this request changed it."""
 
     job: str
     action: Literal["paused", "resumed"]
@@ -140,12 +140,15 @@ class Switched(BaseModel):
     "",
     status_code=201,
     operation_id="registerJob",
-    responses={200: {"model": JobDetails, "description": "It is registered just so already."}, **documented(409)},
+    responses={
+        200: {"model": JobDetails, "description": "A job with this definition is already registered."},
+        **documented(409),
+    },
 )
 async def register_job(
     here: Here, caller: Author, written: Written, request: Request, response: Response, reason: Reason = None
 ) -> JobDetails:
-    """Register a new job. One of that name which differs is not overwritten: that is for `PUT`."""
+    """Register a new job. `PUT` replaces an existing job of the same name."""
     definition = definition_of(written, here)
 
     def is_new(job: Job | None) -> None:
@@ -153,7 +156,7 @@ async def register_job(
             raise Problem(
                 409,
                 "exists",
-                f"a job called {job.name!r} exists: update it with PUT {request.url.path}/{job.name}",
+                f"a job called {job.name!r} exists. Update it with PUT {request.url.path}/{job.name}",
                 headers={"ETag": etag(job)},
             )
 
@@ -168,17 +171,17 @@ async def register_job(
 async def list_jobs(
     here: Here,
     caller: Reader,
-    tag: Annotated[str | None, Query(description="Only those with this tag.")] = None,
-    owner: Annotated[str | None, Query(description="Only those of this owner.")] = None,
+    tag: Annotated[str | None, Query(description="Return jobs with this tag only.")] = None,
+    owner: Annotated[str | None, Query(description="Return jobs of this owner only.")] = None,
     after: Annotated[
-        str | None, Query(description="Only those whose names come after this one: `next` of a page.")
+        str | None, Query(description="Return jobs whose names sort after this name: `next` of the previous page.")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
-    details: Annotated[bool, Query(description="Tell everything of each.")] = False,  # noqa: FBT002 - a query parameter
+    details: Annotated[bool, Query(description="Return all fields of each job.")] = False,  # noqa: FBT002 - a query parameter
 ) -> JobList:
-    """List the jobs by name, each with the next time at which it fires."""
+    """List the jobs by name, each with its next occurrence."""
     now = here.clock.now()
-    found = [
+    jobs = [
         job
         for job in await here.registry.jobs()
         if caller.may_see(job)
@@ -187,14 +190,14 @@ async def list_jobs(
         and (after is None or job.name > after)
     ]
     return JobList(
-        jobs=[JobDetails.of(job, now) if details else JobSummary(**job.summary(now)) for job in found[:limit]],
-        next=found[limit - 1].name if len(found) > limit else None,
+        jobs=[JobDetails.of(job, now) if details else JobSummary(**job.summary(now)) for job in jobs[:limit]],
+        next=jobs[limit - 1].name if len(jobs) > limit else None,
     )
 
 
 @router.get("/{name}", operation_id="getJob", responses=documented(404))
 async def get_job(here: Here, caller: Reader, name: JobName, response: Response) -> JobDetails:
-    """Show one job: its definition, and when it fires."""
+    """Show a job: its definition and its next occurrences."""
     job = visible(caller, await here.registry.job(name, fresh=True))
     response.headers["ETag"] = etag(job)
     return JobDetails.of(job, here.clock.now())
@@ -204,7 +207,7 @@ async def get_job(here: Here, caller: Reader, name: JobName, response: Response)
     "/{name}",
     operation_id="updateJob",
     responses={
-        201: {"model": JobDetails, "description": "There was no such job; it is registered."},
+        201: {"model": JobDetails, "description": "The job did not exist and is registered."},
         **documented(404, 412),
     },
 )
@@ -217,9 +220,9 @@ async def update_job(
     precondition: Precondition,
     reason: Reason = None,
 ) -> JobDetails:
-    """Make this the job's definition. Nothing of the past fires; what runs, runs on."""
-    if (given := written.setdefault("name", name)) != name:
-        raise invalid("name", given, f"must be {name!r}, as the path says, or be left out")
+    """Replace the job's definition. Past occurrences do not fire, and running executions continue."""
+    if (body_name := written.setdefault("name", name)) != name:
+        raise invalid("name", body_name, f"must be {name!r}, the name in the path, or be left out")
     check = both(permitted(caller, Permission.REGISTER), precondition)
     verb = await here.registry.define(definition_of(written, here), by=actor(caller), reason=reason, check=check)
     response.status_code = 201 if verb == "create" else 200
@@ -230,7 +233,7 @@ async def update_job(
 async def delete_job(
     here: Here, caller: Author, name: JobName, precondition: Precondition, reason: Reason = None
 ) -> None:
-    """Delete a job; what already runs, runs on, and its history remains."""
+    """Delete a job. Running executions continue, and its history remains."""
     check = both(permitted(caller, Permission.REGISTER), precondition)
     await here.registry.delete(name, by=actor(caller), reason=reason, check=check)
 
@@ -241,18 +244,18 @@ async def trigger_job(
     caller: Triggerer,
     request: Request,
     name: JobName,
-    asked: TriggerRequest | None = None,
+    body: TriggerRequest | None = None,
     reason: Reason = None,
 ) -> Triggered:
-    """Run a job now, whatever its schedule says; no scheduled instant is used up."""
-    asked = asked or TriggerRequest()
+    """Run a job now, independently of its schedule."""
+    body = body or TriggerRequest()
     execution_id = await here.registry.trigger(
         name,
-        asked.input,
-        asked.args,
+        body.input,
+        body.args,
         by=actor(caller),
-        kind=asked.trigger,
-        reason=asked.reason or reason,
+        kind=body.trigger,
+        reason=body.reason or reason,
         asking=asking(request),
         check=permitted(caller, Permission.TRIGGER),
     )
@@ -265,12 +268,12 @@ async def pause_job(
     caller: Author,
     name: JobName,
     precondition: Precondition,
-    asked: ChangeRequest | None = None,
+    body: ChangeRequest | None = None,
     reason: Reason = None,
 ) -> Switched:
-    """Let a job's instants pass without firing, until it is resumed."""
+    """Pause a job: its occurrences pass without firing until it is resumed."""
     check = both(permitted(caller, Permission.REGISTER), precondition)
-    changed = await here.registry.pause(name, by=actor(caller), reason=_reason(asked, reason), check=check)
+    changed = await here.registry.pause(name, by=actor(caller), reason=_reason(body, reason), check=check)
     return Switched(job=name, action="paused", changed=changed)
 
 
@@ -280,36 +283,36 @@ async def resume_job(
     caller: Author,
     name: JobName,
     precondition: Precondition,
-    asked: ChangeRequest | None = None,
+    body: ChangeRequest | None = None,
     reason: Reason = None,
 ) -> Switched:
-    """Let a paused job fire again; what passed meanwhile stays passed."""
+    """Resume a paused job. Occurrences that passed during the pause do not fire."""
     check = both(permitted(caller, Permission.REGISTER), precondition)
-    changed = await here.registry.resume(name, by=actor(caller), reason=_reason(asked, reason), check=check)
+    changed = await here.registry.resume(name, by=actor(caller), reason=_reason(body, reason), check=check)
     return Switched(job=name, action="resumed", changed=changed)
 
 
 @definitions.get("/{sequence}", operation_id="getDefinition", responses=documented(404))
 async def get_definition(here: Here, caller: Reader, sequence: Annotated[int, Path(ge=1, lt=2**63)]) -> StoredFact:
-    """A definition that a job has or had, by its sequence: what an execution ran by, or what to go back to."""
+    """Show a current or past definition of a job by its sequence."""
     recorded = await here.log.get(Stream.LEDGER, sequence)
     fact = recorded.message if recorded else None
-    if recorded is None or not isinstance(fact, Defined) or not await here.sight.reaches(caller, fact.job):
+    if recorded is None or not isinstance(fact, Defined) or not await here.visibility.may_see(caller, fact.job):
         raise not_found("definition", str(sequence))
     return StoredFact.of(recorded)
 
 
 def definition_of(written: dict[str, Any], here: Components) -> JobDefinition:
-    """The definition that a request holds, with what the settings say where it is silent.
+    """Return the definition in a request, with the defaults of the settings.
 
     Raises:
-        DefinitionError: with everything that is wrong with it.
+        DefinitionError: the definition is invalid; the error lists every invalid field.
     """
     return with_defaults(read_job(written), here)
 
 
 def with_defaults(definition: JobDefinition, here: Components) -> JobDefinition:
-    """A definition, with what the settings say where it is silent."""
+    """Return a definition with the defaults of the settings."""
     if "timeout" in definition.model_fields_set:
         return definition
     return definition.model_copy(update={"timeout": here.settings.execution.default_timeout})
@@ -321,5 +324,5 @@ async def _details(here: Components, name: str, response: Response) -> JobDetail
     return JobDetails.of(job, here.clock.now())
 
 
-def _reason(asked: ChangeRequest | None, header: str | None) -> str | None:
-    return (asked.reason if asked else None) or header
+def _reason(body: ChangeRequest | None, header: str | None) -> str | None:
+    return (body.reason if body else None) or header

@@ -13,7 +13,7 @@ from .problems import ProblemDetails
 
 
 def completed(document: dict[str, Any], routes: Iterable[APIRoute]) -> dict[str, Any]:
-    """Add to an OpenAPI document what no handler declares: problems, job definitions, and the idempotency header."""
+    """Add problems, job definitions and the idempotency header to an OpenAPI document."""
     for model in (ProblemDetails, protocol.OjsErrorAnswer):
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
         document["components"]["schemas"] |= {**schema.pop("$defs", {}), model.__name__: schema}
@@ -23,7 +23,7 @@ def completed(document: dict[str, Any], routes: Iterable[APIRoute]) -> dict[str,
         "in": "header",
         "required": False,
         "schema": {"type": "string", "minLength": 1, "maxLength": MAX_KEY, "pattern": "^[ -~]+$"},
-        "description": "The same key has the same answer, and no second effect, for a day.",
+        "description": "A request with the same key gets the same answer and has no second effect, for a day.",
     }
     for route in routes:
         if isinstance(route, IdempotentRoute) and "POST" in (route.methods or ()):
@@ -35,13 +35,13 @@ _REFERENCE = "#/components/schemas/{model}"
 
 
 def written_schemas() -> dict[str, Any]:
-    """The schemas of bodies that are read by `domain.formats`."""
+    """Return the schemas of job definitions as hip-62 and the Open Job Spec write them."""
     job = JobDefinition.model_json_schema(mode="validation", ref_template=_REFERENCE)
     parts = {f"Written{name}": part for name, part in job.pop("$defs").items()}
     job = _renamed(job, parts)
     job["title"] = "Hip62Job"
     job["properties"] |= {
-        "lock": {"type": "boolean", "description": "true: skip a run while one is active; false: let runs overlap"},
+        "lock": {"type": "boolean", "description": "true: skip a run while another is active; false: let runs overlap"},
         "concurrent": {"type": "boolean", "description": "the opposite of `lock`"},
     }
     return {
@@ -53,7 +53,7 @@ def written_schemas() -> dict[str, Any]:
 
 
 def _renamed(schema: Any, parts: dict[str, Any]) -> Any:  # noqa: ANN401 - JSON
-    """A schema whose references name the parts as they are called here: answers have schemas of the same names."""
+    """Return a schema with its references renamed, because answers have schemas of the same names."""
     match schema:
         case dict():
             return {
@@ -63,7 +63,7 @@ def _renamed(schema: Any, parts: dict[str, Any]) -> Any:  # noqa: ANN401 - JSON
                 for key, value in schema.items()
             }
         case list():
-            return [_renamed(one, parts) for one in schema]
+            return [_renamed(item, parts) for item in schema]
         case _:
             return schema
 
@@ -71,7 +71,7 @@ def _renamed(schema: Any, parts: dict[str, Any]) -> Any:  # noqa: ANN401 - JSON
 _TYPE = {"type": "string", "pattern": r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$"}
 _CRON = {
     "title": "CronJob",
-    "description": "ojs-cron §2; `expression` for `cron`, and `job_template` around `type`, `args` and `options`, are read too.",
+    "description": "ojs-cron §2; `expression` in place of `cron`, and `job_template` around `type`, `args` and `options`, are also accepted.",
     "type": "object",
     "required": ["name", "cron", "type"],
     "properties": {

@@ -36,7 +36,7 @@ _log = structlog.get_logger("tocsin.http")
 
 @dataclass(frozen=True)
 class ProblemKind:
-    """A kind of problem: its status, an explanation for the caller, and the exceptions that become it."""
+    """The status, the explanation and the exceptions of a kind of problem."""
 
     status: int
     explanation: str
@@ -135,7 +135,10 @@ class ProblemDetails(BaseModel):
 
 
 class Problem(TocsinError):
-    """A failed request, with its answer. `kind` is a key of `PROBLEMS`, and also the error's `code`."""
+    """A failed request, with its answer.
+
+    `kind` is a key of `PROBLEMS`, and also the error's `code`.
+    """
 
     def __init__(
         self,
@@ -159,7 +162,7 @@ class Problem(TocsinError):
 
 
 def not_found(resource: str, name: str) -> Problem:
-    """Return the answer to a name that does not exist or that the caller may not see."""
+    """Return the answer to a name that does not exist or is hidden from the caller."""
     return Problem(404, "not-found", f"no {resource} is called {show(name)}")
 
 

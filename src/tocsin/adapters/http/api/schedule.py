@@ -1,4 +1,4 @@
-"""`/v1/schedule`: instants in the hours ahead. `/v1/explain`: the meaning of a schedule before it is registered."""
+"""`/v1/schedule` lists the next occurrences, and `/v1/explain` explains a schedule."""
 
 from dataclasses import asdict
 from datetime import datetime, timedelta
@@ -12,14 +12,14 @@ from ....domain.schedule import DstPolicy, explain
 from ..auth.security import Reader
 from .dependencies import Here
 
-ENOUGH: Final = 100_000
-"""Instants that are counted for one job: more than one a second in a day."""
+MAX_COUNTED: Final = 100_000
+"""Occurrences that are counted for a job: more than a day with an occurrence every second has."""
 
 router = APIRouter(prefix="/v1", tags=["schedule"])
 
 
 class JobFireTimes(BaseModel):
-    """The instants of one job in the window; `count` of them, of which the first are named."""
+    """The occurrences of a job in the window: their number, and the first of them."""
 
     job: str
     schedule: str
@@ -29,7 +29,7 @@ class JobFireTimes(BaseModel):
 
 
 class Upcoming(BaseModel):
-    """What fires from now on."""
+    """The occurrences from now on, by job."""
 
     model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
 
@@ -42,54 +42,54 @@ class Upcoming(BaseModel):
 async def get_schedule(
     here: Here,
     caller: Reader,
-    hours: Annotated[float, Query(gt=0, le=24 * 366, description="How far to look ahead.")] = 24,
-    limit: Annotated[int, Query(ge=1, le=10_000, description="Instants of each job that are named.")] = 100,
-    job: Annotated[str | None, Query(description="Only of this job.")] = None,
+    hours: Annotated[float, Query(gt=0, le=24 * 366, description="The window, in hours from now.")] = 24,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="Occurrences listed for each job.")] = 100,
+    job: Annotated[str | None, Query(description="Return this job only.")] = None,
 ) -> Upcoming:
-    """Which jobs fire in the next 24 hours, and when, if nothing changes."""
+    """List the occurrences of the next hours by job."""
     now = here.clock.now()
     until = now + timedelta(hours=hours)
-    found = []
-    for one in await here.registry.jobs():
-        if not caller.may_see(one) or (job is not None and one.name != job):
+    jobs = []
+    for known in await here.registry.jobs():
+        if not caller.may_see(known) or (job is not None and known.name != job):
             continue
-        times = list(islice(takewhile(lambda at: at <= until, one.fire_times(now)), ENOUGH))
+        times = list(islice(takewhile(lambda at: at <= until, known.fire_times(now)), MAX_COUNTED))
         if times:
-            definition = one.definition
-            found.append(
+            definition = known.definition
+            jobs.append(
                 JobFireTimes(
-                    job=one.name,
+                    job=known.name,
                     schedule=definition.schedule or "",
                     timezone=definition.timezone,
                     count=len(times),
                     fire_times=times[:limit],
                 )
             )
-    return Upcoming(start=now, until=until, jobs=found)
+    return Upcoming(start=now, until=until, jobs=jobs)
 
 
 class ExplainRequest(BaseModel):
-    """A schedule, as a definition would write it."""
+    """A schedule as a job definition has it."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     schedule: Annotated[str, Field(max_length=1_000)]
-    """Cron, `@every …`, `at …` or an English phrase."""
+    """A cron expression, `@every …`, `at …` or an English phrase."""
     timezone: Annotated[str, Field(max_length=255)] = "UTC"
     dst: DstPolicy | None = None
     count: Annotated[int, Field(ge=1, le=1_000)] = 5
-    """How many instants to tell."""
+    """Number of occurrences to list."""
 
 
 class LocalInstant(BaseModel):
-    """An instant in UTC and on the schedule's wall clock."""
+    """An instant in UTC and in the schedule's timezone."""
 
     utc: datetime
     local: datetime
 
 
 class ScheduleExplanation(BaseModel):
-    """What a schedule was understood as."""
+    """The meaning of a schedule."""
 
     text: str
     timezone: str
@@ -102,10 +102,10 @@ class ScheduleExplanation(BaseModel):
 
 
 @router.post("/explain", operation_id="explainSchedule")
-async def explain_schedule(here: Here, caller: Reader, asked: ExplainRequest) -> ScheduleExplanation:
-    """Say what a schedule is understood as, and when it fires next."""
+async def explain_schedule(here: Here, caller: Reader, body: ExplainRequest) -> ScheduleExplanation:
+    """Explain a schedule, and list its next occurrences."""
     _ = caller
-    told: dict[str, Any] = asdict(
-        explain(asked.schedule, asked.timezone, here.clock.now(), dst=asked.dst, n=asked.count)
+    explanation: dict[str, Any] = asdict(
+        explain(body.schedule, body.timezone, here.clock.now(), dst=body.dst, n=body.count)
     )
-    return ScheduleExplanation.model_validate(told)
+    return ScheduleExplanation.model_validate(explanation)

@@ -1,6 +1,6 @@
-"""How things are: `/v1/health`, whether this copy can do its work, is asked by load balancers, so by anybody, and says no more.
+"""`/v1/health` for load balancers, `/v1/status` for operators, and `/dev/reset` for the conformance suite.
 
-`/v1/status` tells whoever may read what the installation consists of at this moment, as `tocsin status` does.
+`/v1/health` requires no token, so it reports only whether this copy reaches the log. `/v1/status` is `tocsin status`.
 """
 
 from typing import Any, Literal
@@ -17,17 +17,17 @@ dev_router = APIRouter(prefix="/dev", include_in_schema=False)
 
 
 class Health(BaseModel):
-    """Whether requests can be answered."""
+    """The state of this copy."""
 
     status: Literal["ok", "unavailable"]
     version: str
 
 
 @router.get(
-    "/health", operation_id="getHealth", responses={503: {"model": Health, "description": "The log does not answer."}}
+    "/health", operation_id="getHealth", responses={503: {"model": Health, "description": "The log cannot be reached."}}
 )
 async def get_health(here: Here, response: Response) -> Health:
-    """Whether this copy reaches the log."""
+    """Check that this copy reaches the log."""
     try:
         await here.log.now()
     except LogUnavailable:
@@ -38,7 +38,10 @@ async def get_health(here: Here, response: Response) -> Health:
 
 @router.get("/status", operation_id="getStatus")
 async def get_status(here: Here, caller: Reader) -> dict[str, Any]:
-    """The servers, the streams, who leads, what waits, and whether anybody works it off; what cannot be asked is said."""
+    """Report servers, streams, leader, backlog and active consumers.
+
+    A part that cannot be queried is reported as such.
+    """
     _ = caller
     return await here.status()
 

@@ -1,4 +1,4 @@
-"""Questions about the past: why a job ran at an instant or did not, and how well executions reach their executors."""
+"""`/v1/jobs/{name}/why` explains an occurrence, and `/v1/stats` counts executions."""
 
 from datetime import datetime, timedelta
 from typing import Annotated
@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1", tags=["inquiries"])
 
 
 class Why(BaseModel):
-    """The decision on one instant, with the facts that led to it."""
+    """The decision on an occurrence, with the events that led to it."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
@@ -31,9 +31,9 @@ class Why(BaseModel):
     verdict: Verdict
     schedule: str | None
     definition: int
-    """The sequence of the definition that was in force."""
+    """The sequence of the definition in force at that time."""
     local_exists: bool
-    """false: the local time that was asked for does not exist that day."""
+    """false: the requested local time does not exist on that day."""
     skipped_local: datetime | None
     repeated: bool
     before: datetime | None
@@ -43,29 +43,29 @@ class Why(BaseModel):
     reason: str | None
     count: int
     late_by: float
-    """Seconds from the instant to the decision."""
+    """Seconds from the occurrence to the decision."""
     caught_up: bool
     gap: Gap | None
-    """A time in which no ticker led."""
+    """A period without a leading ticker."""
     outcome: Outcome | None
     execution_id: str | None
     facts: list[StoredFact]
 
     @classmethod
     def of(cls, answer: Answer) -> "Why":
-        """An answer."""
-        told = {name: getattr(answer, name) for name in cls.model_fields if name != "facts"}
-        return cls(**told, facts=[StoredFact.of(recorded) for recorded in answer.facts])
+        """Convert an answer of the service."""
+        fields = {name: getattr(answer, name) for name in cls.model_fields if name != "facts"}
+        return cls(**fields, facts=[StoredFact.of(recorded) for recorded in answer.facts])
 
 
 class WhyAnswers(BaseModel):
-    """One answer, or two where the clocks of the job's zone showed the time twice."""
+    """The answer, or two answers if the job's timezone had the time twice."""
 
     answers: list[Why]
 
 
 class StatisticsAnswer(BaseModel):
-    """What was counted from the log, from `since` to `until`."""
+    """Figures counted from the log, from `since` to `until`."""
 
     since: datetime
     until: datetime
@@ -81,12 +81,12 @@ async def explain_instant(
     time: Annotated[
         datetime | None,
         Query(
-            description="An instant; without an offset on the clock of the job's zone. By default the latest that its schedule named."
+            description="An instant, in the job's timezone if it has no offset. The default is the latest occurrence."
         ),
     ] = None,
 ) -> WhyAnswers:
-    """Say why a job ran at a time, or why it did not."""
-    if not await here.sight.reaches(caller, name):
+    """Explain why a job ran at a time, or why it did not."""
+    if not await here.visibility.may_see(caller, name):
         raise JobNotFound(name)
     answers = await ExplainReader(here.log, here.stored).why(name, time)
     return WhyAnswers(answers=[Why.of(answer) for answer in answers])
@@ -96,12 +96,14 @@ async def explain_instant(
 async def get_statistics(
     here: Here,
     caller: Reader,
-    since: Annotated[datetime | None, Query(description="Count from then on; by default for a day.")] = None,
+    since: Annotated[
+        datetime | None, Query(description="Count from this instant on. The default is a day ago.")
+    ] = None,
 ) -> StatisticsAnswer:
-    """Count how many executions reached an executor, how many were lost, and how many of those were recovered."""
+    """Count the executions that reached a worker, were lost, and were recovered."""
     _ = caller
     begin = since or await here.log.now() - timedelta(days=1)
-    found = await statistics(here.log, since=begin if begin.tzinfo else begin.replace(tzinfo=here.clock.now().tzinfo))
+    counts = await statistics(here.log, since=begin if begin.tzinfo else begin.replace(tzinfo=here.clock.now().tzinfo))
     return StatisticsAnswer(
-        since=found.since, until=found.until, executions=found.executions, recoveries=found.recoveries
+        since=counts.since, until=counts.until, executions=counts.executions, recoveries=counts.recoveries
     )

@@ -51,7 +51,7 @@ class Visibility:
         self._clock = clock
         self._known: OrderedDict[str, tuple[float, LastDefinition | None]] = OrderedDict()
 
-    async def reaches(self, caller: Principal, job: str) -> bool:
+    async def may_see(self, caller: Principal, job: str) -> bool:
         """Whether they may; a job that was never defined hides nothing."""
         if caller.may(Permission.ADMINISTER):
             return True

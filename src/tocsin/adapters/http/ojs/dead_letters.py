@@ -73,9 +73,9 @@ async def discard(here: Here, caller: Replayer, id: str) -> dict[str, Any]:  # n
 
 async def _letter(here: Components, caller: Principal, id: str) -> ExecutionMatch:  # noqa: A002 - the field is called so
     found = await job_view.find(here.log, id, here.stored)
-    if not await here.sight.reaches(caller, found.job):
+    if not await here.visibility.may_see(caller, found.job):
         raise NotFound(f"no job has the id {id!r}")
-    if not await here.sight.permits(caller, Permission.REPLAY, found.job):
+    if not await here.visibility.permits(caller, Permission.REPLAY, found.job):
         raise forbidden(caller, Permission.REPLAY)
     if not await here.log.load(subjects.dead_letter(found.job, found.execution_id)):
         raise NotFound(f"job {id} is no dead letter")
@@ -83,7 +83,7 @@ async def _letter(here: Components, caller: Principal, id: str) -> ExecutionMatc
 
 
 async def _shown(here: Components, caller: Principal, job: str, execution_id: str | None) -> dict[str, Any] | None:
-    if execution_id is None or not await here.sight.reaches(caller, job):
+    if execution_id is None or not await here.visibility.may_see(caller, job):
         return None
     facts = await wherever(here.log, here.stored, subjects.execution(job, execution_id))
     return job_view.job(facts) if facts else None

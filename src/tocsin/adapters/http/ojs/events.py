@@ -65,7 +65,7 @@ async def list_events(
         for event in _events(facts)
         if (not wanted_types or event["type"] in wanted_types)
         and (not wanted_queues or event["data"]["queue"] in wanted_queues)
-        and await here.sight.reaches(caller, event["data"]["job"])
+        and await here.visibility.may_see(caller, event["data"]["job"])
     ]
     return {"events": events[::-1][:limit]}
 

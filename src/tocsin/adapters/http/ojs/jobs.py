@@ -104,7 +104,7 @@ async def show(here: Here, caller: Reader, id: str) -> dict[str, Any]:  # noqa: 
 async def cancel(here: Here, caller: Triggerer, id: str) -> dict[str, Any]:  # noqa: A002 - the field is called so
     """Cancel a job that has not ended."""
     found = await seen(here, caller, id)
-    if not await here.sight.permits(caller, Permission.CANCEL, found.job):
+    if not await here.visibility.permits(caller, Permission.CANCEL, found.job):
         raise forbidden(caller, Permission.CANCEL)
     before = job_view.job(found.facts, id=id)
     if not execution.fold(found.facts).is_over:
@@ -123,7 +123,7 @@ async def seen(here: Components, caller: Principal, id: str) -> ExecutionMatch: 
         Problem: there is none, or none that they may see.
     """
     found = await job_view.find(here.log, id, here.stored)
-    if not await here.sight.reaches(caller, found.job):
+    if not await here.visibility.may_see(caller, found.job):
         raise Problem(404, "not-found", f"no job has the id {id!r}")
     return found
 
