@@ -89,8 +89,8 @@ def test_references_are_kept_and_malformed_references_refused() -> None:
     job = JobDefinition(name="job", function="f", input={"token": "${env:TOKEN}"})
     assert job.input == {"token": "${env:TOKEN}"}
     assert refusals(input={"token": "${env:}"}, args=("${vault:X}",)) == [
-        "`input`: malformed reference `${env:}`: write ${env:NAME}, or $${ for a literal ${",
-        "`args`: malformed reference `${vault:X}`: write ${env:NAME}, or $${ for a literal ${",
+        "`input`: malformed reference `${env:}`; write ${env:NAME}, or $${ for a literal ${",
+        "`args`: malformed reference `${vault:X}`; write ${env:NAME}, or $${ for a literal ${",
     ]
 
 
@@ -133,7 +133,7 @@ def test_trigger_input_is_checked_like_definition_input() -> None:
     with pytest.raises(DefinitionError) as refused:
         check_input(job, {"top_k": "many", "token": "${env:}"})
     assert str(refused.value).splitlines() == [
-        "job `job`: `input`: malformed reference `${env:}`: write ${env:NAME}, or $${ for a literal ${",
+        "job `job`: `input`: malformed reference `${env:}`; write ${env:NAME}, or $${ for a literal ${",
         "job `job`: `input.top_k`: 'many' is not of type 'integer'",
     ]
     with pytest.raises(DefinitionError, match=r"`args`: malformed reference `\$\{x\}`"):

@@ -214,5 +214,5 @@ def test_all_mistakes_are_reported_together() -> None:
         "`retry.max_attempts` is 0: must be at least 1",
         "`tags[0]` is 1: must be text: put it in quotes",
         '`timezone` is "EST": EST is an abbreviation, which is ambiguous; allowed are IANA names (try: America/New_York)',
-        "`input`: malformed reference `${env:}`: write ${env:NAME}, or $${ for a literal ${",
+        "`input`: malformed reference `${env:}`; write ${env:NAME}, or $${ for a literal ${",
     ]

@@ -1,8 +1,8 @@
-"""Who may do what: roles and what they permit (hip-62, Authentication and Authorization), and whose a job is.
+"""Access control: roles, permissions, ownership of jobs, and redaction.
 
-hip-62's three roles are for the whole installation. A fourth, `scheduler-author`, is scratchbird's CREATE JOB (§10.2): it
-registers jobs and does with those that are its own what an administrator does with all. A job is its creator's and its
-owner's; where it names viewers, others than these and administrators do not learn that it exists.
+hip-62's three roles apply to the whole installation (Authentication and Authorization). A fourth, `scheduler-author`,
+is scratchbird's CREATE JOB (§10.2): an author registers jobs and administers the jobs that belong to it. A job belongs
+to its creator and its owner. A job that names viewers is invisible to all other identities except administrators.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from .events import Dispatched, EnvelopeData, Message, Report
 
 
 class Role(StrEnum):
-    """What an identity is given."""
+    """A role of an identity."""
 
     ADMIN = "scheduler-admin"
     OPERATOR = "scheduler-operator"
@@ -24,16 +24,16 @@ class Role(StrEnum):
 
 
 class Permission(StrEnum):
-    """What a request needs."""
+    """A permission that a request needs."""
 
     READ = "read"
     TRIGGER = "trigger"
     CANCEL = "cancel"
     REPLAY = "replay"
     REGISTER = "register"
-    """Register jobs; change, trigger and cancel one's own."""
+    """Register jobs; change, trigger and cancel the identity's own jobs."""
     ADMINISTER = "administer"
-    """See every job, and change any."""
+    """See and change every job."""
 
 
 GRANTS: Final[Mapping[Role, frozenset[Permission]]] = {
@@ -45,22 +45,25 @@ GRANTS: Final[Mapping[Role, frozenset[Permission]]] = {
 
 
 class Owned(Protocol):
-    """A job, as far as access asks: `Registration` is one."""
+    """A job, as far as access control is concerned; `Registration` is an example."""
 
     @property
     def definition(self) -> JobDefinition:
-        """Names an owner and viewers."""
+        """The definition, which names an owner and viewers."""
         ...
 
     @property
     def created_by(self) -> str | None:
-        """Who registered it."""
+        """The identity that registered the job."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks. `source` is where from: an address, or the name of a program."""
+    """The identity that makes a request.
+
+    `source` is where the request came from: a network address or the name of a program.
+    """
 
     identity: str
     roles: frozenset[Role] = frozenset()
@@ -68,27 +71,30 @@ class Principal:
     permissions: frozenset[Permission] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Work out once what the roles permit."""
+        """Compute the permissions of the roles once."""
         permitted = frozenset[Permission]().union(*(GRANTS[role] for role in self.roles))
         object.__setattr__(self, "permissions", permitted)
 
     def may(self, permission: Permission) -> bool:
-        """Whether a role of theirs permits it, for some job at least."""
+        """Return whether a role grants the permission, for some job at least."""
         return permission in self.permissions
 
     def owns(self, job: Owned) -> bool:
-        """Whether a job is theirs."""
+        """Return whether a job belongs to the identity."""
         return self.identity in {job.created_by, job.definition.owner}
 
     def may_see(self, job: Owned) -> bool:
-        """Whether they may know of a job, and of what becomes of it."""
+        """Return whether the identity may see a job and its executions."""
         if not self.may(Permission.READ):
             return False
         viewers = job.definition.viewers
         return not viewers or self.may(Permission.ADMINISTER) or self.owns(job) or self.identity in viewers
 
     def may_with(self, permission: Permission, job: Owned) -> bool:
-        """Whether they may do something with this very job: authors may do with their own what needs a role for others'."""
+        """Return whether the identity may perform an action on a job.
+
+        Authors may do with their own jobs what needs another role for other jobs.
+        """
         if self.may(Permission.ADMINISTER):
             return True
         if self.may(Permission.REGISTER) and self.owns(job):
@@ -97,7 +103,7 @@ class Principal:
 
 
 def roles_of(names: Iterable[object]) -> frozenset[Role]:
-    """The roles among names; a name of none grants nothing."""
+    """Return the roles among names; other names grant nothing."""
     known = {role.value: role for role in Role}
     return frozenset(known[name] for name in names if isinstance(name, str) and name in known)
 
@@ -106,7 +112,10 @@ MASK: Final = "******"
 
 
 def masked(message: Message) -> Message:
-    """The same message without what is secret in it."""
+    """Return a copy of the message without secrets.
+
+    A task's token permits a report on it, so only the worker may see it.
+    """
     match message:
         case Dispatched() | Report() | EnvelopeData():
             return message.model_copy(update={"token": MASK})

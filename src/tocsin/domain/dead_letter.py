@@ -1,7 +1,8 @@
-"""The dead letter: what failed for good with every attempt, its replays, and its end (hip-62, Dead Letter Handling).
+"""The dead letter: a failed execution or poison message, its replays and its resolution.
 
-A replay is a fact of the dead letter's own scope, numbered there, and the id of its execution is made of that number: however
-often it is asked for, delivered or handled, it is one execution. A replay that completes resolves what it is a replay of.
+A replay is a numbered event of the dead letter's own scope, and the id of its execution is derived from that number.
+However often a replay is requested, delivered or handled, it is one execution. A replay that completes resolves the
+dead letter. Implements hip-62, Dead Letter Handling.
 """
 
 from collections.abc import Iterable
@@ -34,7 +35,7 @@ from .events import (
 F = TypeVar("F", bound=Message)
 
 MAX_TRACEBACKS: Final = 10
-"""The last attempts, whose tracebacks a dead letter keeps."""
+"""The number of newest attempts whose tracebacks a dead letter keeps."""
 
 
 # --- state -----------------------------------------------------------------------------------------------------------
@@ -42,7 +43,7 @@ MAX_TRACEBACKS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """One replay: what it is asked with, when the log stored that (UTC) and where, and the id of its execution."""
+    """One replay: its event, the event's time (UTC) and sequence, and its execution."""
 
     fact: Replayed
     at: datetime
@@ -52,7 +53,10 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead letter as its facts tell it. `kept`: what it holds, absent only where that could not be read."""
+    """A dead letter, folded from its events.
+
+    `kept` is its first event, absent only if that could not be read.
+    """
 
     kept: Recorded[DeadLettered | PoisonMessage] | None = None
     replays: tuple[Replay, ...] = ()
@@ -60,10 +64,10 @@ class DeadLetter:
 
     @property
     def fact(self) -> DeadLettered | PoisonMessage:
-        """What it holds.
+        """Return the first event.
 
         Raises:
-            LookupError: that is not known.
+            LookupError: the first event is unknown.
         """
         if self.kept is None:
             raise LookupError("no dead letter is kept")
@@ -77,7 +81,7 @@ initial: Final = DeadLetter()
 
 
 def evolve(state: DeadLetter, recorded: Recorded[Message]) -> DeadLetter:
-    """The state after one more fact. Total."""
+    """Return the state after an event; events of other kinds change nothing."""
     match recorded.message:
         case DeadLettered() | PoisonMessage() as fact:
             return replace(state, kept=_recorded(recorded, fact))
@@ -93,7 +97,7 @@ def evolve(state: DeadLetter, recorded: Recorded[Message]) -> DeadLetter:
 
 
 def fold(facts: Iterable[Recorded[Message]], state: DeadLetter = initial) -> DeadLetter:
-    """The state after facts, oldest first."""
+    """Return the state after events, oldest first."""
     for recorded in facts:
         state = evolve(state, recorded)
     return state
@@ -106,12 +110,15 @@ def request_replay(
     state: DeadLetter,
     *,
     request: str | None = None,
-    input: Input | None = None,  # noqa: A002 - the field is called so
+    input: Input | None = None,  # noqa: A002 - the name of the field
     by: Actor | None = None,
     reason: str | None = None,
     ledger: int | None = None,
 ) -> list[Replayed]:
-    """One more replay, by what is in force at the sequence `ledger`. Nothing where this very request was taken before."""
+    """Request another replay, by the definition in force at the sequence `ledger`.
+
+    Return nothing if the same request was recorded before.
+    """
     if find_replay(state, request) is not None:
         return []
     job, number = state.fact.job, len(state.replays) + 1
@@ -130,14 +137,14 @@ def request_replay(
 
 
 def find_replay(state: DeadLetter, request: str | None) -> Replay | None:
-    """The replay that a request asked for."""
+    """Return the replay that a request led to."""
     return next((one for one in state.replays if request is not None and one.fact.request == request), None)
 
 
 def resolve(
     state: DeadLetter, *, execution_id: str | None = None, by: Actor | None = None, reason: str | None = None
 ) -> list[Resolved]:
-    """Nothing is left to be done. Nothing where it is resolved already."""
+    """Resolve the dead letter; return nothing if it is resolved."""
     if state.resolved is not None:
         return []
     return [Resolved(job=state.fact.job, id=state.fact.id, execution_id=execution_id, by=by, reason=reason)]
@@ -147,11 +154,11 @@ def _recorded(recorded: Recorded[Message], fact: F) -> Recorded[F]:
     return Recorded(fact, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
 
 
-# --- what a failed execution leaves ----------------------------------------------------------------------------------
+# --- dead letters of executions ---------------------------------------------------------------------------------------
 
 
 def of_failed(failed: Failed, facts: Iterable[Recorded[Message]]) -> DeadLettered:
-    """The dead letter of an execution that ended with `failed`, from all of its facts, oldest first."""
+    """Return the dead letter of a failed execution, from all its events, oldest first."""
     history = list(facts)
     attempts = attempts_of(history)
     times = [a.dispatched_at for a in attempts if a.dispatched_at] + [a.ended_at for a in attempts if a.ended_at]
@@ -172,7 +179,10 @@ def of_failed(failed: Failed, facts: Iterable[Recorded[Message]]) -> DeadLettere
 
 
 def _with_tracebacks_of_the_last(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
-    """Hundreds of tracebacks would make a letter that no message can hold; each is in the log with its own fact."""
+    """Drop the tracebacks of earlier attempts.
+
+    Hundreds of tracebacks would exceed the maximum message size; each traceback is also in the log.
+    """
     earlier = [
         attempt.model_copy(update={"error": attempt.error.model_copy(update={"traceback": None})})
         if attempt.error
@@ -183,7 +193,7 @@ def _with_tracebacks_of_the_last(attempts: tuple[Attempt, ...]) -> tuple[Attempt
 
 
 def attempts_of(facts: Iterable[Recorded[Message]]) -> tuple[Attempt, ...]:
-    """What an execution's facts say of its attempts, in the order in which these were dispatched."""
+    """Return the attempts of an execution in the order of dispatch."""
     attempts: dict[tuple[str, int], Attempt] = {}
 
     def update(step: str, attempt: int, **known: object) -> None:
@@ -215,7 +225,7 @@ class _Asked(TypedDict, total=False):
 
 
 def _asked(facts: Iterable[Recorded[Message]]) -> _Asked:
-    """What a replay needs to know of how it was asked for."""
+    """Return the fields that a replay needs from the original request."""
     for recorded in facts:
         if isinstance(recorded.message, Requested):
             asked, plan = recorded.message, recorded.message.plan

@@ -1,4 +1,8 @@
-"""In which fields two definitions of a job differ."""
+"""The effects of a changed definition: changed fields, and instants added or removed.
+
+To find the instants that a change fires at once, the new definition is put into the job's ledger, and the ledger
+decides as it would at this time.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +21,10 @@ from .schedule import ClockChange, Schedule, clock_changes, parse
 
 @dataclass(frozen=True, slots=True)
 class DefinitionDiff:
-    """One field that an update changes: dotted where it is nested, `dag.<step>.<field>` for steps; None: absent."""
+    """A field that an update changes.
+
+    `field` is dotted if nested, `dag.<step>.<field>` for steps. None means absent.
+    """
 
     field: str
     before: JsonValue
@@ -25,12 +32,15 @@ class DefinitionDiff:
 
 
 def changed_fields(before: JobDefinition, after: JobDefinition) -> Iterator[DefinitionDiff]:
-    """The fields in which two definitions of a job differ."""
+    """Yield the fields in which two definitions of a job differ."""
     yield from _differing("", _comparable(before), _comparable(after))
 
 
 def _comparable(definition: JobDefinition) -> JsonValue:
-    """A definition as nested mappings; its steps by name, so that inserting one does not change all behind it."""
+    """Return a definition as nested mappings, with its steps by name.
+
+    Inserting a step therefore does not change all steps after it.
+    """
     dumped = definition.model_dump(mode="json", exclude_none=True)
     return {**dumped, "dag": {step.name: step.model_dump(mode="json", exclude_none=True) for step in definition.dag}}
 
@@ -44,14 +54,15 @@ def _differing(field: str, before: JsonValue, after: JsonValue) -> Iterator[Defi
 
 
 MAX_INSTANTS: Final = 10_000
-"""Instants of each side that are compared: an hour of a job that runs every second has 3,600."""
+"""Instants that are compared; an hour of a job that runs every second has 3,600."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleEffects:
     """Instants (UTC) up to `until` that a change adds and removes, oldest first.
 
-    `clock_changes` touch the new schedule in that time. `fires_at_once`: instants that become due by the change itself.
+    `clock_changes` affect the new schedule in that time. `fires_at_once` holds the instants that become due by the
+    change itself.
     """
 
     until: datetime
@@ -62,7 +73,7 @@ class ScheduleEffects:
 
 
 def schedule_effects(state: Ledger, after: JobDefinition | None, now: datetime, until: datetime) -> ScheduleEffects:
-    """What follows if the job has another definition from `now` on (None: it is deleted)."""
+    """Return the effects of another definition from `now` on (None: the job is deleted)."""
     changed = _changed(state, after, now)
     until, old, new = _compared(state, changed, now, until)
     schedule = _schedule(after)
@@ -76,7 +87,7 @@ def schedule_effects(state: Ledger, after: JobDefinition | None, now: datetime, 
 
 
 def _changed(state: Ledger, after: JobDefinition | None, now: datetime) -> Ledger:
-    """The ledger as it will be."""
+    """Return the ledger after the change."""
     fact: Defined | Deleted
     if after is None:
         fact = Deleted(job=state.job, previous=_previous(state))
@@ -95,7 +106,7 @@ def _previous(state: Ledger) -> int:
 def _compared(
     before: Ledger, after: Ledger, now: datetime, until: datetime
 ) -> tuple[datetime, set[datetime], set[datetime]]:
-    """The instants of both, up to where both can be told completely."""
+    """Return the instants of both ledgers, up to where both are complete."""
     old, new = (list(islice(_fire_times(state, now, until), MAX_INSTANTS)) for state in (before, after))
     for times in (old, new):
         if len(times) == MAX_INSTANTS:
@@ -104,7 +115,7 @@ def _compared(
 
 
 def _due(state: Ledger, now: datetime) -> set[datetime]:
-    """What the ledger would have fire at this moment."""
+    """Return the instants that the ledger would fire now."""
     decided = ledger.decide_instants(state, now) if state.regimes else ()
     return {fact.scheduled_time for fact in decided if isinstance(fact, Due)}
 

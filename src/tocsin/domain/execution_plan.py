@@ -1,4 +1,4 @@
-"""What one execution will do: a definition, applied to one instant or one trigger."""
+"""The plan of an execution: a definition applied to an occurrence or a trigger."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,7 +34,7 @@ _INHERITED: Final = {"input": None, "args": None}
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """What is asked of a definition."""
+    """The parameters of one execution."""
 
     execution_id: str
     scheduled_time: datetime
@@ -45,29 +45,30 @@ class _Wish:
     replay_of: str | None = None
     backfill: str | None = None
     is_occurrence: bool = False
-    """The schedule named the instant."""
+    """True: the schedule names the instant."""
 
 
 def from_due(due: Due, definition: JobDefinition) -> Planned | Admitted:
-    """The execution of one scheduled instant."""
+    """Plan the execution of a scheduled instant."""
     at = due.scheduled_time
     wish = _Wish(ids.occurrence_id(due.job, at), at, "cron", catch_up=due.catch_up, is_occurrence=True)
     return _requested(definition, due.definition, wish)
 
 
 def from_trigger(trigger: Recorded[Trigger], definition: JobDefinition, sequence: int) -> Planned | Admitted:
-    """The execution that a trigger message asks for: one for each message id, else for each message.
+    """Plan the execution that a trigger message requests.
 
-    A backfill asks for one for each instant, however often it is run.
+    There is one execution for each message id, or for each message if it has no id. A backfill has one execution for
+    each instant, however often it runs.
     """
-    asked = trigger.message
-    at, name = asked.scheduled_time, asked.backfill
+    request = trigger.message
+    at, name = request.scheduled_time, request.backfill
     wish = _Wish(
         execution_id_of(trigger, definition.name),
         trigger.time if at is None else at.astimezone(UTC),
-        asked.trigger if name is None else "backfill",
-        by=asked.by,
-        given=asked,
+        request.trigger if name is None else "backfill",
+        by=request.by,
+        given=request,
         backfill=name,
         is_occurrence=name is not None,
     )
@@ -75,46 +76,49 @@ def from_trigger(trigger: Recorded[Trigger], definition: JobDefinition, sequence
 
 
 def from_enqueued(enqueued: Recorded[Enqueued]) -> Admitted:
-    """The execution of a job that is registered nowhere, under the id that was given. It asks for no lock."""
-    asked, at = enqueued.message, enqueued.time
-    wish = _Wish(asked.execution_id, asked.start_at or at, "api", by=asked.by)
-    requested = _requested(asked.definition, 0, wish)
-    plan = requested.plan.model_copy(update={"start_at": asked.start_at, "expires_at": asked.expires_at})
+    """Plan the execution of an unregistered job, under the given id and without a lock."""
+    request, at = enqueued.message, enqueued.time
+    wish = _Wish(request.execution_id, request.start_at or at, "api", by=request.by)
+    requested = _requested(request.definition, 0, wish)
+    plan = requested.plan.model_copy(update={"start_at": request.start_at, "expires_at": request.expires_at})
     return Admitted(**{name: getattr(requested, name) for name in Requested.model_fields} | {"plan": plan})
 
 
 def from_replay(
     replayed: Recorded[Replayed],
-    asked: DeadLettered | Trigger,
+    original: DeadLettered | Trigger,
     definition: JobDefinition,
     sequence: int,
     *,
     before: JobDefinition | None = None,
 ) -> Planned | Admitted:
-    """The execution that a replay asks for, by the definition in force now.
+    """Plan the execution that a replay requests, by the definition in force now.
 
     Args:
-        replayed: the fact that asks.
-        asked: the execution that failed, or the trigger that could not be used then.
-        definition: what is in force now, under `sequence` in the ledger.
-        sequence: see there.
-        before: the definition that the execution was planned by: only what it was given beyond that is given again.
+        replayed: the event of the replay.
+        original: the execution that failed, or the trigger that could not be used.
+        definition: the definition in force now, under `sequence` in the ledger.
+        sequence: the sequence of the definition.
+        before: the definition that the failed execution was planned by; input that equals it is not repeated.
     """
     fact = replayed.message
     wish = _Wish(
         ids.replay_id(definition.name, fact.id, fact.number, replayed.time),
-        asked.scheduled_time if isinstance(asked, DeadLettered) else replayed.time,
+        original.scheduled_time if isinstance(original, DeadLettered) else replayed.time,
         "replay",
         by=fact.by,
-        given=replay_input(asked, fact, before),
+        given=replay_input(original, fact, before),
         replay_of=fact.id,
-        is_occurrence=isinstance(asked, DeadLettered) and asked.trigger == "cron",
+        is_occurrence=isinstance(original, DeadLettered) and original.trigger == "cron",
     )
     return _requested(definition, sequence, wish)
 
 
 def from_replay_of(replayed: Recorded[Replayed], before: Requested) -> Admitted:
-    """The execution that a replay asks for of what was registered nowhere: the same plan, but for what it was too late for."""
+    """Plan the replay of an execution of an unregistered job.
+
+    The plan is the original plan, because no definition is registered.
+    """
     fact, plan = replayed.message, before.plan
     again = {"start_at": None, "expires_at": None, "input": {**plan.input, **(fact.input or {})}}
     return Admitted(
@@ -128,15 +132,15 @@ def from_replay_of(replayed: Recorded[Replayed], before: Requested) -> Admitted:
     )
 
 
-def replay_input(asked: DeadLettered | Trigger, replayed: Replayed, before: JobDefinition | None) -> Trigger:
-    """What a replay gives to the job: what was given then, and over it what the replay was asked with."""
-    if isinstance(asked, Trigger):
-        given, args = asked.input or {}, asked.args
-    elif before is None:  # kept by a version that did not say
-        given, args = asked.plan_input or asked.input, None
+def replay_input(original: DeadLettered | Trigger, replayed: Replayed, before: JobDefinition | None) -> Trigger:
+    """Return the trigger of a replay: the original input, overridden by the replay's input."""
+    if isinstance(original, Trigger):
+        given, args = original.input or {}, original.args
+    elif before is None:  # stored by an old version
+        given, args = original.plan_input or original.input, None
     else:
-        given = {key: value for key, value in asked.plan_input.items() if _is_new(key, value, before.input)}
-        args = None if asked.plan_args == before.args else asked.plan_args
+        given = {key: value for key, value in original.plan_input.items() if _is_new(key, value, before.input)}
+        args = None if original.plan_args == before.args else original.plan_args
     return Trigger(trigger="replay", input={**given, **(replayed.input or {})}, args=args)
 
 
@@ -145,20 +149,20 @@ def _is_new(key: str, value: JsonValue, known: Input) -> bool:
 
 
 def execution_id_of(trigger: Recorded[Trigger], job: str) -> str:
-    """The id that the execution of a trigger message has, wherever it is handled, however often."""
-    asked = trigger.message
-    if asked.backfill is not None and asked.scheduled_time is not None:
-        return ids.backfill_id(job, asked.backfill, asked.scheduled_time.astimezone(UTC))
+    """Return the id of the execution of a trigger message; it is always the same."""
+    request = trigger.message
+    if request.backfill is not None and request.scheduled_time is not None:
+        return ids.backfill_id(job, request.backfill, request.scheduled_time.astimezone(UTC))
     return ids.trigger_id(job, trigger.message_id or str(trigger.sequence), trigger.time)
 
 
 def input_of(trigger: Trigger, definition: JobDefinition) -> Input:
-    """The definition's input, with the trigger's keys put over it."""
+    """Return the definition's input, overridden by the trigger's keys."""
     return {**definition.input, **(trigger.input or {})}
 
 
 def skipped_instants(fact: Due | Passed, definition: JobDefinition) -> list[Skipped]:
-    """What the public is told of instants that passed without firing: one skip each, each under its own id."""
+    """Return a skip event for each instant that passed and is announced."""
     reason: SkipReason = "disabled" if isinstance(fact, Passed) and fact.reason == "paused" else "dst_skip"
     match fact:
         case Due(dst_skip=True):
@@ -183,7 +187,7 @@ def skipped_instants(fact: Due | Passed, definition: JobDefinition) -> list[Skip
 
 
 def _requested(definition: JobDefinition, sequence: int, wish: _Wish) -> Planned | Admitted:
-    # Where no lock is asked nobody else has a say: the execution is admitted at once (one message less).
+    # Without a lock the planner admits the execution itself, which saves a message.
     kind = Admitted if definition.overlap_policy == "allow" else Planned
     return kind(
         job=definition.name,
@@ -199,7 +203,10 @@ def _requested(definition: JobDefinition, sequence: int, wish: _Wish) -> Planned
 
 
 def _overlap_policy(definition: JobDefinition, trigger: TriggerKind) -> OverlapPolicy:
-    """What an operator makes up for waits its turn: it is neither lost to a run that is active, nor ends one."""
+    """Return the overlap policy of an execution.
+
+    Replays and backfills wait for the lock. They neither skip nor cancel a running execution.
+    """
     return (
         "enqueue"
         if trigger in COMPENSATING_TRIGGERS and definition.overlap_policy != "allow"
@@ -208,7 +215,7 @@ def _overlap_policy(definition: JobDefinition, trigger: TriggerKind) -> OverlapP
 
 
 def _origin(job: str, scheduled_time: datetime) -> dict[str, JsonValue]:
-    """What a job that the schedule triggered carries (ojs-cron §6.3, CRON-20)."""
+    """Return the metadata of an occurrence (ojs-cron §6.3, CRON-20)."""
     return {"cron_name": job, "cron_triggered_at": scheduled_time.isoformat()}
 
 
@@ -217,7 +224,7 @@ def _plan(definition: JobDefinition, sequence: int, wish: _Wish) -> Plan:
     given_input = (given.input if given else None) or {}
     given_args = given.args if given else None
     steps = definition.steps()
-    # What a step inherits is not repeated in it: twenty steps may share one large input.
+    # Inherited values are not repeated: twenty steps may share one large input.
     own = {step.name: step for step in definition.dag or (step.model_copy(update=_INHERITED) for step in steps)}
     return Plan(
         definition=sequence,

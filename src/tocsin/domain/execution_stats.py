@@ -1,7 +1,8 @@
-"""How many executions reached an executor, and how many were lost on the way (cloacina, CronExecutionStats, RecoveryStats).
+"""Counts of executions that reached a worker or were lost before.
 
-Counted from facts: what was never recorded is not counted, and what is still under way is neither a success nor a loss. An
-execution that was skipped, or cancelled before an executor had it, was not to reach one, and does not count at all.
+Counts come from events (cloacina, CronExecutionStats, RecoveryStats): an execution without events is not counted, and
+an open execution is neither a success nor a loss. An execution that was skipped, or cancelled before a worker had it,
+does not count at all.
 """
 
 from collections.abc import Iterable
@@ -18,28 +19,31 @@ Happening: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ExecutionStats:
-    """The hand-off of executions; `success_rate` is a percentage of those that reached an executor or were lost."""
+    """The hand-off of executions to workers.
+
+    `success_rate` is a percentage of the executions that reached a worker or were lost.
+    """
 
     total_executions: int
-    """That were to reach an executor: those that did, those that were lost, and those still on their way."""
+    """Executions that reached a worker, were lost, or are pending."""
     successful_executions: int
-    """That an executor claimed, or answered for."""
+    """Executions that a worker claimed or reported on."""
     lost_executions: int
-    """That failed without any executor, or were found lost and have not reached one since."""
+    """Executions that failed without a worker, or were lost and have not reached one since."""
     pending_executions: int
     success_rate: float | None
-    """None: there is none to tell it by."""
+    """None: there is no execution to compute it from."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryStats:
-    """What became of what the recoverer handed on anew; a recovery that is under way counts as an attempt only."""
+    """The outcomes of recoveries; an unfinished recovery counts as an attempt only."""
 
     total_recovery_attempts: int
     successful_recoveries: int
-    """After which an executor had it."""
+    """Recoveries after which a worker had the execution."""
     failed_recoveries: int
-    """After which it was lost again, or failed all the same."""
+    """Recoveries after which the execution was lost again or failed."""
     abandoned_recoveries: int
     """Executions that were lost for good."""
     recovery_success_rate: float | None
@@ -47,7 +51,7 @@ class RecoveryStats:
 
 @dataclass(slots=True)
 class _Seen:
-    """One execution, as far as it matters here."""
+    """The counted properties of one execution."""
 
     began: bool = False
     handed: bool = False
@@ -57,7 +61,7 @@ class _Seen:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts what happens, in the order in which it happens. Memory: a few flags for each execution."""
+    """A counter of events in log order; it keeps a few flags for each execution."""
 
     _executions: dict[str, _Seen] = field(default_factory=dict)
     _attempts: int = 0
@@ -66,7 +70,7 @@ class Tally:
     _abandoned: int = 0
 
     def record(self, execution: str, what: Happening) -> None:
-        """Take in one fact of an execution, whatever names it."""
+        """Count an event of an execution."""
         seen = self._executions.setdefault(execution, _Seen())
         match what:
             case "planned" | "admitted":
@@ -88,18 +92,21 @@ class Tally:
             seen.end = what
 
     def failed(self, execution: str, fact: Failed, facts: Iterable[Recorded[Message]] = ()) -> None:
-        """Take in why one failed; `facts` are all of its own, for one of which no claim was seen."""
+        """Count a failed execution.
+
+        `facts` are all its events, for an execution without a claim.
+        """
         self._abandoned += fact.reason == ABANDONED
         seen = self._executions.setdefault(execution, _Seen())
         seen.handed = seen.handed or any(_is_answered(recorded.message) for recorded in facts) or _is_answered(fact)
 
     def was_handed(self, execution: str) -> bool:
-        """Whether it is known that an executor had an execution."""
+        """Return whether a worker is known to have had an execution."""
         seen = self._executions.get(execution)
         return seen is not None and seen.handed
 
     def executions(self) -> ExecutionStats:
-        """Of the executions whose beginning was seen."""
+        """Return the counts of executions whose beginning was counted."""
         begun = [seen for seen in self._executions.values() if seen.began]
         successful = sum(seen.handed for seen in begun)
         lost = sum(not seen.handed and (seen.end == "failed" or seen.recovering) for seen in begun)
@@ -113,7 +120,7 @@ class Tally:
         )
 
     def recoveries(self) -> RecoveryStats:
-        """Of the recoveries that were seen, whenever the executions began."""
+        """Return the counts of recoveries, no matter when the executions began."""
         return RecoveryStats(
             total_recovery_attempts=self._attempts,
             successful_recoveries=self._successes,
@@ -124,7 +131,10 @@ class Tally:
 
 
 def _is_answered(fact: Message) -> bool:
-    """Whether a fact shows that an executor had the execution: also one outside, which claims nothing, but answers."""
+    """Return whether an event proves that a worker had the execution.
+
+    MQ executors claim nothing, but they report.
+    """
     match fact:
         case Started() | Advanced():
             return True

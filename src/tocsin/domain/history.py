@@ -1,13 +1,12 @@
-"""The history: what has become of each execution, and what failed for good, as rows (hip-62, Execution History).
+"""The history of executions and dead letters, as rows (hip-62, Execution History).
 
-A record is the fold of an execution's facts, in the order of the log. Unlike `execution.evolve`, which serves decisions, it
-keeps times and errors, and it makes the best of a log with gaps: a fact whose predecessors nobody could read still gives a
-record. A status only moves forward, `pending` to `running` to one of the ends, for executions and steps alike; what was
-over stays over.
+A record is the fold of an execution's events in log order. Unlike `execution.evolve`, which serves decisions, it keeps
+times and errors, and it tolerates gaps: an event whose predecessors are unreadable still gives a record. A status only
+moves forward, from `pending` to `running` to an end, for executions and steps alike; an end is final.
 
-Every fact of every execution passes here, so a fold changes a copy of its own in place: a new record for each fact would
-cost more than all the rest of recording. For the same reason a fact is known by its type: `isinstance` of a pydantic model
-takes ten times as long.
+Every event of every execution passes through here. A fold therefore changes its own copy in place, because a new record
+for each event would cost more than all other work of the recorder. For the same reason, events are recognized by their
+type: `isinstance` of a pydantic model takes ten times as long.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -45,7 +44,7 @@ from .events import (
 Status: TypeAlias = Literal["pending", "running", "completed", "failed", "cancelled", "skipped"]
 
 UNKNOWN_TRIGGER: Final = "unknown"
-"""The trigger of an execution none of whose readable facts names it."""
+"""The trigger of an execution without a readable event that names it."""
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _OPEN: Final = frozenset({"pending", "running"})
@@ -55,7 +54,7 @@ _OPEN: Final = frozenset({"pending", "running"})
 
 @dataclass(slots=True)
 class StepRecord:
-    """One step: when its first attempt started, when its last one ended, and how the last one that failed did."""
+    """One step: its first start, its last end, and its last failure."""
 
     status: Status = "pending"
     attempt: int = 0
@@ -70,11 +69,11 @@ class StepRecord:
 class ExecutionRecord:
     """One execution.
 
-    `started_at` is never absent (hip-62 asks for it): until a step starts it is when the execution was admitted, and until
-    then when it was first heard of. `attempt` is the highest of any step, `worker` the last to claim one, and `error` tells
-    the last failure ("Type: message"), which a later attempt may have made good. `reason` tells why it was skipped or
-    cancelled, `created_by` who asked for it, `replay_of` which dead letter it
-    replays, `result` what its last step answered.
+    `started_at` is always present (hip-62): until a step starts it is the time of the admission, and before that the
+    time of the first event. `attempt` is the highest of any step, `worker` the last to claim a step, and `error` the
+    last failure ("Type: message"), even if a later attempt succeeded. `reason` belongs to a skip or a cancellation,
+    `created_by` is the identity that requested the execution, `replay_of` the dead letter that it replays, and `result`
+    the result of its last step.
     """
 
     job: str
@@ -98,17 +97,17 @@ class ExecutionRecord:
 
     @property
     def request_fields(self) -> tuple[object, ...]:
-        """What was asked for, which the facts of its further life leave as it is."""
+        """Return the fields of the request, which later events do not change."""
         return self.trigger, self.scheduled_time, self.tags, self.created_by, self.replay_of
 
     @property
     def has_started(self) -> bool:
-        """An executor claimed a step of it."""
+        """Return whether a worker claimed a step."""
         return any(step.started_at is not None for step in self.steps.values())
 
     @property
     def duration_ms(self) -> int | None:
-        """Milliseconds from the first start to the end; `None` where one of them has not happened."""
+        """Return the milliseconds from the first start to the end; None without both."""
         if self.completed_at is None or not self.has_started:
             return None
         return max(0, (self.completed_at - self.started_at) // _MILLISECOND)
@@ -118,12 +117,15 @@ class ExecutionRecord:
 
 
 def executions_of(messages: Iterable[Recorded[Message]]) -> set[str]:
-    """The executions, by id, that `messages` may change."""
+    """Return the ids of the executions that messages may change."""
     return {cast("ExecutionFact", one.message).execution_id for one in messages if type(one.message) in _EVOLVE}
 
 
 def fold(known: Mapping[str, ExecutionRecord], messages: Iterable[Recorded[Message]]) -> dict[str, ExecutionRecord]:
-    """The records, by execution, of all executions that `messages` (oldest first) change; `known`: as they were."""
+    """Return the records that `messages` (oldest first) change, by execution.
+
+    `known` holds the records before these messages.
+    """
     records: dict[str, ExecutionRecord] = {}
     for recorded in messages:
         if (change := _EVOLVE.get(type(recorded.message))) is None:
@@ -138,7 +140,10 @@ def fold(known: Mapping[str, ExecutionRecord], messages: Iterable[Recorded[Messa
 
 
 def evolve(record: ExecutionRecord | None, recorded: Recorded[Message]) -> ExecutionRecord | None:
-    """The record after one more fact: itself, changed. Total: what tells nothing of an execution changes nothing."""
+    """Change the record by an event, and return it.
+
+    Messages that do not concern an execution change nothing.
+    """
     if (change := _EVOLVE.get(type(recorded.message))) is None:
         return record
     fact = cast("ExecutionFact", recorded.message)
@@ -149,7 +154,7 @@ def evolve(record: ExecutionRecord | None, recorded: Recorded[Message]) -> Execu
 
 
 def _heard(fact: ExecutionFact, at: datetime) -> ExecutionRecord:
-    """What can be said of an execution at its first readable fact."""
+    """Return the record of an execution at its first readable event."""
     return ExecutionRecord(fact.job, fact.execution_id, trigger=UNKNOWN_TRIGGER, scheduled_time=at, started_at=at)
 
 
@@ -171,7 +176,7 @@ def _requested(record: ExecutionRecord, fact: Requested, at: datetime) -> None:
     record.replay_of = fact.replay_of
     if fact.by is not None:
         record.created_by = fact.by.identity
-    known = record.steps  # in the order of the plan; a step that it does not name comes last
+    known = record.steps  # in the order of the plan, followed by steps that the plan does not name
     record.steps = {
         step.name: known[step.name] if step.name in known else StepRecord() for step in fact.plan.steps
     } | known
@@ -246,9 +251,9 @@ def _ends(record: ExecutionRecord, fact: Skipped | Terminal) -> bool:
 
 
 def _over(record: ExecutionRecord, status: Status, at: datetime, *, left: Status | None = None) -> None:
-    """The end: whatever step is not over ends with the execution, as `left`."""
+    """End the execution; its open steps get the status `left`."""
     record.status, record.completed_at = status, at
-    record.attempt = max((step.attempt for step in record.steps.values()), default=0)  # 0: it was never tried
+    record.attempt = max((step.attempt for step in record.steps.values()), default=0)  # 0: no attempt was made
     for step in record.steps.values():
         if step.status in _OPEN:
             step.status, step.ended_at = left or status, at
@@ -265,7 +270,7 @@ def _running_step(record: ExecutionRecord, name: str, attempt: int) -> StepRecor
 
 
 def _open_step(record: ExecutionRecord, name: str, attempt: int) -> StepRecord | None:
-    """A step that has got as far as this attempt; None: it is over."""
+    """Return an open step that has reached this attempt; None: the step is over."""
     record.attempt = max(record.attempt, attempt)
     step = record.steps.get(name)
     if step is None:
@@ -291,11 +296,11 @@ _EVOLVE: Final[Mapping[type[Message], _Change]] = {
     Failed: _failed,
     Cancelled: _called_off,
 }
-"""What each fact changes; one that is not known tells nothing."""
+"""The effect of each event type; other types are ignored."""
 
 
 def failure_summary(error: Failure) -> str:
-    """A failure in one line, without its traceback."""
+    """Return a failure in one line, without its traceback."""
     return f"{error.type}: {error.message}" if error.message else error.type
 
 
@@ -304,9 +309,9 @@ def failure_summary(error: Failure) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterRecord:
-    """One dead letter (hip-62, Dead Letter Handling): an execution that failed for good, or a message nobody could use.
+    """One dead letter: a failed execution or a poison message (hip-62, Dead Letter Handling).
 
-    The latter has no execution and no attempts; its `input` is the message as it came, with where it lies in the log.
+    A poison message has no execution and no attempts; its `input` holds the message and its position in the log.
     """
 
     id: str
@@ -320,13 +325,13 @@ class DeadLetterRecord:
 
 
 def dead_letters(messages: Iterable[Recorded[Message]]) -> dict[str, DeadLetterRecord]:
-    """The dead letters among messages, by id."""
+    """Return the dead letters among messages, by id."""
     letters = (_dead_letter(one) for one in messages if type(one.message) in _LETTERS)
     return {letter.id: letter for letter in letters if letter is not None}
 
 
 def resolved(messages: Iterable[Recorded[Message]]) -> set[str]:
-    """The dead letters, by id, about which messages say that nothing is left to be done."""
+    """Return the ids of the dead letters that messages resolve."""
     return {one.message.id for one in messages if type(one.message) is Resolved}
 
 

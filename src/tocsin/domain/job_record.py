@@ -1,7 +1,7 @@
-"""A job as the history shows it: the fold of its ledger to one row (scratchbird §9.2).
+"""Jobs as clients see them: registered jobs, and rows of the history (scratchbird §9.2).
 
-Unlike `ledger.fold`, which serves decisions on undecided time, it needs no fact but the next one: what was deleted stays as
-a row, so that its runs still belong to something.
+Unlike `ledger.fold`, which serves decisions on undecided time, a record needs only the next event. A deleted job stays
+as a row, so that its executions still belong to a job.
 """
 
 import re
@@ -16,19 +16,20 @@ from .events import Defined, Deleted, Due, LedgerFact, Message, Passed, Paused, 
 from .ledger import KnownDefinition, Ledger, Regime, Timetable
 
 JobState: TypeAlias = Literal["ENABLED", "DISABLED", "PAUSED", "DELETED"]
-"""scratchbird §3.1, and for a job that is gone."""
+"""The state of a job (scratchbird §3.1), and `DELETED`."""
 
 _ONE_TIME: Final = re.compile(r"at \d{4}-", re.IGNORECASE)
-"""What the schedule of a job begins with that fires once; `at 9 every monday` does not."""
+"""The beginning of a schedule that fires once; `at 9 every monday` does not match."""
 
 # --- state -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """One job. `changed_at` is when its last definition fact was stored, `decided_until` how far its time is decided.
+    """One job.
 
-    Whoever keeps many of them may leave out the `definition`, of which time needs the `timetable` alone.
+    `changed_at` is the time of its last definition event; `decided_until` is the time up to which its instants are
+    decided. A process that keeps many records may drop the `definition`, because time needs only the `timetable`.
     """
 
     job: str
@@ -43,22 +44,22 @@ class JobRecord:
     last_scheduled: datetime | None = None
 
     def without_definition(self) -> "JobRecord":
-        """What whoever keeps many of them keeps."""
+        """Return the record without its definition."""
         return self if self.definition is None else replace(self, definition=None)
 
     @property
     def regime(self) -> tuple[object, ...]:
-        """What time facts leave as it is."""
+        """Return the fields that time events do not change."""
         return self.created_at, self.created_by, self.changed_at, self.paused, self.deleted, self.timetable
 
     @property
     def id(self) -> str:
-        """A UUIDv7 of its name and first registration."""
+        """Return a UUIDv7 of the name and the first registration."""
         return ids.job_id(self.job, self.created_at)
 
     @property
     def state(self) -> JobState:
-        """Whether its schedule fires, and if not why."""
+        """Return whether the schedule fires, and if not, the reason."""
         if self.deleted:
             return "DELETED"
         if self.paused:
@@ -67,7 +68,7 @@ class JobRecord:
 
     @property
     def schedule_type(self) -> str | None:
-        """`ONE_TIME` or `RECURRING` (scratchbird §3.1); None: it runs by trigger only."""
+        """Return `ONE_TIME` or `RECURRING` (scratchbird §3.1); None: the job has no schedule."""
         schedule = self.timetable.schedule if self.timetable else None
         if schedule is None:
             return None
@@ -75,7 +76,7 @@ class JobRecord:
 
     @property
     def next_run_time(self) -> datetime | None:
-        """The instant that fires next if nothing changes (CRON-28)."""
+        """Return the next instant that fires if nothing changes (CRON-28)."""
         if self.timetable is None or self.deleted:
             return None
         known = KnownDefinition(self.changed_at, self.timetable, None)
@@ -88,12 +89,15 @@ class JobRecord:
 
 
 def jobs_of(messages: Iterable[Recorded[Message]]) -> set[str]:
-    """The jobs, by name, that `messages` may change."""
+    """Return the names of the jobs that messages may change."""
     return {cast("LedgerFact", one.message).job for one in messages if type(one.message) in _EVOLVE}
 
 
 def fold(known: Mapping[str, JobRecord], messages: Iterable[Recorded[Message]]) -> dict[str, JobRecord]:
-    """The records, by job, of all jobs that `messages` (oldest first) change; `known`: as they were."""
+    """Return the records that `messages` (oldest first) change, by job.
+
+    `known` holds the records before these messages.
+    """
     records: dict[str, JobRecord] = {}
     for recorded in messages:
         if (change := _EVOLVE.get(type(recorded.message))) is not None:
@@ -147,11 +151,14 @@ _EVOLVE: Final[Mapping[type[Message], Callable[[JobRecord, Any, datetime], JobRe
     Due: _due,
     Passed: _passed,
 }
-"""What each fact changes. Each is known by its type: `isinstance` of a pydantic model takes ten times as long."""
+"""The effect of each event type. `isinstance` of a pydantic model takes ten times as long as a lookup by type."""
 
 
 class Registration(Message):
-    """A job as it is registered now; `sequence` is that of its last definition fact."""
+    """A registered job (KV `definitions`, `jobs list`, ojs-cron §8).
+
+    `sequence` is that of its last definition event.
+    """
 
     definition: JobDefinition
     paused: bool = False
@@ -162,7 +169,7 @@ class Registration(Message):
 
     @classmethod
     def of(cls, ledger: Ledger) -> "Registration | None":
-        """What a ledger says; None: there is no such job."""
+        """Return the registration that a ledger holds; None: the job does not exist."""
         current = ledger.current
         known = ledger.definitions.get(current.definition) if current else None
         if current is None or known is None or known.definition is None:

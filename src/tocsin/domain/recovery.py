@@ -1,14 +1,14 @@
-"""What is to be done about an execution that stays open (cloacina, Guaranteed Cron Scheduling; hip-62, Distributed Locking).
+"""Recovery of executions that stay open.
 
-Three things can keep one open for ever, and with it the lock of its job:
+It implements cloacina's Guaranteed Cron Scheduling and hip-62's Distributed Locking. Three problems can keep an execution, and with it the lock of its job, open forever:
 
-- an executor took an attempt and is gone, and nobody delivers the task again: the attempt is `Overdue` once its time limit
-  and a grace period are over, and has failed;
-- the execution as a whole takes longer than its job allows: it is `expired`;
-- what ought to have followed never did, and whoever was to do it has dealt with the message that asked for it: it was lost
-  (`Stalled`, until that is proven). Waiting behind others, for however long, is not being lost.
+- A worker claimed an attempt and died, and the task is not delivered again. The attempt is `Overdue` once its time
+limit and a grace period are over, and it has failed. - The execution as a whole takes longer than its job allows: it is
+`expired`. - The next event never followed, although the responsible stage has acknowledged the message that requires
+it. The execution is `Stalled` until this is proven, and then lost. Waiting behind other executions or tasks, for any
+time, is not a loss.
 
-`examine` says what there is to be done by the facts and the time; `recover` applies the policy to what was lost.
+`examine` evaluates the events at a time; `recover` applies the policy to losses.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -40,51 +40,59 @@ ABANDONED: Final = "abandoned"
 
 RecoveryDecision: TypeAlias = Recovered | Failed
 JobStatus: TypeAlias = Literal["active", "paused", "gone"]
-"""Whether the job of an execution runs. One that is paused or disabled waits: its operator wants nothing to start now."""
+"""Whether the job of an execution runs; executions of a paused or disabled job wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What counts as lost, and how often it is tried to recover it."""
+    """The definition of a loss, and the limits of its recovery."""
 
     threshold: timedelta = timedelta(minutes=5)
-    """How long nothing may follow before it is asked why."""
+    """The time without a following event after which an execution is examined."""
     max_attempts: int = 3
-    """Recoveries of one execution; lost once more it is abandoned."""
+    """The maximum number of recoveries of an execution; after the next loss it is abandoned."""
     max_age: timedelta = timedelta(hours=24)
-    """How long ago an execution may have been asked for that is recovered. Not its scheduled time, as in cloacina: what
-    catches up on an instant of last week was asked for only now."""
+    """The maximum age of an execution to recover, counted from its request.
+
+    cloacina counts from the scheduled time instead, but a catch-up of last week's instant was requested only now.
+    """
     grace: timedelta = timedelta(seconds=60)
-    """Beyond the time limit of an attempt, for its report to arrive; the grace period of hip-62's locks."""
+    """The time after an attempt's time limit in which its report may arrive.
+
+    It equals the grace period of hip-62's locks.
+    """
 
 
-# --- what was found --------------------------------------------------------------------------------------------------
+# --- findings -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """An attempt that ought to have been reported on. `delivery` is its claim's; None: nobody claims what is handed over."""
+    """An attempt whose report is overdue.
+
+    `delivery` belongs to its claim; None: an MQ executor has the task and claims nothing.
+    """
 
     step: str
     attempt: int
     delivery: int | None
     task: int
-    """The sequence of its task."""
+    """The sequence of the task."""
     queue: str
     limit: float
     claims: int = 1
 
     @property
     def error(self) -> Failure:
-        """Why it has failed."""
-        its = "its executor" if self.claims == 1 else f"the last of {self.claims} executors that took it"
-        who = its if self.delivery is not None else "the executors outside"
-        return Failure(type=TIMED_OUT, message=f"{who} reported nothing within {duration.short(self.limit)}")
+        """Return the failure to report for the attempt."""
+        worker = "its worker" if self.claims == 1 else f"the last of the {self.claims} workers that claimed it"
+        silent = worker if self.delivery is not None else "the MQ executor"
+        return Failure(type=TIMED_OUT, message=f"{silent} reported nothing within {duration.short(self.limit)}")
 
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """Something that has been `lost`, if nobody is going to deal with the message at `sequence` any more."""
+    """A loss, if no consumer will handle the message at `sequence` any more."""
 
     lost: Lost
     sequence: int
@@ -93,11 +101,11 @@ class Stalled:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """All that can be said of an open execution by its facts, and when to look at it again."""
+    """The result of an examination; `next_look` is the time of the next examination."""
 
     state: Execution
     sequence: int
-    """Of the newest fact."""
+    """The sequence of the newest event."""
     requested_at: datetime
     is_expired: bool
     overdue: tuple[Overdue, ...]
@@ -108,19 +116,20 @@ class Findings:
 def examine(
     facts: Sequence[Recorded[Message]], *, now: datetime, policy: Policy, outside: Collection[str]
 ) -> Findings | None:
-    """What an execution's facts (oldest first) say at `now` (UTC). None: it is over, or gone.
+    """Return what the events of an execution (oldest first) imply at `now` (UTC).
 
-    `outside` are the queues that are handed over: who takes their tasks claims nothing.
+    None: the execution is over, or has no events. Tasks in the queues `outside` go to MQ executors, which claim
+    nothing.
 
     Raises:
-        LookupError: none of the facts asks for it.
+        LookupError: no event requests the execution.
     """
     state = execution.fold(facts)
     if state.is_over or not facts:
         return None
     plan = state.request.plan
     times = _Times(facts)
-    # Whatever starts in this moment has until then at least.
+    # Any step that starts now has at least until then.
     looks = [now + policy.threshold, *(_end(now, step, policy) for step in plan.steps)]
     expires = _expiry(plan, times)
     overdue, stalled = [], []
@@ -150,12 +159,14 @@ def examine(
 
 
 def expire(findings: Findings) -> list[Failed]:
-    """End an execution whose time is over."""
+    """End an execution that exceeds its time limit."""
     limit = findings.state.request.plan.execution_timeout
     if not findings.is_expired or limit is None:
         return []
     error = Failure(
-        type=TIMED_OUT, message=f"not over within {duration.short(limit)} of its admission", retryable=False
+        type=TIMED_OUT,
+        message=f"the execution took longer than {duration.short(limit)} after its admission",
+        retryable=False,
     )
     return execution.give_up(findings.state, reason=TIMED_OUT, error=error)
 
@@ -163,18 +174,18 @@ def expire(findings: Findings) -> list[Failed]:
 def recover(
     findings: Findings, lost: Iterable[Lost], *, now: datetime, policy: Policy, job: JobStatus
 ) -> list[RecoveryDecision]:
-    """Hand on anew what is proven to be lost, or abandon it. Nothing for as long as its job is paused."""
+    """Recover proven losses, or abandon the execution; return nothing while its job is paused."""
     state, all_lost = findings.state, tuple(lost)
     if not all_lost:
         return []
     if job == "gone":
-        return [*_abandon(state, "its job was deleted")]
+        return [*_abandon(state, "the job was deleted")]
     if now - findings.requested_at > policy.max_age:
-        return [*_abandon(state, f"asked for more than {duration.short(policy.max_age.total_seconds())} ago")]
+        return [*_abandon(state, f"it was requested more than {duration.short(policy.max_age.total_seconds())} ago")]
     if job == "paused":
         return []
     if state.recoveries >= policy.max_attempts:
-        return [*_abandon(state, f"recovered {state.recoveries} times before")]
+        return [*_abandon(state, f"it was recovered {state.recoveries} times before")]
     return [
         Recovered(
             job=state.request.job,
@@ -188,16 +199,16 @@ def recover(
 
 def _abandon(state: Execution, why: str) -> list[Failed]:
     error = Failure(
-        type=ABANDONED, message=f"lost on its way to an executor, and not recovered: {why}", retryable=False
+        type=ABANDONED, message=f"lost on its way to a worker, and not recovered because {why}", retryable=False
     )
     return execution.give_up(state, reason=ABANDONED, error=error)
 
 
-# --- when what happened ----------------------------------------------------------------------------------------------
+# --- times of events ----------------------------------------------------------------------------------------------------
 
 
 class _Times:
-    """The facts that waiting is counted from."""
+    """The events from which waiting times count."""
 
     def __init__(self, facts: Sequence[Recorded[Message]]) -> None:
         self.requested = next(fact for fact in facts if isinstance(fact.message, Requested))
@@ -217,7 +228,7 @@ class _Times:
                     self.retried[step] = fact
 
     def newest(self, *candidates: Recorded[Message] | None) -> Recorded[Message]:
-        """The newest of some facts, or of a recovery, or else the first."""
+        """Return the newest of some events, of the recovery and of the request."""
         found = [fact for fact in (*candidates, self.recovered, self.requested) if fact is not None]
         return max(found, key=lambda fact: fact.sequence)
 
@@ -231,7 +242,7 @@ def _end(begin: datetime, step: PlannedStep, policy: Policy) -> datetime:
 
 
 def _span(seconds: float) -> timedelta:
-    """A length of time that an instant can be moved by, whatever a plan of old says."""
+    """Return a duration by which an instant can be moved, limited for plans of old versions."""
     return timedelta(seconds=min(seconds, duration.MAX_DURATION_S))
 
 
@@ -244,7 +255,7 @@ def _expiry(plan: Plan, times: _Times) -> datetime | None:
 def _overdue(
     state: Execution, times: _Times, policy: Policy, outside: Collection[str]
 ) -> Iterator[tuple[Overdue, datetime]]:
-    """Each attempt that somebody has, and when it ought to have been reported on."""
+    """Yield each attempt that is held, and when its report is overdue."""
     for planned in state.request.plan.steps:
         step = state.steps[planned.name]
         is_claimed = step.phase is Phase.STARTED
@@ -257,7 +268,7 @@ def _overdue(
 
 
 def _stalled(state: Execution, times: _Times, outside: Collection[str]) -> Iterator[Stalled]:
-    """Everything that waits for a stage or an executor to act, and since when."""
+    """Yield each point at which a stage or a worker must act."""
     if state.status is Status.PLANNED:
         last = times.newest()
         yield Stalled(Lost(what="planned", since=last.time), last.sequence)

@@ -1,7 +1,7 @@
 """References to secrets in a job's input: `${env:NAME}` (hip-62, Job Input Sanitization).
 
-A definition, the log and the history hold the reference and never what it stands for; the executor resolves it, in its
-own environment, as the last thing before the work. `$${` is the way to write a literal `${`.
+A definition, the log and the history hold the reference and never its value. The worker resolves it in its own
+environment right before the function runs. `$${` writes a literal `${`.
 """
 
 import re
@@ -17,16 +17,16 @@ _NAME: Final = re.compile(r"env:(?P<name>[A-Za-z_][A-Za-z0-9_]*)")
 
 
 class SecretReferenceError(TocsinError, ValueError):
-    """A reference that cannot be resolved: it is malformed, or names a variable that is not set."""
+    """A reference that is malformed or names an unset variable."""
 
     code = "secret-not-resolved"
 
 
 def find_references(value: JsonValue) -> tuple[str, ...]:
-    """The names of the variables that the strings inside `value` refer to, each once, in the order found.
+    """Return the variables that the strings inside `value` refer to, in order, each once.
 
     Raises:
-        SecretReferenceError: something that opens like a reference is none, e.g. `${env:}` or `${vault:X}`.
+        SecretReferenceError: a reference is malformed, e.g. `${env:}` or `${vault:X}`.
     """
     names: dict[str, None] = {}
     malformed: dict[str, None] = {}
@@ -38,21 +38,24 @@ def find_references(value: JsonValue) -> tuple[str, ...]:
                 malformed[found[0]] = None
     if malformed:
         listed = ", ".join(f"`{text}`" for text in malformed)
-        raise SecretReferenceError(f"malformed reference {listed}: write ${{env:NAME}}, or $${{ for a literal ${{")
+        raise SecretReferenceError(f"malformed reference {listed}; write ${{env:NAME}}, or $${{ for a literal ${{")
     return tuple(names)
 
 
 def resolve_references(value: JsonValue, lookup: Callable[[str], str | None]) -> JsonValue:
-    """`value` with every reference replaced by what `lookup` gives for its name. What comes in is not looked at again.
+    """Return `value` with every reference replaced by its value from `lookup`.
+
+    Replaced values are not resolved again.
 
     Raises:
-        SecretReferenceError: a reference is malformed, or `lookup` knows no such variable; the text names it, and
-            never the value of any.
+        SecretReferenceError: a reference is malformed, or `lookup` does not know a variable. The text names the variable and never a value.
     """
     values = {name: lookup(name) for name in find_references(value)}
     if missing := [name for name, found in values.items() if found is None]:
         listed = ", ".join(f"`{name}`" for name in missing)
-        raise SecretReferenceError(f"the input refers to {listed}, which the executor's environment does not set")
+        raise SecretReferenceError(
+            f"the input refers to {listed}, which the worker's environment does not set; set the variable and restart the worker"
+        )
     return _replace(value, lambda found: values.get(_name(found) or "") or "")
 
 
