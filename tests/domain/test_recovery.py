@@ -219,7 +219,7 @@ def test_what_is_over_needs_nothing() -> None:
     [
         ("active", 0, timedelta(minutes=6), "recovered"),
         ("active", 2, timedelta(minutes=6), "recovered"),
-        ("active", 3, timedelta(minutes=6), "recovered 3 times"),
+        ("active", 3, timedelta(minutes=6), "recovered 3 times before"),
         ("active", 0, timedelta(hours=25), "more than 24h ago"),
         ("paused", 0, timedelta(minutes=6), None),
         ("paused", 3, timedelta(minutes=6), None),
