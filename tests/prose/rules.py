@@ -48,7 +48,7 @@ _PATTERNS: Final = tuple(
     (re.compile(rf"(?<![\w`'-])(?:{words})(?![\w`])", re.IGNORECASE), words, advice) for words, advice in _WORDING
 )
 _NO_SUMMARY: Final = re.compile(
-    r"(What|Who|Whom|Whose|Whether|How|That|When|Where|Which|Why|It|Its|They|This|These|Those|And|But|So)\b"
+    r"(What|Who|Whom|Whose|How|That|When|Where|Which|Why|It|Its|They|This|These|Those|And|But|So)\b"
 )
 _REQUIREMENT: Final = re.compile(r"^(cron_s?\d+|[is]\d+|ojs_retry_\d_\d)_")
 """The number of a requirement or an invariant at the beginning of a test's name."""

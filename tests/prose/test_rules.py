@@ -36,7 +36,7 @@ def test_plain_english_passes(text: str) -> None:
 
 @pytest.mark.parametrize(
     "docstring",
-    ["What a stage is.", "Return the instant", "Return " + "the " * 15 + "instant.", "Whether it runs.\n\nMore."],
+    ["What a stage is.", "Return the instant", "Return " + "the " * 15 + "instant.", "How it runs.\n\nMore."],
 )
 def test_unclear_summary_is_found(docstring: str) -> None:
     assert list(rules.summary(docstring))

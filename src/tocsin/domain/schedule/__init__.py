@@ -1,9 +1,9 @@
-"""The calendar: which instants a schedule names, through every change of the clocks (`ojs-cron` 3 to 5, `hip-62`).
+"""The calendar: the instants that a schedule names (`ojs-cron` 3 to 5, `hip-62`).
 
-    text ──reading──▶ expression | phrase | @every | at ──▶ pattern (wall time) ──instants──▶ UTC
+    text ──parser──▶ expression | phrase | @every | at ──▶ pattern (wall time) ──instants──▶ UTC
 
-A `Pattern` knows only the wall clock, a `Zone` only how a wall clock stands to UTC; `instants` is the one place where
-both meet and where the rules for clock changes are applied. Nothing here reads a clock: every moment is an argument.
+A `Pattern` knows only wall-clock time. A `Zone` knows only the offset between wall-clock time and UTC. `instants` combines both
+and applies the rules for clock changes. Nothing here reads a clock: every moment is an argument.
 """
 
 from .clock_changes import ClockChange, clock_changes

@@ -1,4 +1,4 @@
-"""What the changes of a zone's clocks do to a schedule: which times fall away, move, or come twice (`ojs-cron` 5.2)."""
+"""The effect of clock changes: times lost, shifted, or repeated (`ojs-cron` 5.2)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,16 +13,15 @@ from .zones import Span
 
 @dataclass(frozen=True, slots=True)
 class ClockChange:
-    """One change of the clocks that touches a schedule.
+    """One clock change that affects a schedule.
 
     Attributes:
         at: the instant of the change, aware, UTC.
-        kind: `gap`: the clocks skip wall time; `fold`: they repeat some.
-        wall_before, wall_after: what they show just before and just after, naive.
-        times: the wall times, naive, that the schedule names within the skipped or repeated stretch; each of them once.
-        stepping: whether the schedule walks through those hours rather than naming fixed times in them.
-        effect: what becomes of the times: `skipped`, `shifted`, fired `once` (at their first occurrence), or fired
-            `twice`.
+        kind: `gap`: the clocks skip wall time; `fold`: they repeat wall time.
+        wall_before, wall_after: the wall times just before and just after, naive.
+        times: the wall times, naive, that the schedule names within the skipped or repeated stretch, each once.
+        stepping: whether the schedule steps through those hours instead of naming fixed times in them.
+        effect: the effect on the times: `skipped`, `shifted`, fired `once` (at their first occurrence), or fired `twice`.
     """
 
     at: datetime
@@ -35,7 +34,7 @@ class ClockChange:
 
 
 def clock_changes(schedule: Schedule, after: datetime, until: datetime) -> Iterator[ClockChange]:
-    """The changes in (after, until] that touch the schedule, in order; none for intervals and single instants."""
+    """Return the changes in (after, until] that affect the schedule, in order."""
     rules = schedule.calendar_rules
     if not rules:
         return
@@ -48,7 +47,7 @@ def clock_changes(schedule: Schedule, after: datetime, until: datetime) -> Itera
 
 
 def _effects(rules: tuple[CalendarRule, ...], span: Span) -> Iterator[ClockChange]:
-    # Rules that step and rules that do not may fare differently in the same hour, so each kind is told on its own.
+    # Stepping and fixed rules may behave differently in the same hour, so each kind is reported separately.
     for stepping in (False, True):
         alike = [rule for rule in rules if rule.pattern.stepping is stepping]
         walls = {wall for rule in alike for wall in rule.walls(*sorted((span.wall, span.expected)))}

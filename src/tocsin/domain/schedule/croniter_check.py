@@ -1,7 +1,7 @@
-"""A second opinion: the next instants as croniter has them, so that a mistake on either side is noticed early.
+"""A second opinion from croniter on the next instants of an expression.
 
-croniter is asked on naive wall-clock time, and the rules for clock changes are applied to its answers here, since it
-follows others. Where it is known to read an expression differently from `ojs-cron`, its opinion is not asked.
+A mistake of either engine then shows at registration. croniter works on naive wall-clock time, and the rules for clock changes are
+applied here, because croniter follows other rules. Expressions that croniter is known to read differently are not compared.
 """
 
 import re
@@ -24,10 +24,10 @@ _STEPPED_RANGE: Final = re.compile(r"-\w+/")
 
 
 def disagreements(schedule: Schedule, after: datetime, n: int = 5) -> tuple[str, ...]:
-    """One sentence for each expression of whose next `n` instants croniter has other ones, with both answers.
+    """Return a sentence for each expression whose next `n` instants differ in croniter.
 
-    Both are asked under the rules of the specification, whatever the schedule's own wishes for clock changes are: it is
-    the reading of the expression that is compared.
+    Both engines follow the rules of the specification, not the policy of the schedule, because the comparison is about reading the
+    expression.
     """
     start, found = instant(seconds(after)), list[str]()
     for expression, rule in zip(schedule.expressions, schedule.calendar_rules, strict=False):
@@ -40,15 +40,16 @@ def disagreements(schedule: Schedule, after: datetime, n: int = 5) -> tuple[str,
 
 
 def known_to_differ(expression: str) -> bool:
-    """Whether croniter reads the expression by rules of its own; each line is one of them."""
+    """Whether croniter reads the expression by its own rules, one per line below."""
     *_, month_days, months, week_days = expression.upper().split()
     days = parse_expression(expression).pattern.days
     return (
         _SAME_ENDS.search(expression) is not None  # 5-5 is the whole field
         or "W" in month_days  # 31W is the last day of a shorter month; lists with W, and LW, are refused
-        or _STEPPED_RANGE.search(f"{months} {week_days}") is not None  # over the end of the field, a step begins anew
+        or _STEPPED_RANGE.search(f"{months} {week_days}")
+        is not None  # beyond the end of the field, a step starts again
         or (days.either and "#" in week_days)  # either day field becomes both
-        or ("*" not in (month_days, week_days) and days.names_every_day)  # 1-7 is a star, */1 is none
+        or ("*" not in (month_days, week_days) and days.names_every_day)  # 1-7 is a star, */1 is not
     )
 
 
@@ -62,7 +63,10 @@ def _ours(rule: CalendarRule, start: datetime, n: int) -> list[datetime]:
 
 
 def _theirs(expression: str, timezone: str, start: datetime, n: int) -> list[datetime]:
-    """Fewer than `n` where croniter cannot read the expression or gives up looking: it has no opinion on the rest."""
+    """Return up to `n` instants of croniter.
+
+    There are fewer if croniter cannot parse the expression or stops searching.
+    """
     instants = list[datetime]()
     local = wall_time(seconds(start) + timezones.zone(timezone).span(seconds(start)).offset)
     try:

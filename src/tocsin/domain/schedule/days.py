@@ -1,8 +1,8 @@
-"""The days of a month that a pair of day fields names (`ojs-cron` 3.1, 3.3): `L`, `W` and `#` included.
+"""The days of a month that a pair of day fields names (`ojs-cron` 3.1, 3.3).
 
-A month is known to a day rule by its shape alone, how long it is and on which weekday it begins. There are 28 shapes, and
-a rule works each out once. The Gregorian calendar repeats itself after 400 years, in which every month takes all of its
-shapes; a rule that names no day in any shape of its months therefore never fires at all.
+A day rule needs only the shape of a month: its length and the weekday of its first day. There are 28 shapes, and a rule computes
+each shape once. The Gregorian calendar repeats after 400 years, and every month takes all of its shapes in that time. A rule that
+names no day in any shape of its months therefore never fires.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _WHOLE_WEEK: Final = (1 << _WEEK) - 1
 
 @dataclass(frozen=True, slots=True)
 class MonthDays:
-    """The day-of-month field: plain values, `L`, `LW`, and the days that were written with a `W`."""
+    """The day-of-month field: plain values, `L`, `LW`, and days written with a `W`."""
 
     values: Values = NOTHING
     last: bool = False
@@ -30,7 +30,10 @@ class MonthDays:
     nearest: tuple[int, ...] = ()
 
     def mask(self, first: int, length: int) -> int:
-        """The days of a month of `length` days whose first is the weekday `first` (0 is Sunday); bit n is day n."""
+        """Return the days of a month with `length` days that begins on weekday `first`.
+
+        Bit n is day n; weekday 0 is Sunday.
+        """
         mask = self.values.mask & (1 << length + 1) - 1
         if self.last:
             mask |= 1 << length
@@ -44,14 +47,14 @@ class MonthDays:
 
 @dataclass(frozen=True, slots=True)
 class WeekDays:
-    """The day-of-week field: plain values, last weekdays of a month (`5L`), nth weekdays (`5#3` as (5, 3))."""
+    """The day-of-week field: plain values, last weekdays (`5L`), nth weekdays (`5#3`)."""
 
     values: Values = NOTHING
     last: tuple[int, ...] = ()
     nth: tuple[tuple[int, int], ...] = ()
 
     def mask(self, first: int, length: int) -> int:
-        """As for `MonthDays`."""
+        """Return the days, as `MonthDays.mask` does."""
         mask = 0
         for weekday in range(_WEEK):
             if self.values.mask >> weekday & 1:
@@ -68,13 +71,14 @@ class WeekDays:
 
 
 class DayRule:
-    """Both day fields together: a day must satisfy either when both are restricted, else the one that is.
+    """Both day fields together.
+
+    If both fields are restricted, a day matches if either field matches. Otherwise the restricted field decides.
 
     Attributes:
         month, week: the two fields.
-        masks: the matching days, bit n being day n, of a month of a length that begins on a weekday: by length, then by
-            weekday (0 is Sunday).
-        shortest: how many days a month must have, at least, to have a matching one.
+        masks: the matching days (bit n is day n) by the length of the month, then by the weekday of its first day (0 is Sunday).
+        shortest: the least number of days of a month with a matching day.
     """
 
     __slots__ = ("masks", "month", "shortest", "week")
@@ -88,16 +92,16 @@ class DayRule:
 
     @property
     def either(self) -> bool:
-        """Whether both fields are restricted, so that satisfying one is enough."""
+        """Whether both fields are restricted, so that either may match."""
         return not (self.month.values.starred or self.week.values.starred)
 
     @property
     def names_every_day(self) -> bool:
-        """Whether one of the two fields, star or not, names every day by itself."""
+        """Whether one of the two fields, star or not, names every day."""
         return self.month.values.mask == DAY_OF_MONTH.everything or self.week.values.mask == _WHOLE_WEEK
 
     def possible(self, length: int) -> bool:
-        """Whether any month of this length has a matching day."""
+        """Return whether any month of this length has a matching day."""
         return any(self.masks[length])
 
     def _mask(self, first: int, length: int) -> int:
@@ -107,13 +111,13 @@ class DayRule:
 
 @lru_cache(maxsize=4096)
 def parse_days(month: MonthDays, week: WeekDays) -> DayRule:
-    """The rule for two day fields; the same fields give the same rule, so that its shapes are worked out once."""
+    """Return the rule for two day fields; equal fields share one rule."""
     return DayRule(month, week)
 
 
 @lru_cache(maxsize=4096)
 def parse_month_days(text: str) -> MonthDays:
-    """Reads the day-of-month field.
+    """Parse the day-of-month field.
 
     Raises:
         ScheduleError: placed relative to `text`.
@@ -138,7 +142,7 @@ def parse_month_days(text: str) -> MonthDays:
 
 @lru_cache(maxsize=4096)
 def parse_week_days(text: str) -> WeekDays:
-    """Reads the day-of-week field.
+    """Parse the day-of-week field.
 
     Raises:
         ScheduleError: placed relative to `text`.
@@ -171,7 +175,8 @@ def _plain_days(item: str) -> Values:
 def _last(weekday: str) -> int:
     if not weekday:
         raise ScheduleError(
-            "day of week: L needs the weekday whose last one in the month is meant", suggestion="5L for the last Friday"
+            "day of week: L needs a weekday before it, whose last occurrence in the month is meant",
+            suggestion="5L for the last Friday",
         )
     return read_value(DAY_OF_WEEK, weekday, 0) % _WEEK
 

@@ -16,7 +16,7 @@ _ALLOWED: Final = "allowed are numbers with ms, s, m or h, as in 1h30m"
 
 
 def parse_duration(text: str) -> timedelta:
-    """Reads a duration: from one millisecond to a hundred years, in whole milliseconds.
+    """Parse a duration between one millisecond and a hundred years, in whole milliseconds.
 
     Raises:
         ScheduleError: placed relative to `text`.
@@ -38,7 +38,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def format_duration(duration: timedelta) -> str:
-    """Writes a duration as Go's `time.Duration` does: `5m0s`, `1h30m0s`, `1.5s`, `500ms`."""
+    """Format a duration as Go's `time.Duration` does: `5m0s`, `1h30m0s`, `1.5s`, `500ms`."""
     milliseconds = duration // _MILLISECOND
     if milliseconds < _MILLISECONDS["s"]:
         return f"{milliseconds}ms"

@@ -1,7 +1,6 @@
-"""What a schedule means, in English.
+"""The meaning of a schedule, in English.
 
-The sentence is made from what was understood, not from what was written: whoever reads it finds out whether the two are
-the same.
+The sentence is made from the parsed schedule, not from its text. A reader sees whether the two agree.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +24,7 @@ _SHORTEST_WALK: Final = 4
 
 
 def meaning(schedule: Schedule) -> str:
-    """One sentence, without a full stop."""
+    """Return one sentence, without a period."""
     if isinstance(schedule.rule, IntervalRule):
         return f"every {_duration(schedule.rule.interval)}, counted from the registration or the last trigger"
     if isinstance(schedule.rule, OnceRule):
@@ -62,7 +61,7 @@ def _times(pattern: Pattern) -> str:
 
 
 def _unit(kind: Field, values: list[int]) -> str:
-    """One field by itself: `every 15 minutes`, `every hour from 9 to 17`, `at minutes 5 and 20`."""
+    """Describe one field: `every 15 minutes`, `every hour from 9 to 17`, `at minute 5`."""
     step = _step(values)
     whole = len(values) > 1 and step and values[0] == kind.low and values[-1] + step > kind.high
     if whole and step == 1:
@@ -75,7 +74,7 @@ def _unit(kind: Field, values: list[int]) -> str:
 
 
 def _step(values: list[int]) -> int:
-    """The distance between neighbours if it is always the same, else 0."""
+    """Return the distance between neighbours if it is constant, else 0."""
     steps = {later - earlier for earlier, later in pairwise(values)}
     return steps.pop() if len(steps) == 1 else 0
 
@@ -127,7 +126,7 @@ def _weekly(days: DayRule) -> str:
 
 
 def _weekdays(days: list[int]) -> list[str]:
-    """`Monday to Friday`, `Friday to Monday`: told from the first day after a day that is left out."""
+    """Return `Monday to Friday` or `Friday to Monday`, starting after an omitted day."""
     if len(days) == 1:
         return [f"every {WEEKDAYS[days[0]]}"]
     monday_first = [(day + 1) % _WEEK for day in range(_WEEK)]
@@ -140,7 +139,7 @@ def _weekdays(days: list[int]) -> list[str]:
 
 
 def _in_runs(values: Sequence[int], name: Callable[[int], str]) -> list[str]:
-    """The values by name, three or more neighbours as a run: `Monday to Friday`."""
+    """Return the names of values, three or more neighbours as a run: `Monday to Friday`."""
     texts: list[str] = []
     for run in runs(values):
         texts += [f"{name(run[0])} to {name(run[-1])}"] if len(run) >= _SHORTEST_RUN else [name(value) for value in run]

@@ -1,4 +1,4 @@
-"""The calendar's one error: what is wrong, where in the text, what is allowed, and what to write instead."""
+"""The calendar's error class."""
 
 from typing import Final
 
@@ -9,13 +9,13 @@ _INDENT: Final = "  "
 
 
 class ScheduleError(TocsinError, ValueError):
-    """A schedule that cannot be read, or that could never fire.
+    """A schedule that is invalid, or that could never fire.
 
     Attributes:
-        problem: one sentence: the field, the value, what is allowed.
-        text: the whole text that was read; empty while the place within it is not known yet.
-        start, length: the place in `text` that the sentence is about, in characters.
-        suggestion: what to write instead; empty if there is nothing to suggest.
+        problem: one sentence: the field, the value, and the allowed values.
+        text: the whole text; empty while the position in it is not known yet.
+        start, length: the position in `text`, in characters.
+        suggestion: a valid text; empty if there is none.
     """
 
     code = "invalid-schedule"
@@ -29,7 +29,7 @@ class ScheduleError(TocsinError, ValueError):
         super().__init__(self._message())
 
     def within(self, text: str, start: int) -> "ScheduleError":
-        """The same error, seen from `text`, in which the part that was being read begins at `start`."""
+        """Return the error for `text`, in which the parsed part begins at `start`."""
         return ScheduleError(
             self.problem, text=text, start=start + self.start, length=self.length, suggestion=self.suggestion
         )
@@ -45,7 +45,7 @@ class ScheduleError(TocsinError, ValueError):
         return "\n".join(lines)
 
     def _excerpt(self) -> tuple[str, int]:
-        # One line, one column per character: the caret must stand below its place whatever was typed.
+        # One line, one column per character: the caret must be below its position in any text.
         begin = max(0, self.start - _EXCERPT // 2) if len(self.text) > _EXCERPT else 0
         window = self.text[begin : begin + _EXCERPT]
         return "".join(c if c.isprintable() else " " for c in window), self.start - begin

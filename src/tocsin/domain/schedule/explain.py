@@ -1,4 +1,4 @@
-"""Everything that can be said about a schedule before it is used, as data; whoever shows it chooses the form."""
+"""Everything that is known about a schedule before its use, as data."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,11 +19,11 @@ _INSTANTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """One coming instant, twice.
+    """One coming instant in two forms.
 
     Attributes:
         utc: in UTC.
-        local: the same in the schedule's zone, with the offset in force then.
+        local: in the schedule's zone, with its offset at that time.
     """
 
     utc: datetime
@@ -32,16 +32,16 @@ class Instant:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a schedule means.
+    """The meaning of a schedule.
 
     Attributes:
-        text, timezone: what was asked.
-        meaning: one English sentence, made from what was understood.
-        expressions: the cron expressions, or the `@every` or `@at`, that were understood.
+        text, timezone: the input.
+        meaning: one English sentence, made from the parsed schedule.
+        expressions: the cron expressions, or the `@every` or `@at`, that the text means.
         next: the coming instants.
-        clock_changes: what the coming changes of the zone's clocks do to it, one sentence each.
-        warnings: what its author may not expect, one sentence each.
-        timezone_database: the release of the zone data that this is true under, such as `2026a`.
+        clock_changes: the effects of coming clock changes, one sentence each.
+        warnings: consequences that the author may not expect, one sentence each.
+        timezone_database: the release of the zone data, such as `2026a`.
     """
 
     text: str
@@ -57,10 +57,10 @@ class Explanation:
 def explain(
     text: str, timezone: str, now: datetime, *, dst: DstPolicy | None = None, n: int = _INSTANTS
 ) -> Explanation:
-    """Reads a text as `parse` does, and says what it means from `now` (aware) on; intervals count from `now`.
+    """Parse a text and explain it from `now` (aware) on; intervals count from `now`.
 
     Raises:
-        ScheduleError: as `parse` does.
+        ScheduleError: as in `parse`.
     """
     schedule = parse(text, timezone, dst=dst)
     changes = clock_changes(schedule, now, now + AHEAD)
@@ -86,12 +86,12 @@ _SHOWN: Final = 4
 
 
 def warnings_at(schedule: Schedule, now: datetime) -> tuple[str, ...]:
-    """Everything worth a warning, one sentence each, for a schedule that is registered at `now` (aware)."""
+    """Return the warnings for a schedule registered at `now` (aware), one sentence each."""
     return (*schedule.warnings, *_clock_warnings(schedule, now), *disagreements(schedule, now))
 
 
 def describe(change: ClockChange, timezone: str) -> str:
-    """One sentence on what a change of the clocks does to a schedule."""
+    """Return one sentence on the effect of a clock change."""
     when = f"on {change.at:%Y-%m-%d} at {change.at:%H:%M} UTC the clocks of {timezone} go"
     moved = f"{when} from {change.wall_before:%H:%M} to {change.wall_after:%H:%M}"
     if change.wall_before.date() != change.wall_after.date():
@@ -115,7 +115,10 @@ def _effect(change: ClockChange) -> str:
 
 
 def _clock_warnings(schedule: Schedule, now: datetime) -> tuple[str, ...]:
-    """The changes whose effect is no matter of course: fixed times that fall away, a silent hour in a steady pace."""
+    """Return the clock changes with a surprising effect.
+
+    These are lost fixed times, and a silent hour of a schedule that steps through the hours.
+    """
     return tuple(
         f"{describe(change, schedule.timezone)} (see dst.{change.kind})"
         for change in clock_changes(schedule, now, now + AHEAD)

@@ -1,4 +1,4 @@
-"""Cron expressions: five fields, or six with seconds first (`ojs-cron` 3; CRON-03, 08 to 11, S01)."""
+"""Cron expressions of five or six fields (`ojs-cron` 3; CRON-03, 08 to 11, S01)."""
 
 import re
 from collections.abc import Callable
@@ -36,12 +36,12 @@ _ALWAYS: Final = 28
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A cron expression that was read.
+    """A parsed cron expression.
 
     Attributes:
-        text: its fields, separated by single blanks.
-        pattern: what it matches.
-        warnings: what its author may not expect.
+        text: its fields, separated by single spaces.
+        pattern: the wall-clock times that it matches.
+        warnings: consequences that its author may not expect.
     """
 
     text: str
@@ -51,10 +51,10 @@ class Expression:
 
 @lru_cache(maxsize=2048)
 def parse_expression(text: str) -> Expression:
-    """Reads five fields, or six with seconds first; which of the two is told by their number (CRON-08).
+    """Parse five fields, or six with seconds first, depending on their number (CRON-08).
 
     Raises:
-        ScheduleError: a field is invalid, or the expression could never fire.
+        ScheduleError: a field is invalid, or the expression can never fire.
     """
     written = [(match[0], match.start()) for match in _TOKEN.finditer(text)]
     if len(written) not in {_WITHOUT_SECONDS, _WITH_SECONDS}:
@@ -88,7 +88,7 @@ def parse_expression(text: str) -> Expression:
 
 
 def _read(text: str, start: int, read: Callable[..., _T], *given: object) -> _T:
-    """What `read` makes of a token that begins at `start`, its errors placed in the whole text."""
+    """Parse a token that begins at `start`; its errors refer to the whole text."""
     try:
         return read(*given)
     except ScheduleError as error:
@@ -110,7 +110,7 @@ def _possible(days: DayRule, months: int) -> bool:
 
 @lru_cache(maxsize=1024)
 def _months_without(days: DayRule, months: int) -> tuple[str, ...]:
-    """Warnings for days that exist only in some of the months (3.5)."""
+    """Return warnings for days that only some of the months have (3.5)."""
     warnings = []
     written = days.month.values.written | set(days.month.nearest)
     for day in sorted(day for day in written if day > _ALWAYS):
@@ -129,7 +129,7 @@ def _either(days: DayRule) -> tuple[str, ...]:
         return ()
     if days.names_every_day:
         return ("one of the day fields names every day, so the other changes nothing; write * where any day will do",)
-    return ("both day fields are restricted: a day needs to satisfy only one of them, not both",)
+    return ("both day fields are restricted: a day matches if either field matches, not only if both do",)
 
 
 def _names(months: list[int]) -> str:

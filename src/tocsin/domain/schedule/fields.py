@@ -1,7 +1,6 @@
-"""One field of a cron expression, read into a bit mask (`ojs-cron` 3.1 to 3.4).
+"""One field of a cron expression, parsed into a bit mask (`ojs-cron` 3.1 to 3.4).
 
-Bit n of a mask says whether the value n is named. Looking for the next value is then a shift and a count of zeros, and
-there is no list of values to walk along.
+Bit n of a mask says whether the field names the value n. The next value is found by a shift and a count of zeros, without a list.
 """
 
 from collections.abc import Mapping
@@ -25,13 +24,13 @@ _FOREIGN: Final = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Field:
-    """What a field may hold; one object for each kind of field.
+    """The values that a field may hold; one object for each kind of field.
 
     Attributes:
-        name: as messages call it.
+        name: its name in messages.
         low, high: the smallest and largest value, both allowed.
         names: three-letter names, in capitals, and their values.
-        cyclic: a range may run over the end (`FRI-MON`); `high + 1` values come round to `low`.
+        cyclic: a range may wrap around the end (`FRI-MON`); `high + 1` means `low`.
     """
 
     name: str
@@ -42,7 +41,7 @@ class Field:
 
     @property
     def allowed(self) -> str:
-        """What may stand here, for messages."""
+        """The allowed values, for messages."""
         names = list(self.names)
         return f"{self.low}-{self.high}" + (f" or {names[0]}-{names[-1]}" if names else "")
 
@@ -72,10 +71,10 @@ class Values:
     """The values that a field names.
 
     Attributes:
-        mask: bit n is set when n is named.
+        mask: bit n is set if n is named.
         starred: the field holds a bare `*` (or `*/1`), so it restricts nothing.
-        stepping: the field holds a `*`, a range or a step: it walks through values rather than listing them.
-        written: the single values and the ends of ranges, as they were written.
+        stepping: the field holds a `*`, a range or a step: it steps through values instead of listing them.
+        written: the single values and the ends of ranges, as written.
     """
 
     mask: int
@@ -97,7 +96,7 @@ NOTHING: Final = Values(0)
 
 @lru_cache(maxsize=4096)
 def parse_field(kind: Field, text: str) -> Values:
-    """Reads a field that knows only `*`, `,`, `-` and `/`.
+    """Parse a field that allows only `*`, `,`, `-` and `/`.
 
     Raises:
         ScheduleError: placed relative to `text`.
@@ -114,7 +113,7 @@ def parse_field(kind: Field, text: str) -> Values:
 
 @lru_cache(maxsize=4096)
 def parse_item(kind: Field, text: str) -> Values:
-    """Reads one element of a list: `*`, `n`, `a-b`, each with an optional `/step`.
+    """Parse one element of a list: `*`, `n`, `a-b`, each with an optional `/step`.
 
     Raises:
         ScheduleError: placed relative to `text`.
@@ -140,7 +139,7 @@ def parse_item(kind: Field, text: str) -> Values:
 
 
 def read_value(kind: Field, text: str, start: int) -> int:
-    """Reads a number or a name; `start` is where it stands, for the error."""
+    """Parse a number or a name; `start` is its position, for the error."""
     if text.isascii() and text.isdigit():
         number = int(text)
         if kind.low <= number <= kind.high:

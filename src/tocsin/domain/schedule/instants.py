@@ -1,8 +1,8 @@
-"""From wall-clock times to instants: where the rules for clock changes are applied (`ojs-cron` 5.2; CRON-16, CRON-17).
+"""Instants of wall-clock times; the rules for clock changes apply here (`ojs-cron` 5.2; CRON-16, CRON-17).
 
-A zone is walked span by span. Within a span wall time and UTC differ by a constant, so the engine's answer on the wall
-is the instant. At its start, a fold's repeated wall times are left out (their first occurrence was in the span before),
-and a gap's wall times, which no span shows, are reported.
+A zone is walked span by span. Within a span, wall time and UTC differ by a constant, so a match on the wall gives the instant. At
+the start of a span, the wall times that a fold repeats are left out, because their first occurrence was in the previous span. The
+wall times of a gap, which no span contains, are reported.
 """
 
 from collections.abc import Iterator
@@ -28,17 +28,16 @@ Fold: TypeAlias = Literal["once", "both"]
 
 @dataclass(frozen=True, slots=True)
 class DstPolicy:
-    """How wall-clock times that do not exist, or exist twice, are treated.
+    """The treatment of wall-clock times that do not exist, or exist twice.
 
     Attributes:
-        gap: `skip` (CRON-16): a time that does not exist does not fire, and is reported. `shift`: it fires later by as
-            much as the clocks moved; where another instant of the same schedule lies there already, the two are one.
-        fold: `once` (CRON-17): a time that exists twice fires at its first occurrence. `both`: schedules that step
-            through the hours (a `*`, a range or a step in second, minute or hour) fire through both passes, so that
-            `*/15` keeps its pace; fixed times still fire once.
+        gap: `skip` (CRON-16): a nonexistent time does not fire, and is reported. `shift`: it fires later, by the amount of the clock
+            change; if the schedule already names that instant, it fires once.
+        fold: `once` (CRON-17): a repeated time fires at its first occurrence. `both`: schedules that step through the hours (a `*`, a
+            range or a step in second, minute or hour) fire in both passes, so that `*/15` keeps its pace; fixed times fire once.
 
     Raises:
-        ScheduleError: there is no such policy.
+        ScheduleError: the policy is unknown.
     """
 
     gap: Gap = "skip"
@@ -54,18 +53,18 @@ SPECIFIED: Final = DstPolicy()
 
 
 def seconds(instant: datetime) -> int:
-    """Whole seconds since 1970 of an aware instant, rounded down."""
+    """Return whole seconds since 1970 of an aware instant, rounded down."""
     since = instant - EPOCH
     return since.days * _DAY + since.seconds
 
 
 def instant(at: int) -> datetime:
-    """The aware UTC datetime of seconds since 1970."""
+    """Return the aware UTC datetime of seconds since 1970."""
     return EPOCH + timedelta(0, at)
 
 
 def wall_time(wall: int) -> datetime:
-    """The naive datetime of seconds on the wall."""
+    """Return the naive datetime of wall-clock seconds."""
     return _WALL_EPOCH + timedelta(0, wall)
 
 
@@ -75,9 +74,9 @@ class CalendarRule:
 
     Attributes:
         pattern: the wall times.
-        timezone: the zone's name; it is looked up each time, so that newer zone data is in force at once.
-        dst: the job's wishes for clock changes.
-        deviates: whether they differ from the specification, for this pattern.
+        timezone: the zone's name; it is looked up each time, so that newer zone data applies immediately.
+        dst: the job's policy for clock changes.
+        deviates: whether the policy differs from the specification for this pattern.
         fires_twice: whether wall times that a fold repeats fire again.
     """
 
@@ -92,18 +91,18 @@ class CalendarRule:
         object.__setattr__(self, "deviates", self.dst.gap == "shift" or self.fires_twice)
 
     def next_after(self, after: datetime, _anchor: datetime, /) -> datetime | None:
-        """The first instant later than `after`; None beyond the year 9999."""
+        """Return the first instant later than `after`; None beyond the year 9999."""
         since = after - EPOCH
         found = self._next(timezones.zone(self.timezone), since.days * _DAY + since.seconds + 1)
         return None if found is None or found > _LATEST else EPOCH + timedelta(0, found)
 
     def latest_until(self, until: datetime, after: datetime, _anchor: datetime, /) -> datetime | None:
-        """The last instant in (after, until]."""
+        """Return the last instant in (after, until]."""
         found = self._previous(timezones.zone(self.timezone), seconds(until), seconds(after))
         return None if found is None else instant(found)
 
     def count(self, after: datetime, until: datetime, _anchor: datetime, /) -> int:
-        """How many instants lie in (after, until]."""
+        """Return the number of instants in (after, until]."""
         zone, start, end, total = timezones.zone(self.timezone), seconds(after) + 1, seconds(until) + 1, 0
         while start < end:
             span = zone.span(start)
@@ -115,7 +114,7 @@ class CalendarRule:
         return total
 
     def occurrences(self, after: datetime, until: datetime, _anchor: datetime, /) -> Iterator[Occurrence]:
-        """What happens in (after, until], by instant; what fires comes before a wall time skipped at that instant."""
+        """Yield the occurrences in (after, until] by instant; a firing precedes a skipped time."""
         zone, start, end = timezones.zone(self.timezone), seconds(after) + 1, seconds(until) + 1
         at = self._next(zone, start)
         while at is not None and at < end:
@@ -125,7 +124,7 @@ class CalendarRule:
         yield from self._skipped(zone, start, end)
 
     def _skipped(self, zone: Zone, start: int, end: int) -> Iterator[Occurrence]:
-        """The wall times that do not exist and whose instants, read with the old offset, lie in [start, end)."""
+        """Yield nonexistent wall times whose instants, by the old offset, are in [start, end)."""
         while start < end and self.dst.gap == "skip":
             span = zone.span(start)
             for wall in self._gap(span, start, end):
@@ -133,11 +132,11 @@ class CalendarRule:
             start = span.end
 
     def _next(self, zone: Zone, start: int) -> int | None:
-        """The first instant at or after `start`."""
+        """Return the first instant at or after `start`."""
         if self.deviates:
             return self._next_as_wished(zone, start)
-        # By the specification a time fires where it is first shown, and wall times are first shown in their order: so
-        # the next match on the wall is the next to fire, unless the clocks skip it.
+        # By the specification a time fires when it is first shown, and wall times are first shown in order. So the next
+        # match on the wall is the next to fire, unless the clocks skip it.
         span = zone.span(start)
         wall = start + span.offset
         found = self.pattern.next(max(span.fresh, wall))
@@ -149,7 +148,7 @@ class CalendarRule:
         return None if found is None else found - span.offset
 
     def _next_as_wished(self, zone: Zone, start: int) -> int | None:
-        """The same under a policy that shifts what is skipped or fires again what is repeated: span by span."""
+        """Return the first instant under a policy that shifts or repeats, span by span."""
         while start <= _LATEST:
             span = zone.span(start)
             found = self.pattern.next(max(start + span.offset, self._from(span)))
@@ -158,13 +157,13 @@ class CalendarRule:
                 at = next(self._shifted(span, start, span.end if at is None else at), at)
             if at is not None or found is None:
                 return at
-            # Nothing on the wall before `found`: go on where that time may first be shown. Only a schedule that fires
-            # through both passes of a fold must look at every span, for its times come round again.
+            # There is no match on the wall before `found`: continue where that time may first be shown. Only a schedule
+            # that fires in both passes of a fold must visit every span, because its times repeat.
             start = span.end if self.fires_twice else max(span.end, found - span.offset - FARTHEST)
         return None
 
     def _previous(self, zone: Zone, end: int, after: int) -> int | None:
-        """The last instant at or before `end` and later than `after`."""
+        """Return the last instant at or before `end` and later than `after`."""
         while end > after:
             span = zone.span(end)
             found = self.pattern.previous(end + span.offset)
@@ -176,28 +175,28 @@ class CalendarRule:
                 return at if at > after else None
             if found is None:
                 return None
-            # As above; and the wall times that a fold repeats may lie behind `end` on the wall, yet not in time.
+            # As above. In a fold, repeated wall times may be later than `end` on the wall, but not in time.
             folded = span.before > span.offset
             end = span.start - 1 if folded or self.fires_twice else min(span.start - 1, found - span.offset + FARTHEST)
         return None
 
     def walls(self, start: int, end: int) -> Iterator[int]:
-        """The wall times in [start, end) that the pattern names, whatever becomes of them."""
+        """Yield the wall times in [start, end) that the pattern names, skipped times included."""
         found = self.pattern.next(start)
         while found is not None and found < end:
             yield found
             found = self.pattern.next(found + 1)
 
     def _from(self, span: Span) -> int:
-        """The wall time from which a span's times fire: those that a fold repeats have fired before."""
+        """Return the wall time from which a span's times fire, after repeated times."""
         return span.wall if self.fires_twice else span.fresh
 
     def _gap(self, span: Span, start: int, end: int) -> Iterator[int]:
-        """The wall times skipped as the span begins whose instants, by the old offset, lie in [start, end)."""
+        """Yield wall times skipped at the start of a span, by instant in [start, end)."""
         return self.walls(max(span.expected, start + span.before), min(span.wall, end + span.before))
 
     def _shifted(self, span: Span, start: int, end: int) -> Iterator[int]:
-        """The instants in [start, end) to which skipped wall times shift, but for those that fire of themselves."""
+        """Yield the instants in [start, end) to which skipped times shift."""
         for wall in self._gap(span, start, end):
             at = wall - span.before
             if self.pattern.next(at + span.offset) != at + span.offset:

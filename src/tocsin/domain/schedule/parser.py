@@ -1,7 +1,7 @@
-"""`parse`: from whatever a user wrote to a schedule.
+"""`parse`: from the text of a user to a schedule.
 
-The look of the text alone tells its kind. `@…` is a special expression, `at` with a date is a single instant, words made
-of cron's characters are a cron expression, everything else is English.
+The form of the text determines its kind. `@…` is a special expression, `at` with a date is a single instant, words made of cron's
+characters are a cron expression, and everything else is English.
 """
 
 import re
@@ -20,7 +20,7 @@ from .schedule import Schedule
 from .wall_clock import parse_moment
 
 _LONGEST: Final = 1_000
-# As many as a large installation has jobs, so that asking again costs nothing; about half a kilobyte each.
+# The number of jobs of a large installation, so that a repeated query costs nothing; about half a kilobyte each.
 _REMEMBERED: Final = 2**17
 _CRON: Final = re.compile(
     r"(?:[\d*/,#?\-]|L|W|JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC|SUN|MON|TUE|WED|THU|FRI|SAT)+",
@@ -31,16 +31,16 @@ _SPECIAL: Final = f"{', '.join(ALIASES)} and @every <duration>"
 
 
 def parse(text: str, timezone: str = "UTC", *, dst: DstPolicy | None = None) -> Schedule:
-    """Reads a schedule.
+    """Parse a schedule.
 
     Args:
-        text: five cron fields, or six with seconds first; an alias such as `@daily`; `@every 1h30m`; `at` with a date
-            and time, once; or English, such as `every weekday at 9am`.
-        timezone: the IANA name of the zone whose wall clock is meant.
-        dst: the job's wishes for clock changes; by default those of `ojs-cron` 5.2.
+        text: five cron fields, or six with seconds first; an alias such as `@daily`; `@every 1h30m`; `at` with a date and time, once;
+            or English, such as `every weekday at 9am`.
+        timezone: the IANA name of the zone whose wall clock applies.
+        dst: the job's policy for clock changes; the default is `ojs-cron` 5.2.
 
     Raises:
-        ScheduleError: the text cannot be read, could be read in two ways, or names no instant at all.
+        ScheduleError: the text is invalid, ambiguous, or names no instant.
     """
     return _parse(text, timezone, dst or SPECIFIED, timezones.database())
 
@@ -130,13 +130,15 @@ def _calendar(
 
 
 def next_instants(schedule: Schedule, after: datetime, n: int, *, anchor: datetime | None = None) -> list[datetime]:
-    """The first `n` instants later than `after`, in UTC; fewer if the schedule ends before.
+    """Return the first `n` instants later than `after`, in UTC.
+
+    There are fewer if the schedule ends before.
 
     Args:
         schedule: any schedule.
         after: an aware datetime.
-        n: how many, at most.
-        anchor: where intervals count from; `after` if none is given.
+        n: the largest number of instants.
+        anchor: the start of intervals; the default is `after`.
     """
     instants, at = list[datetime](), after
     while len(instants) < n:
@@ -149,10 +151,12 @@ def next_instants(schedule: Schedule, after: datetime, n: int, *, anchor: dateti
 
 
 def next_fire_times(text: str, timezone: str, after: datetime, n: int) -> list[datetime]:
-    """The first `n` instants later than `after` that a text names in a zone, in UTC; intervals count from `after`.
+    """Return the first `n` instants that a text names after a moment, in UTC.
+
+    Intervals count from `after`.
 
     Raises:
-        ScheduleError: the text or the zone is invalid, or `after` says no offset.
+        ScheduleError: the text or the zone is invalid, or `after` has no offset.
     """
     if after.tzinfo is None:
         raise ScheduleError(f"after: {after.isoformat()} says no offset; allowed are aware datetimes")

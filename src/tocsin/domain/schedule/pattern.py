@@ -1,9 +1,8 @@
-"""The engine: which wall-clock times a cron expression names, and the next and previous one from any moment.
+"""The engine: the wall-clock times of a cron expression, and the next and previous time.
 
-Wall-clock times are whole seconds since 1970-01-01T00:00:00 on the wall, without any zone. Each field is a bit mask, so
-a search looks at four numbers for the time of day and one per month for the day. A search over days ends: in a pattern
-that is possible at all, two matching days lie at most 40 years apart (29 February across a year like 2100, on a given
-weekday).
+Wall-clock times are whole seconds since 1970-01-01T00:00:00 on the wall, without a zone. Each field is a bit mask, so a search looks
+at four numbers for the time of day and at one number per month for the day. A search over days ends: in a pattern that can match at
+all, two matching days are at most 40 years apart (29 February across a year like 2100, on a given weekday).
 """
 
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ LENGTHS: Final = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def month_length(year: int, month: int) -> int:
-    """How many days the month has."""
+    """Return the number of days of a month."""
     if month != _FEBRUARY or year % 4 or (year % 100 == 0 and year % 400):
         return LENGTHS[month]
     return LENGTHS[month] + 1
@@ -41,12 +40,12 @@ def _highest(mask: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A cron expression, ready to be searched.
+    """A cron expression, prepared for searching.
 
     Attributes:
-        seconds, minutes, hours, months: bit n is set when the value n matches.
+        seconds, minutes, hours, months: bit n is set if the value n matches.
         days: the days of a month that match.
-        stepping: second, minute or hour walk through values (`*`, a range, a step) rather than naming fixed times.
+        stepping: second, minute or hour step through values (`*`, a range, a step) instead of naming fixed times.
         earliest, latest: the first and last matching second of a matching day.
     """
 
@@ -67,7 +66,7 @@ class Pattern:
         object.__setattr__(self, "latest", latest)
 
     def next(self, wall: int) -> int | None:
-        """The first matching time at or after `wall`; None beyond the year 9999."""
+        """Return the first matching time at or after `wall`; None beyond the year 9999."""
         day, second = divmod(wall, DAY)
         ordinal = day + _EPOCH
         if not 0 < ordinal <= _LAST_DAY:
@@ -87,7 +86,7 @@ class Pattern:
         return self._first_from_month(year, month + 1)
 
     def previous(self, wall: int) -> int | None:
-        """The last matching time at or before `wall`; None before the year 1."""
+        """Return the last matching time at or before `wall`; None before the year 1."""
         day, second = divmod(wall, DAY)
         ordinal = day + _EPOCH
         if not 0 < ordinal <= _LAST_DAY:
@@ -104,7 +103,7 @@ class Pattern:
         return self._last_until_month(on.year, on.month - 1)
 
     def count(self, start: int, end: int) -> int:
-        """How many matching times lie in [start, end); whole days are multiplied, not walked through."""
+        """Return the number of matching times in [start, end), multiplying whole days."""
         start, end = max(start, _FIRST), min(end, _LAST + 1)
         if start >= end:
             return 0
@@ -119,7 +118,7 @@ class Pattern:
         return total
 
     def _days(self, on: date, ordinal: int) -> int:
-        """The matching days of the month in which a day lies, whose ordinal is given with it."""
+        """Return the matching days of the month around a day, given its ordinal."""
         month = on.month
         if not self.months >> month & 1:
             return 0
@@ -161,7 +160,7 @@ class Pattern:
             month -= 1
 
     def _time_from(self, second: int) -> int:
-        """The first matching second of a day at or after `second`, or -1."""
+        """Return the first matching second of a day at or after `second`, or -1."""
         hour, rest = divmod(second, _HOUR)
         left = self.hours >> hour
         if left & 1:
@@ -181,7 +180,7 @@ class Pattern:
         return -1
 
     def _time_until(self, second: int) -> int:
-        """The last matching second of a day at or before `second`, or -1."""
+        """Return the last matching second of a day at or before `second`, or -1."""
         hour, rest = divmod(second, _HOUR)
         minute, rest = divmod(rest, _MINUTE)
         if self.hours >> hour & 1:
@@ -213,7 +212,7 @@ class Pattern:
         return bool(self._days(on, day + _EPOCH) >> on.day & 1)
 
     def _count_days(self, start: int, end: int) -> int:
-        """How many matching days lie in [start, end), both in days since 1970; month by month."""
+        """Count the matching days in [start, end), in days since 1970, month by month."""
         total, ordinal, stop = 0, start + _EPOCH, end + _EPOCH
         while ordinal < stop:
             on = date.fromordinal(ordinal)

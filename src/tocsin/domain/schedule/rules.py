@@ -1,4 +1,4 @@
-"""What a schedule may consist of: the interface of all rules, and those without a calendar of their own."""
+"""The rules that a schedule consists of: their interface, intervals, single instants, unions."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,9 +15,8 @@ class Occurrence:
 
     Attributes:
         at: the instant, an aware UTC datetime.
-        skipped_local: None if the schedule fires at that instant. Else the wall-clock time (naive) that does not exist,
-            since the clocks skipped it; nothing fires, and `at` is that time read with the offset in force before the
-            change.
+        skipped_local: None if the schedule fires at that instant. Otherwise the nonexistent wall-clock time (naive) that the clocks
+            skipped; nothing fires, and `at` is that time read with the offset before the change.
     """
 
     at: datetime
@@ -25,24 +24,24 @@ class Occurrence:
 
 
 class Rule(Protocol):
-    """What every kind of rule answers. All times are aware; `anchor` matters to intervals only."""
+    """The interface of a rule. All times are aware; only intervals use `anchor`."""
 
     def next_after(self, after: datetime, anchor: datetime, /) -> datetime | None:
-        """The first instant later than `after`; None if there is none."""
+        """Return the first instant later than `after`, or None."""
 
     def latest_until(self, until: datetime, after: datetime, anchor: datetime, /) -> datetime | None:
-        """The last instant in (after, until]; None if there is none."""
+        """Return the last instant in (after, until], or None."""
 
     def count(self, after: datetime, until: datetime, anchor: datetime, /) -> int:
-        """How many instants lie in (after, until]."""
+        """Return the number of instants in (after, until]."""
 
     def occurrences(self, after: datetime, until: datetime, anchor: datetime, /) -> Iterator[Occurrence]:
-        """What happens in (after, until], by instant."""
+        """Yield the occurrences in (after, until], by instant."""
 
 
 @dataclass(frozen=True, slots=True)
 class IntervalRule:
-    """`@every`: an instant at every whole multiple of the interval after the anchor (`ojs-cron` 4.1, S02)."""
+    """`@every`: every whole multiple of the interval after the anchor (`ojs-cron` 4.1, S02)."""
 
     interval: timedelta
 
@@ -78,7 +77,7 @@ class IntervalRule:
 
 @dataclass(frozen=True, slots=True)
 class OnceRule:
-    """One instant, and never again."""
+    """One instant."""
 
     at: datetime
 
@@ -102,7 +101,7 @@ class OnceRule:
 
 @dataclass(frozen=True, slots=True)
 class UnionRule:
-    """Several rules at once; an instant that more than one of them names is one instant."""
+    """Several rules together; an instant that several of them name is one instant."""
 
     parts: tuple[Rule, ...]
 
@@ -117,7 +116,7 @@ class UnionRule:
         )
 
     def count(self, after: datetime, until: datetime, anchor: datetime, /) -> int:
-        """See `Rule`; several rules are walked through, since they may share instants."""
+        """See `Rule`; instants are enumerated, because rules may share them."""
         return sum(1 for occurrence in self.occurrences(after, until, anchor) if occurrence.skipped_local is None)
 
     def occurrences(self, after: datetime, until: datetime, anchor: datetime, /) -> Iterator[Occurrence]:

@@ -1,4 +1,4 @@
-"""A schedule: a rule in time that was read and understood, and everything that can be asked of it."""
+"""A parsed schedule, and every query on it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,18 +10,18 @@ from .rules import IntervalRule, Occurrence, Rule, UnionRule
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When a job runs. Immutable; made by `parse`.
+    """The times at which a job runs. Immutable; made by `parse`.
 
-    Two schedules are equal when they were read from the same text, for the same zone, under the same policy. Every time
-    given or returned is an aware datetime, those returned in UTC; a naive one raises TypeError. `anchor` is the moment
-    of registration or of the last trigger: intervals count from it, everything else ignores it.
+    Two schedules are equal if they were parsed from the same text, for the same zone, under the same policy. Every datetime given or
+    returned is aware, and returned datetimes are in UTC; a naive datetime raises TypeError. `anchor` is the moment of registration or of
+    the last trigger: intervals count from it, other schedules ignore it.
 
     Attributes:
-        text: what was read.
-        timezone: the IANA zone whose wall clock it means.
-        dst: what happens where that clock changes.
-        expressions: what was understood: cron expressions, or one `@every …` or `@at …`.
-        warnings: what its author may not expect, one sentence each.
+        text: the parsed text.
+        timezone: the IANA zone whose wall clock applies.
+        dst: the policy for clock changes.
+        expressions: the cron expressions, or one `@every …` or `@at …`, that the text means.
+        warnings: consequences that its author may not expect, one sentence each.
     """
 
     text: str
@@ -33,37 +33,36 @@ class Schedule:
 
     @property
     def interval(self) -> timedelta | None:
-        """The time between two instants of an `@every`; None for everything else."""
+        """The time between two instants of an `@every`; None for other schedules."""
         return self.rule.interval if isinstance(self.rule, IntervalRule) else None
 
     @property
     def calendar_rules(self) -> tuple[CalendarRule, ...]:
-        """The rules on the wall clock, one for each cron expression; none for intervals and single instants."""
+        """The rules on the wall clock, one for each cron expression."""
         rules = self.rule.parts if isinstance(self.rule, UnionRule) else (self.rule,)
         return tuple(rule for rule in rules if isinstance(rule, CalendarRule))
 
     def next_after(self, after: datetime, *, anchor: datetime) -> datetime | None:
-        """The first instant strictly later than `after`; None if the schedule is over."""
+        """Return the first instant strictly later than `after`; None if the schedule is over."""
         found = self.rule.next_after(after, anchor)
         if found is not None and found <= after:
-            # The one thing that would make a scheduler fire for ever: better no answer than this one.
+            # An instant that is not later would make a scheduler fire endlessly: fail instead.
             raise AssertionError(f"{self!r}: the instant after {after} came out as {found}")
         return found
 
     def latest_until(self, until: datetime, *, after: datetime, anchor: datetime) -> datetime | None:
-        """The last instant in (after, until], found from the end; None if there is none."""
+        """Return the last instant in (after, until], searched backwards, or None."""
         return self.rule.latest_until(until, after, anchor)
 
     def count(self, after: datetime, until: datetime, *, anchor: datetime) -> int:
-        """How many instants lie in (after, until]; wall times that do not exist are not counted."""
+        """Return the number of instants in (after, until], without nonexistent wall times."""
         return self.rule.count(after, until, anchor)
 
     def occurrences(self, after: datetime, until: datetime, *, anchor: datetime) -> Iterator[Occurrence]:
-        """What happens in (after, until], ordered by `Occurrence.at`.
+        """Yield the occurrences in (after, until], ordered by `Occurrence.at`.
 
-        The instants that fire are strictly increasing. A wall time that does not exist is reported once, at the instant
-        that it would have been without the change of the clocks; if the schedule fires at that very instant (`*/15`
-        does, and what a whole skipped day leaves out falls on the next one), the firing comes first. Adjoining windows
-        therefore tile: whatever their borders, together they report everything once and nothing twice.
+        The instants that fire are strictly increasing. A nonexistent wall time is reported once, at the instant that it would have had
+        without the clock change. If the schedule also fires at that instant (`*/15` does, and a skipped day falls on the next day), the
+        firing comes first. Adjoining windows therefore tile: together they report everything exactly once.
         """
         return self.rule.occurrences(after, until, anchor)

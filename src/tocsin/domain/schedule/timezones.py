@@ -1,9 +1,8 @@
-"""Which zones there are, by name, and where their data comes from (`ojs-cron` 5.1, 5.3; CRON-13 to 15, S03).
+"""The zones by name, and the source of their data (`ojs-cron` 5; CRON-13 to 15, S03).
 
-The data is the `tzdata` package's, whatever the machine has installed, so that every copy of a service agrees. It is
-read when a zone is first asked for; `refresh` reads it anew after an upgrade of the package, `install` takes it from
-elsewhere. Schedules name their zone and look it up each time, so that both take effect at once and nothing needs a
-restart.
+The data comes from the `tzdata` package, not from the machine, so that every copy of a service agrees. It is read when a zone is
+first used. `refresh` reads it again after an upgrade of the package, and `install` takes it from another place. Schedules look up
+their zone by name each time, so that both apply immediately and without a restart.
 """
 
 import re
@@ -72,7 +71,7 @@ _INSTEAD: Final = MappingProxyType(
 
 
 class TimezoneDatabase:
-    """The zones of one directory of compiled IANA data, as the `tzdata` package lays it out.
+    """The zones of one directory of compiled IANA data, laid out like `tzdata`.
 
     Args:
         root: holds the file `zones`, one name per line, and the directory `zoneinfo`.
@@ -84,7 +83,7 @@ class TimezoneDatabase:
 
     @cached_property
     def version(self) -> str:
-        """The IANA release, such as `2026a`; empty where the data does not say."""
+        """The IANA release, such as `2026a`; empty if the data has none."""
         try:
             first, _, _ = self._root.joinpath("zoneinfo", "tzdata.zi").read_text(encoding="utf-8").partition("\n")
         except OSError:
@@ -93,15 +92,15 @@ class TimezoneDatabase:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The names that a schedule may use: the allow-list."""
+        """The allow-list of names for schedules."""
         listed = self._root.joinpath("zones").read_text(encoding="utf-8").split()
         return frozenset(name for name in listed if name in _UNAMBIGUOUS or not _ABBREVIATION.fullmatch(name))
 
     def zone(self, name: str) -> Zone:
-        """The zone of an allowed name.
+        """Return the zone of an allowed name.
 
         Raises:
-            ScheduleError: there is no such zone.
+            ScheduleError: the zone does not exist.
         """
         zone = self._zones.get(name)
         if zone is None:
@@ -112,10 +111,10 @@ class TimezoneDatabase:
 
 
 def validate(name: str, names: frozenset[str]) -> str:
-    """The name, if it is one of `names`.
+    """Return the name if it is one of `names`.
 
     Raises:
-        ScheduleError: with the zone that was probably meant.
+        ScheduleError: with the most similar zone.
     """
     if name in names:
         return name
@@ -146,7 +145,7 @@ def _meant(name: str, names: frozenset[str]) -> str:
 
 
 def zone_warnings(name: str) -> tuple[str, ...]:
-    """What users of an allowed zone may not expect."""
+    """Return warnings about an allowed zone."""
     if not _FIXED.match(name):
         return ()
     return (
@@ -155,41 +154,41 @@ def zone_warnings(name: str) -> tuple[str, ...]:
 
 
 def packaged() -> TimezoneDatabase:
-    """The `tzdata` package's database, as it lies on disk now."""
+    """Return the `tzdata` package's database as it is on disk."""
     return TimezoneDatabase(files("tzdata"))
 
 
 class _InForce:
-    """The database that all schedules use: the one thing in the calendar that can change, and only as a whole."""
+    """The database that all schedules use: the only mutable part of the calendar."""
 
     database = packaged()
 
 
 def database() -> TimezoneDatabase:
-    """The database in force."""
+    """Return the database in use."""
     return _InForce.database
 
 
 def install(replacement: TimezoneDatabase) -> None:
-    """Puts another database in force, for every schedule, from its next question on."""
+    """Replace the database of every schedule, from its next query on."""
     _InForce.database = replacement
 
 
 def refresh() -> TimezoneDatabase:
-    """Reads the `tzdata` package anew, after it was upgraded on disk."""
+    """Read the `tzdata` package again after an upgrade on disk."""
     install(packaged())
     return database()
 
 
 def zone(name: str) -> Zone:
-    """The zone in the database in force."""
+    """Return a zone of the database in use."""
     return _InForce.database.zone(name)
 
 
 def validate_timezone(name: str) -> str:
-    """The name, if it is an IANA name that a schedule may use (CRON-13, CRON-14).
+    """Return the name if a schedule may use it as a zone (CRON-13, CRON-14).
 
     Raises:
-        ScheduleError: offsets, abbreviations, unknown names, and what only looks like a zone (`posix/UTC`).
+        ScheduleError: offsets, abbreviations, unknown names, and names that only look like zones (`posix/UTC`).
     """
     return validate(name, _InForce.database.names)

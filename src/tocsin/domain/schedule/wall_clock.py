@@ -1,4 +1,4 @@
-"""What a wall-clock time means in a zone: one instant, none where the clocks skip it, or two where they repeat it."""
+"""Wall-clock times in a zone: one instant, none if skipped, two if repeated."""
 
 from datetime import UTC, datetime, timedelta
 from datetime import timezone as fixed_offset
@@ -11,7 +11,7 @@ from .zones import EPOCH, FARTHEST, Span
 
 
 def instants_of(timezone: str, local: datetime) -> tuple[datetime, ...]:
-    """The instants (UTC) at which a zone's clocks show a (naive) wall-clock time, in whole seconds."""
+    """Return the instants (UTC) of a (naive) wall-clock time, in whole seconds."""
     first = first_shown(timezone, local.replace(microsecond=0))
     if first is None:
         return ()
@@ -25,24 +25,24 @@ def instants_of(timezone: str, local: datetime) -> tuple[datetime, ...]:
 
 
 def skipped(timezone: str, local: datetime) -> datetime:
-    """The instant (UTC) under which a wall-clock time that the clocks skip is known."""
+    """Return the instant (UTC) that stands for a skipped wall-clock time."""
     return shifted(timezone, local.replace(microsecond=0))
 
 
 def local_time(timezone: str, at: datetime) -> datetime:
-    """An instant on the wall clock of a zone, with the offset that was in force then."""
+    """Return an instant on the wall clock of a zone, with its offset then."""
     offset = timezones.zone(timezone).span(seconds(at)).offset
     return at.astimezone(fixed_offset(timedelta(seconds=offset)))
 
 
 def is_repeated(timezone: str, at: datetime) -> bool:
-    """Whether the clocks of a zone show at an instant what they showed before."""
+    """Whether the clocks of a zone show a repeated time at an instant."""
     span = timezones.zone(timezone).span(seconds(at))
     return seconds(at) + span.offset < span.fresh and wall_time(span.wall) < wall_time(span.fresh)
 
 
 _SECOND: Final = timedelta(seconds=1)
-# The first and the last year of all are left out, so that no offset leads beyond them.
+# The first and the last year are left out, so that no offset exceeds the range of datetime.
 _FIRST_YEAR: Final = 2
 _LAST_YEAR: Final = 9998
 _SHORTEST: Final = len("2027-03-01T09:00")
@@ -50,10 +50,9 @@ _EXAMPLE: Final = "at 2027-03-01T09:00:00"
 
 
 def parse_moment(text: str, timezone: str, dst: DstPolicy) -> datetime:
-    """Reads an ISO 8601 date and time; without an offset of its own it is on the wall clock of the zone.
+    """Parse an ISO 8601 date and time; without an offset it is in the zone.
 
-    A wall time that exists twice is its first occurrence. One that does not exist would never fire, and is refused,
-    unless the policy shifts it.
+    A repeated wall time means its first occurrence. A nonexistent wall time would never fire; it is refused unless the policy shifts it.
 
     Raises:
         ScheduleError: placed relative to `text`.
@@ -84,19 +83,22 @@ def parse_moment(text: str, timezone: str, dst: DstPolicy) -> datetime:
 
 
 def first_shown(timezone: str, local: datetime) -> datetime | None:
-    """The first instant at which a zone's clocks show a (naive) wall-clock time; None if they skip it."""
+    """Return the first instant of a (naive) wall-clock time; None if the clocks skip it."""
     span, wall = _reached(timezone, local)
     return EPOCH + (wall - span.offset) * _SECOND if wall >= span.wall else None
 
 
 def shifted(timezone: str, local: datetime) -> datetime:
-    """The instant at which clocks would show a (naive) wall-clock time that they skip, had they not been changed."""
+    """Return the instant of a skipped (naive) wall-clock time without the clock change."""
     span, wall = _reached(timezone, local)
     return EPOCH + (wall - span.before) * _SECOND
 
 
 def _reached(timezone: str, local: datetime) -> tuple[Span, int]:
-    """The first span whose clocks show the time or, having skipped it, a later one; and that time in wall seconds."""
+    """Return the first span whose clocks show the time, and the time in wall seconds.
+
+    If the clocks skip the time, it is the span after the gap.
+    """
     zone, wall = timezones.zone(timezone), (local.replace(tzinfo=UTC) - EPOCH) // _SECOND
     span = zone.span(wall - FARTHEST)
     while span.wall_end <= wall:

@@ -1,8 +1,8 @@
-"""Zones as stretches of constant offset: all that the rules for clock changes need to know (`ojs-cron` 5.2).
+"""Zones as spans of constant offset, the basis of the clock-change rules (`ojs-cron` 5.2).
 
-A `Span` knows the wall time at which it begins, and so whether the clocks skipped some wall time there (a gap) or
-repeat some (a fold), by however much: thirty minutes, two hours, a whole day. Whether a zone calls a change "daylight
-saving" plays no part, so zones whose winter is the exception need no special care.
+A `Span` knows the wall time at which it begins, and so whether the clocks skipped wall time there (a gap) or repeated it (a fold),
+and by how much: thirty minutes, two hours, a whole day. It does not matter whether a zone calls a change "daylight saving", so zones
+whose winter is the exception need no special case.
 """
 
 from bisect import bisect_right
@@ -36,10 +36,10 @@ class Span:
     Attributes:
         start, end: seconds since 1970 in UTC, the end exclusive.
         offset: seconds that the wall clock is ahead of UTC.
-        before: the offset that was in force until `start`.
-        wall: the wall time that the clocks show at the start.
-        expected: the one that they would show without the change: later than `wall` in a fold, earlier in a gap.
-        fresh: the first wall time from the start on that they have not shown before.
+        before: the offset until `start`.
+        wall: the wall time at the start.
+        expected: the wall time at the start without the change: later than `wall` in a fold, earlier in a gap.
+        fresh: the first wall time from the start on that the clocks have not shown before.
         wall_end: the wall time at which the span ends, exclusive.
     """
 
@@ -64,7 +64,7 @@ class Span:
 
 
 class Zone:
-    """One zone's spans, worked out where they are asked for."""
+    """The spans of one zone, computed when needed."""
 
     __slots__ = ("_always", "_chunks", "_data", "name")
 
@@ -77,9 +77,9 @@ class Zone:
         self._chunks: dict[int, tuple[list[int], list[Span]]] = {}
 
     def span(self, instant: int) -> Span:
-        """The span in which the instant (seconds since 1970, UTC) lies.
+        """Return the span that contains an instant (seconds since 1970, UTC).
 
-        Its ends are true clock changes or lie more than FARTHEST away from the instant.
+        Its ends are true clock changes or are more than FARTHEST away from the instant.
         """
         if self._always is not None:
             return self._always
@@ -105,7 +105,7 @@ class Zone:
         return [span.start for span in spans], spans
 
     def _change(self, low: int, offset: int, high: int) -> int:
-        """The second in (low, high] from which the offset is no longer `offset`."""
+        """Return the second in (low, high] from which the offset is no longer `offset`."""
         while high - low > 1:
             middle = (low + high) // 2
             if self._offset(middle) == offset:

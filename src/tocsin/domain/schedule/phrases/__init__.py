@@ -1,8 +1,7 @@
-"""English as `hip-62` writes it, and what users would write next to it, read into cron expressions.
+"""English schedules of `hip-62`, and similar phrases, parsed into cron expressions.
 
-The text is read by a grammar (`phrases.lark`) into clauses, the clauses are put together into one meaning, and the
-meaning is written down in as few cron expressions as can hold it. What could mean two things is refused with what to
-write instead.
+A grammar (`phrases.lark`) parses the text into clauses. The clauses are combined into one meaning, and the meaning is written as the
+smallest set of cron expressions. An ambiguous phrase is refused with a suggestion.
 """
 
 from .compose import Phrase, parse_phrase

@@ -1,4 +1,4 @@
-"""What the clauses of a phrase say, each by itself, before they are put together."""
+"""The clauses of a phrase, before they are combined."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ Unit: TypeAlias = Literal["second", "minute", "hour", "day", "week", "month", "q
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """As in `every 5 minutes`: an instant each `seconds` seconds."""
+    """`every 5 minutes`: an instant each `seconds` seconds."""
 
     seconds: int
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """As in `every 3 months`, `weekly`: something in each `count`-th `unit`."""
+    """`every 3 months`, `weekly`: once in each `count`-th `unit`."""
 
     unit: Unit
     count: int = 1
@@ -27,7 +27,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """As in `twice a day`: how many instants there must be in each `unit`."""
+    """`twice a day`: the number of instants in each `unit`."""
 
     times: int
     unit: Unit
@@ -35,27 +35,27 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Weekdays:
-    """As in `on mondays and fridays`: 0 is Sunday."""
+    """`on mondays and fridays`: 0 is Sunday."""
 
     days: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """As in `except sundays`: 0 is Sunday."""
+    """`except sundays`: 0 is Sunday."""
 
     days: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
 class MonthDays:
-    """As in `the last friday of the quarter`: items for one of the two day fields, and the months they are in.
+    """`the last friday of the quarter`: items for a day field, and their months.
 
     Attributes:
         month_days: items of the day-of-month field: `1`, `L`, `LW`, `15W`.
         week_days: items of the day-of-week field: `5#3`, `5L`.
         of: the unit whose day is meant; None if the phrase leaves it open.
-        months: the months that were named, if any.
+        months: the named months, if any.
     """
 
     month_days: tuple[str, ...] = ()
@@ -66,35 +66,38 @@ class MonthDays:
 
 @dataclass(frozen=True, slots=True)
 class Dates:
-    """As in `on march 5th`: pairs of month and day."""
+    """`on march 5th`: pairs of month and day."""
 
     dates: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Months:
-    """As in `in june and july`."""
+    """`in june and july`."""
 
     months: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """As in `at 9am and 5:30pm`, in seconds since midnight."""
+    """`at 9am and 5:30pm`, in seconds since midnight."""
 
     times: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """As in `at 15 and 45 minutes past the hour`."""
+    """`at 15 and 45 minutes past the hour`."""
 
     minutes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """As in `between 9am and 5pm`: seconds since midnight, both belonging to it; over midnight if `start` is later."""
+    """`between 9am and 5pm`: seconds since midnight, both inclusive.
+
+    It spans midnight if `start` is later.
+    """
 
     start: int
     end: int
@@ -109,7 +112,7 @@ _C = TypeVar("_C")
 
 
 class ClauseSet:
-    """The clauses of one phrase.
+    """The clauses of one phrase, at most one of each kind.
 
     Raises:
         ScheduleError: two clauses are of the same kind.
@@ -126,12 +129,12 @@ class ClauseSet:
             self._clauses[type(clause)] = clause
 
     def get(self, kind: type[_C]) -> _C | None:
-        """The clause of this kind, if there is one."""
+        """Return the clause of a kind, or None."""
         clause = self._clauses.get(kind)
         return clause if isinstance(clause, kind) else None
 
     def has(self, *kinds: type[Clause]) -> bool:
-        """Whether there is a clause of any of these kinds."""
+        """Return whether the phrase has a clause of any of these kinds."""
         return any(kind in self._clauses for kind in kinds)
 
 

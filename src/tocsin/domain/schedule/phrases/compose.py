@@ -1,4 +1,4 @@
-"""What the clauses of a phrase mean together, written as cron expressions; and what they cannot mean."""
+"""The combined meaning of the clauses of a phrase, as cron expressions."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,11 +14,11 @@ _MIDNIGHT: Final = "0 0"
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """What a phrase means.
+    """The meaning of a phrase.
 
     Attributes:
-        expressions: as many cron expressions as it takes.
-        warnings: what the phrase left open and was filled in.
+        expressions: the cron expressions.
+        warnings: parts that the phrase left open, and the values chosen for them.
     """
 
     expressions: tuple[str, ...]
@@ -26,10 +26,10 @@ class Phrase:
 
 
 def parse_phrase(text: str) -> Phrase:
-    """Reads English.
+    """Parse English.
 
     Raises:
-        ScheduleError: the text cannot be read, or could mean several things; with what to write instead.
+        ScheduleError: the text is invalid or ambiguous; it suggests another text.
     """
     clauses = read_clauses(text)
     try:
@@ -64,7 +64,7 @@ def _compose(clauses: ClauseSet) -> Phrase:
 
 
 def _check_pace(clauses: ClauseSet) -> None:
-    """Requires that `twice a day` comes with two times, `twice a week` with two weekdays."""
+    """Require two times for `twice a day`, and two weekdays for `twice a week`."""
     pace = clauses.get(Pace)
     if pace is None or pace.unit in {"second", "minute", "hour"}:
         return

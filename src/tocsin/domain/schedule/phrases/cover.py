@@ -1,4 +1,4 @@
-"""Writes sets of values down as cron fields, and times of day in as few cron expressions as can hold them."""
+"""Sets of values as cron fields, and times of day as few cron expressions."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -11,13 +11,13 @@ _SHORTEST_STEP = 4
 
 
 def listed(values: Iterable[int], low: int, high: int) -> str:
-    """A set of values of a field that goes from `low` to `high`, without steps: `*`, `1-5`, `1,4,7,10`."""
+    """Write a set of values of a field without steps: `*`, `1-5`, `1,4,7,10`."""
     ordered = sorted(set(values))
     return "*" if len(ordered) == high - low + 1 else ",".join(_in_runs(ordered))
 
 
 def stepped(values: Iterable[int], low: int, high: int) -> str:
-    """The same with steps where they fit: `*/15`, `9-17/2`."""
+    """Write a set of values with steps where they fit: `*/15`, `9-17/2`."""
     ordered = sorted(set(values))
     steps = {later - earlier for earlier, later in pairwise(ordered)}
     if len(steps) == 1 and steps != {1}:
@@ -30,9 +30,9 @@ def stepped(values: Iterable[int], low: int, high: int) -> str:
 
 
 def times(seconds: Iterable[int]) -> list[str]:
-    """The second, minute and hour fields of as many expressions as it takes to name these seconds of the day.
+    """Return the second, minute and hour fields of the expressions that name these seconds.
 
-    The second is left out where it is 0, as in five-field expressions.
+    The second is omitted if it is 0, as in five-field expressions.
     """
     minutes_of_hour = defaultdict[int, set[tuple[int, int]]](set)
     for at in sorted(set(seconds)):

@@ -12,10 +12,10 @@ _MONTHS: Final = 12
 
 
 def day_fields(clauses: ClauseSet) -> list[str]:
-    """The day-of-month, month and day-of-week fields, as one text for each expression that is needed.
+    """Return day-of-month, month and day-of-week fields, one text per expression.
 
     Raises:
-        ScheduleError: the clauses do not fit together, or could mean several things.
+        ScheduleError: the clauses contradict each other or are ambiguous.
     """
     period = _period(clauses)
     weekdays = _weekdays(clauses)
@@ -104,7 +104,7 @@ def _month_days(days: MonthDays, period: Period | None, months: frozenset[int]) 
 
 
 def _first_or_last(days: MonthDays, unit: Unit) -> frozenset[int]:
-    """The months that hold the first, or the last, days of each quarter or year."""
+    """Return the months that hold the first or last days of each quarter or year."""
     items = (*days.month_days, *days.week_days)
     first = _QUARTERS if unit == "quarter" else frozenset((1,))
     if all(item in {"1", "1W"} or item.endswith("#1") for item in items):

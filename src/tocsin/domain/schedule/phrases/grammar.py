@@ -1,4 +1,4 @@
-"""The grammar at work, and what is said to those who did not know it."""
+"""The grammar, and the errors of texts that do not follow it."""
 
 from difflib import get_close_matches
 from functools import lru_cache
@@ -37,10 +37,10 @@ _INSTEAD: Final = MappingProxyType(
 
 
 def parse_tree(text: str) -> Tree[Token]:
-    """What the grammar sees in a text.
+    """Parse a text by the grammar.
 
     Raises:
-        ScheduleError: placed at the first word that cannot stand where it does.
+        ScheduleError: placed at the first unexpected word.
     """
     try:
         return _grammar().parse(text)

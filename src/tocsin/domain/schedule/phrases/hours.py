@@ -14,10 +14,10 @@ _DAY: Final = 86_400
 
 
 def times_of_day(clauses: ClauseSet) -> list[str]:
-    """The second, minute and hour fields, as one text for each expression that is needed; none if no time is named.
+    """Return second, minute and hour fields, one text per expression; none without a time.
 
     Raises:
-        ScheduleError: the clauses do not fit together, or could mean several things.
+        ScheduleError: the clauses contradict each other or are ambiguous.
     """
     interval, times, marks = clauses.get(Interval), clauses.get(Times), clauses.get(Marks)
     window, pace = clauses.get(Window), clauses.get(Pace)
@@ -67,7 +67,7 @@ def _steps(step: int, marks: Marks | None, window: Window | None) -> list[str]:
 
 
 def _hours(step: int, window: Window | None) -> list[int]:
-    """The hours whose minutes are named, in seconds of the day; a window's last hour is not among them."""
+    """Return the hours whose minutes are named, without a window's last hour, in seconds."""
     if window is not None and (window.start % _HOUR or window.end % _HOUR):
         raise ScheduleError(
             "phrase: with minutes past the hour, the window must begin and end on the hour",
@@ -87,7 +87,7 @@ def _seconds(step: int, window: Window | None) -> list[str]:
 
 
 def _grid(step: int, window: Window | None) -> list[int]:
-    """The seconds of the day in the window, from its beginning in steps, its end included if a step reaches it."""
+    """Return the seconds in the window in steps, its end included if reached."""
     if window is None:
         return list(range(0, _DAY, step))
     if step < _HOUR and (window.start % step or window.end % _MINUTE):
@@ -104,7 +104,7 @@ def _grid(step: int, window: Window | None) -> list[int]:
 
 
 def _require_even(step: int) -> None:
-    """Requires that an interval divides the next larger unit: cron begins anew there, the last step would be short."""
+    """Require an interval that divides the next larger unit, where cron starts again."""
     unit = _MINUTE if step < _MINUTE else _HOUR if step < _HOUR else _DAY
     if step == 0:
         raise ScheduleError("phrase: an interval of 0 means nothing", suggestion="every 5 minutes")

@@ -1,4 +1,4 @@
-"""From the tree that the grammar makes of a phrase to its clauses."""
+"""Conversion of the parse tree of a phrase into its clauses."""
 
 from collections.abc import Iterable
 from typing import Final, cast
@@ -31,7 +31,7 @@ _HOUR: Final = 3_600
 
 
 def read_clauses(text: str) -> list[list[Clause]]:
-    """The phrases of a text ("… and every …" begins another), each as its clauses.
+    """Return the phrases of a text, each as its clauses; "and every" begins another phrase.
 
     Raises:
         ScheduleError: placed in `text`.
@@ -49,7 +49,7 @@ def _of_type(children: Iterable[object], *types: str) -> list[Token]:
 
 
 class _Clauses(Transformer[Token, list[list[Clause]]]):
-    """One method for each rule of the grammar."""
+    """A transformer with one method for each rule of the grammar."""
 
     def start(self, children: list[object]) -> list[list[Clause]]:
         return [cast("list[Clause]", child) for child in children if not isinstance(child, Token)]

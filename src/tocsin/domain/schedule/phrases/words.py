@@ -78,12 +78,12 @@ def unit(word: str) -> Unit:
 
 
 def unit_of(seconds: int) -> Unit:
-    """The unit of the clock that is so long; the hour where there is none."""
+    """Return the unit of a length in seconds; the hour if none matches."""
     return next((name for name, size in SECONDS.items() if size == seconds), "hour")
 
 
 def adverb(word: str) -> Unit:
-    """`daily`: the unit that it counts by."""
+    """`daily`: the unit that the adverb counts."""
     return _ADVERBS[word.lower()]
 
 
@@ -98,7 +98,7 @@ def month(word: str) -> int:
 
 
 def span(word: str, names: tuple[str, ...]) -> list[int]:
-    """`friday to monday`: the places in `names` from the first to the last, over the end if need be."""
+    """`friday to monday`: indexes in `names` from first to last, wrapping around."""
     lower = word.lower()
     ends = re.findall("|".join(names), lower)
     first, last = names.index(ends[0]), names.index(ends[-1])
@@ -120,7 +120,7 @@ def clock(word: str) -> int:
     """`9am`, `17:30`, `noon`: seconds since midnight.
 
     Raises:
-        ScheduleError: there is no such time; placed relative to `word`.
+        ScheduleError: the time does not exist; placed relative to `word`.
     """
     lower = word.lower()
     if lower in _NAMED:
