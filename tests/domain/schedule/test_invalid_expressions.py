@@ -130,7 +130,7 @@ def test_overlong_texts_are_refused() -> None:
         ("0 0 29 2 *", "day 29 exists in February only in leap years; nothing fires for it in the others"),
         ("0 0 31W 1,2 *", "day 31 does not exist in February; nothing fires for it there"),
         ("0 0 * * 5#5", "not every month has a fifth such weekday; nothing fires in those that have not"),
-        ("0 0 13 * 5", "both day fields are restricted: a day needs to satisfy only one of them, not both"),
+        ("0 0 13 * 5", "both day fields are restricted: a day matches if either field matches, not only if both do"),
     ],
 )
 def test_day_of_some_months_is_only_a_warning(text: str, warning: str) -> None:

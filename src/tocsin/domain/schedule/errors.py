@@ -15,7 +15,7 @@ class ScheduleError(TocsinError, ValueError):
         problem: one sentence: the field, the value, and the allowed values.
         text: the whole text; empty while the position in it is not known yet.
         start, length: the position in `text`, in characters.
-        suggestion: a valid text; empty if there is none.
+        suggestion: a valid text; empty if none fits.
     """
 
     code = "invalid-schedule"

@@ -1,4 +1,4 @@
-"""The zones by name, and the source of their data (`ojs-cron` 5; CRON-13 to 15, S03).
+"""The zones by name, and the source of their data (`ojs-cron` 5, CRON-13 to 15).
 
 The data comes from the `tzdata` package, not from the machine, so that every copy of a service agrees. It is read when a zone is
 first used. `refresh` reads it again after an upgrade of the package, and `install` takes it from another place. Schedules look up
