@@ -17,14 +17,14 @@ CURSOR = Place("newest", microseconds(NOON), "7").cursor
     [
         ({"limit": 0}, "`limit` is 0: must be between 1 and 10,000"),
         ({"limit": 10_001}, "`limit` is 10001: must be between 1 and 10,000"),
-        ({"since": datetime(2026, 1, 1)}, '`since` is "2026-01-01T00:00:00": must say its offset from UTC'),  # noqa: DTZ001
+        ({"since": datetime(2026, 1, 1)}, '`since` is "2026-01-01T00:00:00": must have an offset from UTC'),  # noqa: DTZ001
         (
             {"since": NOON, "until": NOON},
             '`until` is "2026-11-20T12:00:00+00:00": must be later than `since`, 2026-11-20T12:00:00+00:00',
         ),
-        ({"cursor": "x"}, '`cursor` is "x": no cursor that a list gave'),
-        ({"cursor": "é"}, '`cursor` is "é": no cursor that a list gave'),
-        ({"cursor": ""}, '`cursor` is "": no cursor that a list gave'),
+        ({"cursor": "x"}, '`cursor` is "x": not a cursor'),
+        ({"cursor": "é"}, '`cursor` is "é": not a cursor'),
+        ({"cursor": ""}, '`cursor` is "": not a cursor'),
         ({"cursor": CURSOR, "sort": "oldest"}, "it belongs to a list sorted by `newest`, not by `oldest`"),
     ],
 )

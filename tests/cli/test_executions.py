@@ -277,7 +277,7 @@ def test_a_list_is_narrowed_down_and_sorted(failed: World) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--cursor", "x"), '`cursor` is "x": no cursor that a list gave'),
+        (("--cursor", "x"), '`cursor` is "x": not a cursor'),
         (("--since", "2026-01-02", "--until", "2026-01-01"), "must be later than `since`"),
         (("--since", "soon"), "--since is 'soon': write an ISO date and time"),
         (("--all", "--limit", "3"), "--all and --limit exclude each other"),

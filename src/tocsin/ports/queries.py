@@ -1,13 +1,13 @@
-"""What is asked of the history: which rows, in which order, how many, and from where on (hip-62, API Endpoints).
+"""Queries of the history: filters, order, limit and cursor (hip-62, API Endpoints).
 
-A list is read page by page. Each page names the place of its last row, and the next one holds what comes behind that row in
-the order of the list, not behind a number of rows: rows that arrive meanwhile shift nothing, and no row comes twice or is
-left out, as long as what the list is sorted by does not change (a scheduled time never does).
+A cursor names the place of a page's last row in the order of the list. The next page begins after that place, not after a
+number of rows, so rows that arrive meanwhile cause no gap and no repetition, as long as the sort key of a row does not
+change. A scheduled time never changes.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Generic, Literal, Self, TypeAlias, TypeVar
 
@@ -18,7 +18,7 @@ from ..domain.errors import TocsinError
 from ..domain.history import Status
 
 ExecutionSort: TypeAlias = Literal["newest", "oldest", "last-started", "first-started", "longest", "shortest"]
-"""By scheduled time, by start, by duration; the last two leave out executions that have none (yet)."""
+"""By scheduled time, start or duration; the last two leave out executions without a start or duration."""
 
 DeadLetterSort: TypeAlias = Literal["newest", "oldest"]
 """By last attempt."""
@@ -35,7 +35,7 @@ _CURSOR: Final[TypeAdapter[tuple[str, int, str]]] = TypeAdapter(tuple[str, int, 
 
 
 class InvalidQuery(TocsinError, ValueError):
-    """A list cannot be asked for like this; `field` says what is wrong with the question."""
+    """A field of a query is invalid."""
 
     code = "invalid-query"
 
@@ -46,7 +46,7 @@ class InvalidQuery(TocsinError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T_co]):
-    """Some rows, and the `cursor` with which a query gets the next ones; None: there are no more."""
+    """Rows, and the `cursor` of the page after them; None: this is the last page."""
 
     rows: Sequence[T_co]
     cursor: str | None = None
@@ -54,7 +54,7 @@ class Page(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A row's place in a list: what the list is sorted by (microseconds since 1970, or milliseconds), then the id."""
+    """A row in a list. `key`: microseconds since 1970, or milliseconds."""
 
     sort: str
     key: int
@@ -62,110 +62,108 @@ class Place:
 
     @classmethod
     def read(cls, cursor: str, sort: str) -> Self:
-        """The place that a cursor names.
+        """Return the place that a cursor names.
 
         Raises:
-            InvalidQuery: it is no cursor, or that of a list with another order.
+            InvalidQuery: the text is not a cursor, or belongs to a list with another order.
         """
         try:
             place = cls(*_CURSOR.validate_json(urlsafe_b64decode(cursor.encode() + b"==")))
         except (ValueError, ValidationError):
-            raise InvalidQuery("cursor", cursor, "no cursor that a list gave") from None
+            raise InvalidQuery("cursor", cursor, "not a cursor: use the cursor of the page before") from None
         if place.sort != sort:
             raise InvalidQuery("cursor", cursor, f"it belongs to a list sorted by `{place.sort}`, not by `{sort}`")
         return place
 
     @property
     def cursor(self) -> str:
-        """As a page hands it out."""
+        """The cursor that names this place."""
         return urlsafe_b64encode(_CURSOR.dump_json((self.sort, self.key, self.id))).decode().rstrip("=")
 
     @property
     def time(self) -> datetime:
-        """The key of a list that is sorted by time (UTC)."""
+        """The key of a list that is sorted by time, as a time (UTC)."""
         return _EPOCH + self.key * _MICROSECOND
 
 
 def microseconds(time: datetime) -> int:
-    """The key of a time: microseconds since 1970."""
+    """Return the key of a time: microseconds since 1970."""
     return (time - _EPOCH) // _MICROSECOND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionQuery:
-    """Which executions. What is None filters nothing.
-
-    Raises:
-        InvalidQuery: a field makes no sense.
-    """
+class _ListQuery:
+    """Fields that all lists have: a time range, a text, the order and the page."""
 
     job: str | None = None
-    status: Status | None = None
-    trigger: str | None = None
-    tag: str | None = None
     since: datetime | None = None
-    """Scheduled then or later (aware)."""
+    """Earliest time (aware): scheduled time of executions, last attempt of dead letters."""
     until: datetime | None = None
-    """Scheduled before that (aware)."""
+    """Time (aware) before which it must be."""
     error: str | None = None
-    """A text that their last error contains, capital or small."""
+    """Text that the last error contains, ignoring case."""
     id_prefix: str | None = None
-    """What their id begins with."""
-    sort: ExecutionSort = "newest"
+    """Beginning of the id."""
+    sort: str = "newest"
     cursor: str | None = None
+    """`Page.cursor` of the page before."""
     limit: int = USUAL_LIMIT
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
-        _check(self)
+        """Validate the fields.
+
+        Raises:
+            InvalidQuery: a field is invalid.
+        """
+        if not 1 <= self.limit <= MAX_LIMIT:
+            raise InvalidQuery("limit", self.limit, f"must be between 1 and {MAX_LIMIT:,}")
+        for field, time in (("since", self.since), ("until", self.until)):
+            if time is not None and time.tzinfo is None:
+                raise InvalidQuery(field, time.isoformat(), "must have an offset from UTC")
+        if self.since is not None and self.until is not None and self.until <= self.since:
+            raise InvalidQuery("until", self.until.isoformat(), f"must be later than `since`, {self.since.isoformat()}")
+        _ = self.place
 
     @property
     def place(self) -> Place | None:
-        """Behind which row the page begins."""
+        """The place of the row before the page; None: the page is the first."""
         return None if self.cursor is None else Place.read(self.cursor, self.sort)
+
+    def parameters(self) -> dict[str, str | int | bool]:
+        """Return the fields that are set, as query parameters of a URL."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {
+            name: value.isoformat() if isinstance(value, datetime) else value
+            for name, value in values.items()
+            if value is not None
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetterQuery:
-    """Which dead letters. What is None filters nothing.
+class ExecutionQuery(_ListQuery):
+    """A query for executions. A field that is None filters nothing.
 
     Raises:
-        InvalidQuery: a field makes no sense.
+        InvalidQuery: a field is invalid.
     """
 
-    job: str | None = None
+    status: Status | None = None
+    trigger: str | None = None
+    tag: str | None = None
+    """Tag of the job."""
+    sort: ExecutionSort = "newest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterQuery(_ListQuery):
+    """A query for dead letters. A field that is None filters nothing.
+
+    Raises:
+        InvalidQuery: a field is invalid.
+    """
+
     unresolved: bool = False
-    since: datetime | None = None
-    """Last attempted then or later (aware)."""
-    until: datetime | None = None
-    """Last attempted before that (aware)."""
-    error: str | None = None
-    """A text that their last error contains, capital or small."""
-    id_prefix: str | None = None
-    """What their id begins with."""
     sort: DeadLetterSort = "newest"
-    cursor: str | None = None
-    limit: int = USUAL_LIMIT
-
-    def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
-        _check(self)
-
-    @property
-    def place(self) -> Place | None:
-        """Behind which row the page begins."""
-        return None if self.cursor is None else Place.read(self.cursor, self.sort)
-
-
-def _check(query: ExecutionQuery | DeadLetterQuery) -> None:
-    if not 1 <= query.limit <= MAX_LIMIT:
-        raise InvalidQuery("limit", query.limit, f"must be between 1 and {MAX_LIMIT:,}")
-    for field, time in (("since", query.since), ("until", query.until)):
-        if time is not None and time.tzinfo is None:
-            raise InvalidQuery(field, time.isoformat(), "must say its offset from UTC")
-    if query.since is not None and query.until is not None and query.until <= query.since:
-        raise InvalidQuery("until", query.until.isoformat(), f"must be later than `since`, {query.since.isoformat()}")
-    _ = query.place
 
 
 EVERY_EXECUTION: Final = ExecutionQuery()
@@ -174,11 +172,11 @@ EVERY_DEAD_LETTER: Final = DeadLetterQuery()
 Query = TypeVar("Query", ExecutionQuery, DeadLetterQuery)
 
 
-async def every(ask: Callable[[Query], Awaitable[Page[T]]], query: Query) -> AsyncIterator[T]:
-    """Every row from the query's page on, asked for page by page."""
+async def every(list_page: Callable[[Query], Awaitable[Page[T]]], query: Query) -> AsyncIterator[T]:
+    """Yield every row from the query's page on, requesting page after page."""
     cursor = query.cursor
     while True:
-        page = await ask(replace(query, cursor=cursor))
+        page = await list_page(replace(query, cursor=cursor))
         for row in page.rows:
             yield row
         if page.cursor is None:

@@ -1,16 +1,15 @@
-"""The settings of an installation, and where each of them came from (hip-62, Configuration).
+"""Settings of an installation, and the origin of each value (hip-62, Configuration).
 
-Four places are asked, the first that names a field wins: an option of the command line, a variable of the environment, the
-configuration file, the default. The file is YAML in hip-62's shape; in its strings `${NAME}` stands for a variable of the
-environment and `$${` for a literal `${`. A variable is `TOCSIN_` and the path to the field, joined by two underscores
-(`TOCSIN_LEADER__TTL=3s`); hip-62's own `DATABASE_URL` and `NATS_URL` are read as well. Where a setting may be null, `null` says so, in a variable
-(`TOCSIN_SERVER__RATE=null`) as in the file.
+A field is read from four sources, and the first source that names it wins: the command line, the environment, the
+configuration file, the default. The file is YAML in hip-62's shape; in its strings `${NAME}` stands for an environment
+variable and `$${` for a literal `${`. A variable is named `TOCSIN_` and the path to the field, joined by two underscores
+(`TOCSIN_LEADER__TTL=3s`); hip-62's own `DATABASE_URL` and `NATS_URL` are read too. `null` clears a setting that may be null,
+in a variable (`TOCSIN_SERVER__RATE=null`) and in the file.
 
-`load` looks at the world. A plain `Settings(...)` does not: it is what its arguments and the defaults say.
+`load` reads files and the environment. A plain `Settings(...)` uses its arguments and the defaults only.
 """
 
-from .errors import SettingsError
-from .loader import CONFIG_FILE, CONFIG_VARIABLE, load
+from .loader import CONFIG_FILE, CONFIG_VARIABLE, SettingsError, load
 from .model import (
     DATA_DIR,
     WITHOUT_EFFECT,

@@ -1,4 +1,4 @@
-"""What a setting may look like."""
+"""Types of settings, with their validators."""
 
 import re
 from pathlib import Path
@@ -28,12 +28,12 @@ Duration: TypeAlias = Annotated[
 """Seconds; written as `15s`, `1m30s`, `PT15S` or a number of seconds."""
 
 Algorithm: TypeAlias = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-"""Asymmetric ones only: with a shared secret whoever can verify a token could make one."""
+"""Asymmetric algorithms only: a shared secret would let every verifier make tokens."""
 
 Patience: TypeAlias = Annotated[
     float, BeforeValidator(duration.parse), Field(ge=0), PlainSerializer(duration.short, return_type=str)
 ]
-"""Seconds, written as a `Duration`; there may be none."""
+"""Seconds, written as a `Duration`; may be 0."""
 
 Port: TypeAlias = Annotated[int, Field(ge=0, le=65_535)]
 Token: TypeAlias = Annotated[str, AfterValidator(_token)]
@@ -45,7 +45,7 @@ def _is_server(url: str) -> bool:
     try:
         parts = urlsplit(url if "://" in url else f"nats://{url}")
         return parts.scheme in {"nats", "tls", "ws", "wss"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, or too large
+    except ValueError:  # the port is not a number, or too large
         return False
 
 
@@ -59,7 +59,7 @@ Servers: TypeAlias = Annotated[str, AfterValidator(_servers)]
 
 
 def archive_target(text: str) -> str:
-    """Where an archive can be."""
+    """Validate the location of an archive."""
     if text == "nats" or text.startswith("file:///"):
         return text
     raise ValueError("must be `nats` (an object store there) or a folder, `file:///…`, that every node reaches")

@@ -1,4 +1,4 @@
-"""The settings in force, from the four places that may say one."""
+"""Load settings from the command line, the environment, a file and the defaults."""
 
 import os
 import re
@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource
 
 from ..domain.definition import DefinitionProblem, show
+from ..domain.errors import TocsinError
 from ..domain.formats.document import listed, nearest
-from .errors import SettingsError
 from .model import FieldPath, Queue, Settings
 from .view import is_secret
 
@@ -28,19 +28,29 @@ _SHORT_VARIABLES: Final = {
     "REDIS_URL": ("redis", "url"),
 }
 _NULL: Final = "null"
-"""How a variable says that a setting that may be null is."""
+"""Text of a variable that clears a setting which may be null."""
 _REFERENCE: Final = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}")
 
 
+class SettingsError(TocsinError, ValueError):
+    """The settings are invalid. `problems`: each field with its value, its source and the remedy."""
+
+    code = "invalid-settings"
+
+    def __init__(self, *problems: DefinitionProblem) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
 def load(config: Path | None = None, *, options: Mapping[FieldPath, object] | None = None) -> Settings:
-    """The settings in force.
+    """Return the settings in force.
 
     Args:
-        config: the configuration file; None: `TOCSIN_CONFIG`, else `./tocsin.yaml` if there is one.
-        options: what the command line says, by path; None values were not given.
+        config: the configuration file; None: `TOCSIN_CONFIG`, else `./tocsin.yaml` if it exists.
+        options: values of the command line by path; None: the option is not set.
 
     Raises:
-        SettingsError: a file cannot be read, a field is unknown, a value cannot be used, a variable is not set.
+        SettingsError: a file cannot be read, a field is unknown, a value is invalid, or a variable is not set.
     """
     layers = (_options(options or {}), _variables(), _short_variables(), _file(config))
     chosen: dict[FieldPath, object] = {}
@@ -52,28 +62,28 @@ def load(config: Path | None = None, *, options: Mapping[FieldPath, object] | No
                 continue
             origins[path] = layer.origin(path)
             try:
-                said = _resolved(path, value, layer.source) if layer.source else value
+                resolved = _resolved(path, value, layer.source) if layer.source else value
             except SettingsError as error:
                 problems += error.problems
             else:
-                chosen[path] = None if said == _NULL and _may_be_null(path) else said
+                chosen[path] = None if resolved == _NULL and _may_be_null(path) else resolved
     if problems:
         raise SettingsError(*problems)
     try:
         settings = Settings(**_nested(chosen))
     except ValidationError as error:
-        raise SettingsError(*_worded(error, origins)) from None
-    settings._origins.update(origins)  # noqa: SLF001 - this module's own
+        raise SettingsError(*_problems(error, origins)) from None
+    settings._origins.update(origins)  # noqa: SLF001 - part of this package
     return settings
 
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """What one place says. `source` is the file it is, if it is one."""
+    """The values of one source. `source`: the path, if it is a file."""
 
     values: Mapping[str, Any]
     named: Mapping[FieldPath, str] | str
-    """The origin of each path, or of all."""
+    """Origin of each path, or of all."""
     source: str | None = None
 
     def origin(self, path: FieldPath) -> str:
@@ -88,7 +98,7 @@ def _options(given: Mapping[FieldPath, object]) -> _Layer:
 
 
 def _variables() -> _Layer:
-    """Variables with the whole path in their name; a section as a whole is JSON, and a path in it may add to that."""
+    """Read `TOCSIN_…` variables: of a field, or of a section as JSON."""
     try:
         values = EnvSettingsSource(Settings)()
     except ValueError as error:
@@ -119,7 +129,11 @@ def _file(config: Path | None) -> _Layer:
     except FileNotFoundError:
         if named is None:
             return _Layer({}, "")
-        raise SettingsError(DefinitionProblem("no such file", source=str(path))) from None
+        raise SettingsError(
+            DefinitionProblem(
+                "no such file: create it, or name another with --config or TOCSIN_CONFIG", source=str(path)
+            )
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(DefinitionProblem(str(error), source=str(path))) from None
     except yaml.YAMLError as error:
@@ -132,7 +146,7 @@ def _file(config: Path | None) -> _Layer:
 
 
 def _resolved(path: FieldPath, value: object, source: str) -> object:
-    """A value of the file, with the variables that it refers to in it."""
+    """Replace the references to variables in a value of the file."""
     if not isinstance(value, str):
         return value
 
@@ -141,7 +155,7 @@ def _resolved(path: FieldPath, value: object, source: str) -> object:
         if name is None:
             return "${"
         if name not in os.environ:
-            reason = f"the environment variable `{name}` is not set"
+            reason = f"the environment variable `{name}` is not set: set it, or write `$${{` for a literal `${{`"
             raise SettingsError(DefinitionProblem(reason, field=".".join(path), value=show(found[0]), source=source))
         return os.environ[name]
 
@@ -153,7 +167,7 @@ def _leaves(values: Mapping[str, Any], path: FieldPath = ()) -> Iterator[tuple[F
         here = (*path, str(name))
         if isinstance(value, Mapping):
             yield from _leaves(value, here)
-        elif value is not None or _may_be_null(here):  # else a section or a field that is only named: it says nothing
+        elif value is not None or _may_be_null(here):  # an empty section or field sets nothing
             yield here, value
 
 
@@ -167,16 +181,16 @@ def _nested(values: Mapping[FieldPath, object]) -> dict[str, Any]:
     return nested
 
 
-def _worded(error: ValidationError, origins: Mapping[FieldPath, str]) -> Iterator[DefinitionProblem]:
+def _problems(error: ValidationError, origins: Mapping[FieldPath, str]) -> Iterator[DefinitionProblem]:
     for details in error.errors(include_url=False):
         path = tuple(str(part) for part in details["loc"])
         field = ".".join(path)
         source = origins.get(path)
         if details["type"] == "extra_forbidden":
             known = sorted(_fields_of(path[:-1]))
-            meant = nearest(path[-1], known)
-            right = ".".join((*path[:-1], meant or ""))
-            reason = f", did you mean `{right}`?" if meant else f": the settings here are {listed(known)}"
+            suggestion = nearest(path[-1], known)
+            right = ".".join((*path[:-1], suggestion or ""))
+            reason = f", did you mean `{right}`?" if suggestion else f": the settings here are {listed(known)}"
             source = source or next((o for p, o in origins.items() if p[: len(path)] == path), None)
             yield DefinitionProblem(reason, field=field, source=source, unknown=True)
             continue
@@ -187,7 +201,7 @@ def _worded(error: ValidationError, origins: Mapping[FieldPath, str]) -> Iterato
 
 
 def _fields_of(path: FieldPath) -> Mapping[str, Any]:
-    """The fields of a section by name; none where there is no such section."""
+    """Return the fields of a section by name; none if the section does not exist."""
     if path[:1] == ("queues",):
         return Queue.model_fields
     model: Any = Settings

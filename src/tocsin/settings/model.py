@@ -1,4 +1,4 @@
-"""Everything that can be set, section by section, with its default."""
+"""The settings by section, each with its default and its documentation."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,10 +30,10 @@ from .fields import (
 
 DATA_DIR: Final = Path("~/.local/share/tocsin")
 FieldPath: TypeAlias = tuple[str, ...]
-"""Where a field lies, e.g. `("leader", "ttl")`."""
+"""Path of a field, e.g. `("leader", "ttl")`."""
 
 WITHOUT_EFFECT: Final[frozenset[str]] = frozenset()
-"""Fields that are read, since hip-62 has them, and that nothing acts on yet. A test fails when something does."""
+"""Fields of hip-62 that are accepted and have no effect yet. A test fails once a field has one."""
 
 
 class _Section(BaseModel):
@@ -41,86 +41,92 @@ class _Section(BaseModel):
 
 
 class Server(_Section):
-    """Where the HTTP API listens."""
+    """The HTTP API."""
 
     host: str = "0.0.0.0"  # noqa: S104 - hip-62's default: a service in a cluster
-    """As long as nobody is asked for a token (`auth`), only the loopback is listened on, whatever this says."""
+    """Address to listen on. Without any token (`auth`) the API listens on the loopback address only."""
     port: Port = 8062
+    """TCP port of the API; 0 takes a free port."""
     max_body: int = Field(default=4_194_304, ge=1_024)
-    """Bytes of a request."""
+    """Maximum size of a request body in bytes."""
     request_timeout: Duration = 30.0
-    """How long a request may take, a stream of events excepted."""
+    """Maximum duration of a request; event streams are exempt."""
     keep_alive: Duration = 15.0
-    """How long a connection may be idle."""
+    """Time after which an idle connection is closed."""
     shutdown_timeout: Duration = 10.0
-    """How long requests may finish that have begun when it is asked to stop."""
+    """Time that running requests get to finish at shutdown."""
     max_connections: int | None = Field(default=1_000, ge=1)
-    """Connections at once; null: any number."""
+    """Maximum number of connections; null: unlimited."""
     rate: float | None = Field(default=100.0, gt=0)
-    """Requests that an identity may make each second; null: any number."""
+    """Requests per second that each identity may make; null: unlimited."""
     burst: int = Field(default=200, ge=1)
-    """Requests that it may make at once."""
+    """Requests that an identity may make at once, above its rate."""
     over_nats: bool = False
-    """Answer on the subjects `<root>.api.<operation>` too. Where nobody is asked for a token, whoever may publish there is an administrator."""
+    """Also serve the API on the subjects `<root>.api.<operation>`. Without any token, every publisher there is an administrator."""
     trusted_proxies: tuple[str, ...] = ()
-    """Addresses or networks whose `X-Forwarded-For` is believed; by default nobody's is."""
+    """Addresses or networks of proxies whose `X-Forwarded-For` header is believed; none by default."""
 
 
 class Database(_Section):
-    """Where the history is kept."""
+    """The database of the history."""
 
     url: str = ""
-    """An SQLAlchemy URL; by default an SQLite file in `data_dir`."""
+    """SQLAlchemy URL of the history; by default an SQLite file in `data_dir`."""
     max_connections: int = Field(default=10, ge=1)
+    """Maximum number of database connections of one process."""
 
 
 class Tls(_Section):
-    """How NATS proves who it is, and we prove to it who we are. Files hold PEM."""
+    """TLS between Tocsin and NATS. All files hold PEM."""
 
     ca: Folder | None = None
-    """Certificates of the authorities that may vouch for the servers; by default those of the system."""
+    """File with the certificates of trusted authorities; by default those of the system."""
     cert: Folder | None = None
-    """Our own certificate, where the servers ask for one."""
+    """File with the client certificate, for servers that require a certificate."""
     key: Folder | None = None
-    """The private key of `cert`, not encrypted."""
+    """File with the unencrypted private key of `cert`."""
     server_name: str | None = None
-    """The name that the servers' certificates bear, where it is not the host of the URL."""
+    """Host name in the servers' certificates; by default the host of the URL."""
     handshake_first: bool = False
-    """Nothing is said in the open, not even the server's greeting; the servers must be set so as well."""
+    """Start TLS before the server's greeting; the servers need the same setting."""
 
     @property
-    def is_asked_for(self) -> bool:
-        """Somebody set any of it: then nothing may go over the wire in the open."""
+    def is_required(self) -> bool:
+        """A field is set, so no connection without TLS is allowed."""
         return self != Tls()
 
 
 class Nats(_Section):
-    """The NATS server or cluster; several URLs are joined by commas. One kind of credentials, or none."""
+    """The NATS server or cluster. Set at most one kind of credentials."""
 
     url: Servers = "nats://127.0.0.1:4222"
+    """URL of the server; several URLs of a cluster are joined by commas."""
     user: str | None = None
+    """User name, together with `password`."""
     password: SecretStr | None = None
+    """Password of `user`."""
     token: SecretStr | None = None
+    """Authentication token."""
     nkey_seed: Folder | None = None
-    """The file with the seed of a user's nkey (`SU…`)."""
+    """File with the seed of a user's nkey (`SU…`)."""
     creds: Folder | None = None
-    """The file with a user's JWT and the seed that goes with it, as `nsc generate creds` writes it."""
+    """File with a user's JWT and seed, as `nsc generate creds` writes it."""
     inbox_prefix: Prefix = "_INBOX"
-    """What answers come in on; users with a prefix of their own cannot listen to each other's."""
+    """Subject prefix of replies; users with different prefixes cannot read each other's replies."""
     tls: Tls = Tls()
 
 
 class Leader(_Section):
-    """The lease of the ticker that leads (hip-62, Architecture).
+    """The leader lease of the ticker (hip-62, Architecture).
 
-    What is due meanwhile fires as soon as another leads. Fast: `ttl: 2s, renew_interval: 500ms`, and a successor of a killed
-    leader fires within three seconds; it costs two small writes a second.
+    An instant that comes while no ticker leads fires when the next ticker leads. With `ttl: 2s, renew_interval: 500ms` a
+    successor of a killed leader fires within three seconds, for two small writes per second.
     """
 
     ttl: Duration = 15.0
-    """How long a leader that died is waited for. NATS counts in whole seconds: what lies between is rounded up there."""
+    """Time after which the lease of a dead leader ends; NATS rounds it up to whole seconds."""
     renew_interval: Duration = 5.0
-    """How often the leader renews, and the others ask (they at least once a second)."""
+    """Time between renewals of the lease; other tickers check it as often, and at least once a second."""
 
     @model_validator(mode="after")
     def _is_renewed_in_time(self) -> Self:
@@ -130,143 +136,154 @@ class Leader(_Section):
 
 
 class Execution(_Section):
-    """What holds for executions whose job does not say."""
+    """Defaults for executions."""
 
     default_timeout: Duration = 300.0
-    """For jobs that are applied without a timeout."""
+    """Timeout of jobs that are applied without a timeout."""
     history_retention_days: int = Field(default=90, ge=1)
+    """Days for which the history keeps finished executions and resolved dead letters."""
 
 
 class Archive(_Section):
-    """What leaves the streams, and where it goes (hip-62, Execution History)."""
+    """Moving old messages out of the streams (hip-62, Execution History)."""
 
     enabled: bool = True
+    """Run the archiver."""
     target: Annotated[str, AfterValidator(archive_target)] = "nats"
     """`nats`, an object store beside the streams; or a folder, `file:///…`, that every node reaches."""
     hot_window: Duration = 86_400.0
-    """How long what is over stays in the streams."""
+    """Time for which finished executions stay in the streams."""
     max_messages: int = Field(default=500_000, ge=1)
-    """How many messages the log may hold before what is younger leaves it too, if it is two minutes old.
+    """Messages in the log above which executions inside the hot window are archived too, from two minutes of age.
 
-    The server keeps every subject in memory: a million of them take it about 370 MB, and this many half of that.
+    The server keeps every subject in memory: a million subjects take about 370 MB.
     """
     interval: Duration = 300.0
-    """How often it is looked for what is over."""
+    """Time between two searches for messages to archive."""
 
 
 class Recovery(_Section):
-    """What becomes of executions that stay open (cloacina, Recovery)."""
+    """Recovery of executions that stay open (cloacina, Recovery)."""
 
     threshold: Duration = 300.0
-    """How long nothing may follow a fact before it is looked into whether an execution was lost."""
+    """Time without a new fact after which an open execution is checked."""
     max_attempts: int = Field(default=3, ge=0)
-    """How often one execution is recovered; lost once more it is abandoned, and fails."""
+    """Number of recoveries of one execution; when it is lost again, it fails."""
     max_age: Duration = 86_400.0
-    """How long ago an execution may have been asked for that is recovered; an older one that was lost is abandoned."""
+    """Age up to which a lost execution is recovered; an older execution fails."""
     grace: Duration = 60.0
-    """How long beyond its timeout an attempt may stay without a report before it has failed."""
+    """Time beyond its timeout after which an attempt without a report fails."""
     interval: Duration = 1.0
-    """How often it is looked for what is to be done."""
+    """Time between two checks."""
 
 
 class Auth(_Section):
-    """Who may call the HTTP API: by the tokens of an identity provider, and those of `tocsin tokens`."""
+    """Authentication of HTTP callers: tokens of an identity provider, and those of `tocsin tokens`."""
 
     iam_url: str | None = None
-    """The identity provider. It issues the tokens, and says in its OpenID configuration where its keys are."""
+    """URL of the identity provider; its OpenID configuration names its keys. By default there is no provider."""
     verify_tokens: bool = True
-    """false: nobody asks the identity provider."""
+    """Verify tokens of the identity provider; false: its tokens are not accepted."""
     issuer: str | None = None
-    """What the tokens name as their issuer; by default `iam_url`."""
+    """Issuer that tokens must name; by default `iam_url`."""
     audience: str = "tocsin"
-    """What the tokens must be for."""
+    """Audience that tokens must name."""
     jwks_url: str | None = None
-    """Where the keys are, for an identity provider without an OpenID configuration."""
+    """URL of the keys, for an identity provider without an OpenID configuration."""
     algorithms: tuple[Algorithm, ...] = ("RS256", "ES256", "EdDSA")
-    """What the tokens may be signed with."""
+    """Accepted signature algorithms."""
     identity_claim: str = "sub"
+    """Claim with the caller's identity, which events record."""
     roles_claim: str = "roles"
-    """Where the roles are: a list, or one text with spaces; dotted where it lies in other claims."""
+    """Claim with the roles: a list, or a text with spaces; a dotted name reaches into nested claims."""
     leeway: Duration = 30.0
-    """How far the provider's clock may differ from ours."""
+    """Accepted difference between the provider's clock and ours."""
 
     @property
     def has_provider(self) -> bool:
-        """Whether there is an identity provider to ask."""
+        """Tokens of an identity provider are verified."""
         return self.verify_tokens and (self.iam_url is not None or self.jwks_url is not None)
 
     @property
     def expected_issuer(self) -> str | None:
-        """What the tokens must name as their issuer."""
+        """The issuer that tokens must name."""
         return self.issuer or self.iam_url
 
     @model_validator(mode="after")
     def _names_an_issuer(self) -> Self:
         if self.jwks_url is not None and self.expected_issuer is None:
-            raise ValueError("`jwks_url` needs an `issuer` beside it: whose tokens are accepted")
+            raise ValueError("`jwks_url` needs an `issuer`: set the issuer that tokens must name")
         return self
 
 
 class Redis(_Section):
-    """What copies of the API share that need not outlive them."""
+    """State that several copies of the API share."""
 
     url: str | None = None
-    """By default each copy counts for itself."""
+    """URL of a Redis server for rate limits; by default each copy counts on its own."""
 
 
 class Metrics(_Section):
-    """Where Prometheus finds the figures."""
+    """The Prometheus metrics."""
 
     enabled: bool = True
+    """Serve metrics."""
     port: Port = 9090
+    """TCP port of `/metrics`; 0 takes a free port."""
     prefix: Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$")] = "hanzo_scheduler"
-    """What their names begin with; by default as hip-62 has them, so that its alerts work."""
+    """Prefix of metric names; the default is hip-62's, so that its alerts work."""
 
 
 class Queue(_Section):
-    """How the tasks of a queue reach their executors: from the log itself, or over hip-62's MQ subjects."""
+    """A queue of tasks."""
 
     transport: Literal["native", "mq"] = "native"
+    """`native`: workers take tasks from the log; `mq`: executors outside take them from hip-62's MQ subjects."""
 
 
 class Stages(_Section):
-    """How the stages behave that this installation runs."""
+    """The stages of this process."""
 
     ack_wait: Duration = 30.0
-    """How long a stage may take over a message before it is given to another copy, or to its successor after a crash."""
+    """Time after which an unacknowledged message is redelivered to another copy of the stage."""
 
 
 class Worker(_Section):
-    """How executors and stages behave that this installation runs."""
+    """The workers of this process."""
 
     concurrency: int | None = Field(default=None, ge=1)
-    """How many tasks `tocsin worker` runs at the same time; by default as many as the worker's own code says."""
+    """Number of tasks that `tocsin worker` runs at the same time; by default the number in the worker's code."""
     shutdown_timeout: Duration = 30.0
-    """How long a stage may finish what it handles once it is asked to stop."""
+    """Time that a stage gets at shutdown to finish its messages."""
     ack_wait: Duration = 30.0
-    """How long a task may go without a sign of life before it is given to another executor."""
+    """Time without a sign of life after which a task is redelivered to another worker."""
     lease: Duration = 300.0
-    """The same for executors that take tasks over HTTP and say no visibility timeout of their own."""
+    """Visibility lease of workers over HTTP that request none."""
     cancel_grace: Patience = 10.0
-    """How long a handler that heeds `context.cancelled` may go on once its execution is called off; `0s`: not at all."""
+    """Time that a handler gets to end after its execution is cancelled; `0s`: none."""
 
 
 class Settings(BaseSettings):
-    """Everything that can be set. Immutable; made by `load`, or with what is given and the defaults."""
+    """All settings. Immutable; made by `load`, or from arguments and defaults alone."""
 
     model_config = SettingsConfigDict(
         frozen=True, extra="forbid", env_prefix="TOCSIN_", env_nested_delimiter="__", use_attribute_docstrings=True
     )
 
     root: Token = "tocsin"
-    """The first token of every subject, and the prefix of every stream and bucket."""
+    """First token of every subject, and prefix of every stream and bucket."""
     public_prefix: Prefix = "cron"
+    """Subject prefix of public events."""
     trigger_prefix: Prefix = "cron.trigger"
+    """Subject prefix of triggers that clients publish."""
     mq_prefix: Prefix = "mq"
+    """Subject prefix of tasks for executors outside."""
     replicas: int | None = Field(default=None, ge=1, le=5)
-    """How many servers keep each stream; by default 1 for what is made new, and as it is for what is there."""
+    """Number of servers that keep each stream; by default 1 for a new stream, and unchanged for an existing stream."""
     data_dir: Folder = DATA_DIR.expanduser()
+    """Folder for the history and for the data of `tocsin dev`."""
     jobs_file: Path | None = None
+    """File or folder with job definitions that `tocsin jobs apply` reads by default."""
     server: Server = Server()
     database: Database = Database()
     nats: Nats = Nats()
@@ -280,6 +297,7 @@ class Settings(BaseSettings):
     stages: Stages = Stages()
     worker: Worker = Worker()
     queues: dict[str, Queue] = {}
+    """Queues by name, beside the queue `default`."""
 
     _origins: dict[FieldPath, str] = PrivateAttr(default_factory=dict)
 
@@ -302,5 +320,5 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only the arguments: `load` puts the layers together itself, since it also tells which field came from where."""
+        """Read arguments only: `load` combines the sources and records the origins."""
         return (init_settings,)

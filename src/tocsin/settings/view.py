@@ -1,4 +1,4 @@
-"""Settings as they may be shown, and where each came from."""
+"""Settings without their secrets, and the origin of each value."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -9,18 +9,18 @@ from pydantic import JsonValue
 from .model import FieldPath, Settings
 
 DEFAULT: Final = "default"
-"""The origin of what nobody set."""
+"""Origin of a field that is not set."""
 
 MASK: Final = "******"
 
 
 def origins(settings: Settings) -> dict[str, str]:
-    """Where each field's value came from: `default`, `command line`, the path of the file, or the variable's name."""
+    """Return the origin of each field: `default`, `command line`, a file or a variable."""
     return {".".join(path): settings._origins.get(path, DEFAULT) for path, _ in _dumped(settings)}  # noqa: SLF001
 
 
 def shown(settings: Settings) -> dict[str, JsonValue]:
-    """Each field's value as it may be shown: durations as people write them, secrets and passwords in URLs masked."""
+    """Return each field's value for display: readable durations, masked secrets."""
     return {".".join(path): _masked(path, value) for path, value in _dumped(settings)}
 
 
@@ -44,15 +44,15 @@ def _masked(path: FieldPath, value: JsonValue) -> JsonValue:
 
 
 def without_password(url: str) -> str:
-    """A URL as it may be shown."""
+    """Mask the password or token of a URL."""
     parts = urlsplit(url)
     if parts.password is None and not (parts.username and parts.scheme in {"nats", "tls", "ws", "wss"}):
         return url
-    # A user without a password is a token where NATS is spoken.
+    # In a URL of NATS, a user without a password is a token.
     hidden = f"{parts.username}:{MASK}" if parts.password is not None else MASK
     return url.replace(parts.netloc, f"{hidden}@{parts.netloc.rpartition('@')[2]}", 1)
 
 
 def is_secret(path: Sequence[str]) -> bool:
-    """Whether what a field holds is not to be shown."""
+    """Return whether a field holds a secret."""
     return path[-1:] in {("password",), ("token",)}

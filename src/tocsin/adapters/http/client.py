@@ -296,12 +296,7 @@ class HttpOperator:
         self, path: str, name: str, query: ExecutionQuery | DeadLetterQuery
     ) -> tuple[list[Any], str | None]:
         """Return up to `query.limit` rows, from several pages, and the next cursor."""
-        fields = {field: getattr(query, field) for field in query.__slots__}
-        parameters = {
-            field: value.isoformat() if isinstance(value, datetime) else value
-            for field, value in fields.items()
-            if value is not None
-        }
+        parameters = query.parameters()
         rows: list[Any] = []
         while True:
             parameters["limit"] = min(PAGE_SIZE, query.limit - len(rows))

@@ -59,7 +59,7 @@ def security_of(nats: Nats) -> Credentials:
         missing, given = ("user", "password") if nats.user is None else ("password", "user")
         _wrong(f"nats.{missing}", f"`{given}` is set, and a `{missing}` is needed with it")
     tls: Json = {
-        "tls": _context(nats.tls) if nats.tls.is_asked_for else None,
+        "tls": _context(nats.tls) if nats.tls.is_required else None,
         "tls_hostname": nats.tls.server_name,
         "tls_handshake_first": nats.tls.handshake_first,
     }
@@ -76,7 +76,7 @@ def security_of(nats: Nats) -> Credentials:
 
     return Credentials(
         client={**client, **tls, "inbox_prefix": nats.inbox_prefix},
-        is_encrypted=nats.tls.is_asked_for or all(url.strip().startswith("tls://") for url in nats.url.split(",")),
+        is_encrypted=nats.tls.is_required or all(url.strip().startswith("tls://") for url in nats.url.split(",")),
         make_broker_options=make_broker_options,
     )
 
