@@ -1,0 +1,53 @@
+"""Messages of one entity behind one that was handed back."""
+
+import pytest
+
+from tests.domain.given import admitted
+from tests.stages.world import World
+from tocsin.domain.events import Message, Recorded
+from tocsin.engine.stage import NotReady, Subscription
+from tocsin.ports import LogUnavailable, SequenceConflict
+from tocsin.subjects import Stream
+
+COUNT = 5
+MOMENT = 0.2
+"""Seconds after which all messages but the failed one have come again."""
+
+
+class FailsAt:
+    """A handler that cannot deal with the message at one sequence."""
+
+    def __init__(self, sequence: int, error: Exception) -> None:
+        self.sequence = sequence
+        self.error = error
+        self.handled: list[int] = []
+
+    async def __call__(self, recorded: Recorded[Message]) -> None:
+        if recorded.sequence not in self.handled:
+            self.handled.append(recorded.sequence)
+        if recorded.sequence == self.sequence:
+            raise self.error
+
+
+@pytest.mark.parametrize("failing", range(1, COUNT + 1))
+@pytest.mark.parametrize("error", [LogUnavailable("no answer"), NotReady("not there"), SequenceConflict()])
+async def test_every_message_behind_a_failure_comes_again(world: World, failing: int, error: Exception) -> None:
+    handler = FailsAt(failing, error)
+    subscription = Subscription("scripted", Stream.LOG, ("execution.>",), handler)
+    await world.given(*[admitted()] * COUNT)
+    await world.handle(subscription)
+    assert handler.handled == list(range(1, failing + 1))
+    assert world.pending == COUNT - failing + 1
+    world.clock.advance(MOMENT)
+    again = {delivery.sequence for delivery in await world.durable(subscription).take(COUNT, wait=0)}
+    assert again - {failing} == set(range(failing + 1, COUNT + 1))
+
+
+async def test_messages_of_other_entities_are_not_handed_back(world: World) -> None:
+    handler = FailsAt(1, LogUnavailable("no answer"))
+    subscription = Subscription("scripted", Stream.LOG, ("execution.>",), handler)
+    others = [admitted().model_copy(update={"execution_id": f"other-{n}"}) for n in range(COUNT)]
+    await world.given(admitted(), *others)
+    await world.handle(subscription)
+    assert sorted(handler.handled) == list(range(1, COUNT + 2))
+    assert world.pending == 1
