@@ -1,0 +1,175 @@
+"""Stalled executions in full, and the limits of the policy at their second."""
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, started
+from tests.domain.test_recovery import (
+    LIMIT,
+    POLICY,
+    SECOND,
+    THRESHOLD,
+    TWO,
+    Log,
+    found,
+    limited,
+    planned,
+    retrying,
+    running,
+)
+from tocsin.domain import execution, recovery
+from tocsin.domain.events import Lost, Recovered
+from tocsin.domain.execution import Phase
+from tocsin.domain.recovery import Findings, Overdue
+
+HOUR = timedelta(hours=1)
+
+
+def recovered(log: Log, number: int, *lost: Lost) -> None:
+    """Store a recovery at the log's time."""
+    log.store(Recovered(job=JOB, execution_id=ID, recovery=number, lost=lost, recovered_at=log.now))
+
+
+def lost_at(findings: Findings) -> list[tuple[str, datetime, str | None, int | None]]:
+    return [(one.lost.what, one.lost.since, one.lost.step, one.lost.attempt) for one in findings.stalled]
+
+
+# --- what was lost, in full ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("log", "lost"),
+    [
+        (Log(planned()), ("planned", NOON, None, None)),
+        (Log(admitted()), ("admitted", NOON, "main", None)),
+        (running(), ("dispatched", NOON, "main", 1)),
+        (retrying(), ("retry-scheduled", NOON + 30 * SECOND, "main", 1)),
+    ],
+    ids=["planned", "admitted", "dispatched", "retrying"],
+)
+def test_a_loss_names_step_and_attempt(log: Log, lost: tuple[str, datetime, str | None, int | None]) -> None:
+    assert lost_at(found(log.examine(HOUR))) == [lost]
+
+
+def test_what_was_lost_before_keeps_its_attempt() -> None:
+    log = running()
+    log.now += HOUR
+    recovered(log, 1, Lost(what="dispatched", since=NOON, step="main", attempt=1))
+    assert lost_at(found(log.examine(2 * HOUR))) == [("admitted", NOON + HOUR, "main", 1)]
+
+
+@pytest.mark.parametrize(("recovered_after", "since"), [(10, 30), (60, 60)])
+def test_a_retry_waits_from_the_later_instant(recovered_after: int, since: int) -> None:
+    log = retrying()
+    log.now += recovered_after * SECOND
+    recovered(log, 1)
+    assert lost_at(found(log.examine(HOUR))) == [("retry-scheduled", NOON + since * SECOND, "main", 1)]
+
+
+def test_a_dispatched_step_names_its_queue() -> None:
+    [stalled] = found(running().examine(THRESHOLD)).stalled
+    assert (stalled.queue, stalled.sequence) == ("default", 2)
+    [stalled] = found(Log(admitted()).examine(THRESHOLD)).stalled
+    assert (stalled.queue, stalled.sequence) == (None, 1)
+
+
+def test_the_newest_fact_of_a_kind_counts() -> None:
+    log = Log(admitted())
+    for number in (1, 2):
+        log.now += HOUR
+        recovered(log, number)
+    [stalled] = found(log.examine(2 * HOUR + THRESHOLD)).stalled
+    assert (stalled.sequence, stalled.lost.since) == (3, NOON + 2 * HOUR)
+
+
+def test_a_fact_before_the_request_is_no_request() -> None:
+    log = Log(Recovered(job=JOB, execution_id=ID, recovery=1, lost=(), recovered_at=NOON))
+    log.now += HOUR
+    log.store(admitted())
+    findings = found(log.examine(HOUR))
+    assert (findings.requested_at, findings.sequence) == (NOON + HOUR, 2)
+
+
+def test_without_a_request_nothing_is_known() -> None:
+    with pytest.raises(LookupError):
+        Log(started()).examine()
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("age", "recovers"), [(POLICY.max_age, True), (POLICY.max_age + timedelta(microseconds=1), False)]
+)
+def test_the_greatest_age_is_still_recovered(age: timedelta, *, recovers: bool) -> None:
+    findings = found(running().examine(age))
+    lost = [one.lost for one in findings.stalled]
+    [fact] = recovery.recover(findings, lost, now=NOON + age, policy=POLICY, job="active")
+    assert isinstance(fact, Recovered) is recovers
+
+
+def test_a_recovery_names_all_that_was_lost() -> None:
+    log = Log(admitted(plan({"a": (), "b": ()})))
+    log.store(*execution.dispatch(log.state, key=KEY))
+    findings = found(log.examine(HOUR))
+    lost = [one.lost for one in findings.stalled]
+    [fact] = recovery.recover(findings, lost, now=NOON + HOUR, policy=POLICY, job="active")
+    assert isinstance(fact, Recovered)
+    assert (fact.job, fact.execution_id, fact.recovery, fact.recovered_at) == (JOB, ID, 1, NOON + HOUR)
+    assert [one.step for one in fact.lost] == ["a", "b"]
+
+
+def test_ends_without_an_answer_are_final() -> None:
+    [expired] = recovery.expire(found(running(limited(10)).examine(10 * SECOND)))
+    assert expired.error is not None
+    assert (expired.error.type, expired.error.retryable) == ("timed_out", False)
+    assert "10s" in expired.error.message
+    findings = found(running().examine(HOUR))
+    lost = [one.lost for one in findings.stalled]
+    [fact] = recovery.recover(findings, lost, now=NOON + HOUR, policy=POLICY, job="gone")
+    assert not isinstance(fact, Recovered)
+    assert fact.error is not None
+    assert (fact.error.type, fact.error.retryable) == ("abandoned", False)
+    assert "deleted" in fact.error.message
+
+
+def test_an_overdue_attempt_says_who_is_silent() -> None:
+    outside, one, several = (
+        Overdue("main", 1, delivery, 2, "default", 45.0, claims).error
+        for delivery, claims in ((None, 1), (1, 1), (7, 7))
+    )
+    assert {error.type for error in (outside, one, several)} == {"timed_out"}
+    assert all("45s" in error.message for error in (outside, one, several))
+    assert len({outside.message, one.message, several.message}) == 3
+    assert "7" in several.message
+
+
+def test_an_overdue_attempt_names_its_task() -> None:
+    log = running(plan(retry=TWO))
+    log.store(started())
+    [overdue] = found(log.examine(LIMIT)).overdue
+    assert overdue == Overdue("main", 1, 1, 2, "default", 30.0, 1)
+
+
+# --- when to look again ----------------------------------------------------------------------------------------------
+
+
+def test_the_next_look_is_the_earliest_of_all() -> None:
+    steps = [step.model_copy(update={"timeout": 100.0 * n}) for n, step in enumerate(plan({"a": (), "b": ()}).steps, 1)]
+    log = running(plan().model_copy(update={"steps": tuple(steps), "execution_timeout": 1_000.0}))
+    log.store(started("a"), started("b"))
+    looks = []
+    after = timedelta()
+    for _ in range(3):
+        after = found(log.examine(after)).next_look - NOON
+        looks.append(after.total_seconds())
+    assert looks == [160, 260, 420]
+
+
+def test_a_step_that_waits_has_not_stalled() -> None:
+    log = running(plan({"a": (), "b": ("a",)}))
+    log.store(started("a"))
+    findings = found(log.examine(SECOND))
+    assert findings.state.steps["b"].phase is Phase.WAITING
+    assert lost_at(found(log.examine(LIMIT + HOUR))) == []
