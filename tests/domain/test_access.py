@@ -1,0 +1,114 @@
+"""Permissions of every role for each job, its owner and its viewers."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from tocsin.domain.access import Permission, Principal, Role, roles_of
+from tocsin.domain.definition import JobDefinition
+
+READ, TRIGGER, CANCEL, REPLAY, REGISTER, ADMINISTER = (
+    Permission.READ,
+    Permission.TRIGGER,
+    Permission.CANCEL,
+    Permission.REPLAY,
+    Permission.REGISTER,
+    Permission.ADMINISTER,
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that another identity registered, unless it says otherwise."""
+
+    owner: str | None = None
+    viewers: tuple[str, ...] = ()
+    created_by: str | None = "grace"
+    definition: JobDefinition = field(init=False)
+
+    def __post_init__(self) -> None:
+        definition = JobDefinition(name="job", function="f", owner=self.owner, viewers=self.viewers)
+        object.__setattr__(self, "definition", definition)
+
+
+OPEN = Job()
+CREATED = Job(created_by="ada", viewers=("grace",))
+OWNED = Job(owner="ada", viewers=("grace",))
+SHOWN = Job(viewers=("grace", "ada"))
+HIDDEN = Job(viewers=("grace",))
+UNNAMED = Job(created_by=None)
+
+
+def ada(*roles: Role) -> Principal:
+    return Principal("ada", frozenset(roles))
+
+
+@pytest.mark.parametrize(
+    ("roles", "permissions"),
+    [
+        ((), set()),
+        ((Role.VIEWER,), {READ}),
+        ((Role.AUTHOR,), {READ, REGISTER}),
+        ((Role.OPERATOR,), {READ, TRIGGER, CANCEL, REPLAY}),
+        ((Role.AUTHOR, Role.OPERATOR), {READ, REGISTER, TRIGGER, CANCEL, REPLAY}),
+        ((Role.ADMIN,), set(Permission)),
+    ],
+)
+def test_roles_permit_what_they_say(roles: tuple[Role, ...], permissions: set[Permission]) -> None:
+    principal = ada(*roles)
+    assert principal.permissions == permissions
+    assert {permission for permission in Permission if principal.may(permission)} == permissions
+
+
+@pytest.mark.parametrize(
+    ("job", "owns"),
+    [(OPEN, False), (CREATED, True), (OWNED, True), (SHOWN, False), (HIDDEN, False), (UNNAMED, False)],
+)
+def test_a_job_is_its_creators_and_its_owners(job: Job, *, owns: bool) -> None:
+    assert ada().owns(job) is owns
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.AUTHOR, Role.OPERATOR])
+@pytest.mark.parametrize(
+    ("job", "sees"),
+    [(OPEN, True), (CREATED, True), (OWNED, True), (SHOWN, True), (HIDDEN, False), (UNNAMED, True)],
+)
+def test_named_viewers_hide_a_job_from_others(job: Job, role: Role, *, sees: bool) -> None:
+    assert ada(role).may_see(job) is sees
+
+
+@pytest.mark.parametrize("job", [OPEN, CREATED, OWNED, SHOWN, HIDDEN])
+def test_an_administrator_may_do_everything(job: Job) -> None:
+    assert ada(Role.ADMIN).may_see(job)
+    assert all(ada(Role.ADMIN).may_with(permission, job) for permission in Permission)
+
+
+@pytest.mark.parametrize("job", [OPEN, CREATED, OWNED, SHOWN])
+def test_without_a_role_nothing_is_permitted(job: Job) -> None:
+    assert not ada().may_see(job)
+    assert not any(ada().may_with(permission, job) for permission in Permission)
+
+
+@pytest.mark.parametrize(
+    ("role", "job", "permitted"),
+    [
+        (Role.VIEWER, OPEN, {READ}),
+        (Role.VIEWER, OWNED, {READ}),
+        (Role.VIEWER, HIDDEN, set()),
+        (Role.OPERATOR, OPEN, {READ, TRIGGER, CANCEL, REPLAY}),
+        (Role.OPERATOR, SHOWN, {READ, TRIGGER, CANCEL, REPLAY}),
+        (Role.OPERATOR, HIDDEN, set()),
+        (Role.AUTHOR, OPEN, {READ}),
+        (Role.AUTHOR, SHOWN, {READ}),
+        (Role.AUTHOR, HIDDEN, set()),
+        (Role.AUTHOR, CREATED, set(Permission)),
+        (Role.AUTHOR, OWNED, set(Permission)),
+    ],
+)
+def test_a_role_permits_it_with_this_job(role: Role, job: Job, permitted: set[Permission]) -> None:
+    assert {permission for permission in Permission if ada(role).may_with(permission, job)} == permitted
+
+
+def test_an_unknown_name_is_no_role() -> None:
+    assert roles_of(["scheduler-viewer", "root", 7, None, ["scheduler-admin"]]) == {Role.VIEWER}
+    assert roles_of([]) == frozenset()
