@@ -1,4 +1,7 @@
-"""Play many schedules, or one again (`python -m tests.simulation --help`); ends with 1 if anything does not hold."""
+"""Play many schedules, or repeat one (`python -m tests.simulation --help`).
+
+The exit code is 1 if an invariant is violated.
+"""
 
 import argparse
 import multiprocessing

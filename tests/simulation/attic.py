@@ -1,4 +1,4 @@
-"""What leaves the streams: the archive's store, what is taken out, and the archiver, with a window of seconds."""
+"""The archive in the simulation: its store, the purge, and an archiver with a window of seconds."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta

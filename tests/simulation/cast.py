@@ -1,4 +1,4 @@
-"""Who plays: nodes that run the product's stages, workers that run the product's worker, and users."""
+"""The simulated processes: nodes with the product's stages, workers, and users."""
 
 from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
@@ -55,7 +55,7 @@ SETTINGS: Final = Settings(
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What everybody is given."""
+    """The shared environment of every process."""
 
     seed: int
     network: Network
@@ -190,7 +190,7 @@ class _TaskQueue:
 
 
 class User:
-    """Somebody who changes jobs and asks for runs, and tries again until told that it is done."""
+    """A user who changes jobs and requests runs, and repeats each request until it is confirmed."""
 
     def __init__(self, around: Surroundings, process: Process) -> None:
         """With the registry that the command line uses."""
@@ -242,7 +242,7 @@ class User:
             pass
 
     async def _settle(self, action: Action) -> None:
-        """The newest dead letter, under a request of its own: asked for again, it is the same."""
+        """Replay the newest dead letter under a request name; a repeated request has no further effect."""
         letters = await self._server.read(f"dead-letter.{subjects.token(action.job)}.*.dead-lettered")
         for recorded in letters[-1:]:
             letter = recorded.subject.split(".")[2]
@@ -267,7 +267,7 @@ def _of_the_past(action: Action) -> backfill.Backfill:
 
 
 def reset_dice(seed: int) -> None:
-    """The only dice of the product that nobody hands in."""
+    """The only random source of the product that is not an argument."""
     executor._chance.seed(seed)
 
 

@@ -1,6 +1,6 @@
-"""What goes wrong, and how often: drawn anew for each schedule, so that each has a few troubles of its own.
+"""The faults and their rates, drawn for each schedule separately.
 
-Were every fault as likely as every other in every schedule, they would hide each other's consequences.
+If every fault were equally likely in every schedule, faults would hide each other's consequences.
 """
 
 from dataclasses import dataclass, fields
@@ -10,32 +10,32 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Shares of what is asked, answered or delivered; and mean seconds between what happens by itself (0: never)."""
+    """Shares of requests, answers or deliveries; and mean seconds between spontaneous faults (0: never)."""
 
     slow: float = 0.0
     """Takes long on its way."""
     lost: float = 0.0
-    """Never arrives; whoever asked is told that there was no answer."""
+    """The request never arrives; the caller gets no answer."""
     unanswered: float = 0.0
-    """Is done, and whoever asked is told that there was no answer."""
+    """The request is carried out; the caller gets no answer."""
     repeated: float = 0.0
     """Is done, the answer is lost, and it is sent again."""
     belated: float = 0.0
-    """Is done after whoever asked has given up."""
+    """The request is carried out after the caller has timed out."""
     stale: float = 0.0
     """Is answered by a replica that lags."""
     unacknowledged: float = 0.0
     """The word on a delivery is lost."""
     crash: float = 0.0
-    """Kills the process that asked."""
+    """Kills the process that sent the request."""
     freeze: float = 0.0
-    """Holds the process that asked still, for seconds."""
+    """Pauses the process that sent the request, for seconds."""
     late_timer: float = 0.0
     double_timer: float = 0.0
     deploys: float = 0.0
     """A process is stopped in good order, and started again."""
     server_restarts: float = 0.0
-    """What is out is handed out anew, and counted anew."""
+    """Delivered messages are delivered again, and their counts start again."""
     redeliveries: float = 0.0
     """Something that was dealt with long ago is handed out once more."""
     clock_steps: float = 0.0
@@ -43,7 +43,7 @@ class Faults:
     skew: float = 0.0
     """Seconds by which wall clocks differ, at most."""
     lagging: float = 0.0
-    """What a follower is told is seconds old."""
+    """A follower receives messages seconds late."""
     distant: float = 0.0
     """Seconds on each way to one machine that is far away."""
 
@@ -74,7 +74,7 @@ _CHOSEN: Final = 0.45
 
 
 def draw(chance: Random) -> Faults:
-    """The faults of one schedule: some of all, each between hardly ever and at its worst."""
+    """Draw the faults of one schedule: a rate for each, from rare to extreme."""
     drawn = {}
     for field in fields(Faults):
         worst = getattr(_WORST, field.name)

@@ -1,6 +1,6 @@
-"""What a schedule is about: some are made for one kind of trouble, which would hardly ever come together by chance.
+"""The focus of a schedule: a kind of trouble that would rarely arise by chance.
 
-The seed chooses. What a focus asks for comes on top of what the seed draws; most schedules of most kinds stay mixed.
+The seed chooses. A focus adds to the faults that the seed draws; most schedules of most kinds stay mixed.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,14 +34,14 @@ class Focus:
     name: str
     actions: Callable[[Random, float], list[Action]] = actions
     faults: Mapping[str, float] = field(default_factory=dict)
-    """What goes wrong this often, whatever the seed draws."""
+    """The minimum rate of a fault under this focus."""
     temper: Temper = MIXED
     nodes: tuple[int, ...] = (1, 2, 2, 3)
     workers: tuple[int, ...] = (1, 2, 2)
     outside: int = 0
     """Processes of executors outside."""
     is_archived: bool = False
-    """What is over leaves the streams within seconds: in those nobody may stand still for longer, nor go by another clock."""
+    """Finished executions leave the streams within seconds; processes must not pause for longer, nor use another clock."""
     mq: int = 0
     """Processes of executors that know only hip-62's subjects."""
 
@@ -53,7 +53,7 @@ class Focus:
 _MIXED: Final = Focus("mixed")
 _QUICK: Final = Temper(paces=(0.01, 0.03, 1.2))
 _CALM: Final = dict.fromkeys((field.name for field in fields(Faults)), 0.0)
-"""Whatever looks at a lock once more, since something was lost, hands on what was forgotten."""
+"""Any second look at a lock after a loss also hands on a forgotten lock."""
 _FOCI: Final = (
     _MIXED,
     Focus(
@@ -140,5 +140,5 @@ _FOCI: Final = (
 
 
 def focus_of(seed: int) -> Focus:
-    """What the schedule of a seed is about."""
+    """Return the focus of a seed."""
     return _FOCI[seed % len(_FOCI)]

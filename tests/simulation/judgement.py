@@ -1,4 +1,4 @@
-"""What must hold once all is over: the invariants, and that the read models tell what the log does."""
+"""The invariants that must hold at the end, and the agreement of read models and log."""
 
 from tests.everything import Everything
 from tocsin import subjects
@@ -38,7 +38,7 @@ async def _stored(log: CombinedLog, stream: Stream) -> list[StoredMessage]:
 
 
 def left_over(around: Surroundings) -> list[str]:
-    """What is still to be done."""
+    """Return the work that is still to be done."""
     left = [f"{around.network.on_its_way} questions are on their way"] if around.network.on_its_way else []
     server = around.server
     left += [f"{d.spec.name} has {d.outstanding} messages" for d in server._durables.values() if not d.progress.is_idle]
@@ -62,7 +62,7 @@ def left_over(around: Surroundings) -> list[str]:
 
 
 def violations(around: Surroundings) -> list[str]:
-    """Whatever does not hold."""
+    """Return every violation."""
     everything_ = everything(around)
     return [
         *(str(one) for one in everything_.audited().violations),

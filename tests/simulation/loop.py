@@ -1,4 +1,4 @@
-"""An event loop in which no time passes but what its timers ask for: the same program runs the same way every time."""
+"""An event loop whose time only jumps to its timers, so that runs are reproducible."""
 
 import asyncio
 import heapq
@@ -24,13 +24,13 @@ class Endless(Exception):
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
-    """What is ready runs in the order in which it became so; when nothing is, time jumps to the next timer.
+    """A deterministic loop: ready callbacks run in order, and idle time jumps to the next timer.
 
-    It has no sockets, signals, subprocesses or threads: whoever asks for one of these is told so.
+    It has no sockets, signals, subprocesses or threads; using them raises an error.
     """
 
     def __init__(self, start_task: Callable[["asyncio.Task[Any]"], None]) -> None:
-        """`start_task` is told of every task."""
+        """Call `start_task` with every new task."""
         self._now = 0.0
         self._ready: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
@@ -38,9 +38,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._jumps = 0
         self._start_task = start_task
         self.errors: list[str] = []
-        """What was raised where nobody catches it."""
+        """The exceptions that no task caught."""
 
-    # --- what asyncio asks of a loop ---------------------------------------------------------------------------------
+    # --- the interface of an asyncio loop
+    # ------------------------------------------------------------------------------
 
     def time(self) -> float:
         """Seconds since the start."""
@@ -49,7 +50,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """Call in this moment, behind whatever is ready."""
+        """Call a function at the current moment, after all ready callbacks."""
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
@@ -88,7 +89,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Remember it."""
-        if "handle" in context:  # what a forgotten task raised is told when the garbage is collected: at any time
+        if "handle" in context:  # asyncio reports the exception of a forgotten task at garbage collection, at any time
             self.errors.append(f"{context['message']}: {context.get('exception')!r}")
 
     def get_debug(self) -> bool:
@@ -96,7 +97,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return False
 
     def is_running(self) -> bool:
-        """Whenever somebody asks."""
+        """Yield control at any time."""
         return True
 
     def is_closed(self) -> bool:
@@ -104,7 +105,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return False
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is passed over when its time comes."""
+        """Skip the timer when it is due."""
 
     # --- running it --------------------------------------------------------------------------------------------------
 

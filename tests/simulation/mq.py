@@ -1,4 +1,7 @@
-"""Executors that know only hip-62's subjects: they take envelopes from a work queue, and answer on the completion subjects."""
+"""Executors that know only hip-62's subjects.
+
+They take envelopes from a work queue, and answer on the completion subjects.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,13 +23,14 @@ from .workload import BRIDGED
 
 SPEC: Final = DurableSpec("mq-executors", Stream.MQ, ("mq.scheduled.>",), 4.0)
 LOST, FAILING, TWICE, FORGED, STRAY = 0.12, 0.25, 0.3, 0.1, 0.1
-"""Shares of the tasks of which nobody hears again, that fail, that are answered twice; of those whose answer comes behind one
-with a token of somebody's own, or behind one about a task that was never handed over."""
+"""Shares of tasks without an answer, with a failure, with two answers; and of answers preceded by an answer with a forged token, or by an
+answer about an unknown task.
+"""
 
 
 @dataclass(slots=True)
 class Answer:
-    """What is answered to a task; and once that is known to be stored, since when (UTC)."""
+    """The answer to a task, and the time since which it is known to be stored (UTC)."""
 
     task: EnvelopeData
     answer: Completion
@@ -35,7 +39,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Handed:
-    """What all these executors took and answered, told to those who judge. Forged and stray answers are not among it."""
+    """The tasks and answers of all these executors, for the judgement. Forged and stray answers are left out."""
 
     seed: int
     taken: list[EnvelopeData] = field(default_factory=list)
@@ -100,7 +104,7 @@ class MqExecutor:
                 return
 
     async def _stray(self, chance: Random) -> None:
-        """Answer for a task of somebody else, or for none."""
+        """Answer for a task of another executor, or for an unknown task."""
         others = [task for task in self._others() if task.queue != BRIDGED]
         task = chance.choice(others) if others else None
         if task is not None:
@@ -115,7 +119,7 @@ class MqExecutor:
 
 
 def _answer(task: EnvelopeData, chance: Random) -> Completion:
-    """As much of what may be left out as somebody cares to say."""
+    """Return a random part of the optional fields."""
     named = chance.choice(("all", "all", "attempt", "step"))
     return Completion(
         status=chance.choice(("failed", "error"))

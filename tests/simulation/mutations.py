@@ -1,8 +1,8 @@
-"""Bugs that one could write, each of which some schedule must catch: what proves that the simulation proves anything.
+"""Deliberate bugs, each of which some schedule must catch: the proof of the simulation.
 
-A mutation replaces a few words in the source of a function, which must be found in it exactly once, and gives the function
-the code of what results, for as long as it is wanted. Where the product changes so that the words are gone, the mutation
-says so and has to be rewritten: a table whose bugs can no longer be made would prove nothing.
+A mutation replaces a few words in the source of a function, where they must occur exactly once, and gives the function the compiled
+result for as long as it is active. If the product changes so that the words are gone, the mutation fails and must be rewritten: a
+table whose bugs can no longer be made would prove nothing.
 """
 
 import ast
@@ -47,7 +47,7 @@ from .simulation import play
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Other words in the source of a function. `names`: what the new ones need besides what its module has."""
+    """Replacement words in the source of a function. `names`: further names that the new words use."""
 
     function: Callable[..., Any]
     old: str
@@ -155,7 +155,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "at=recorded.sequence",
         "at=None",
     ),
-    # --- what the public is told -------------------------------------------------------------------------------------
+    # --- public events
+    # -------------------------------------------------------------------------------------------------
     _bug("announce without a look", public_events.PublicEvents._once, "sequence > after", "False"),
     _bug(
         "announce nothing where it was planned before",
@@ -191,7 +192,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "await self._queue(wanted.job, me, known=(state, sequence)); return (await self._locks.load(scope))[0]",
     ),
     _bug(
-        # The next look lets it run all the same; but what the public is shown of its lock would end too early.
+        # The next look admits it anyway, but the projection of its lock would end too early.
         "believe a replica that who has the lock was never planned",
         locks.Locks._planned,
         "known[0].status is Status.UNKNOWN and not await self._executions.is_newest(scope, known[1]):\n        known",
@@ -271,7 +272,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug("let two claim one delivery", execution.claim, "delivery <= current.delivery", "False"),
     _bug("work though the claim was refused", claim.claim, "return granted", "return Claimed(expect, expect)"),
     _bug(
-        # Whoever names its claim, as every worker does, is found out by either look: one of them gone shows in nothing.
+        # A report that names its claim, as every worker's does, is checked twice: removing one check has no effect.
         "count the failure of an old delivery",
         execution.fail,
         "or report.delivery not in {None, step.delivery}:\n        return []\n    if report.claim not in {None, step.claim}:",
@@ -496,7 +497,7 @@ def _mutated(function: FunctionType, edit: Edit) -> CodeType:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a bug cost until it was caught. `violation`: the first that showed; None: it was not caught."""
+    """The cost of catching a bug. `violation`: the first violation; None: the bug was not caught."""
 
     name: str
     schedules: int

@@ -1,7 +1,7 @@
-"""Between the processes and the server: every question is a point at which anything may happen.
+"""The network between processes and server: a fault may occur at every request.
 
-A question travels, is answered at one instant, and the answer travels back. It may be lost on either way, be sent again,
-or arrive when nobody waits for it any more; whoever asked may die or stand still at any point of it.
+A request travels, is answered at one instant, and the answer travels back. Either may be lost, be repeated, or arrive after the caller
+has timed out. The calling process may die or pause at any point.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from .trace import Trace
 T = TypeVar("T")
 
 PATIENCE: Final = 0.8
-"""Seconds after which whoever asked gives up."""
+"""Seconds after which a caller times out."""
 
 
 @dataclass(slots=True)
 class Network:
-    """What all processes share. `on_crash`: told of a process that has just died."""
+    """The network that all processes share. `on_crash` is called with a process that has died."""
 
     loop: VirtualLoop
     chance: Random
@@ -36,10 +36,10 @@ class Network:
     """Questions that have not arrived yet."""
 
     async def ask(self, process: Process, what: str, answer: Callable[[], T], *, is_read: bool = False) -> T:
-        """Have `answer` given by the server, and its value or error brought back.
+        """Let the server compute `answer`, and return its value or raise its error.
 
         Raises:
-            LogUnavailable: no answer came, whatever has become of the question.
+            LogUnavailable: no answer arrived; the request may have been carried out.
         """
         process.check()
         question = _Question(self, process, what, answer, self.loop.create_future(), is_read)
@@ -54,13 +54,13 @@ class Network:
         return 0.0004 + 0.004 * chance + (1.5 - chance) * process.distance
 
     def following(self, process: Process) -> float:
-        """Seconds until a follower is told what was stored."""
+        """Return the seconds until a follower receives a stored message."""
         if self.faults.lagging and self.chance.random() < self.faults.lagging:
             return self.chance.uniform(1.0, 8.0)
         return self.latency(process)
 
     def befall(self, process: Process) -> None:
-        """What may befall a process at any moment."""
+        """Inject the faults that may occur in a process at any moment."""
         draw = self.chance.random()
         if draw < self.faults.crash:
             self.kill(process)
@@ -143,7 +143,7 @@ class _Question:
         try:
             result = self._answer()
             told = str(result) if isinstance(result, int) else ""
-        except Exception as raised:  # noqa: BLE001 - whoever asked is to be told
+        except Exception as raised:  # noqa: BLE001 - the caller must receive the error
             error, told = raised, type(raised).__name__
         self._network.trace.note(self._network.loop.time(), self._process.name, f"{self._what}{how} → {told}")
         return result, error

@@ -1,4 +1,4 @@
-"""Executors outside: they take tasks under leases, as the gateway of the Open Job Spec does for those that speak HTTP."""
+"""Executors that take tasks under leases, as the Open Job Spec gateway does."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -26,7 +26,7 @@ SILENT: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A sign of life that was taken at `answered`: until then the lease is to stand (both UTC)."""
+    """A heartbeat that was accepted at `answered`: until then the lease must hold (both UTC)."""
 
     claim: LeaseTimer
     answered: datetime
@@ -35,7 +35,7 @@ class Sign:
 
 @dataclass(slots=True)
 class Outside:
-    """What all executors outside do, told to those who judge."""
+    """The actions of all executors outside, for the judgement."""
 
     seed: int
     runs: list[Run]
@@ -45,7 +45,7 @@ class Outside:
 
 
 class OutsideExecutor:
-    """One process of a gateway and those whom it serves: some work on, some fail, some give back, some are never heard of again."""
+    """A gateway process and its workers: some work, some fail, some hand back, some vanish."""
 
     def __init__(self, told: Outside, log: EventLog, queues: object, process: Process) -> None:
         """Start it. `queues` can be opened by name."""
@@ -125,7 +125,7 @@ class OutsideExecutor:
         self._told.signs.append(Sign(task_leases.timer_of(mine), self._process.clock.now(), min(until, mine.deadline)))
 
     async def _mine(self, held: Held) -> Held | None:
-        """What is still held, by the newest facts."""
+        """Return the tasks still held, by the newest events."""
         claim, found = held.claim.message, held.found
         for _ in range(TRIES):
             facts = await self._log.load(subjects.execution(claim.job, claim.execution_id))

@@ -100,7 +100,7 @@ class SimulatedLog:
         return await self._network.ask(self._process, what, answer, is_read=is_read)
 
     async def _read(self, what: str, of: str | Stream, asked: Callable[[Replica], T]) -> T:
-        """What some replica says, each time another one perhaps."""
+        """Read from a random replica."""
         return (await self._read_upto(what, of, asked))[0]
 
     async def _read_upto(self, what: str, of: str | Stream, asked: Callable[[Replica], T]) -> tuple[T, int]:
@@ -131,7 +131,7 @@ class SimulatedProjections:
         network = self._network
 
         def answer() -> tuple[bytes, int] | None:
-            # A cursor that is told late lets an archived execution run again; the archiver relies on replicas that keep up.
+            # A late cursor would let an archived execution run again; the archiver relies on replicas that keep up.
             if network.chance.random() < network.faults.stale and bucket is not Bucket.CURSORS:
                 return self._buckets.get_before(bucket, key)
             return at_once(self._buckets.get(bucket, key))
@@ -146,7 +146,7 @@ class SimulatedProjections:
         def answer() -> int:
             is_late = self._network.loop.time() > sent + PATIENCE
             if is_late and expect == 0 and self._buckets.was_removed(bucket, key):
-                raise SequenceConflict("its mark is there")  # whoever still waits looks at the mark, and tries again
+                raise SequenceConflict("its mark is there")  # a waiting caller sees the mark, and tries again
             return at_once(self._buckets.put(bucket, key, value, expect=expect, ttl=ttl))
 
         return await self._network.ask(self._process, f"put {bucket}/{key} behind {expect}", answer)
@@ -165,7 +165,7 @@ class SimulatedProjections:
 
 
 class SimulatedDelivery:
-    """Implements `ports.Delivery`. What is said of it may be lost, and nobody is told."""
+    """Implements `ports.Delivery`. An acknowledgement may be lost without a notice."""
 
     def __init__(
         self, delivery: InMemoryDelivery, durable: InMemoryDurable, network: Network, process: Process
@@ -230,7 +230,7 @@ class Intake:
         self._process = process
 
     async def take(self, limit: int, *, wait: float | None) -> Sequence[SimulatedDelivery]:
-        """Whatever is there; waits for the first, `None`: for ever. What is handed out may find its taker dead."""
+        """Take available tasks, waiting for the first (`None`: without a limit). The taker may have died meanwhile."""
         self._process.check()
         if wait is None:
             while not (found := self._durable._hand_out(limit)):
@@ -248,7 +248,7 @@ class Intake:
 
 
 class SimulatedHistory:
-    """Implements what recorders need of `ports.History`: a database that may fail, before or after it has committed."""
+    """Implements `ports.History` for recorders: a database that may fail before or after its commit."""
 
     def __init__(self, history: InMemoryHistory, network: Network, process: Process) -> None:
         """A database, as seen from a process."""

@@ -1,4 +1,4 @@
-"""A process that runs some of the product's code: it has a clock of its own, may stand still, and dies without a word."""
+"""A process that runs the product's code, with its own clock, pauses, and sudden death."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -13,12 +13,12 @@ from .loop import VirtualLoop
 
 
 class Crashed(asyncio.CancelledError):
-    """What the code of a dead process is told, should it still ask for anything: nothing catches it for good."""
+    """Raised in the code of a dead process at its next request; nothing catches it for good."""
 
 
 @dataclass(eq=False, slots=True)
 class Process:
-    """From its start to its death. `skew`: how far its wall clock is off; `behind`: what its steady clock did not count."""
+    """A process from start to death. `skew`: the error of its wall clock; `behind`: pauses that its monotonic clock did not count."""
 
     name: str
     loop: VirtualLoop
@@ -35,7 +35,7 @@ class Process:
     on_defect: Callable[[str], None] = print
 
     def spawn(self, what: str, start: Callable[[], Coroutine[Any, Any, None]]) -> "asyncio.Task[None]":
-        """Run a coroutine for as long as the process lives. One that raises is a defect: it would end the process."""
+        """Run a coroutine for as long as the process lives. An exception is a defect, because it would end the process."""
         token = current.set(self)
         try:
             return self.loop.create_task(self._watched(what, start))
@@ -45,7 +45,7 @@ class Process:
     async def _watched(self, what: str, start: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
             await start()
-        except Exception as error:  # noqa: BLE001 - whatever it is
+        except Exception as error:  # noqa: BLE001 - any exception
             self.on_defect(f"{what} ended with {error!r}")
 
     def crash(self) -> None:
@@ -74,7 +74,7 @@ class Process:
             raise Crashed
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> None:
-        """Have something done inside it: not before it goes on again, and never once it is dead."""
+        """Run a function inside the process: after its pause, and never after its death."""
         self.loop.call_at(max(self.loop.time() + delay, self.frozen_until), self._wake, callback)
 
     def _wake(self, callback: Callable[[], object]) -> None:
@@ -94,7 +94,7 @@ class Process:
 
 
 def wake(awake: "asyncio.Future[None]") -> None:
-    """Let whoever waits for it go on, unless it was cancelled."""
+    """Continue the waiting task, unless it was cancelled."""
     if not awake.done():
         awake.set_result(None)
 
@@ -124,7 +124,7 @@ current: ContextVar[Process | None] = ContextVar("current", default=None)
 
 
 def adopt(task: "asyncio.Task[Any]") -> None:
-    """Note a new task in the process that started it; one that is dead starts none."""
+    """Record a new task in the process that started it; a dead process starts none."""
     process = current.get()
     if process is not None:
         process.tasks.append(task)

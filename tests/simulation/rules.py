@@ -1,4 +1,4 @@
-"""What holds of a schedule, since all of it is known, and cannot be told of any log."""
+"""Rules about a schedule that need complete knowledge, beyond what a log can show."""
 
 import sys
 from collections import defaultdict
@@ -53,11 +53,11 @@ AHEAD: Final = timedelta(seconds=15)
 """How far ahead of the log a clock may be that is believed (`ClockGuard`), and a little more."""
 
 UNHEARD: Final = timedelta(seconds=20)
-"""For how long nobody may have heard an answer."""
+"""Seconds for which an answer may be unknown to every process."""
 
 
 def beyond_the_audit(around: Surroundings, everything: Everything) -> Iterator[str]:
-    """Whatever does not hold."""
+    """Return every violation."""
     yield from _nobody_works_without_a_claim(everything, around.runs)
     yield from _a_sign_of_life_puts_off_the_end(everything, around)
     yield from _a_success_that_was_taken_counts(everything, around)
@@ -76,7 +76,7 @@ def _nobody_works_without_a_claim(everything: Everything, runs: list[Run]) -> It
 
 
 def _a_sign_of_life_puts_off_the_end(everything: Everything, around: Surroundings) -> Iterator[str]:
-    signs = {sign.claim: sign for sign in around.outside.signs}  # the last one of each claim
+    signs = {sign.claim: sign for sign in around.outside.signs}  # the last delivery of each claim
     for recorded in everything.facts(Released):
         fact = recorded.message
         claim = LeaseTimer.model_validate(fact.model_dump(include=set(LeaseTimer.model_fields) - {"v", "type"}))
@@ -102,7 +102,7 @@ def _every_task_is_handed_over(everything: Everything, handed: Handed) -> Iterat
 
 
 def _what_is_reported_was_answered(everything: Everything, handed: Handed) -> Iterator[str]:
-    """Whoever names no delivery is the bridge, or the recoverer, which says so."""
+    """A report without a delivery comes from the bridge or from the recoverer, which says so."""
     said = {(a.task.execution_id, a.answer.step, a.answer.attempt, a.answer.has_failed) for a in handed.answers}
     for recorded in everything.facts(Report):
         fact = recorded.message
@@ -126,7 +126,7 @@ def _an_answer_in_time_counts(everything: Everything, handed: Handed) -> Iterato
 
 
 def _no_lease_lasts_longer_than_its_step_may(everything: Everything, around: Surroundings) -> Iterator[str]:
-    """Whoever has had a step for as long as it may take has failed; others are given it by a retry alone."""
+    """A holder that exceeded the attempt's time has failed; only a retry gives the step to others."""
     fired: dict[LeaseTimer, datetime] = {}  # when its timer came first
     for entry in around.server.stream(Stream.LOG).matching(("timer.*.*.lease.>",), 0):
         timer = entry.recorded().message
@@ -145,7 +145,7 @@ def _no_lease_lasts_longer_than_its_step_may(everything: Everything, around: Sur
 
 
 def _a_success_that_was_taken_counts(everything: Everything, around: Surroundings) -> Iterator[str]:
-    """Unless somebody called the execution off, another step of it failed, or it was too late for it."""
+    """Unless the execution was cancelled, another step of it failed, or it was too late."""
     given_up: dict[tuple[str, str, int], int] = {}
     for told in everything.facts(Report):
         if told.message.outcome == "failed":
@@ -188,7 +188,7 @@ def _what_is_released_is_held(everything: Everything) -> Iterator[str]:
 
 
 def _nothing_is_found_lost(everything: Everything) -> Iterator[str]:
-    """Servers lose nothing here, so that whoever recovers something took what waits for lost, or somebody dropped it."""
+    """Servers lose nothing here, so a recovery means that waiting work was taken for lost, or that a process dropped it."""
     for recovered in everything.facts(Recovered):
         yield f"I3: something was lost, and by no server: {recovered.subject} {recovered.message.lost}"
 
@@ -208,7 +208,7 @@ def _each_trigger_asks_for_a_run_of_its_own(everything: Everything) -> Iterator[
 
 
 def _the_earliest_gets_the_lock(everything: Everything) -> Iterator[str]:
-    """What makes up for the past comes behind all that does not."""
+    """Catch-up work has lower priority than all other work."""
     planned = {fact.message.execution_id: lock.waiting(fact.message) for fact in everything.facts(Planned)}
     waiting: dict[str, tuple[Waiter, ...]] = {}
     for fact in everything.facts(LockFact):
@@ -222,7 +222,7 @@ def _the_earliest_gets_the_lock(everything: Everything) -> Iterator[str]:
 
 
 def _nobody_is_skipped_for_one_who_was_over(everything: Everything) -> Iterator[str]:
-    """Whoever had ended before an execution was planned was in nobody's way."""
+    """An execution that ended before another was planned blocked nothing."""
     planned: dict[str, int] = {}
     ended: dict[str, int] = {}
     for recorded in everything.log:
@@ -289,7 +289,7 @@ def _what_is_refused_stays_refused(everything: Everything) -> Iterator[str]:
 
 
 def _what_is_asked_for_is_what_was_in_force(everything: Everything) -> Iterator[str]:
-    """Of a trigger and a replay, whenever it is handled, and whichever replica is asked then."""
+    """Compare a trigger and a replay, handled at any time by any replica."""
     defined: dict[str, list[int]] = defaultdict(list)
     for fact in everything.facts(Defined):
         defined[fact.message.job].append(fact.sequence)

@@ -1,4 +1,4 @@
-"""The log as a server keeps it: its timers are late, or come twice; its replicas lag."""
+"""The log as a server keeps it: late and repeated timers, lagging replicas."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -65,7 +65,7 @@ class SimulatedServer(InMemoryEventLog):
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A stream as it was when `upto` was its last sequence: what one replica answers from, and says so."""
+    """A stream as of the sequence `upto`, as one replica knows it."""
 
     stream: StoredStream
     upto: int
@@ -78,7 +78,7 @@ class Replica:
         return sorted((one for one in newest.values() if one.sequence > after), key=lambda one: one.sequence)
 
     def load_each(self, *scopes: str) -> Loaded:
-        """What `load` says of each, all of the same moment; where nothing is found, nothing tells which that is."""
+        """Load several scopes as of the same moment; an empty result does not reveal which moment."""
         facts = [self.load(scope) for scope in scopes]
         return Loaded(facts, self.upto if any(facts) else 0)
 
@@ -93,7 +93,7 @@ class Replica:
         return None if entry is None else entry.recorded()
 
     def read(self, subject: str, *, after: int = 0, limit: int | None = None) -> list[Recorded[Message]]:
-        """What matches."""
+        """Return the matching messages."""
         entries = self.stream.matching((subject,), after)
         return [entry.recorded() for entry in entries if entry.sequence <= self.upto][:limit]
 
@@ -128,5 +128,5 @@ class SimulatedBuckets(InMemoryProjections):
         return self._before.get((bucket, key))
 
     def was_removed(self, bucket: Bucket, key: str) -> bool:
-        """Whether there is a mark in place of a key: each removal leaves one, even where there was nothing."""
+        """Return whether a key has a delete marker; each removal leaves one."""
         return (bucket, key) in self._removed

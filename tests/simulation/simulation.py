@@ -1,4 +1,4 @@
-"""One schedule: a seed, some hours of trouble in a few seconds, and then peace, in which everything must come to its end."""
+"""One schedule: hours of faults in a few seconds, then peace, in which everything must finish."""
 
 import asyncio
 import gc
@@ -45,7 +45,7 @@ _PARTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a schedule. `violations`: what does not hold, the invariant first."""
+    """The outcome of a schedule. `violations` holds the invariants first."""
 
     seed: int
     violations: tuple[str, ...]
@@ -61,7 +61,7 @@ class Result:
 
 @dataclass(slots=True)
 class Seat:
-    """A place in the cast: whoever plays it dies and is replaced."""
+    """A role in the cast: the process that plays it dies and is replaced."""
 
     name: str
     play: Callable[[Process], Played]
@@ -142,7 +142,7 @@ class Simulation:
         return shown + await self._settled()
 
     async def _shown(self) -> list[str]:
-        """What is wrong with the definitions as they are shown, while there still are any."""
+        """Return differences in the definitions as projected, while there are any."""
         while not judgement.is_registered(self.around):
             await self._sleep(LOOK)
         return judgement.wrong_definitions(self.around)

@@ -1,6 +1,6 @@
-"""That the simulation would notice: some of the bugs of the table are made, and caught by schedules that are else clean.
+"""The simulation catches bugs: some mutations of the table fail schedules that are otherwise clean.
 
-`python -m tests.simulation --mutations --seeds 5000` tries them all.
+`python -m tests.simulation --mutations --seeds 5000` tries all of them.
 """
 
 import pytest
@@ -9,7 +9,7 @@ from .focus import focus_of
 from .mutations import MUTATIONS, Mutation, judged, made
 from .simulation import play
 
-SCHEDULES = range(120)  # each is caught by an early one, but which one moves with every change of the stages
+SCHEDULES = range(120)  # an early seed catches each; which seed depends on every change of the stages
 CAUGHT = (
     "append behind whatever is last",
     "acknowledge before the facts are stored",

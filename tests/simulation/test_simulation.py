@@ -1,4 +1,7 @@
-"""Some schedules of trouble, always the same ones. `python -m tests.simulation --seeds 10000` plays as many as you like."""
+"""Some fixed schedules of faults.
+
+`python -m tests.simulation --seeds 10000` plays as many as needed.
+"""
 
 import json
 import os
@@ -23,7 +26,7 @@ print(json.dumps([play(seed).digest for seed in json.loads(sys.argv[1])]))
 
 @pytest.mark.parametrize("focus", ["deliveries", "wakes", "overlaps", "bridge", "letters", "leases", "archive"])
 def test_rare_situations_are_played_often(focus: str) -> None:
-    """Such as: a worker stands still, the recoverer ends its attempt, the next one is dispatched; the first one's success counts."""
+    """For example: a worker pauses, the recoverer ends its attempt, the retry is dispatched, and the first worker's success counts."""
     seeds = [seed for seed in range(600) if focus_of(seed).name.startswith(focus)]
     failed = [told(result) for result in map(play, seeds[-SOME:]) if result.violations]
     assert not failed, "\n".join(failed)
@@ -36,7 +39,7 @@ def test_guarantees_hold_under_any_fault(first: int) -> None:
 
 
 def test_seed_plays_the_same_schedule_in_every_process() -> None:
-    """Else a failure could not be looked at: whatever the order of sets, the addresses of objects, the time of day."""
+    """Otherwise failures could not be repeated. The order of sets, object addresses and the time of day must not matter."""
     seeds = [1, 23, 40, 77]
     here = [play(seed).digest for seed in seeds]
     assert len(set(here)) == len(seeds)

@@ -1,4 +1,4 @@
-"""What users do: the jobs that they have, what they change, and how their handlers behave."""
+"""The workload: the jobs of users, their changes, and the behaviour of their handlers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -74,7 +74,7 @@ def definition(chance: Random, name: str) -> JobDefinition:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What somebody does at some second."""
+    """An action of a user at some second."""
 
     at: float
     verb: Verb
@@ -98,7 +98,7 @@ _VERBS: Final[tuple[Verb, ...]] = (
 def contended(
     chance: Random, until: float, *, policies: Sequence[str] = ("enqueue", "enqueue", "enqueue", "cancel_previous")
 ) -> list[Action]:
-    """Jobs that run one at a time, asked for several times within moments, and then no more: nobody looks at their locks again."""
+    """Jobs with a lock that get a few triggers within moments and then none, so that nothing looks at their locks again."""
     done, at = [], 1.5
     for number in range(_RUSHES):
         name = f"rush-{number}"
@@ -112,7 +112,7 @@ def contended(
 
 
 def overlapping(chance: Random, until: float) -> list[Action]:
-    """Jobs that run one at a time and are due more often than that, by their schedules, and by hand besides."""
+    """Jobs with a lock that are due more often than they can run, by schedule and by trigger."""
     done = []
     for name, policy in zip(NAMES, chance.sample(_LOCKED, k=2), strict=False):
         fields = {"schedule": "@every 1s", "overlap_policy": policy, "enabled": True, "timeout": 2.0}
@@ -134,7 +134,7 @@ _CALLED_OFF: Final = 0.5
 
 
 def _rush(chance: Random, name: str, at: float) -> Iterator[Action]:
-    """Some triggers, one soon after another; and perhaps the one is called off that runs meanwhile."""
+    """Trigger a job several times in quick succession, and perhaps cancel the running execution."""
     gap = chance.choice((0.01, 0.05, 0.2))
     for number in range(chance.randint(2, 5)):
         yield Action(at, "trigger", name, message_id=f"{name}-{at:.6f}-{number}")
@@ -146,7 +146,7 @@ def _rush(chance: Random, name: str, at: float) -> Iterator[Action]:
 
 
 def registered(chance: Random, until: float) -> list[Action]:
-    """Jobs that several people change within moments, and then nobody."""
+    """Jobs that several users change within moments, and then leave alone."""
     done = []
     for number in range(_REGISTERED):
         name, at, gap = f"reg-{number}", chance.uniform(0.5, until - 1.0), chance.choice((0.02, 0.1, 0.4))
@@ -176,7 +176,7 @@ def timed(chance: Random, until: float) -> list[Action]:
 
 
 def bygone(chance: Random, until: float) -> list[Action]:
-    """Jobs that fire for a while and then no more: what they were last due for stays, and what came of it does not."""
+    """Jobs that fire for a while and then stop: their last due events stay, and the executions are archived."""
     done = []
     for name in NAMES:
         fields = {"schedule": chance.choice(("*/2 * * * * *", "@every 3s")), "enabled": True, "timeout": 0.8}
@@ -202,7 +202,7 @@ def delivered(chance: Random, until: float) -> list[Action]:
 
 
 def enqueued(chance: Random, until: float) -> list[Action]:
-    """Jobs that are registered nowhere, for executors outside; some must be started soon, some not yet."""
+    """Jobs enqueued once, for executors outside; some must start soon, some must not start yet."""
     done = []
     for _ in range(chance.randint(4, 10)):
         at, name = chance.uniform(0.5, until), chance.choice(NAMES)
@@ -223,7 +223,7 @@ def enqueued(chance: Random, until: float) -> list[Action]:
 
 
 def bridged(chance: Random, until: float) -> list[Action]:
-    """Jobs whose tasks are handed over, with time for them or without, and beside them one that a worker runs."""
+    """Jobs with mq tasks, with and without a timeout, beside a job that a worker runs."""
     done = []
     for name in NAMES:
         queue = QUEUES[0] if name == NAMES[-1] else BRIDGED
@@ -239,7 +239,7 @@ def bridged(chance: Random, until: float) -> list[Action]:
 
 
 def buried(chance: Random, until: float) -> list[Action]:
-    """Jobs that fail for good, whose dead letters are replayed and settled; and instants of the past that are made up for."""
+    """Jobs that fail finally, whose dead letters are replayed and resolved; and backfills of past instants."""
     done = []
     for name in NAMES[: chance.choice((1, 2))]:
         job = definition(chance, name)
@@ -287,7 +287,7 @@ Run: TypeAlias = tuple[str, str, int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Temper:
-    """How handlers behave: the seconds that they take, and the share that fails and may be tried again."""
+    """The behaviour of handlers: their seconds, and the share of retryable failures."""
 
     paces: tuple[float, ...] = (0.01, 0.1, 0.4, 1.2)
     failing: float = 0.12
@@ -299,7 +299,7 @@ MIXED: Final = Temper()
 def handler(
     seed: int, process: Process, runs: list[Run], temper: Temper = MIXED
 ) -> Callable[[Context], Awaitable[object]]:
-    """A handler that does well mostly; how it behaves is a matter of the task and of nothing else."""
+    """A handler that usually succeeds; its behaviour depends only on the task."""
 
     async def handle(context: Context) -> object:
         task = f"{context.execution_id}/{context.step}/{context.attempt}/{context.delivery}"

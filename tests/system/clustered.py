@@ -31,14 +31,14 @@ async def clustered(folder: Path, **settings: object) -> AsyncIterator[tuple[Sit
 
 
 async def kill(*nodes: Node) -> None:
-    """Kill -9, all at once: nobody is elected between one death and the next."""
+    """Send SIGKILL to all nodes together, so that no election happens between two deaths."""
     for node in nodes:
         os.kill(node.server.pid, signal.SIGKILL)
     await asyncio.to_thread(wait_until, lambda: all(node.server.exit_code is not None for node in nodes))
 
 
 async def lose_majority(tocsin: Site, cluster: RunningCluster) -> None:
-    """Leave one node alone that knows it: what it led, it answers for a while as if nothing had happened."""
+    """Isolate one node: it answers for a while for the streams that it led."""
     await kill(*cluster.nodes[1:])
     connection, names = tocsin.installation.connection, tocsin.installation.names
     leaderless = {names.stream(Stream.LEDGER), names.stream(Stream.LOG), names.bucket_stream(Bucket.INSTALLATION)}

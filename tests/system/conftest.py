@@ -1,4 +1,4 @@
-"""What the tests on whole processes, and on what they find on a server, need."""
+"""Fixtures of tests on whole processes and on the state of a server."""
 
 from collections.abc import AsyncIterator
 
@@ -18,5 +18,5 @@ async def connection(nats_url: str) -> AsyncIterator[Connection]:
 
 @pytest.fixture
 def names() -> Names:
-    """Of an installation that nobody has made yet."""
+    """Settings of an installation that does not exist yet."""
     return fresh_names()

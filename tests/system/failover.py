@@ -1,9 +1,9 @@
-"""How long nothing fires when the leader is killed: measured on real processes, told from the log alone (`gaps`).
+"""Time without firings after a leader is killed, measured on real processes from the log (`gaps`).
 
     python -m tests.system.failover --rounds 50 --kill ticker --leader 2s/500ms [--seed 1] [--json FILE]
 
-Each round kills with SIGKILL, at a random moment, the ticker that leads or the NATS node that leads the ledger's stream,
-waits until instants fire again, and brings the dead one back.
+At a random moment, each round sends SIGKILL to the leading ticker or to the NATS node that leads the ledger's stream. It waits until
+the job fires again, and restarts the dead process.
 """
 
 import argparse
@@ -42,7 +42,7 @@ SPREAD: Final = 2.0
 
 
 class Failover:
-    """Two tickers, of which one leads; the rest of the stages, and a worker."""
+    """Two tickers, of which one leads; the other stages, and a worker."""
 
     def __init__(self, tocsin: Site, chance: random.Random, cluster: RunningCluster | None = None) -> None:
         self._tocsin = tocsin

@@ -1,7 +1,6 @@
-"""Processes that begin where a Python that has imported everything forks: in a tenth of the time that a new one takes.
+"""Processes forked from a Python that has imported everything, ten times faster than new ones.
 
-They are processes as any: each has its own memory, session and end, by SIGKILL too. What a new Python does before is tried in
-`tests/cli/test_acceptance.py`.
+Each has its own memory, session and end, including by SIGKILL. `tests/cli/test_acceptance.py` covers the start of a new Python.
 """
 
 import multiprocessing

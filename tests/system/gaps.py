@@ -1,8 +1,8 @@
-"""How long nothing fired when somebody was killed, read from the log and from nothing else.
+"""Time without firings around kills, read only from the log.
 
-A job fires every second. Whoever kills says so right before, in the log too: a trigger of a job of its own, whose reason
-names the victim. The gap of a kill is the longest time between two firings, by the log's clock, that ends between it and
-the next kill; without a kill it is a second.
+A job fires every second. Right before a kill, the killer records it in the log by a trigger of a job of its own, whose reason names the
+victim. The gap of a kill is the longest time between two firings, by the log's clock, that ends between that kill and the next. Without
+a kill it is a second.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ TICK: Final[dict[str, Any]] = {
 }
 """The job that fires every second, and once for each second that it could not."""
 KILL: Final[dict[str, Any]] = {"name": "kill", "function": "work", "overlap_policy": "allow"}
-"""The job that is triggered when somebody is about to be killed."""
+"""The job that is triggered before each kill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """What became of the instants around some kills."""
+    """The firings around some kills."""
 
     gaps: tuple[Gap, ...]
     """One for each kill."""
@@ -52,7 +52,7 @@ class Gaps:
     """How many fired twice, or have two executions."""
 
     def row(self) -> dict[str, Any]:
-        """It all in one row; times in seconds."""
+        """Return all of it in one row; times in seconds."""
         return {
             "kills": len(self.gaps),
             "next_p50": round(median(gap.from_kill for gap in self.gaps), 2),
@@ -66,7 +66,7 @@ class Gaps:
 
 
 def measured(everything: Everything, victim: str) -> Gaps:
-    """The gaps of the kills of one kind of victim; what fired, and what did not, over the whole log."""
+    """The gaps by kind of victim, with fired and missing instants over the whole log."""
     dues = [recorded for recorded in everything.facts(Due) if recorded.message.job == TICK["name"]]
     kills = [r for r in everything.facts(Trigger) if job_of(r.subject) == KILL["name"]]
     ends = [*(kill.time for kill in kills[1:]), dues[-1].time + timedelta(microseconds=1)]

@@ -1,4 +1,4 @@
-"""Tocsin in a process that finds the log there when it starts, whatever has become of it a moment later.
+"""Tocsin in a process that sees a healthy log at its start, whether or not the log fails later.
 
 python -m tests.system.hasty [tocsin's own arguments]
 """

@@ -1,9 +1,9 @@
-"""Tocsin in a process that ends by SIGKILL at the worst moment: right behind the storing of something.
+"""Tocsin in a process that ends by SIGKILL right after it stores a given message.
 
     python -m tests.system.mortal WORD [tocsin's own arguments]
 
-WORD is a token of the subject, e.g. `dispatched`; the process dies when the log's answer has come and before anybody here
-has learned of it. `unrecorded` and `recorded` are the moments before and behind a transaction of the history.
+WORD is a token of the subject, for example `dispatched`; the process dies after the log's answer and before any code sees it.
+`unrecorded` and `recorded` are the moments before and after a transaction of the history.
 """
 
 import os

@@ -22,7 +22,7 @@ REST = 0.1
 
 
 async def work(name: str, lease: int, urls: list[str]) -> None:
-    """For ever; a gateway that does not answer is left for the next."""
+    """Run forever; try the next gateway if one does not answer."""
     async with httpx.AsyncClient(timeout=PATIENCE) as client:
 
         async def ask(verb: str, **body: Any) -> httpx.Response:  # noqa: ANN401 - JSON

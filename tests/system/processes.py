@@ -52,17 +52,17 @@ PATIENCE: Final = 100.0
 BACKLOG: Final = 300
 """Messages that all durables together may still have before them while more work is given."""
 LOOKS: Final = 20
-"""How often in a row executions are found open while nobody has anything to do, before they are taken to be stuck."""
+"""Number of consecutive checks with open executions and an idle system, after which the system is stuck."""
 _OVER: Final = frozenset({"completed", "failed", "cancelled", "skipped"})
 
 
 class Program:
-    """One program, which may be many processes in a row. What it says goes to a file."""
+    """One program, restarted if needed. Its output goes to a file."""
 
     def __init__(
         self, name: str, command: Sequence[str], environment: Mapping[str, str], said: Path, *, ready: str
     ) -> None:
-        """`command`: a module and its arguments; `ready`: the action of the line that says that it is at work."""
+        """`command`: a module and its arguments; `ready`: the action of the log line of a started process."""
         self.name = name
         self._command = command
         self._environment = environment
@@ -94,7 +94,7 @@ class Program:
 
     @property
     def ended(self) -> int | None:
-        """How it ended; None: it runs."""
+        """The exit code; None while it runs."""
         return self.process.exitcode
 
     def is_ready(self) -> bool:
@@ -103,7 +103,7 @@ class Program:
         return self._ready in self.said()
 
     def said(self) -> str:
-        """What the newest process has written."""
+        """The output of the newest process."""
         return self._said.read_bytes()[self._begin :].decode(errors="replace")
 
     def send(self, number: signal.Signals) -> None:
@@ -135,7 +135,7 @@ class Site(Running):
         self._environment["TOCSIN_NATS__URL"] = url
 
     def start(self, *stages: str, module: Sequence[str] = TOCSIN) -> Program:
-        """Start stages in one process; without names, all of them. `module` is run in place of Tocsin's own."""
+        """Start stages in one process; without names, all of them. `module` replaces Tocsin's own module."""
         return self._start("+".join(stages) or "all", module, ["run", *(stages or ["--all"])], "stages-started")
 
     def start_worker(self, target: str = "tests.system.worker_process", *, module: Sequence[str] = TOCSIN) -> Program:
@@ -147,7 +147,7 @@ class Site(Running):
         return self._start("serve", TOCSIN, ["serve", "--port", str(port)], "api-serving")
 
     def start_ojs_worker(self, name: str, lease: int, *urls: str) -> Program:
-        """Start a worker of the Open Job Spec that asks these gateways, for leases of so many milliseconds."""
+        """Start an Open Job Spec worker that uses these gateways, with leases in milliseconds."""
         return self._start("ojs-worker", ("tests.system.ojs_worker",), [name, str(lease), *urls], "worker-started")
 
     async def call(self, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -181,7 +181,7 @@ class Site(Running):
         return clock.now()
 
     async def ends(self) -> Counter[str]:
-        """How many executions of each job are over."""
+        """Return the number of finished executions of each job."""
         stored = [subject.split(".") for subject in await self._stored("execution.*.*.*")]
         return Counter(name(tokens[-3]) for tokens in stored if tokens[-1] in _OVER)
 
@@ -206,7 +206,7 @@ class Site(Running):
         return found
 
     async def quiet(self) -> None:
-        """Wait until nothing is left to be done: no instant, no execution, no message, no delay."""
+        """Wait until the system is idle: no instant, execution, message or delay is pending."""
         seen: deque[set[str]] = deque(maxlen=LOOKS)
 
         async def is_quiet() -> bool:
@@ -227,7 +227,7 @@ class Site(Running):
             raise AssertionError(f"still to be done: {left}") from None
 
     async def keeps_up(self) -> None:
-        """Wait until no more is left to be done than is done in a moment, on a machine that others use too."""
+        """Wait until only momentary work is pending, on a busy machine."""
 
         async def is_little() -> bool:
             return sum((await self._pending()).values()) <= BACKLOG
@@ -235,7 +235,7 @@ class Site(Running):
         await self.until(is_little)
 
     async def checked(self) -> Everything:
-        """All that is stored, once nothing is left to be done; and that it breaks no rule."""
+        """Return all stored messages of the idle system, after a clean audit."""
         await self.quiet()
         everything = await Everything.of(self.log)
         report = everything.audited()
@@ -243,7 +243,7 @@ class Site(Running):
         return everything
 
     async def history_agrees_with(self, everything: Everything) -> None:
-        """Wait until the history shows every execution as the log ends it, and every dead letter, and nothing else."""
+        """Wait until the history equals the log in every execution and dead letter."""
         ends = {execution_id: end.message for execution_id, end in everything.ends.items()}
         letters = {recorded.message.id for recorded in everything.facts(DeadLetterFact)}
 
@@ -280,7 +280,7 @@ class Site(Running):
         return program
 
     async def _undecided(self) -> list[str]:
-        """The jobs of which an instant has come and is not decided. A job that goes on always has one to come."""
+        """Return the jobs with a due and undecided instant. An active job always has a coming instant."""
         states = await LedgerReader(self.log).load_all()
         now = self.installation.clock.now()
         return [job for job, (state, _) in states.items() if ledger.decide_instants(state, now)]
@@ -291,7 +291,7 @@ class Site(Running):
         return {tokens[-2] for tokens in stored} - {tokens[-2] for tokens in stored if tokens[-1] in _OVER}
 
     async def _pending(self) -> dict[str, int]:
-        """How many messages each durable has to deal with, and how many delays are running."""
+        """Return the backlog of each durable, and the number of running delays."""
         found = {"delays": sum((await self._stored("delay.>")).values())}
         for stream in (Stream.LEDGER, Stream.LOG):
             request = f"CONSUMER.LIST.{self.installation.names.stream(stream)}"
@@ -310,7 +310,7 @@ class Site(Running):
 
 @asynccontextmanager
 async def site(url: str, folder: Path, **more: object) -> AsyncIterator[Site]:
-    """An installation without any process yet; whatever is started in it ends with it."""
+    """An installation without processes; every process that it starts ends with it."""
     async with bootstrap.connect(settings(url, folder, **{**QUICK, **more})) as installation:
         await bootstrap.initialize(installation)
         it = Site(installation, folder)
@@ -321,7 +321,7 @@ async def site(url: str, folder: Path, **more: object) -> AsyncIterator[Site]:
 
 
 def environment_of(settings_: Settings) -> dict[str, str]:
-    """What a process is started with that is to have these settings."""
+    """Return the environment of a process with these settings."""
     return _foreign_environment() | dict(_variables(settings_))
 
 

@@ -1,4 +1,4 @@
-"""A whole Tocsin on a real nats-server, for tests: in this process, or as processes that can be killed."""
+"""A whole Tocsin on a real nats-server, in this process or in processes that can be killed."""
 
 import asyncio
 import json
@@ -89,7 +89,7 @@ class Running:
         return [r.message for r in await self.facts(f"execution.{subjects.token(job)}.>", kind)]
 
     async def until(self, happened: Callable[[], Awaitable[T]]) -> T:
-        """Wait for something to be true, and return it. Who looks takes no more than a part of what all the others need."""
+        """Wait for a condition and return its value. Polling takes only a small share of the machine."""
         clock = asyncio.get_running_loop().time
         async with asyncio.timeout(self.patience):
             while True:
@@ -108,7 +108,7 @@ class Running:
         return await self.until(enough)
 
     async def public(self, subject: str) -> "asyncio.Queue[Msg]":
-        """What a plain subscriber of a public subject receives from now on."""
+        """Collect the messages of a plain subscriber of a public subject from now on."""
         queue: asyncio.Queue[Msg] = asyncio.Queue()
         await self.installation.connection.client.subscribe(subject, cb=queue.put)
         await self.installation.connection.client.flush()

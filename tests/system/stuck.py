@@ -1,8 +1,8 @@
-"""Tocsin in a process that never gets an answer to one kind of thing that it stores, and so cannot finish.
+"""Tocsin in a process that never gets an answer to one kind of append, and so cannot finish.
 
     python -m tests.system.stuck WORD [tocsin's own arguments]
 
-WORD is a token of the subject, e.g. `dispatched`.
+WORD is a token of the subject, for example `dispatched`.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""All tickers away for a while, and meanwhile jobs are edited, paused, resumed and deleted.
+"""All tickers are away while jobs are edited, paused, resumed and deleted.
 
-Afterwards no instant of the past fires but what the catch-up policy lets, and the ledger says of each what became of it.
+Afterwards no past instant fires except by the catch-up policy, and the ledger records the decision on each.
 """
 
 import signal
@@ -85,7 +85,7 @@ def names(jobs: Iterable[dict[str, Any]]) -> set[str]:
 
 
 def thirds(begin: datetime, end: datetime) -> set[datetime]:
-    """What `EVERY_THIRD` names between two times."""
+    """Return the instants that `EVERY_THIRD` names between two times."""
     whole = begin.replace(microsecond=0)
     seconds = (whole + timedelta(seconds=n) for n in range(1, int((end - whole).total_seconds()) + 1))
     return {second for second in seconds if second.second % 3 == 0 and second < end}
@@ -102,7 +102,7 @@ async def fired_since(tocsin: Site, jobs: set[str], begin: datetime | None = Non
 
 
 async def jobs_change(tocsin: Site) -> datetime:
-    """Whatever can be done to a job, each after a moment; when the edit was."""
+    """Make every kind of change to a job, each after a moment; return the time of the edit."""
     await tocsin.passes(seconds=1.2)
     await tocsin.change("resumed", partial(ledger.pause, job="resumed"))
     await tocsin.passes(seconds=1.2)

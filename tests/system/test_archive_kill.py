@@ -1,4 +1,4 @@
-"""The archiver dies under load, on a real server: what was ever stored is there still, once, and nothing ran again."""
+"""The archiver dies under load: every message is still there once, and nothing runs again."""
 
 import asyncio
 from pathlib import Path
@@ -61,7 +61,7 @@ async def more_archived(tocsin: Site) -> None:
 
 
 async def all_archived(tocsin: Site) -> None:
-    """Wait until no execution is left in the log, and the last segment's messages are gone from it."""
+    """Wait until the log holds no execution, and the last segment's messages are purged."""
 
     async def are_gone() -> bool:
         state, _ = await tocsin.installation.archive.state()
@@ -82,7 +82,7 @@ async def ever(tocsin: Site) -> Everything:
 
 
 async def anew(tocsin: Site, archiver: Program, before: Everything) -> None:
-    """Durables that are made anew find nothing to do, and an emptied history is filled from the archive."""
+    """Recreated durables have no work, and an empty history is filled from the archive."""
     for program in tocsin.programs:
         program.kill()
     tocsin.programs.remove(archiver)

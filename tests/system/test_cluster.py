@@ -1,4 +1,4 @@
-"""The embedded cluster: whole when it is started, there when a node dies, never left behind."""
+"""The embedded cluster: complete at its start, tolerant of a dead node, never left over."""
 
 import asyncio
 import json
@@ -76,7 +76,7 @@ async def test_r3_stream_survives_leader_loss_and_restarts(tmp_path: Path) -> No
 
 
 async def silent(_: Exception) -> None:
-    """What a client says while a node is away."""
+    """Collect the errors of a client while a node is away."""
 
 
 async def test_publish_repeated_during_replication_is_stored_once(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The leader is killed, again and again: each second fires once, whoever leads; `failover` measures how soon."""
+"""The leader is killed repeatedly: each second fires once; `failover` measures how soon."""
 
 import random
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The recorder dies under load, and so does the database: the history is in the end what the facts come to."""
+"""The recorder and the database die under load: the history ends equal to the log."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ DEATHS = 3
 
 @pytest.fixture(params=["sqlite", "postgresql", "redis"])
 async def database(request: pytest.FixtureRequest) -> AsyncIterator[Server | None]:
-    """A server; None: there is nothing but a file."""
+    """A database server; None: a file needs none."""
     kinds: dict[str, AbstractContextManager[Server]] = {"postgresql": postgresql(durable=True), "redis": redis()}
     if request.param == "sqlite":
         yield None
@@ -93,7 +93,7 @@ async def test_recorder_and_database_may_be_killed_under_load(
                 if database is not None:
                     await more_ends(tocsin)
                     await asyncio.to_thread(database.kill)
-                    await more_ends(tocsin)  # whatever becomes of the database, jobs run
+                    await more_ends(tocsin)  # jobs run in any state of the database
                     await asyncio.to_thread(database.start)
         everything = await tocsin.checked()
         await tocsin.history_agrees_with(everything)

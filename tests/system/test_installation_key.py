@@ -1,4 +1,4 @@
-"""Whether an installation is set up: a replica that knows nothing of it yet is no proof that it is not."""
+"""The installation key: a replica that does not know it yet is no proof of its absence."""
 
 import json
 
@@ -64,7 +64,7 @@ async def test_a_replica_that_lags_leaves_it_open(
     await provision(connection, names)
 
     async def behind(_: NatsProjections, __: Bucket, ___: str) -> None:
-        """What a replica says that has the bucket and not yet what is in it."""
+        """Answer as a replica that has the bucket and not yet its content."""
 
     with monkeypatch.context() as patched:
         patched.setattr(NatsProjections, "stored", behind)

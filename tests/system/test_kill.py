@@ -1,4 +1,4 @@
-"""Every process dies: in turn at any time, each at its worst moments, and at last the server itself (the crash table)."""
+"""Every process dies at its worst moments, then the server itself (the crash table)."""
 
 import asyncio
 import os
@@ -107,7 +107,7 @@ async def die_of_each(tocsin: Site, stage: str, words: tuple[str, ...]) -> None:
 
 @pytest.mark.slow
 async def test_who_was_taken_for_dead_may_come_back(tocsin: Site) -> None:
-    """Two copies of everything, one asleep for longer than anybody waits: what it held is done by the other."""
+    """Two copies of everything, one of them paused for longer than all timeouts: the other finishes its work."""
     sleepers = [tocsin.start(), tocsin.start_worker()]
     tocsin.start()
     tocsin.start_worker()
@@ -131,7 +131,7 @@ async def server(tmp_path: Path) -> AsyncIterator["MortalServer"]:
 
 
 class MortalServer:
-    """A server on a store of its own, which can be killed and comes back where it was."""
+    """A server on its own store, which can be killed and restarted."""
 
     def __init__(self, store: Path) -> None:
         self._store = store
@@ -195,7 +195,7 @@ async def test_process_stops_while_the_server_is_away(server: MortalServer, tmp_
 
 @asynccontextmanager
 async def work(tocsin: Site) -> AsyncIterator[None]:
-    """A steady run of executions: what the schedule fires, and what somebody triggers all the time."""
+    """A steady load of scheduled and triggered executions."""
 
     async def trigger_all_the_time() -> None:
         for job in cycle(TRIGGERED):
@@ -225,7 +225,7 @@ async def progress(tocsin: Site) -> None:
 
 
 async def everything_is_as_it_should_be(tocsin: Site) -> Everything:
-    """All is over, by the rules; what failed is what had to; nothing ran without a claim; the history agrees."""
+    """Check that everything finished by the rules: expected failures, claims before runs, an equal history."""
     everything = await tocsin.checked()
     assert {fact.message.job for fact in everything.facts(Failed)} == {"doomed"}
     assert {fact.message.job for fact in everything.facts(Completed)} == NAMES - {"doomed"}

@@ -37,7 +37,7 @@ NO_DELAY = {"initial_delay": 0.05, "multiplier": 2, "jitter": 0.1}
 
 
 class Functions:
-    """What the worker runs."""
+    """The functions of the worker."""
 
     def __init__(self) -> None:
         self.worker = Worker(concurrency=50)
@@ -77,7 +77,7 @@ async def tocsin(nats_url: str, tmp_path: Path, functions: Functions) -> AsyncIt
 
 
 async def test_the_jobs_of_the_registry_run(tocsin: Running, functions: Functions) -> None:
-    """The six jobs of hip-62, as the examples have them, each asked for once."""
+    """Trigger each of the six jobs of hip-62 from the examples once."""
     jobs = files.load(str(EXAMPLES / "jobs.yaml"))
     names = {step.function for job in jobs for step in job.steps()}
     for name in names:

@@ -1,4 +1,4 @@
-"""What the chaos and the failover measure and plan by, shown to tell the bad from the good."""
+"""The measurements and plans of chaos and failover distinguish good from bad."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""The only ticker is killed: what it missed is told to the public once, and the log says why nothing fired."""
+"""The only ticker is killed: the missed span is announced once, and the log explains it."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""Gateways and workers of the Open Job Spec die at any time: every job completes, and in the log it does so once.
+"""Open Job Spec gateways and workers die at any time: every job completes exactly once in the log.
 
-`TOCSIN_TEST_OJS_JOBS=2000 python -m pytest tests/system/test_ojs.py` lets more of them go through more deaths.
+`TOCSIN_TEST_OJS_JOBS=2000 python -m pytest tests/system/test_ojs.py` runs more jobs through more deaths.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Site]:
 
 
 async def push(client: httpx.AsyncClient, urls: Sequence[str], id_: str, seconds: float) -> None:
-    """Until somebody says that it is stored. Asked again under the same id it is the same job."""
+    """Repeat until the job is stored. A repeated request under the same id is the same job."""
     body = {"id": id_, "type": "work", "args": [seconds], "options": {"queue": "work"}}
     for n in range(1_000):
         try:
@@ -54,7 +54,7 @@ async def push(client: httpx.AsyncClient, urls: Sequence[str], id_: str, seconds
 
 
 async def completed(tocsin: Site) -> Counter[str]:
-    """How often each job is told to have completed."""
+    """Return the number of completions of each job."""
     return Counter(fact.execution_id for fact in await tocsin.of_executions(JOB, Completed))
 
 

@@ -1,4 +1,4 @@
-"""What an operator does, on a real server: with a worker at work, and with processes that are killed in between."""
+"""The operations of an operator on a real server, with a worker and with kills in between."""
 
 import asyncio
 import signal
@@ -102,7 +102,7 @@ async def ended(tocsin: Site, mortal: Program) -> None:
 
 @pytest.mark.slow
 async def test_replay_is_one_execution_after_any_kill(nats_url: str, tmp_path: Path) -> None:
-    """The planner dies right behind the plan of the replay, and comes back; the DAG advancer behind the end, and comes back."""
+    """Kill the planner right after the plan of the replay, and the DAG advancer right after the end."""
     job = {"name": "doomed", "dead_letter": True, "retry": {"max_attempts": 1}}
     async with site(nats_url, tmp_path) as tocsin:
         stages = [tocsin.start(*(s for s in STAGES_BUT_THE_PLANNER if s != "dag_advancer")), tocsin.start_worker()]
@@ -139,7 +139,7 @@ async def test_replay_is_one_execution_after_any_kill(nats_url: str, tmp_path: P
 
 @pytest.mark.slow
 async def test_repeated_backfill_creates_nothing_twice(nats_url: str, tmp_path: Path) -> None:
-    """Interrupted half-way with the planner killed at the same moment, begun again, and run once more as a whole."""
+    """Interrupt the backfill halfway with the planner, continue it, and run it once more as a whole."""
     end = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     span = Span(end - timedelta(hours=12), end)
     async with site(nats_url, tmp_path) as tocsin:

@@ -1,4 +1,4 @@
-"""Who waits for the log at its start, and is asked to end meanwhile, ends at once and in order."""
+"""A process that waits for the log at its start stops on request, in order."""
 
 import signal
 from collections.abc import Callable

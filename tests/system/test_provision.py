@@ -1,4 +1,4 @@
-"""Bringing a server into the state that is needed: idempotent, telling what changed, and what is in the way."""
+"""Provisioning a server: idempotent, with a report of changes and obstacles."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ NO_JETSTREAM = (
 )
 
 
-# --- what is there afterwards ----------------------------------------------------------------------------------------
+# --- the state afterwards --------------------------------------------------------------------------------------------
 
 
 async def test_everything_is_created_once(connection: Connection, names: Names) -> None:
@@ -320,7 +320,7 @@ async def test_a_server_that_falls_silent(
 
 
 def _stop(pid: int) -> None:
-    """Stop a child of ours, and return when it has stopped: until then, any of its threads may still answer."""
+    """Stop a child process, and return when it has stopped: until then, any of its threads may still answer."""
     os.kill(pid, signal.SIGSTOP)
     os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
 

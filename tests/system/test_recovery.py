@@ -1,4 +1,4 @@
-"""Executors vanish, executors outside never answer, tasks are lost: nothing stays open, and no lock is held for ever."""
+"""Vanished workers, silent mq executors, lost tasks: nothing stays open, and locks are released."""
 
 import json
 import signal
@@ -30,7 +30,7 @@ from tocsin.subjects import Stream
 
 SOON: Final = {"threshold": 1, "grace": 1, "interval": 0.2}
 NEVER: Final = 3_600
-"""Seconds after which a queue would give a task to another executor: nobody but the recoverer does anything before."""
+"""Seconds until a queue delivers a task again; only the recoverer acts before."""
 RETRY: Final = {"max_attempts": 2, "initial_delay": 0.2}
 JOB: Final[dict[str, Any]] = {
     "name": "locked",
@@ -44,7 +44,7 @@ ON_DEMAND: Final = {**JOB, "name": "asked", "schedule": None}
 OUTSIDE: Final[dict[str, Any]] = {**ON_DEMAND, "name": "outside", "queue": "outside"}
 
 TAKEN: Final = {subjects.JOB_EXECUTORS, subjects.executor_durable("outside")}
-"""Durables with messages that nobody is going to acknowledge: of executors that vanished, and of none at all."""
+"""Durables with messages that will never be acknowledged."""
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ async def all_is_handled(tocsin: Site) -> None:
 
 
 async def lose_a_task(tocsin: Site) -> None:
-    """Somebody acknowledges the next task, and that is all."""
+    """Acknowledge the next task without running it."""
     queue = NatsTaskQueue(tocsin.installation.connection, tocsin.installation.names)
     while not (taken := await queue.take(1, wait=5)):
         pass
@@ -212,7 +212,7 @@ async def lose_a_task(tocsin: Site) -> None:
 
 
 async def forget_what_was_acknowledged(tocsin: Site, program: Program) -> None:
-    """Have every stage begin with the first message of the log again, and the recoverer too."""
+    """Make every stage and the recoverer start from the first message of the log."""
     program.kill()
     connection, names = tocsin.installation.connection, tocsin.installation.names
     for stream in (Stream.LEDGER, Stream.LOG, Stream.MQ):

@@ -1,7 +1,7 @@
-"""SIGTERM to stages and workers: what is at hand is finished or handed back, leases are given back, the end is in order.
+"""SIGTERM to stages and workers: work is finished or handed back, leases are released.
 
-No acknowledgement wait and no lease is over within these tests, but for those on a cluster: whatever was not handed over
-would stay where it was.
+Except on a cluster, no acknowledgement timeout and no lease ends within these tests: work that was not handed over would stay where it
+was.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Site]:
 
 
 async def ended(tocsin: Site, program: Program) -> int:
-    """How a program ends that is about to."""
+    """The exit of a stopping program."""
 
     async def ending() -> list[int]:
         return [] if program.ended is None else [program.ended]
@@ -75,7 +75,7 @@ async def test_rolling_restart_under_load_loses_and_doubles_nothing(tocsin: Site
 
 @pytest.mark.slow
 async def test_so_it_is_on_a_cluster(tmp_path: Path) -> None:
-    """Where busy nodes elect, and what the one was told that led is lost, waits have to end."""
+    """On busy nodes, elections and messages lost by the old leader prolong the waits."""
     async with clustered(tmp_path, **ALL_IS_OVER_ONCE) as (tocsin, _):
         await two_copies(tocsin, TOGETHER)
         async with work(tocsin):
@@ -85,7 +85,7 @@ async def test_so_it_is_on_a_cluster(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_rolling_restart_of_the_cluster_loses_nothing(tmp_path: Path) -> None:
-    """What a server had handed out and was not told the end of may be done twice: its acknowledgement was lost with it."""
+    """A message whose acknowledgement was lost with the server may be handled twice."""
     async with clustered(tmp_path) as (tocsin, cluster):
         await two_copies(tocsin, TOGETHER)
         async with work(tocsin):
@@ -108,7 +108,7 @@ async def two_copies(tocsin: Site, groups: Sequence[Sequence[str]] = GROUPS) -> 
 
 
 async def restarted_one_by_one(tocsin: Site) -> None:
-    """Each process is asked to end, and its successor started, while the others work."""
+    """Each process is stopped and its successor started while the others work."""
     for program in list(tocsin.programs):
         await progress(tocsin)
         program.send(signal.SIGTERM)
@@ -126,7 +126,7 @@ async def everything_was_done_once(tocsin: Site) -> None:
 
 
 async def test_stopping_ticker_hands_its_leadership_over(tocsin: Site) -> None:
-    """The lease lasts far longer than anybody waits here: were it not given back, nothing would fire."""
+    """The lease outlasts all waits of this test: without its release, nothing would fire."""
     tickers = [tocsin.start("ticker"), tocsin.start("ticker")]
     await tocsin.ready()
     await tocsin.apply({"name": "tick", "schedule": "* * * * * *", "function": "work", "catch_up": "all"})
@@ -181,7 +181,7 @@ async def test_second_signal_stops_a_stage_immediately(tocsin: Site) -> None:
 
 
 async def busy_worker(tocsin: Site, seconds: float) -> Program:
-    """A worker in the midst of a task that takes so long."""
+    """A worker in the middle of a long task."""
     tocsin.start("planner", "dag-advancer")
     worker = tocsin.start_worker()
     await tocsin.ready()
@@ -228,7 +228,7 @@ async def test_second_signal_stops_a_worker_immediately(tocsin: Site) -> None:
 
 
 async def test_stages_stop_while_the_client_is_connecting(tocsin: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As nats-py does at some of its steps: who is asked to end in that moment would run for ever."""
+    """nats-py swallows a cancellation at some of its steps; a process stopped at that moment would run forever."""
     connects = asyncio.Event()
 
     async def start(_: NatsBroker) -> None:

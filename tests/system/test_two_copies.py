@@ -1,4 +1,4 @@
-"""Two whole processes of every stage, and two workers: who decides is left to chance, and what is decided is not."""
+"""Two processes of every stage, and two workers: any copy may decide, with one result."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -16,7 +16,7 @@ RETRY = {"max_attempts": 4, "initial_delay": 0.1, "multiplier": 1.5}
 
 
 def graph(**steps: Sequence[str]) -> list[dict[str, Any]]:
-    """Steps by name, each with those that it depends on; what is called `flaky…` fails twice before it succeeds."""
+    """Steps by name with their dependencies; steps named `flaky…` fail twice before they succeed."""
     return [
         {"name": name, "depends_on": list(depends_on), "function": "work"}
         if not name.startswith("flaky")
@@ -36,7 +36,7 @@ GRAPHS = {
 
 @pytest.fixture
 async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Site]:
-    # A machine that is busy with all of this must not take anybody for dead.
+    # A busy machine must not make a live process look dead.
     patience = {"stages": {"ack_wait": 30}, "worker": {"ack_wait": 30}}
     async with site(nats_url, tmp_path, **patience) as it:
         yield it

@@ -1,4 +1,4 @@
-"""Tickers that all lead at once, as after a pause that outlasted the lease: the log decides who is heard."""
+"""Tickers that all lead, as after a pause beyond the lease: the log decides."""
 
 from collections import Counter
 from pathlib import Path

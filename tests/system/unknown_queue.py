@@ -1,4 +1,4 @@
-"""A worker whose queue nobody has asked for yet: its durable has to be made before it can work.
+"""A worker of a queue without a durable: the durable is created before work starts.
 
 tocsin worker tests.system.unknown_queue
 """

@@ -1,4 +1,4 @@
-"""Tocsin in a process whose tickers lead without asking: as after a pause that outlasted the lease, and for good.
+"""Tocsin with tickers that always lead, as after a pause that outlasted the lease.
 
 python -m tests.system.usurper run ticker
 """
@@ -21,7 +21,7 @@ _log = structlog.get_logger("tocsin.usurper")
 
 
 def usurp() -> None:
-    """Lead, whatever the lease says."""
+    """Lead regardless of the lease."""
 
     async def append(self: NatsEventLog, fact: Message, *, expect: int) -> int:
         try:

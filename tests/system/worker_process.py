@@ -1,4 +1,4 @@
-"""A worker that writes down every call of a handler, so that runs can be counted without asking the log.
+"""A worker that records every handler call in a file, so that runs are counted outside the log.
 
 RUNS_FILE=… tocsin worker tests.system.worker_process
 """
@@ -58,6 +58,6 @@ def note(context: Context) -> None:
 
 
 def noted(file: Path) -> Counter[tuple[str, str, int]]:
-    """How often each attempt was run: (execution, step, attempt)."""
+    """Return the number of runs of each attempt: (execution, step, attempt)."""
     calls = (line.split() for line in file.read_text("utf-8").splitlines())
     return Counter((execution_id, step, int(attempt)) for execution_id, step, attempt in calls)

@@ -1,4 +1,4 @@
-"""What is at work while everything is struck: every overlap policy, graphs, retries, failures for good, at a steady rate."""
+"""The load during chaos: every overlap policy, graphs, retries and final failures, at a steady rate."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -53,7 +53,7 @@ FAILING: Final = frozenset({"doomed", "hopeless"})
 
 
 class Load:
-    """Triggers one job after another, at a rate that slows down while the log is away."""
+    """Trigger one job after another, more slowly while the log is away."""
 
     def __init__(self, tocsin: Site, rate: float) -> None:
         self._tocsin = tocsin
@@ -80,7 +80,7 @@ class Load:
             await asyncio.sleep(self._pause)
 
     async def _trigger(self, job: str, message_id: str) -> None:
-        """Until it is stored: the log keeps one of each message id, however often it is sent."""
+        """Repeat until the trigger is stored: the log keeps one message of each id."""
         while True:
             try:
                 await self._tocsin.log.publish(subjects.trigger(job), Trigger(), message_id=message_id)

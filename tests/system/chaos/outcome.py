@@ -1,4 +1,4 @@
-"""What came of it: judged by the audit of the whole log and by the history, and counted."""
+"""The outcome: judged by the audit of the whole log and by the history, and counted."""
 
 import json
 from collections import Counter
@@ -46,7 +46,7 @@ class Outcome:
 
 
 async def judged(tocsin: Site, *, triggers: int, struck: Mapping[tuple[How, Kind], int]) -> Outcome:
-    """Wait until nothing is left to be done, then look at all of it; the audit is the one that anybody can run."""
+    """Wait until the system is idle, then judge everything by the public audit."""
     outcome = Outcome()
     try:
         await tocsin.quiet()
@@ -69,7 +69,7 @@ async def judged(tocsin: Site, *, triggers: int, struck: Mapping[tuple[How, Kind
 
 
 def _wrong(everything: Everything, tocsin: Site, triggers: int) -> list[str]:
-    """What the rules of the log do not know: what was asked of it, and what the handlers saw."""
+    """Check what the audit cannot know: the requests sent, and the calls that handlers saw."""
     wrong = []
     if (stored := len(everything.facts(Trigger))) != triggers:
         wrong.append(f"{triggers} triggers were acknowledged, {stored} are stored")

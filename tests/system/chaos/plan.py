@@ -1,4 +1,4 @@
-"""Who is struck, when and how: all of it drawn from a seed."""
+"""The plan: targets, times and kinds of strikes, drawn from a seed."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,12 +27,12 @@ CARDS: Final[tuple[tuple[How, tuple[Kind, ...]], ...]] = (
 REST: Final = (2.0, 6.0)
 AWAY: Final = (0.0, 3.0)
 PAUSED: Final = (1.0, 6.0)
-"""Seconds, from and to: between two strikes; until the dead are started again; that somebody sleeps."""
+"""Ranges of seconds: between two strikes; until the dead are restarted; for pauses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One or two processes, killed with SIGKILL or stopped with SIGSTOP, for `seconds`; `rest` more before the next."""
+    """A strike: one or two processes, killed by SIGKILL or stopped by SIGSTOP for `seconds`, then `rest` seconds."""
 
     how: How
     victims: tuple[str, ...]
@@ -44,7 +44,7 @@ class Strike:
 
 
 def plan(seed: int, seconds: float, names: Mapping[Kind, Sequence[str]]) -> list[Strike]:
-    """Strikes for about so many seconds. Every card is played once before any is played again."""
+    """Yield strikes for about a number of seconds. Every kind is used once before any is repeated."""
     chance = random.Random(seed)  # noqa: S311 - the same plan for the same seed is what it is for
     strikes: list[Strike] = []
     left = seconds

@@ -1,4 +1,4 @@
-"""Carrying a plan out, and starting again whoever it killed."""
+"""Carrying out the plan, and restarting what it killed."""
 
 import asyncio
 import os
@@ -33,11 +33,11 @@ class Fleet:
 
     @property
     def names(self) -> Mapping[Kind, Sequence[str]]:
-        """Who can be struck."""
+        """The targets of strikes."""
         return {"stage": [*self.stages], "worker": [*self.workers], "node": [*self.nodes]}
 
     async def strike(self, strikes: Sequence[Strike], tell: Callable[[str], None]) -> None:
-        """Carry a plan out. No node is struck before all nodes have got over the last time."""
+        """Carry a plan out. A node is struck only after all nodes have recovered from the last strike."""
         for strike in strikes:
             victims = [self._victim(name) for name in strike.victims]
             if any(isinstance(victim, Node) for victim in victims):
@@ -81,6 +81,6 @@ class Fleet:
         return next(kind for kind, names in self.names.items() if name in names)
 
     def deaths(self) -> dict[str, str]:
-        """Who ended though nobody killed it, and what it said last."""
+        """Return the processes that ended without a kill, with their last output."""
         programs = chain(self.stages.items(), self.workers.items())
         return {name: program.said()[-4_000:] for name, program in programs if program.ended is not None}
