@@ -1,27 +1,22 @@
-"""The archive and its archiver, by the settings."""
+"""The archiver, as the settings configure it."""
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Final
 
-from ..adapters.files.archive_store import FileArchiveStore
 from ..adapters.nats.admin.stream_purge import NatsStreamPurge
 from ..adapters.nats.client.connection import Connection
 from ..adapters.nats.client.names import Names
-from ..adapters.nats.log.archive_store import NatsArchiveStore
 from ..adapters.nats.log.stored_log import NatsStoredLog
 from ..archive.archive import Archive, Origin
 from ..engine.leader_election import LeaderElection
 from ..engine.stage import Stage
-from ..ports import Clock, History, Projections
+from ..ports import Clock, History
 from ..settings import Settings
 from ..stages.archiver.archive_eligibility import ArchiveEligibility, Keeping
 from ..stages.archiver.purge import PacedPurge
 from ..stages.archiver.stage import Archiver, archiver
 from ..stages.recorder import RECORDED
 
-FILES: Final = "file://"
-"""What the target of an archive begins with that is a folder."""
 LEAST: Final = timedelta(minutes=2)
 """What is younger than this, or than the hot window, never leaves the streams, however many messages they hold."""
 
@@ -29,14 +24,6 @@ LEAST: Final = timedelta(minutes=2)
 def late(settings: Settings) -> timedelta:
     """How old a message must be for what it led to to be archived: half of what stays in the streams for certain."""
     return min(timedelta(seconds=settings.archive.hot_window), LEAST) / 2
-
-
-def archive(settings: Settings, connection: Connection, names: Names, projections: Projections) -> Archive:
-    """The archive of an installation."""
-    target = settings.archive.target
-    if target.startswith(FILES):
-        return Archive(FileArchiveStore(Path(target.removeprefix(FILES))), projections)
-    return Archive(NatsArchiveStore(connection, names), projections)
 
 
 def stage(

@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import Final
 
 from ..adapters.history.factory import open_history
 from ..adapters.nats.client.connection import Connection
@@ -12,6 +14,7 @@ from ..adapters.nats.client.credentials import security_of
 from ..adapters.nats.client.jetstream_wait import PATIENCE, find_key, insistently
 from ..adapters.nats.client.jetstream_wait import await_log as await_nats_log
 from ..adapters.nats.client.names import Names
+from ..adapters.nats.log.archive_store import NatsArchiveStore
 from ..adapters.nats.log.event_log import NatsEventLog
 from ..adapters.nats.log.projections import NatsProjections
 from ..adapters.nats.log.stored_log import NatsStoredLog
@@ -21,7 +24,9 @@ from ..archive.combined_log import CombinedLog
 from ..domain.ids import fingerprint
 from ..ports import Clock, EventLog, History, LogUnavailable, Projections, StoredLog, Unreachable
 from ..settings import Settings
-from . import archive as archiving
+
+FOLDER_SCHEME: Final = "file://"
+"""Prefix of an archive target that is a folder."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
         except LogUnavailable as error:
             raise Unreachable(str(error)) from error
         projections = NatsProjections(connection, names)
-        archive = archiving.archive(settings, connection, names, projections)
+        archive = _archive_of(settings, connection, names, projections)
         yield Installation(
             settings=settings,
             names=names,
@@ -132,3 +137,12 @@ async def _key(installation: Installation, within: float | None) -> bytes | None
 def servers(settings: Settings) -> list[str]:
     """Where NATS is: one server, or some of a cluster."""
     return [url.strip() for url in settings.nats.url.split(",")]
+
+
+def _archive_of(settings: Settings, connection: Connection, names: Names, projections: Projections) -> Archive:
+    target = settings.archive.target
+    if not target.startswith(FOLDER_SCHEME):
+        return Archive(NatsArchiveStore(connection, names), projections)
+    from ..adapters.files.archive_store import FileArchiveStore  # noqa: PLC0415 - its package imports PyYAML
+
+    return Archive(FileArchiveStore(Path(target.removeprefix(FOLDER_SCHEME))), projections)

@@ -5,11 +5,15 @@ import inspect
 import textwrap
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, GetJsonSchemaHandler
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import BaseModel
 from typing_extensions import override
+
+if TYPE_CHECKING:
+    from pydantic import GetJsonSchemaHandler
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import CoreSchema
 
 
 class DocumentedModel(BaseModel):
@@ -21,7 +25,7 @@ class DocumentedModel(BaseModel):
 
     @classmethod
     @override
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    def __get_pydantic_json_schema__(cls, schema: "CoreSchema", handler: "GetJsonSchemaHandler") -> "JsonSchemaValue":
         reference = handler(schema)
         properties = handler.resolve_ref_schema(reference).get("properties", {})
         for name, text in _field_docstrings(cls):

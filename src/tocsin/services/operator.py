@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection,
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from pydantic import JsonValue
 
@@ -18,15 +18,15 @@ from ..domain.errors import TocsinError
 from ..domain.events import Actor, Input, Message, Recorded
 from ..ports import Clock, DeadLetterRow, EventLog, ExecutionRow, History, Projections, StoredLog
 from ..ports.queries import DeadLetterQuery, ExecutionQuery, Page
-from . import tail
-from .explain import Answer, ExplainReader
 from .jobs import Job, Plan, Registry
-from .operations import backfill, cancellation, dead_letters, lookup
-from .operations.backfill import Asked, Backfill, Span
-from .operations.cancellation import Cancellation
-from .operations.dead_letters import Letter, Replay, Resolution
 from .operations.errors import OperationError
-from .operations.lookup import ExecutionMatch
+
+if TYPE_CHECKING:  # a command that lists jobs imports none of the other operations
+    from .explain import Answer
+    from .operations.backfill import Asked, Backfill, Span
+    from .operations.cancellation import Cancellation
+    from .operations.dead_letters import Letter, Replay, Resolution
+    from .operations.lookup import ExecutionMatch
 
 OpenHistory: TypeAlias = Callable[[], AbstractAsyncContextManager[History]]
 
@@ -114,7 +114,7 @@ class Operator(Protocol):
         """
         ...
 
-    async def why(self, job: str, at: datetime | None = None) -> tuple[Answer, ...]:
+    async def why(self, job: str, at: datetime | None = None) -> "tuple[Answer, ...]":
         """Explain why a job ran at an instant or did not (see `ExplainReader.why`).
 
         Raises:
@@ -123,7 +123,7 @@ class Operator(Protocol):
         """
         ...
 
-    async def plan_backfill(self, job: str, span: Span, *, now: datetime, name: str | None = None) -> Backfill:
+    async def plan_backfill(self, job: str, span: "Span", *, now: datetime, name: str | None = None) -> "Backfill":
         """Plan a backfill (see `operations.backfill.plan`).
 
         Raises:
@@ -133,7 +133,7 @@ class Operator(Protocol):
         """
         ...
 
-    def backfill(self, plan: Backfill, *, rate: float, reason: str | None = None) -> AsyncIterator[Asked]:
+    def backfill(self, plan: "Backfill", *, rate: float, reason: str | None = None) -> "AsyncIterator[Asked]":
         """Trigger the executions of a backfill, at most `rate` per second.
 
         Raises:
@@ -147,7 +147,7 @@ class Operator(Protocol):
         """Return a page of executions from the history."""
         ...
 
-    async def execution(self, given: str) -> ExecutionMatch:
+    async def execution(self, given: str) -> "ExecutionMatch":
         """Return the execution whose id is `given` or begins with it.
 
         Raises:
@@ -155,7 +155,7 @@ class Operator(Protocol):
         """
         ...
 
-    async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> Cancellation:
+    async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> "Cancellation":
         """Cancel an execution; a finished execution stays as it is.
 
         Raises:
@@ -169,7 +169,7 @@ class Operator(Protocol):
         """Return a page of dead letters from the history."""
         ...
 
-    async def dead_letter(self, given: str) -> Letter:
+    async def dead_letter(self, given: str) -> "Letter":
         """Return the dead letter whose id is `given` or begins with it.
 
         Raises:
@@ -184,7 +184,7 @@ class Operator(Protocol):
         input: Input | None = None,  # noqa: A002 - the field is called so
         reason: str | None = None,
         again: bool = False,
-    ) -> Replay:
+    ) -> "Replay":
         """Run failed work again (see `operations.dead_letters.replay`).
 
         Raises:
@@ -196,14 +196,14 @@ class Operator(Protocol):
 
     def replay_all(
         self, query: DeadLetterQuery, *, rate: float, reason: str | None = None
-    ) -> AsyncIterator[Replay | OperationError]:
+    ) -> "AsyncIterator[Replay | OperationError]":
         """Replay the unresolved dead letters that match, at most `rate` per second.
 
         An error stands for a dead letter that was skipped.
         """
         ...
 
-    async def resolve(self, given: str, *, reason: str | None = None) -> Resolution:
+    async def resolve(self, given: str, *, reason: str | None = None) -> "Resolution":
         """Mark a dead letter as resolved.
 
         Raises:
@@ -284,16 +284,22 @@ class LocalOperator:
         """See `Operator`."""
         return await self._registry.trigger(job, input, args, by=self._by, reason=reason)
 
-    async def why(self, job: str, at: datetime | None = None) -> tuple[Answer, ...]:
+    async def why(self, job: str, at: datetime | None = None) -> "tuple[Answer, ...]":
         """See `Operator`."""
+        from .explain import ExplainReader  # noqa: PLC0415 - see above
+
         return await ExplainReader(self._log, self._stored).why(job, at)
 
-    async def plan_backfill(self, job: str, span: Span, *, now: datetime, name: str | None = None) -> Backfill:
+    async def plan_backfill(self, job: str, span: "Span", *, now: datetime, name: str | None = None) -> "Backfill":
         """See `Operator`."""
+        from .operations import backfill  # noqa: PLC0415 - see above
+
         return await backfill.plan(self._stored, self._registry, job, span, now=now, name=name)
 
-    def backfill(self, plan: Backfill, *, rate: float, reason: str | None = None) -> AsyncIterator[Asked]:
+    def backfill(self, plan: "Backfill", *, rate: float, reason: str | None = None) -> "AsyncIterator[Asked]":
         """See `Operator`."""
+        from .operations import backfill  # noqa: PLC0415 - see above
+
         return backfill.begin(self._log, plan, self._clock, rate=rate, by=self._by, reason=reason)
 
     async def executions(self, query: ExecutionQuery) -> Page[ExecutionRow]:
@@ -301,12 +307,16 @@ class LocalOperator:
         async with self._history() as history:
             return await history.executions(query)
 
-    async def execution(self, given: str) -> ExecutionMatch:
+    async def execution(self, given: str) -> "ExecutionMatch":
         """See `Operator`."""
+        from .operations import lookup  # noqa: PLC0415 - see above
+
         return await lookup.find(self._log, given, list_executions=self.executions, stored=self._stored)
 
-    async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> Cancellation:
+    async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> "Cancellation":
         """See `Operator`."""
+        from .operations import cancellation  # noqa: PLC0415 - see above
+
         return await cancellation.cancel(
             self._log, given, by=self._by, reason=reason, job=job, list_executions=self.executions
         )
@@ -316,8 +326,10 @@ class LocalOperator:
         async with self._history() as history:
             return await history.dead_letters(query)
 
-    async def dead_letter(self, given: str) -> Letter:
+    async def dead_letter(self, given: str) -> "Letter":
         """See `Operator`."""
+        from .operations import dead_letters  # noqa: PLC0415 - see above
+
         return await dead_letters.find(self._log, given, list_dead_letters=self.dead_letters, stored=self._stored)
 
     async def replay(
@@ -327,8 +339,10 @@ class LocalOperator:
         input: Input | None = None,  # noqa: A002 - the field is called so
         reason: str | None = None,
         again: bool = False,
-    ) -> Replay:
+    ) -> "Replay":
         """See `Operator`."""
+        from .operations import dead_letters  # noqa: PLC0415 - see above
+
         return await dead_letters.replay(
             self._log,
             given,
@@ -342,13 +356,17 @@ class LocalOperator:
 
     def replay_all(
         self, query: DeadLetterQuery, *, rate: float, reason: str | None = None
-    ) -> AsyncIterator[Replay | OperationError]:
+    ) -> "AsyncIterator[Replay | OperationError]":
         """See `Operator`."""
+        from .operations import dead_letters  # noqa: PLC0415 - see above
+
         replay = partial(self.replay, reason=reason)
         return dead_letters.replay_all(replay, self.dead_letters, query, self._clock, rate=rate)
 
-    async def resolve(self, given: str, *, reason: str | None = None) -> Resolution:
+    async def resolve(self, given: str, *, reason: str | None = None) -> "Resolution":
         """See `Operator`."""
+        from .operations import dead_letters  # noqa: PLC0415 - see above
+
         return await dead_letters.resolve(
             self._log,
             given,
@@ -362,6 +380,8 @@ class LocalOperator:
         self, job: str | None = None, *, from_start: bool = False
     ) -> AsyncGenerator[Recorded[Message], None]:
         """See `Operator`."""
+        from . import tail  # noqa: PLC0415 - see above
+
         after = {} if from_start else await tail.newest(self._log, job)
         async for recorded in tail.follow(self._log, job, after=after):
             yield recorded

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
 
-import yaml
 from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource
 
@@ -125,7 +124,7 @@ def _file(config: Path | None) -> _Layer:
     named = config or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
     path = named or CONFIG_FILE
     try:
-        written = yaml.safe_load(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
     except FileNotFoundError:
         if named is None:
             return _Layer({}, "")
@@ -136,6 +135,10 @@ def _file(config: Path | None) -> _Layer:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(DefinitionProblem(str(error), source=str(path))) from None
+    import yaml  # noqa: PLC0415 - most commands read no file
+
+    try:
+        written = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise SettingsError(DefinitionProblem(f"not YAML: {' '.join(str(error).split())}", source=str(path))) from None
     if not isinstance(written, dict | None):

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
     PrivateAttr,
@@ -16,6 +15,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 from typing_extensions import override
 
+from ..domain.documented_model import DocumentedModel
 from .fields import (
     Algorithm,
     Duration,
@@ -36,8 +36,8 @@ WITHOUT_EFFECT: Final[frozenset[str]] = frozenset()
 """Fields of hip-62 that are accepted and have no effect yet. A test fails once a field has one."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+class _Section(DocumentedModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Server(_Section):
@@ -263,12 +263,10 @@ class Worker(_Section):
     """Time that a handler gets to end after its execution is cancelled; `0s`: none."""
 
 
-class Settings(BaseSettings):
+class Settings(DocumentedModel, BaseSettings):
     """All settings. Immutable; made by `load`, or from arguments and defaults alone."""
 
-    model_config = SettingsConfigDict(
-        frozen=True, extra="forbid", env_prefix="TOCSIN_", env_nested_delimiter="__", use_attribute_docstrings=True
-    )
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", env_prefix="TOCSIN_", env_nested_delimiter="__")
 
     root: Token = "tocsin"
     """First token of every subject, and prefix of every stream and bucket."""

@@ -5,7 +5,6 @@ from itertools import islice
 from typing import Annotated, Final
 
 import typer
-import yaml
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -165,6 +164,8 @@ def details(job: Job, now: datetime) -> dict[str, object]:
 
 def page(job: Job, now: datetime) -> list[RenderableType]:
     """The same for people."""
+    import yaml  # noqa: PLC0415 - only this page needs it
+
     written = job.definition.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     ahead = ", ".join(local(at) for at in islice(job.fire_times(now), AHEAD))
     return [

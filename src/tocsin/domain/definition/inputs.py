@@ -4,9 +4,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-import jsonschema
-import referencing.exceptions
-from jsonschema.protocols import Validator
 from pydantic import JsonValue
 
 from ..secret_reference import SecretReferenceError, find_references
@@ -41,7 +38,10 @@ def input_problems(
 
 
 def _schema_problems(schema: dict[str, JsonValue], instance: Mapping[str, JsonValue]) -> Iterator[DefinitionProblem]:
-    kind: type[Validator] = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    import jsonschema  # noqa: PLC0415 - few jobs have a schema, and it takes long to import
+    import referencing.exceptions  # noqa: PLC0415
+
+    kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     try:
         kind.check_schema(schema)
         if outside := [reference for reference in _schema_references(schema) if not reference.startswith("#")]:

@@ -24,7 +24,7 @@ COMPENSATING_TRIGGERS: Final = frozenset({"replay", "backfill"})
 class Message(DocumentedModel):
     """A stored or transmitted message: immutable, and open to fields that a newer version adds."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     def encode(self) -> bytes:
         """Return the message body: JSON without absent fields."""

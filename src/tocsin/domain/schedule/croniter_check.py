@@ -9,8 +9,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from croniter import CroniterError, croniter
-
 from . import timezones
 from .expression import parse_expression
 from .instants import SPECIFIED, CalendarRule, instant, seconds, wall_time
@@ -67,6 +65,8 @@ def _theirs(expression: str, timezone: str, start: datetime, n: int) -> list[dat
 
     There are fewer if croniter cannot parse the expression or stops searching.
     """
+    from croniter import CroniterError, croniter  # noqa: PLC0415 - only a registration compares
+
     instants = list[datetime]()
     local = wall_time(seconds(start) + timezones.zone(timezone).span(seconds(start)).offset)
     try:

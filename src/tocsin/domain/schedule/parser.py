@@ -14,7 +14,6 @@ from .duration import format_duration, parse_duration
 from .errors import ScheduleError
 from .expression import ALIASES, parse_expression
 from .instants import SPECIFIED, CalendarRule, DstPolicy
-from .phrases import parse_phrase
 from .rules import IntervalRule, OnceRule, UnionRule
 from .schedule import Schedule
 from .wall_clock import parse_moment
@@ -61,6 +60,8 @@ def _parse(text: str, timezone: str, dst: DstPolicy, database: timezones.Timezon
         return _special(text, start, warnings, timezone, dst)
     if _is_cron(text):
         return _calendar(text, (text,), warnings, timezone, dst)
+    from .phrases import parse_phrase  # noqa: PLC0415 - most schedules are cron, and the grammar takes long to import
+
     phrase = parse_phrase(text)
     return _calendar(text, phrase.expressions, (*warnings, *phrase.warnings), timezone, dst)
 
