@@ -1,0 +1,64 @@
+"""The documentation names only files, commands and pages that exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+from typer.main import get_command
+
+from tocsin.cli import app
+from tocsin.cli.processes.run import chosen
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_named_files_exist(page: Path) -> None:
+    named = re.findall(r"`((?:tests|src|schemas|compose|examples|benchmarks)/[\w./-]+)`", page.read_text())
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_pages(page: Path) -> None:
+    links = [link for link in re.findall(r"\]\(([^)#]*)[^)]*\)", page.read_text()) if link and "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_named_commands_exist(page: Path) -> None:
+    root = get_command(app)
+    context = typer.Context(root, info_name="tocsin")
+    for line in re.findall(r"(?:`|^|\$ |tocsin )tocsin ([a-z][a-z -]*)", page.read_text(), re.MULTILINE):
+        group, words = root, line.split()
+        while words and hasattr(group, "get_command"):
+            word = words.pop(0)
+            found = group.get_command(context, word)  # type: ignore[attr-defined]
+            assert found is not None, f"tocsin {line}"
+            group = found
+
+
+def test_navigation_names_every_page() -> None:
+    def leaves(entry: object) -> list[str]:
+        if isinstance(entry, str):
+            return [entry]
+        parts = entry.values() if isinstance(entry, dict) else entry
+        return [leaf for part in parts for leaf in leaves(part)]  # type: ignore[attr-defined]
+
+    navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    assert sorted(leaves(navigation)) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+def test_architecture_lists_every_stage() -> None:
+    from tocsin.bootstrap import STAGES  # noqa: PLC0415 - it imports every stage
+
+    page = (DOCS / "internals" / "architecture.md").read_text()
+    assert (
+        tuple(re.findall(r"^\| `(\w+)`(?: \(one copy leads\))? \| .* \| .* \|$", page, re.MULTILINE))[: len(STAGES)]
+        == STAGES
+    )
+    assert chosen([], STAGES, every=True) == STAGES
