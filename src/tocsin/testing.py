@@ -1,11 +1,11 @@
-"""For your own tests: the whole world of a job scheduler in memory, on a clock that you move.
+"""In-memory Tocsin for your own tests, on a clock that the test moves.
 
     clock = ManualClock()
     log = InMemoryEventLog(clock)
     projections = InMemoryProjections(clock)
     queue = InMemoryTaskQueue(log)
 
-They refuse exactly what NATS refuses: one suite of behaviours runs over both.
+The in-memory ports refuse exactly what NATS refuses; one suite of behaviours runs over both.
 """
 
 from .adapters.memory.clock import START, ManualClock, settle

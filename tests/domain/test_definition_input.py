@@ -118,7 +118,7 @@ def test_input_follows_its_schema() -> None:
             {"$ref": "#/$defs/none"},
             "`input_schema`: no usable JSON Schema: PointerToNowhere: '/$defs/none' does not exist",
         ),
-        ({"$ref": "#"}, "`input_schema`: no usable JSON Schema: it refers to itself without end"),
+        ({"$ref": "#"}, "`input_schema`: no usable JSON Schema: its references form a circle"),
     ],
 )
 def test_a_schema_is_checked_itself(schema: dict[str, JsonValue], reason: str) -> None:

@@ -143,3 +143,37 @@ def answer(document: object) -> tuple[tuple[JobDefinition, ...], tuple[Definitio
         return read(document), ()
     except DefinitionError as error:
         return (), error.problems
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "code"),
+    [
+        ({"timeot": 5}, "timeot", "unknown-field"),
+        ({"function": None, "dag": [{"step": "a"}]}, "function", "required"),
+        ({"timeout": "soon"}, "timeout", "invalid-duration"),
+        ({"retry": {"max_attempts": 0}}, "retry.max_attempts", "out-of-range"),
+        ({"enabled": "yes"}, "enabled", "wrong-type"),
+        ({"overlap_policy": "maybe"}, "overlap_policy", "unknown-choice"),
+        ({"schedule": "every blue moon"}, "schedule", "invalid-phrase"),
+        ({"schedule": "0 0 30 2 *"}, "schedule", "never-fires"),
+        ({"schedule": "99 * * * *"}, "schedule", "invalid-field"),
+        ({"timezone": "Mars/Olympus"}, "timezone", "invalid-timezone"),
+        ({"lock": True, "overlap_policy": "allow"}, "lock", "exclusive-fields"),
+        ({"input": {"x": "${env:}"}}, "input", "malformed-secret-reference"),
+        (
+            {"function": None, "dag": [{"step": "a", "function": "f", "depends_on": ["a"]}]},
+            "depends_on",
+            "dependency-cycle",
+        ),
+        (
+            {"function": None, "dag": [{"step": "a", "function": "f", "depends_on": ["b"]}]},
+            "depends_on",
+            "unknown-step",
+        ),
+    ],
+)
+def test_each_problem_has_a_code(change: dict[str, object], field: str, code: str) -> None:
+    written = {name: value for name, value in ({"name": "a", "function": "f"} | change).items() if value is not None}
+    with pytest.raises(DefinitionError) as error:
+        read(written)
+    assert [(problem.field, problem.code) for problem in error.value.problems] == [(field, code)]

@@ -384,8 +384,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         (
             Edit(
                 dead_letter_sink.dead_letter_sink,
-                "dead_letter.of(failed, facts), expect=0",
-                "dead_letter.of(failed, facts), expect=await log.tail(subjects.dead_letter(failed.job, failed.execution_id))",
+                "dead_letter.of_failed(failed, facts), expect=0",
+                "dead_letter.of_failed(failed, facts), expect=await log.tail(subjects.dead_letter(failed.job, failed.execution_id))",
             ),
         ),
     ),
@@ -396,7 +396,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "return ()",
     ),
     _bug(
-        "take a request to replay twice", dead_letter.request_replay, "replay_of(state, request) is not None", "False"
+        "take a request to replay twice", dead_letter.request_replay, "find_replay(state, request) is not None", "False"
     ),
     _bug("decide a replay by what holds when it is handled", rerun.Reruns._plan, "at=fact.ledger", "at=None"),
     _bug("believe a replica of what was in force", LedgerReader.in_force, "at > upto", "False"),

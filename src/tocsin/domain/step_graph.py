@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Node(Protocol):
@@ -21,8 +21,16 @@ class Node(Protocol):
         ...
 
 
-def problems(steps: Sequence[Node]) -> tuple[tuple[str, str], ...]:
-    """Return the problems of the edges: pairs of a step's name and the reason.
+class GraphProblem(NamedTuple):
+    """One problem of a graph: the step, the reason, and a stable code."""
+
+    step: str
+    reason: str
+    code: str
+
+
+def problems(steps: Sequence[Node]) -> tuple[GraphProblem, ...]:
+    """Return the problems of the edges.
 
     A cycle is reported only if every edge leads to exactly one existing step; otherwise it would repeat the other
     problems.
@@ -30,7 +38,8 @@ def problems(steps: Sequence[Node]) -> tuple[tuple[str, str], ...]:
     names = Counter(step.name for step in steps)
     found = [problem for step in steps for problem in _edge_problems(step, names)]
     if not found and len(names) == len(steps) and (loop := cycle({step.name: step.depends_on for step in steps})):
-        found.append((loop[0], f"the steps depend on each other in a circle: {' → '.join(loop)}"))
+        reason = f"the steps depend on each other in a circle: {' → '.join(loop)}"
+        found.append(GraphProblem(loop[0], reason, "dependency-cycle"))
     return tuple(found)
 
 
@@ -54,13 +63,13 @@ def cycle(edges: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
     return ()
 
 
-def _edge_problems(step: Node, names: Collection[str]) -> Iterable[tuple[str, str]]:
+def _edge_problems(step: Node, names: Collection[str]) -> Iterable[GraphProblem]:
     for dependency, count in Counter(step.depends_on).items():
         if count > 1:
-            yield step.name, f"`{dependency}` is named {count} times"
+            yield GraphProblem(step.name, f"`{dependency}` is named {count} times", "duplicate-dependency")
         if dependency == step.name:
-            yield step.name, "a step cannot depend on itself"
+            yield GraphProblem(step.name, "a step cannot depend on itself", "dependency-cycle")
         elif dependency not in names:
             close = get_close_matches(dependency, names, n=1)
             hint = f", did you mean `{close[0]}`?" if close else ""
-            yield step.name, f"there is no step `{dependency}`{hint}"
+            yield GraphProblem(step.name, f"there is no step `{dependency}`{hint}", "unknown-step")

@@ -117,7 +117,7 @@ def test_a_moment_that_says_no_offset_is_refused() -> None:
         next_fire_times("* * * * *", "UTC", WINTER.replace(tzinfo=None), 1)
 
 
-# --- the croniter_check ------------------------------------------------------------------------------------------------------
+# --- the croniter check -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

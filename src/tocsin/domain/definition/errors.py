@@ -1,5 +1,6 @@
 """What can be wrong with a definition, and how that is told."""
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,21 @@ from typing_extensions import override
 from ..errors import TocsinError
 
 MAX_INTEGER_BITS: Final = 64
+_CODES: Final = {
+    "missing": "required",
+    "extra_forbidden": "unknown-field",
+    "json_invalid": "not-json",
+    "literal_error": "unknown-choice",
+    "greater_than": "out-of-range",
+    "greater_than_equal": "out-of-range",
+    "less_than": "out-of-range",
+    "less_than_equal": "out-of-range",
+    "finite_number": "out-of-range",
+    "string_too_short": "out-of-range",
+    "string_too_long": "out-of-range",
+    "int_from_float": "wrong-type",
+}
+"""The code of a problem, by pydantic's type of the error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +45,14 @@ class DefinitionProblem:
     source: str | None = None
     """The file."""
     unknown: bool = False
-    """The field itself is what is wrong."""
+    """True: the field itself is unknown."""
+    code: str = dataclasses.field(default="invalid-value", compare=False)
+    """The stable name of this kind of problem."""
+
+    def __post_init__(self) -> None:
+        """Derive the code of an unknown field."""
+        if self.unknown:
+            object.__setattr__(self, "code", "unknown-field")
 
     @override
     def __str__(self) -> str:
@@ -79,22 +102,30 @@ def show(value: object) -> str:
             return f"{value} ({type(value).__name__})"
 
 
+def problem_code(kind: str, cause: object = None) -> str:
+    """Return the code of a problem that pydantic found: that of our own error, or by the type of pydantic's error."""
+    if isinstance(cause, TocsinError):
+        return cause.code
+    return _CODES.get(kind) or ("wrong-type" if kind.endswith("_type") else "invalid-value")
+
+
 def problems(error: ValidationError) -> Iterator[DefinitionProblem]:
     """Every finding of the model that should have read it, in words that tell no program's insides."""
     for details in error.errors(include_url=False):
         field = ".".join(str(part) for part in details["loc"])
         cause = details.get("ctx", {}).get("error")
+        code = problem_code(details["type"], cause)
         match details["type"]:
             case "json_invalid":
-                yield DefinitionProblem(f"not JSON: {cause}")
+                yield DefinitionProblem(f"not JSON: {cause}", code=code)
             case "missing":
-                yield DefinitionProblem("required, and not given", field=field)
+                yield DefinitionProblem("required, and not given", field=field, code=code)
             case "extra_forbidden":
                 yield DefinitionProblem("", field=field, unknown=True)
             case "model_type" | "model_attributes_type" if not field:
-                yield DefinitionProblem(f"must be an object, and is {show(details['input'])}")
+                yield DefinitionProblem(f"must be an object, and is {show(details['input'])}", code=code)
             case "tuple_type" | "list_type":
-                yield DefinitionProblem("must be a list", field=field, value=show(details["input"]))
+                yield DefinitionProblem("must be a list", field=field, value=show(details["input"]), code=code)
             case _:
                 right = str(cause) if cause else details["msg"].removeprefix("Input ").replace("should", "must")
-                yield DefinitionProblem(right, field=field, value=show(details["input"]) if field else None)
+                yield DefinitionProblem(right, field=field, value=show(details["input"]) if field else None, code=code)

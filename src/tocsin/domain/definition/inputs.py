@@ -21,17 +21,18 @@ def input_problems(
     """Everything that is wrong with an input and its positional arguments; `schema` is for the input alone."""
     for field, value in (("input", input), ("args", args)):
         if reason := json_problem(value):
-            yield DefinitionProblem(reason, field=field)
+            yield DefinitionProblem(reason, field=field, code="not-plain-json")
             return
         try:
             find_references(value if isinstance(value, dict) else list(value))
         except SecretReferenceError as error:
-            yield DefinitionProblem(str(error), field=field)
+            yield DefinitionProblem(str(error), field=field, code="malformed-secret-reference")
     size = sum(size_of(value) for value in (input, args) if value)
     if size > MAX_INPUT_BYTES:
         yield DefinitionProblem(
             f"{size:,} bytes of JSON, more than {MAX_INPUT_BYTES:,}: keep large data in a store and refer to it",
             field="input",
+            code="too-large",
         )
     if schema is not None:
         yield from _schema_problems(schema, input)
@@ -47,19 +48,25 @@ def _schema_problems(schema: dict[str, JsonValue], instance: Mapping[str, JsonVa
         if outside := [reference for reference in _schema_references(schema) if not reference.startswith("#")]:
             # Looking one up would mean that whoever registers a job chooses what the scheduler fetches.
             yield DefinitionProblem(
-                "a schema may refer to its own parts only", field="input_schema.$ref", value=show(outside[0])
+                "a schema may refer to its own parts only",
+                field="input_schema.$ref",
+                value=show(outside[0]),
+                code="invalid-json-schema",
             )
             return
         for error in kind(schema, registry=referencing.Registry()).iter_errors(instance):
             path = ".".join(("input", *(str(part) for part in error.absolute_path)))
-            yield DefinitionProblem(shorten(error.message, _SENTENCE), field=path)
+            yield DefinitionProblem(shorten(error.message, _SENTENCE), field=path, code="schema-mismatch")
     except jsonschema.SchemaError as error:
         path = ".".join(("input_schema", *(str(part) for part in error.absolute_path)))
-        yield DefinitionProblem(f"no valid JSON Schema: {shorten(error.message, _SENTENCE)}", field=path)
+        reason = f"no valid JSON Schema: {shorten(error.message, _SENTENCE)}"
+        yield DefinitionProblem(reason, field=path, code="invalid-json-schema")
     except RecursionError:
-        yield DefinitionProblem("no usable JSON Schema: it refers to itself without end", field="input_schema")
+        reason = "no usable JSON Schema: its references form a circle"
+        yield DefinitionProblem(reason, field="input_schema", code="invalid-json-schema")
     except (referencing.exceptions.Unresolvable, re.error) as error:
-        yield DefinitionProblem(f"no usable JSON Schema: {shorten(str(error), _SENTENCE)}", field="input_schema")
+        reason = f"no usable JSON Schema: {shorten(str(error), _SENTENCE)}"
+        yield DefinitionProblem(reason, field="input_schema", code="invalid-json-schema")
 
 
 def _schema_references(schema: JsonValue | Mapping[str, JsonValue]) -> Iterator[str]:

@@ -167,12 +167,15 @@ def _problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
     if (definition.function is None) == (not definition.dag):
         both = definition.function is not None
         yield DefinitionProblem(
-            "`function` and `dag` exclude each other: give one" if both else "give either `function` or `dag`"
+            "`function` and `dag` exclude each other: give one" if both else "give either `function` or `dag`",
+            code="exclusive-fields" if both else "required",
         )
     for name, count in step_graph.namesakes(definition.dag).items():
-        yield DefinitionProblem(f"{count} steps have this name, and each needs its own", field="name", step=name)
-    for name, reason in step_graph.problems(definition.dag):
-        yield DefinitionProblem(reason, field="depends_on", step=name)
+        yield DefinitionProblem(
+            f"{count} steps have this name, and each needs its own", field="name", step=name, code="duplicate-name"
+        )
+    for problem in step_graph.problems(definition.dag):
+        yield DefinitionProblem(problem.reason, field="depends_on", step=problem.step, code=problem.code)
     wrong = [*_inputs_problems(definition)]
     yield from wrong or _plan_problems(definition)  # one input that is too large makes all of them so
 
@@ -192,7 +195,9 @@ def _schedule_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]
 
 def _unscheduled(field: str, written: str, error: calendar.ScheduleError) -> DefinitionProblem:
     suggestion = f" (try: {error.suggestion})" if error.suggestion else ""
-    return DefinitionProblem(error.problem.removeprefix(f"{field}: ") + suggestion, field=field, value=show(written))
+    return DefinitionProblem(
+        error.problem.removeprefix(f"{field}: ") + suggestion, field=field, value=show(written), code=error.code
+    )
 
 
 def _inputs_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
@@ -216,4 +221,4 @@ def _plan_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
         reason = (
             f"{size:,} bytes of JSON in all inputs together, more than {MAX_PLAN_BYTES:,}: keep large data in a store"
         )
-        yield DefinitionProblem(reason, field="input")
+        yield DefinitionProblem(reason, field="input", code="too-large")

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from ..definition import DefinitionError, DefinitionProblem, JobDefinition, shorten, show
+from ..definition.errors import problem_code
 
 Path: TypeAlias = tuple[str | int, ...]
 """Where a value lies in the normalized definition, e.g. `("retry", "max_delay")`."""
@@ -135,9 +136,13 @@ class Document:
             return [replace(problem, field=self._respelled(problem)) for problem in cause.problems]
         path, step = self._addressed(details["loc"])
         if details["type"] == "missing":
-            return [DefinitionProblem("required, and not given", field=_dotted(self.spelled(path)), step=step)]
-        given = details["input"]
-        return [DefinitionProblem(_reason(details), field=_dotted(self.spelled(path)), value=show(given), step=step)]
+            return [
+                DefinitionProblem(
+                    "required, and not given", field=_dotted(self.spelled(path)), step=step, code="required"
+                )
+            ]
+        field, code = _dotted(self.spelled(path)), problem_code(details["type"], cause)
+        return [DefinitionProblem(_reason(details), field=field, value=show(details["input"]), step=step, code=code)]
 
     def _respelled(self, problem: DefinitionProblem) -> str:
         if not problem.field or problem.step:

@@ -45,13 +45,15 @@ def _switch(read: Document, job: dict[str, object], name: str, *, locks: bool) -
     """`lock` and its opposite `concurrent`, as an overlap policy."""
     value = job.pop(name)
     if not isinstance(value, bool):
-        read.problems.append(DefinitionProblem("must be true or false", field=name, value=show(value)))
+        read.problems.append(
+            DefinitionProblem("must be true or false", field=name, value=show(value), code="wrong-type")
+        )
         return
     locked = value is locks
     policy = job.setdefault("overlap_policy", "skip" if locked else "allow")
     if locked is (policy == "allow"):
         reason = f"`overlap_policy` is {show(policy)}, which contradicts it: leave one of them out"
-        read.problems.append(DefinitionProblem(reason, field=name, value=show(value)))
+        read.problems.append(DefinitionProblem(reason, field=name, value=show(value), code="exclusive-fields"))
 
 
 def _step(read: Document, written: Mapping[Any, object]) -> dict[str, object]:
@@ -59,7 +61,11 @@ def _step(read: Document, written: Mapping[Any, object]) -> dict[str, object]:
     name = called if isinstance(called, str) else None
     step = read.known(written, _STEP, step=name)
     if "step" in step and "name" in step:
-        read.problems.append(DefinitionProblem("is the same as `step`: leave one of them out", field="name", step=name))
+        read.problems.append(
+            DefinitionProblem(
+                "is the same as `step`: leave one of them out", field="name", step=name, code="exclusive-fields"
+            )
+        )
     if "step" in step:
         step["name"] = step.pop("step")
     _retry(read, step, step=name)

@@ -55,7 +55,7 @@ def reading(written: Mapping[Any, object]) -> Document:
         if required in job:
             fields[name] = job[required]
         else:
-            read.problems.append(DefinitionProblem("required, and not given", field=required))
+            read.problems.append(DefinitionProblem("required, and not given", field=required, code="required"))
     if "function" not in fields:
         fields["function"] = _STAND_IN
     elif isinstance(kind := fields["function"], str) and not TYPE.fullmatch(kind):
@@ -125,7 +125,9 @@ def _unfolded(read: Document, written: Mapping[Any, object]) -> dict[Any, object
         if isinstance(template, Mapping):
             job = {**read.known(template, _TEMPLATE, under="job_template."), **job}
         else:
-            read.problems.append(DefinitionProblem("must be a mapping", field="job_template", value=show(template)))
+            read.problems.append(
+                DefinitionProblem("must be a mapping", field="job_template", value=show(template), code="wrong-type")
+            )
     options = job.get("options", {})
     if "meta" in job and isinstance(options, Mapping):  # where the HTTP binding and its clients have it
         job["options"] = {"meta": job.pop("meta"), **options}
@@ -137,7 +139,9 @@ def _options(read: Document, written: object) -> dict[str, object]:
     if written is None:
         return {"retry": retry}
     if not isinstance(written, Mapping):
-        read.problems.append(DefinitionProblem("must be a mapping", field="options", value=show(written)))
+        read.problems.append(
+            DefinitionProblem("must be a mapping", field="options", value=show(written), code="wrong-type")
+        )
         return {"retry": retry}
     options = read.known(_in_seconds(written), _OPTIONS, under="options.")
     policy = options.get("retry", {})
@@ -165,7 +169,9 @@ def _dead_letter(read: Document, written: object) -> bool:
     if isinstance(written, str) and written in _EXHAUSTION:
         return _EXHAUSTION[written]
     reason = "must be one of `discard` or `dead_letter`"
-    read.problems.append(DefinitionProblem(reason, field="options.retry.on_exhaustion", value=show(written)))
+    read.problems.append(
+        DefinitionProblem(reason, field="options.retry.on_exhaustion", value=show(written), code="unknown-choice")
+    )
     return False
 
 
@@ -175,13 +181,15 @@ def _dead_letter(read: Document, written: object) -> bool:
 def _unsayable(definition: JobDefinition) -> list[DefinitionProblem]:
     job = f"job `{definition.name}`"
     if definition.dag:
-        return [DefinitionProblem("a CronJob has no steps", field="dag", job=job)]
+        return [DefinitionProblem("a CronJob has no steps", field="dag", job=job, code="not-expressible")]
     found = []
     if definition.schedule is None:
-        found.append(DefinitionProblem("a CronJob needs a schedule", field="cron", job=job))
+        found.append(DefinitionProblem("a CronJob needs a schedule", field="cron", job=job, code="not-expressible"))
     if not TYPE.fullmatch(definition.function or ""):
         reason = "a CronJob's type is words joined by dots, e.g. `report.generate`"
-        found.append(DefinitionProblem(reason, field="type", value=show(definition.function), job=job))
+        found.append(
+            DefinitionProblem(reason, field="type", value=show(definition.function), job=job, code="not-expressible")
+        )
     return found
 
 

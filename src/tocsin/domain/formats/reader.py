@@ -49,7 +49,9 @@ def read_job(written: object, place: str | None = None) -> JobDefinition:
         DefinitionError: with everything that is wrong.
     """
     if not isinstance(written, Mapping):
-        raise DefinitionError(DefinitionProblem(f"a job is a mapping, and this is {show(written)}", job=place))
+        raise DefinitionError(
+            DefinitionProblem(f"a job is a mapping, and this is {show(written)}", job=place, code="wrong-type")
+        )
     try:
         return _reading({name: value for name, value in written.items() if name != "$schema"}).definition()
     except DefinitionError as error:
@@ -73,7 +75,9 @@ def _duplicates(found: Iterable[tuple[str, JobDefinition]]) -> list[DefinitionPr
     for place, definition in found:
         places.setdefault(definition.name, []).append(place)
     return [
-        DefinitionProblem(f"defined {len(where)} times: {' and '.join(where)}", job=f"job `{name}`")
+        DefinitionProblem(
+            f"defined {len(where)} times: {' and '.join(where)}", job=f"job `{name}`", code="duplicate-name"
+        )
         for name, where in places.items()
         if len(where) > 1
     ]
@@ -88,7 +92,7 @@ def _reading(job: Mapping[Any, object]) -> Document:
 def _entries(document: object) -> tuple[list[tuple[str, object]], list[DefinitionProblem]]:
     match document:
         case None:
-            return [], [DefinitionProblem("no jobs: the document is empty")]
+            return [], [DefinitionProblem("no jobs: the document is empty", code="empty-document")]
         case list() | tuple():
             return _numbered("", document), []
         case Mapping():
@@ -96,7 +100,8 @@ def _entries(document: object) -> tuple[list[tuple[str, object]], list[Definitio
         case _:
             return [], [
                 DefinitionProblem(
-                    f"expected a mapping with `jobs`, a list of jobs or one job, and this is {show(document)}"
+                    f"expected a mapping with `jobs`, a list of jobs or one job, and this is {show(document)}",
+                    code="wrong-type",
                 )
             ]
 
@@ -111,7 +116,10 @@ def _wrapped(document: Mapping[Any, object]) -> tuple[list[tuple[str, object]], 
     read = Document(spelled=lambda path: path)
     jobs = read.known(beside, {key})[key]
     if not isinstance(jobs, list | tuple):
-        return [], [*read.problems, DefinitionProblem("must be a list of jobs", field=key, value=show(jobs))]
+        return [], [
+            *read.problems,
+            DefinitionProblem("must be a list of jobs", field=key, value=show(jobs), code="wrong-type"),
+        ]
     return _numbered(key, jobs), read.problems
 
 

@@ -4,6 +4,24 @@ from typing import Final
 
 from ..errors import TocsinError
 
+_CODES: Final = {
+    "timezone": "invalid-timezone",
+    "expression": "invalid-expression",
+    "phrase": "invalid-phrase",
+    "time": "invalid-time",
+    "at": "invalid-instant",
+    "after": "invalid-instant",
+    "duration": "invalid-interval",
+    "dst.gap": "invalid-dst-policy",
+    "dst.fold": "invalid-dst-policy",
+    "second": "invalid-field",
+    "minute": "invalid-field",
+    "hour": "invalid-field",
+    "day of month": "invalid-field",
+    "month": "invalid-field",
+    "day of week": "invalid-field",
+}
+"""The code of an error, by the part of the schedule that its sentence begins with."""
 _EXCERPT: Final = 96
 _INDENT: Final = "  "
 
@@ -20,8 +38,18 @@ class ScheduleError(TocsinError, ValueError):
 
     code = "invalid-schedule"
 
-    def __init__(self, problem: str, *, text: str = "", start: int = 0, length: int = 1, suggestion: str = "") -> None:
+    def __init__(
+        self,
+        problem: str,
+        *,
+        text: str = "",
+        start: int = 0,
+        length: int = 1,
+        suggestion: str = "",
+        code: str | None = None,
+    ) -> None:
         self.problem = problem
+        self.code = code or _CODES.get(problem.partition(":")[0], type(self).code)
         self.text = text
         self.start = start
         self.length = max(length, 1)
@@ -31,7 +59,12 @@ class ScheduleError(TocsinError, ValueError):
     def within(self, text: str, start: int) -> "ScheduleError":
         """Return the error for `text`, in which the parsed part begins at `start`."""
         return ScheduleError(
-            self.problem, text=text, start=start + self.start, length=self.length, suggestion=self.suggestion
+            self.problem,
+            text=text,
+            start=start + self.start,
+            length=self.length,
+            suggestion=self.suggestion,
+            code=self.code,
         )
 
     def _message(self) -> str:

@@ -79,6 +79,7 @@ def parse_expression(text: str) -> Expression:
             text=text,
             start=start,
             length=len(month_days),
+            code="never-fires",
         )
     stepping = second.stepping or minute.stepping or hour.stepping
     pattern = Pattern(second.mask, minute.mask, hour.mask, days, month.mask, stepping)

@@ -7,7 +7,6 @@ from ..errors import ScheduleError
 from .clauses import ClauseSet, Interval, Marks, Pace, Times, Weekdays, Window
 from .days import day_fields
 from .hours import times_of_day
-from .reader import read_clauses
 
 _MIDNIGHT: Final = "0 0"
 
@@ -31,6 +30,8 @@ def parse_phrase(text: str) -> Phrase:
     Raises:
         ScheduleError: the text is invalid or ambiguous; it suggests another text.
     """
+    from .reader import read_clauses  # noqa: PLC0415 - loads lark, a heavy import that only phrases need
+
     clauses = read_clauses(text)
     try:
         read = _compose_all([ClauseSet(phrase) for phrase in clauses])
