@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 
-from tocsin.adapters.nats.consumers.priority_gate import MANY, PriorityGate, Turns
+from tocsin.adapters.nats.consumers.greedy_batches import RUSH_SIZE, PriorityGate, Turns
 
 FOR_EVER = 1e9
 
@@ -18,7 +18,7 @@ async def begun(turns: Turns) -> asyncio.Task[None]:
 async def test_without_a_rush_every_turn_is_immediate() -> None:
     precedence = PriorityGate(patience=FOR_EVER)
     first, waiting = Turns(precedence, low_priority=False), Turns(precedence, low_priority=True)
-    for messages in (0, 1, MANY - 1):
+    for messages in (0, 1, RUSH_SIZE - 1):
         with first.handling(messages), waiting.handling(messages):
             assert (await begun(first)).done()
             assert (await begun(waiting)).done()
@@ -27,8 +27,8 @@ async def test_without_a_rush_every_turn_is_immediate() -> None:
 async def test_low_priority_waits_until_a_rush_ends() -> None:
     precedence = PriorityGate(patience=FOR_EVER)
     first, waiting = Turns(precedence, low_priority=False), Turns(precedence, low_priority=True)
-    with first.handling(MANY):
-        with first.handling(MANY):
+    with first.handling(RUSH_SIZE):
+        with first.handling(RUSH_SIZE):
             turn = await begun(waiting)
             assert (await begun(first)).done()
         await asyncio.sleep(0.05)
@@ -38,36 +38,36 @@ async def test_low_priority_waits_until_a_rush_ends() -> None:
 
 async def test_no_rush_is_made_by_what_can_wait() -> None:
     waiting = Turns(PriorityGate(patience=FOR_EVER), low_priority=True)
-    with waiting.handling(10 * MANY):
+    with waiting.handling(10 * RUSH_SIZE):
         assert (await begun(waiting)).done()
 
 
 async def test_endless_rush_delays_only_for_the_patience() -> None:
     precedence = PriorityGate(patience=0.03)
-    with Turns(precedence, low_priority=False).handling(MANY):
+    with Turns(precedence, low_priority=False).handling(RUSH_SIZE):
         await Turns(precedence, low_priority=True).come()
 
 
 async def test_one_rush_delays_a_subscription_only_once() -> None:
     precedence = PriorityGate(patience=0.03, recovery=FOR_EVER)
     first, waiting = Turns(precedence, low_priority=False), Turns(precedence, low_priority=True)
-    with first.handling(MANY):
+    with first.handling(RUSH_SIZE):
         await waiting.come()
-    with first.handling(MANY):
+    with first.handling(RUSH_SIZE):
         assert (await begun(waiting)).done()
 
 
 async def test_the_next_rush_is_waited_for_again() -> None:
     precedence = PriorityGate(patience=0.03, recovery=0)
     first, waiting = Turns(precedence, low_priority=False), Turns(precedence, low_priority=True)
-    with first.handling(MANY):
+    with first.handling(RUSH_SIZE):
         await waiting.come()
-    with first.handling(MANY):
+    with first.handling(RUSH_SIZE):
         assert not (await begun(waiting)).done()
 
 
 async def test_a_handler_that_fails_ends_its_rush() -> None:
     precedence = PriorityGate(patience=FOR_EVER)
-    with suppress(ZeroDivisionError), Turns(precedence, low_priority=False).handling(MANY):
+    with suppress(ZeroDivisionError), Turns(precedence, low_priority=False).handling(RUSH_SIZE):
         _ = 1 / 0
     await Turns(precedence, low_priority=True).come()

@@ -12,7 +12,7 @@ from tests.conformance.given import acquired, cron_triggered, dispatched, due, r
 from tests.conformance.worlds import World
 from tocsin import subjects
 from tocsin.adapters.nats.log import event_log
-from tocsin.adapters.nats.log.event_log import NEAR
+from tocsin.adapters.nats.log.event_log import SCAN_LIMIT
 from tocsin.domain.events import Dispatched, Message, Recorded, Trigger
 from tocsin.ports import Batch, LogUnavailable, SequenceConflict
 from tocsin.subjects import DecodeError, Stream
@@ -135,11 +135,11 @@ async def test_load_returns_the_last_of_each_subject(world: World) -> None:
     assert [found.sequence for found in await world.log.load(SCOPE)] == [first, second, third]
 
 
-@pytest.mark.parametrize("near", [0, 2, NEAR])
+@pytest.mark.parametrize("near", [0, 2, SCAN_LIMIT])
 async def test_load_after_a_sequence_returns_only_newer_events(
     world: World, near: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_log, "NEAR", near)
+    monkeypatch.setattr(event_log, "SCAN_LIMIT", near)
     for attempt in (1, 2, 3):
         await world.receive(subjects.subject_of(dispatched(attempt=attempt)), dispatched(attempt=attempt).encode())
     everything = await world.log.load(SCOPE)
@@ -154,11 +154,11 @@ async def test_load_after_a_sequence_returns_only_newer_events(
     assert await world.log.load(subjects.ledger("another"), after=1) == []
 
 
-@pytest.mark.parametrize("near", [0, NEAR])
+@pytest.mark.parametrize("near", [0, SCAN_LIMIT])
 async def test_newer_event_replaces_older_one_after_a_sequence(
     world: World, near: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_log, "NEAR", near)
+    monkeypatch.setattr(event_log, "SCAN_LIMIT", near)
     scope = subjects.ledger("a.job")
     first = await world.log.append(due(hour=8), expect=0)
     second = await world.log.append(due(hour=9), expect=first)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nats.aio.client import Client
 
-from tocsin.adapters.nats.client.fast_headers import REACHED_FOR, HeaderBlock, parse, read_headers_fast
+from tocsin.adapters.nats.client.fast_client import PARSER_METHOD, HeaderBlock, parse, read_headers_fast
 
 LINES = st.lists(
     st.one_of(
@@ -58,4 +58,4 @@ def test_last_of_two_equal_header_names_counts() -> None:
 def test_a_client_reads_them_so() -> None:
     client = Client()
     read_headers_fast(client)
-    assert getattr(client, REACHED_FOR) is parse
+    assert getattr(client, PARSER_METHOD) is parse

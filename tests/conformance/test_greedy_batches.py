@@ -10,8 +10,7 @@ from faststream.nats.subscriber.usecases import BatchPullStreamSubscriber
 from tests.conformance.given import dispatched, report
 from tests.conformance.worlds import nats_world
 from tocsin.adapters.nats.consumers import stage_router as routers
-from tocsin.adapters.nats.consumers.greedy_batches import REACHED_FOR
-from tocsin.adapters.nats.consumers.priority_gate import PriorityGate
+from tocsin.adapters.nats.consumers.greedy_batches import PRIVATE_METHOD, PriorityGate
 from tocsin.domain.events import Message, Recorded
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.stage import Stage, Subscription
@@ -20,12 +19,12 @@ from tocsin.subjects import Stream, subject_of
 
 
 def test_the_method_that_is_replaced_is_still_there() -> None:
-    assert callable(getattr(BatchPullStreamSubscriber, REACHED_FOR))
+    assert callable(getattr(BatchPullStreamSubscriber, PRIVATE_METHOD))
 
 
 async def test_message_after_a_pause_is_not_delayed(nats_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests end while nothing is there; none of them may linger and swallow a later message."""
-    monkeypatch.setattr(routers, "WAIT", 0.2)
+    monkeypatch.setattr(routers, "PULL_WAIT_S", 0.2)
     async with nats_world(nats_url) as world:
         filters = ("execution.>",)
         await world.durable(DurableSpec("patient", Stream.LOG, filters))

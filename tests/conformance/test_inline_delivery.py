@@ -10,8 +10,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from tocsin.adapters.nats.client.inline_delivery import REACHED_FOR, listen
-from tocsin.adapters.nats.client.publish import Headers, send
+from tocsin.adapters.nats.client.fast_client import PRIVATE_NAMES, Headers, listen, send
 
 
 @pytest.fixture
@@ -185,13 +184,13 @@ async def test_what_is_no_message_is_refused_as_ever(client: Client, line: bytes
             await one._ps.parse(line)
 
 
-@pytest.mark.parametrize("name", REACHED_FOR)
+@pytest.mark.parametrize("name", PRIVATE_NAMES)
 async def test_client_with_another_message_loop_is_refused(name: str) -> None:
     class Moved:
         """A later client."""
 
     later = Moved()
-    for other in REACHED_FOR:
+    for other in PRIVATE_NAMES:
         if other != name:
             setattr(later, other, print)
     with pytest.raises(TypeError, match=f"has no Client.{name}"):

@@ -16,8 +16,8 @@ from tocsin import subjects
 from tocsin.adapters.nats.admin.provision import provision
 from tocsin.adapters.nats.client import connection as connections
 from tocsin.adapters.nats.client.connection import connect
-from tocsin.adapters.nats.client.publish import Headers
-from tocsin.adapters.nats.consumers.task_queue import NatsTaskQueue
+from tocsin.adapters.nats.client.fast_client import Headers
+from tocsin.adapters.nats.consumers.task_queues import NatsTaskQueue
 from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.domain.events import CancelRequest, Trigger
@@ -87,7 +87,7 @@ async def test_input_with_a_lost_answer_is_stored_once(nats: NatsWorld, monkeypa
 
 async def test_missing_answer_is_reported(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nats.connection, "_patience", 0.0)
-    monkeypatch.setattr(connections, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(connections, "_FIRST_PAUSE_S", 0.0)
     await nats.connection.manage(f"STREAM.DELETE.{nats.names.stream(Stream.LOG)}")
 
     with pytest.raises(LogUnavailable):
@@ -180,7 +180,7 @@ async def _messages(batches: Following) -> Batch:
 
 
 def _lose_the_first_answer(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    ask, calls = nats.connection.ask, count(1)
+    ask, calls = nats.connection.request, count(1)
 
     async def losing(subject: str, body: bytes = b"", headers: Headers | None = None) -> Msg:
         answer = await ask(subject, body, headers)
@@ -188,4 +188,4 @@ def _lose_the_first_answer(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> 
             raise LogUnavailable("the answer is lost")
         return answer
 
-    monkeypatch.setattr(nats.connection, "ask", losing)
+    monkeypatch.setattr(nats.connection, "request", losing)

@@ -11,12 +11,10 @@ from typing import Protocol, TypeVar
 from tests.servers import REPLICAS
 from tocsin.adapters.memory.stream_purge import InMemoryStreamPurge
 from tocsin.adapters.nats.admin.provision import provision
-from tocsin.adapters.nats.admin.stream_purge import NatsStreamPurge
+from tocsin.adapters.nats.admin.purge import NatsStreamPurge
 from tocsin.adapters.nats.client.connection import Connection, connect
 from tocsin.adapters.nats.client.names import Names
-from tocsin.adapters.nats.consumers.durable import NatsDurable
-from tocsin.adapters.nats.consumers.task_queue import NatsTaskQueue
-from tocsin.adapters.nats.consumers.task_queues import NatsTaskQueues
+from tocsin.adapters.nats.consumers.task_queues import NatsDurable, NatsTaskQueue, NatsTaskQueues
 from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.log.projections import NatsProjections
 from tocsin.adapters.nats.log.stored_log import NatsStoredLog

@@ -59,16 +59,16 @@ async def test_creds(tmp_path: Path) -> None:
         ("nkey_seed", None, "no such file"),
         ("creds", None, "no such file"),
         ("tls.ca", None, "no such file"),
-        ("nkey_seed", "UAXXX", "it holds no seed of a user's nkey: that is one line that begins with `SU`"),
-        ("nkey_seed", "SUAAAAAAAA", "the seed in it is damaged: its checksum is wrong"),
-        ("creds", "nothing", "it has no block `BEGIN NATS USER JWT`: what is needed is the file that `nsc generate"),
+        ("nkey_seed", "UAXXX", "it contains no seed of a user's nkey, which is one line that begins with `SU`"),
+        ("nkey_seed", "SUAAAAAAAA", "its seed is damaged: the checksum is wrong"),
+        ("creds", "nothing", "it has no block `BEGIN NATS USER JWT`; use the file that `nsc generate"),
         ("creds", "---BEGIN NATS USER JWT---\nx\n", "it has no block `BEGIN USER NKEY SEED`"),
         (
             "creds",
             "---BEGIN NATS USER JWT---\nx\n---BEGIN USER NKEY SEED---\nSAA\n",
-            "it holds no seed of a user's nkey",
+            "it contains no seed of a user's nkey",
         ),
-        ("tls.ca", "nothing", "it holds no certificate in PEM form"),
+        ("tls.ca", "nothing", "it contains no certificate in PEM format"),
     ],
 )
 async def test_unusable_file_is_reported_by_its_field(
@@ -88,10 +88,10 @@ async def test_unusable_file_is_reported_by_its_field(
 @pytest.mark.parametrize(
     ("nats", "told"),
     [
-        ({"user": "u", "password": "p", "token": "t"}, "`user` and `token` are set: one kind of credentials is needed"),
-        ({"user": "u"}, "`nats.password`: `user` is set, and a `password` is needed with it"),
-        ({"password": "p"}, "`nats.user`: `password` is set, and a `user` is needed with it"),
-        ({"tls": {"key": "k"}}, "`nats.tls.cert`: `key` is set, and a `cert` is needed with it"),
+        ({"user": "u", "password": "p", "token": "t"}, "`user` and `token` are set. Set one kind of credentials"),
+        ({"user": "u"}, "`nats.password`: `user` is set without a `password`"),
+        ({"password": "p"}, "`nats.user`: `password` is set without a `user`"),
+        ({"tls": {"key": "k"}}, "`nats.tls.cert`: `key` is set without a `cert`"),
     ],
 )
 async def test_settings_that_contradict_each_other(nats: Nats, told: str, tmp_path: Path) -> None:

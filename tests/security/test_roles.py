@@ -18,7 +18,7 @@ from tests.security.server import Server, server
 from tests.system.running import DEADLINE, Running
 from tocsin import Context, Worker, bootstrap
 from tocsin.adapters.nats.admin.permissions import password_variable, server_config
-from tocsin.adapters.nats.consumers.durable import NatsDurable
+from tocsin.adapters.nats.consumers.task_queues import NatsDurable
 from tocsin.bootstrap import STAGES, Installation
 from tocsin.bootstrap.api_server import serving
 from tocsin.bootstrap.nats_roles import permissions
@@ -164,7 +164,7 @@ async def _answer(at: Server, folder: Path) -> None:
         [task] = await durable.take(1, wait=DEADLINE)
         data = json.loads(task.body)["data"]
         answer = json.dumps({"result": None}).encode()
-        await connection.ask(f"mq.scheduler.complete.{data['job_name']}.{data['execution_id']}", answer)
+        await connection.request(f"mq.scheduler.complete.{data['job_name']}.{data['execution_id']}", answer)
         await task.ack()
         await durable.close()
 
@@ -333,7 +333,7 @@ FORBIDDEN = [
 async def test_requests_to_jetstream_are_narrowed_too(role: str, subject: str, secured: Server, tmp_path: Path) -> None:
     async with connected(secured, tmp_path, role) as installation:
         with pytest.raises(NotAllowed, match="this NATS user may not publish there"):
-            await installation.connection.ask(subject)
+            await installation.connection.request(subject)
 
 
 async def test_answers_to_another_user_are_hidden(secured: Server, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ async def test_tls(tmp_path: Path, authority: Authority) -> None:
         await works(s.url, tmp_path, {"tls": {"ca": authority.file}})
         told = await refusal(s.url, tmp_path, {})
         assert told.startswith(f"{s.url}: the server's certificate is not accepted: ")
-        assert "`nats.tls.ca` names the authorities" in told
+        assert "Set `nats.tls.ca` to the authorities" in told
         other = Authority(tmp_path / "other")
         assert "not accepted" in await refusal(s.url, tmp_path, {"tls": {"ca": other.file}})
 

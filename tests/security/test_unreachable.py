@@ -1,4 +1,4 @@
-"""What is said when nobody answers, and who waits."""
+"""Errors of an unreachable server, and processes that wait for it."""
 
 import asyncio
 import os
@@ -16,38 +16,40 @@ from tocsin.bootstrap import Unreachable
 from tocsin.settings import Settings
 
 
-async def gives_up(url: str, folder: Path) -> str:
+async def failure(url: str, folder: Path) -> Unreachable:
     settings = Settings.model_validate({"data_dir": folder, "nats": {"url": url}})
-    with pytest.raises(Unreachable) as refused:
+    with pytest.raises(Unreachable) as unreachable:
         async with bootstrap.connect(settings, within=1):
             pass
-    return str(refused.value)
+    return unreachable.value
 
 
-async def test_nothing_listens(tmp_path: Path) -> None:
-    told = await gives_up("nats://127.0.0.1:9,nats://me:secret@127.0.0.1:10", tmp_path)
-    assert told == (
-        "no NATS server answers at nats://127.0.0.1:9, nats://me:******@127.0.0.1:10: nothing listens there. "
-        "Start it, or name another with --nats, TOCSIN_NATS_URL or `nats.url`"
-    )
+async def test_closed_port_is_reported(tmp_path: Path) -> None:
+    error = await failure("nats://127.0.0.1:9,nats://me:secret@127.0.0.1:10", tmp_path)
+    assert error.code == "nats-unreachable"
+    assert "nats://127.0.0.1:9, nats://me:******@127.0.0.1:10: nothing listens there. " in str(error)
+    assert str(error).endswith("--nats, TOCSIN_NATS_URL or `nats.url`")
 
 
-async def test_no_such_host(tmp_path: Path) -> None:
-    told = await gives_up("nats://no-such-host.invalid:4222", tmp_path)
-    assert told.startswith("no NATS server answers at nats://no-such-host.invalid:4222: no such host. ")
+async def test_unknown_host_is_reported(tmp_path: Path) -> None:
+    error = await failure("nats://no-such-host.invalid:4222", tmp_path)
+    assert error.code == "nats-unreachable"
+    assert "nats://no-such-host.invalid:4222: no such host. " in str(error)
 
 
-async def test_something_else_listens(tmp_path: Path) -> None:
+async def test_other_protocol_is_reported(tmp_path: Path) -> None:
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 mail.example ESMTP\r\n")
         writer.close()
 
     async with await asyncio.start_server(greet, "127.0.0.1", 0) as other:
         port = other.sockets[0].getsockname()[1]
-        assert "does not speak NATS" in await gives_up(f"nats://127.0.0.1:{port}", tmp_path)
+        error = await failure(f"nats://127.0.0.1:{port}", tmp_path)
+        assert error.code == "nats-protocol-mismatch"
+        assert "does not speak NATS" in str(error)
 
 
-async def test_who_runs_on_waits_for_the_server(tmp_path: Path) -> None:
+async def test_process_without_time_limit_waits_for_server(tmp_path: Path) -> None:
     with server(tmp_path / "s", "") as first:
         settings = Settings.model_validate({"data_dir": tmp_path, "nats": {"url": first.url}})
 
@@ -67,7 +69,7 @@ async def test_who_runs_on_waits_for_the_server(tmp_path: Path) -> None:
                 assert await waiting
 
 
-def test_a_worker_says_when_nothing_is_set_up(nats_url: str, tmp_path: Path) -> None:
+def test_worker_reports_missing_installation(nats_url: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("from tocsin import Worker\nworker = Worker()\n")
     told = subprocess.run(
         [

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tocsin.adapters.nats.client.connection import Connection
-from tocsin.adapters.nats.client.publish import Headers
+from tocsin.adapters.nats.client.fast_client import Headers
 from tocsin.adapters.sql.history import SqlHistory
 from tocsin.cli import main
 from tocsin.domain.events import Message, Recorded

@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 
 from tocsin.adapters.nats.client.connection import Connection
-from tocsin.adapters.nats.client.publish import Headers
+from tocsin.adapters.nats.client.fast_client import Headers
 from tocsin.cli import main
 
 STUCK: Final = "stuck"

@@ -7,7 +7,7 @@ import pytest
 from tocsin.adapters.nats.admin.desired_state import bucket_config
 from tocsin.adapters.nats.admin.provision import provision
 from tocsin.adapters.nats.client.connection import Connection
-from tocsin.adapters.nats.client.jetstream_wait import find_key, insistently
+from tocsin.adapters.nats.client.jetstream_wait import find_key, retry_until_available
 from tocsin.adapters.nats.client.names import Names
 from tocsin.adapters.nats.log.projections import NatsProjections
 from tocsin.ports import LogUnavailable
@@ -38,7 +38,7 @@ async def test_one_that_was_removed_is_gone(connection: Connection, names: Names
 async def test_silent_replica_leaves_the_question_open(connection: Connection, names: Names) -> None:
     await provision(connection, names)
     await answers_direct_gets(connection, names, answers=False)
-    with pytest.raises(LogUnavailable, match="nobody is there to answer"):
+    with pytest.raises(LogUnavailable, match="no server answers it"):
         await find_key(connection, names)
 
 
@@ -54,7 +54,7 @@ async def test_key_is_requested_until_a_replica_answers(connection: Connection, 
             await answers_direct_gets(connection, names, answers=True)
         return await find_key(connection, names)
 
-    assert await insistently(ask) is not None
+    assert await retry_until_available(ask) is not None
     assert asked == 2
 
 
@@ -69,7 +69,7 @@ async def test_a_replica_that_lags_leaves_it_open(
     with monkeypatch.context() as patched:
         patched.setattr(NatsProjections, "stored", behind)
         with pytest.raises(
-            LogUnavailable, match=r"^the replica that answers does not know the installation's key yet$"
+            LogUnavailable, match=r"^the replica that answered does not have the installation's key yet$"
         ):
             await find_key(connection, names)
     assert await find_key(connection, names) is not None

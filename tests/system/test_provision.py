@@ -24,7 +24,7 @@ from tocsin.adapters.nats.admin.streams import overlaps
 from tocsin.adapters.nats.client.connection import Connection, JetStreamError, connect
 from tocsin.adapters.nats.client.jetstream_wait import find_key
 from tocsin.adapters.nats.client.names import Names
-from tocsin.adapters.nats.consumers.durable import NatsDurable
+from tocsin.adapters.nats.consumers.task_queues import NatsDurable
 from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.log.projections import NatsProjections
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
@@ -35,10 +35,7 @@ from tocsin.ports import DurableSpec, LogUnavailable
 from tocsin.subjects import INSTALLATION_KEY, Bucket, Stream
 
 REPORTS = DurableSpec("reports", Stream.LOG, ("report.>",))
-NO_JETSTREAM = (
-    "JetStream is not enabled: start nats-server with --jetstream or a `jetstream` block in its configuration, "
-    "and where it has accounts, enable it for this one"
-)
+NO_JETSTREAM = "JetStream is not enabled: start nats-server with --jetstream"
 
 
 # --- the state afterwards --------------------------------------------------------------------------------------------
@@ -230,7 +227,7 @@ async def test_subjects_of_a_foreign_stream_are_refused(connection: Connection, 
 
     assert str(caught.value) == (
         f"stream {name} captures {names.trigger_prefix}.>, which overlaps {names.trigger_prefix}.> of "
-        f"{names.stream(Stream.LEDGER)}: choose other prefixes, or an account of its own for this installation"
+        f"{names.stream(Stream.LEDGER)}: choose other prefixes, or a separate account for this installation"
     )
 
 
@@ -242,10 +239,8 @@ async def test_a_stream_that_cannot_become_what_is_needed(connection: Connection
     with pytest.raises(ProvisionError) as caught:
         await provision(connection, names)
 
-    assert str(caught.value) == (
-        f"stream {log} cannot be changed into what is needed: storage is memory, and file is needed. "
-        "Move its messages into a stream of the right kind, or choose another root"
-    )
+    assert caught.value.code == "provisioning-failed"
+    assert str(caught.value).startswith(f"stream {log} cannot be changed: storage is memory instead of file.")
 
 
 async def test_more_replicas_than_there_are_servers(connection: Connection, names: Names) -> None:
@@ -262,10 +257,9 @@ async def test_a_server_that_is_too_old(connection: Connection, names: Names, mo
     with pytest.raises(ProvisionError) as caught:
         await provision(connection, names)
 
-    oldest = str(OLDEST_SERVER)
-    assert str(caught.value) == (
-        f"nats-server 2.11.10 is too old: {oldest} or newer is needed (scheduled messages, life times of single keys)"
-    )
+    assert caught.value.code == "provisioning-failed"
+    assert str(caught.value).startswith("nats-server 2.11.10 is too old")
+    assert f"Upgrade it to {OLDEST_SERVER} or newer" in str(caught.value)
 
 
 async def test_a_server_without_jetstream(names: Names, tmp_path: Path) -> None:
@@ -276,7 +270,8 @@ async def test_a_server_without_jetstream(names: Names, tmp_path: Path) -> None:
             with pytest.raises(LogUnavailable) as found:
                 await find_key(connection, names)
 
-    assert str(caught.value) == str(found.value) == NO_JETSTREAM
+    assert str(caught.value) == str(found.value)
+    assert str(caught.value).startswith(NO_JETSTREAM)
 
 
 async def test_an_account_without_jetstream(names: Names, tmp_path: Path) -> None:
@@ -288,7 +283,7 @@ async def test_an_account_without_jetstream(names: Names, tmp_path: Path) -> Non
             with pytest.raises(ProvisionError) as caught:
                 await provision(connection, names)
 
-    assert str(caught.value) == NO_JETSTREAM
+    assert str(caught.value).startswith(NO_JETSTREAM)
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["at once", "in between"])
@@ -314,9 +309,8 @@ async def test_a_server_that_falls_silent(
             finally:
                 os.kill(server.pid, signal.SIGCONT)
 
-    told, asked = str(caught.value).split(" (")
-    assert told == "JetStream does not answer: look at the load and the log of its server, then try again"
-    assert re.fullmatch(r"\$JS\.API\.[A-Z.]*INFO\S*: TimeoutError\(\)\)", asked)
+    assert str(caught.value).startswith("JetStream does not answer: ")
+    assert re.search(r" \(\$JS\.API\.[A-Z.]*INFO\S*: TimeoutError\(\)\)$", str(caught.value))
 
 
 def _stop(pid: int) -> None:

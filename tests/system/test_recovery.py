@@ -11,7 +11,7 @@ import pytest
 from tests.everything import Everything
 from tests.system.processes import Program, Site, site
 from tocsin import bootstrap, subjects
-from tocsin.adapters.nats.consumers.task_queue import NatsTaskQueue
+from tocsin.adapters.nats.consumers.task_queues import NatsTaskQueue
 from tocsin.domain.events import (
     Admitted,
     Completed,

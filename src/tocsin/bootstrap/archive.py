@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Final
 
-from ..adapters.nats.admin.stream_purge import NatsStreamPurge
+from ..adapters.nats.admin.purge import NatsStreamPurge
 from ..adapters.nats.client.connection import Connection
 from ..adapters.nats.client.names import Names
 from ..adapters.nats.log.stored_log import NatsStoredLog

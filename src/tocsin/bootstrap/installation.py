@@ -11,7 +11,7 @@ from ..adapters.history.factory import open_history
 from ..adapters.nats.client.connection import Connection
 from ..adapters.nats.client.connection import connect as connect_nats
 from ..adapters.nats.client.credentials import security_of
-from ..adapters.nats.client.jetstream_wait import PATIENCE, find_key, insistently
+from ..adapters.nats.client.jetstream_wait import LEADER_TIMEOUT_S, find_key, retry_until_available
 from ..adapters.nats.client.jetstream_wait import await_log as await_nats_log
 from ..adapters.nats.client.names import Names
 from ..adapters.nats.log.archive_store import NatsArchiveStore
@@ -82,7 +82,9 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
                 connect_nats(servers(settings), within=within, is_encrypted=security.is_encrypted, **security.client)
             )
         except LogUnavailable as error:
-            raise Unreachable(str(error)) from error
+            unreachable = Unreachable(str(error))
+            unreachable.code = error.code
+            raise unreachable from error
         projections = NatsProjections(connection, names)
         archive = _archive_of(settings, connection, names, projections)
         yield Installation(
@@ -124,14 +126,14 @@ async def report_key(installation: Installation) -> bytes:
         Unreachable: the installation was never initialized.
         LogUnavailable: nobody could tell.
     """
-    found = await _key(installation, PATIENCE)
+    found = await _key(installation, LEADER_TIMEOUT_S)
     if found is None:
         raise Unreachable(f"nothing is set up under {installation.names.root!r} on this NATS: run `tocsin init` first")
     return found
 
 
 async def _key(installation: Installation, within: float | None) -> bytes | None:
-    return await insistently(partial(find_key, installation.connection, installation.names), within=within)
+    return await retry_until_available(partial(find_key, installation.connection, installation.names), within=within)
 
 
 def servers(settings: Settings) -> list[str]:

@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack, suppress
 import structlog
 from faststream.nats import NatsBroker
 
-from ..adapters.nats.client.connection import AWAY, FOR_EVER
+from ..adapters.nats.client.connection import CLOSING_ERRORS, RECONNECT_FOREVER
 from ..adapters.nats.client.credentials import security_of
-from ..adapters.nats.consumers.priority_gate import PriorityGate
+from ..adapters.nats.consumers.greedy_batches import PriorityGate
 from ..adapters.nats.consumers.stage_router import stage_router
 from ..archive.cursors import Cursors
 from ..engine.delivery_policy import DeliveryPolicy
@@ -38,7 +38,7 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             servers(settings),
             logger=None,
             apply_types=False,
-            **FOR_EVER,
+            **RECONNECT_FOREVER,
             **security_of(settings.nats).broker,
         )
         cursors = Cursors(installation.projections, installation.clock, late=archive.late(settings))
@@ -83,5 +83,5 @@ async def _until_cancelled(stages: Sequence[str]) -> None:
 
 
 async def _stop(broker: NatsBroker) -> None:
-    with suppress(*AWAY):
+    with suppress(*CLOSING_ERRORS):
         await broker.stop()

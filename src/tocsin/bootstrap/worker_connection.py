@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
-from ..adapters.nats.admin.queue_durables import ensure_executors
-from ..adapters.nats.client.jetstream_wait import insistently
-from ..adapters.nats.consumers.task_queue import NatsTaskQueue
+from ..adapters.nats.admin.durables import ensure_executors
+from ..adapters.nats.client.jetstream_wait import retry_until_available
+from ..adapters.nats.consumers.task_queues import NatsTaskQueue
 from ..domain.definition import DefinitionProblem
 from ..settings import SettingsError
 from ..settings import load as load_settings
@@ -42,7 +42,9 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
         raise SettingsError(DefinitionProblem(reason, field=f"queues.{min(outside)}"))
     connection, names = installation.connection, installation.names
     ack_wait = installation.settings.worker.ack_wait
-    await insistently(partial(ensure_executors, connection, names, options.queues, ack_wait=ack_wait), within=None)
+    await retry_until_available(
+        partial(ensure_executors, connection, names, options.queues, ack_wait=ack_wait), within=None
+    )
     queues = {queue: NatsTaskQueue(connection, names, queue) for queue in options.queues}
     try:
         yield WorkerConnection(

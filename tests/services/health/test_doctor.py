@@ -16,7 +16,7 @@ from tests.security.server import Server
 from tests.security.server import server as nats_server
 from tests.system.running import Running, running, settings
 from tocsin import Context, Worker, bootstrap, subjects
-from tocsin.adapters.nats.consumers.durable import NatsDurable
+from tocsin.adapters.nats.consumers.task_queues import NatsDurable
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
 from tocsin.bootstrap import health_target
 from tocsin.domain import execution

@@ -1,8 +1,9 @@
-"""The API as a NATS micro service: `<root>.api.<operation>`, with the operations of the OpenAPI document.
+"""The API as a NATS micro service: `<root>.api.<operation>`.
 
-A request is one JSON object: what the path and the query of the operation are called is taken from it, and what is left is
-the body. Headers travel as they are (`Authorization`, `Idempotency-Key`, `If-Match`, `X-Reason`), and so does the answer; a
-refusal is also an error of the service, with its status as the code. Who asks is asked as over HTTP.
+The operations are those of the OpenAPI document. A request is a JSON object: the parameters of the operation's path and
+query are taken from it, and the rest is the body. Headers are passed on (`Authorization`, `Idempotency-Key`,
+`If-Match`, `X-Reason`), and so is the response. An error response is also an error of the service, with the HTTP status
+as its code. Callers are authenticated as over HTTP.
 """
 
 import asyncio
@@ -26,18 +27,18 @@ _FIRST_REFUSAL: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One request of the API: what it is called, and where it goes."""
+    """An operation of the API."""
 
     name: str
     method: str
     path: str
-    """With `{…}` for its parameters."""
+    """The path, with `{…}` for its parameters."""
     has_body: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request as the application takes it."""
+    """A request in the form that the application accepts."""
 
     method: str
     path: str
@@ -53,13 +54,13 @@ Ask = Callable[[Question], Awaitable[tuple[int, Mapping[str, str], bytes]]]
 async def front(
     client: Client, names: Names, operations: Collection[Operation], ask: Ask, *, version: str
 ) -> AsyncIterator[None]:
-    """Answer requests within the block, sharing them with every other copy."""
+    """Serve requests within the block; copies of the service share them."""
     service = await add_service(client, name=NAME, version=version, description="Tocsin's API")
     at_work: set[asyncio.Task[None]] = set()
 
     def answering(operation: Operation) -> Callable[[Request], Awaitable[None]]:
         async def handle(request: Request) -> None:
-            # A task of its own: one slow request must not hold back the others of its kind.
+            # A separate task, so that a slow request does not delay others of its kind.
             task = asyncio.create_task(_answer(operation, request, ask))
             at_work.add(task)
             task.add_done_callback(at_work.discard)
@@ -95,14 +96,14 @@ def _question(operation: Operation, request: Request) -> Question:
     try:
         given = json.loads(request.data) if request.data else {}
     except ValueError as error:
-        raise ValueError(f"the request is no JSON: {error}") from None
+        raise ValueError(f"the request is not JSON: {error}") from None
     if not isinstance(given, dict):
-        raise ValueError("the request must be one JSON object")  # noqa: TRY004 - it is the value of a message
+        raise ValueError("the request must be one JSON object")  # noqa: TRY004 - the value comes from a message
     path = operation.path
     for name in _parameters(path):
         value = given.pop(name, None)
         if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
-            raise ValueError(f"`{name}` is required: which one is meant")
+            raise ValueError(f"`{name}` is required")
         path = path.replace(f"{{{name}}}", quote(str(value), safe=""))
     headers = {name: value for name in PASSED if (value := (request.headers or {}).get(name))}
     query = {} if operation.has_body else given
@@ -115,7 +116,7 @@ def _parameters(path: str) -> list[str]:
 
 
 def _description(body: bytes) -> str:
-    """The explanation in one line, as a header can carry it."""
+    """Return the detail of a problem in a line of ASCII, for a header."""
     try:
         told = json.loads(body)
         detail = told.get("detail") or told["error"]["message"]

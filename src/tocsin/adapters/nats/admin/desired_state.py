@@ -1,6 +1,7 @@
-"""What an installation needs on the server, as JetStream's own configuration (JSON, times in nanoseconds).
+"""The streams, buckets and durables of an installation, as JetStream's JSON configuration.
 
-Only what we depend on is named here. Everything else (placement, compression) stays as an operator set it.
+Times are in nanoseconds. Only the settings that Tocsin depends on are named; all others (placement, compression) stay
+as the operator set them.
 """
 
 from collections.abc import Iterable
@@ -14,23 +15,24 @@ from ..client.connection import Json
 from ..client.names import Names
 
 _SECOND: Final = 1_000_000_000
-DUPLICATE_WINDOW: Final = 120
-"""Seconds in which a second message of the same id is not stored."""
-MARKER_TTL: Final = 60
-"""Seconds that the mark of an expired key is kept."""
+DUPLICATE_WINDOW_S: Final = 120
+"""Within this time, a second message of the same id is not stored."""
+MARKER_TTL_S: Final = 60
+"""The server keeps the marker of an expired key this long."""
 MAX_WAITING: Final = 2_048
 """Requests for messages that may be open at a durable: one for each of its readers."""
 
 
 def stream_config(stream: Stream, names: Names) -> Json:
-    """A main stream: neither age nor size nor number ends anything in it, since that would lose timers and work.
+    """Return the configuration of a main stream.
 
-    A stream that holds schedules cannot refuse what is new when it is full (`discard: new`), only forget what is old. So
-    a limit that an operator sets on one is taken off again; the archiver is what bounds it.
+    Age, size and number of messages are unlimited, because a limit would lose timers and work. A full stream with
+    schedules cannot reject new messages (`discard: new`), only drop old messages, so a limit that an operator sets is
+    removed again. The archiver bounds the stream.
 
-    The bridge's stream is a work queue: a task that an executor outside has taken is no longer needed, for the log has it,
-    and neither is a completion, once the bridge has made a report of it. Until then nothing removes either. A work
-    queue also refuses a second reader of the same subjects, so that no executor outside can take completions.
+    The stream of the MQ bridge is a work queue. An external worker's task is not needed once it was taken, because the
+    log has it. A completion is not needed once the bridge has turned it into a report. Until then, neither is removed.
+    A work queue also rejects a second reader of the same subjects, so no external worker can take completions.
     """
     config: Json = {
         "name": names.stream(stream),
@@ -41,7 +43,7 @@ def stream_config(stream: Stream, names: Names) -> Json:
         "max_bytes": -1,
         "max_msgs": -1,
         "max_msgs_per_subject": -1,
-        "duplicate_window": DUPLICATE_WINDOW * _SECOND,
+        "duplicate_window": DUPLICATE_WINDOW_S * _SECOND,
         "allow_direct": True,
     }
     if stream is not Stream.MQ:
@@ -53,7 +55,10 @@ def stream_config(stream: Stream, names: Names) -> Json:
 
 
 def bucket_config(bucket: Bucket, names: Names) -> Json:
-    """The stream behind a KV bucket that keeps one value a key, and lets each value have a life time."""
+    """Return the configuration of a KV bucket's stream.
+
+    One value for each key, with a lifetime.
+    """
     return {
         "name": names.bucket_stream(bucket),
         "subjects": [names.key(bucket, ">")],
@@ -65,12 +70,12 @@ def bucket_config(bucket: Bucket, names: Names) -> Json:
         "deny_delete": True,
         "allow_direct": True,
         "allow_msg_ttl": True,
-        "subject_delete_marker_ttl": MARKER_TTL * _SECOND,
+        "subject_delete_marker_ttl": MARKER_TTL_S * _SECOND,
     }
 
 
 def archive_config(names: Names) -> Json:
-    """The stream behind the object store of the archive, as NATS' own clients make one."""
+    """Return the configuration of the archive's object store, as NATS clients create it."""
     return {
         "name": names.archive_stream,
         "subjects": [f"$O.{names.archive_bucket}.{part}.>" for part in ("C", "M")],
@@ -83,7 +88,10 @@ def archive_config(names: Names) -> Json:
 
 
 def consumer_config(spec: DurableSpec, names: Names) -> Json:
-    """A durable that never gives up on a message by itself: what becomes of it is for its stage to say."""
+    """Return the configuration of a durable.
+
+    It never gives up on a message, because its stage decides about every message.
+    """
     return {
         "durable_name": spec.name,
         "ack_policy": "explicit",
@@ -97,10 +105,13 @@ def consumer_config(spec: DurableSpec, names: Names) -> Json:
 def durable_specs(
     queues: Iterable[str], stages: Iterable[DurableSpec], *, bridge: bool, task_ack_wait: float
 ) -> list[DurableSpec]:
-    """The durables of the stages, and those of the executors: ours on the log, those outside on the bridge's stream."""
+    """Return the durables of the stages, of workers, and of external workers.
+
+    Workers read the log, and external workers read the stream of the MQ bridge.
+    """
     executors = [
         DurableSpec(subjects.executor_durable(queue), Stream.LOG, (subjects.tasks(queue),), starts_after_cursor=False)
-        for queue in queues  # a task that waited for its first executor for long is still to be done
+        for queue in queues  # a task that waited long for its first worker must still run
     ]
     if bridge:
         executors.append(DurableSpec(subjects.JOB_EXECUTORS, Stream.MQ, ("mq.scheduled.>",)))

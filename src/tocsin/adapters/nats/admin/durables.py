@@ -1,23 +1,27 @@
-"""Creating and updating one durable."""
+"""Creation and update of durables."""
 
 import json
+from collections.abc import Iterable
 
 from ....ports import DurableSpec
 from ....subjects import Bucket, cursor
 from ..client import wire
 from ..client.connection import Connection, JetStreamError, Json
+from ..client.names import Names
 from ..log.projections import NatsProjections
-from .desired_state import MAX_WAITING
+from .desired_state import MAX_WAITING, consumer_config, durable_specs
 from .provision_report import Change, ProvisionError, differences, with_filters
 
 
 async def ensure_consumer(
     connection: Connection, projections: NatsProjections, spec: DurableSpec, stream: str, wanted: Json
 ) -> Change:
-    """Have a durable be as `wanted`. A new one starts behind what its cursor says is decided, else with all there is.
+    """Create or update a durable, and return the change.
+
+    A new durable starts after its cursor, or with all messages if it has none.
 
     Raises:
-        ProvisionError: it cannot be.
+        ProvisionError: the server rejected the durable.
     """
     name = f"{stream}/{spec.name}"
     stored = await _stored(connection, stream, spec.name)
@@ -61,3 +65,14 @@ async def _send(connection: Connection, stream: str, action: str, config: Json) 
         await connection.manage(f"CONSUMER.CREATE.{stream}.{name}", json.dumps(request).encode())
     except JetStreamError as error:
         raise ProvisionError(f"durable {name} of stream {stream}: {error.description}") from error
+
+
+async def ensure_executors(connection: Connection, names: Names, queues: Iterable[str], *, ack_wait: float) -> None:
+    """Create the missing durables of queues, with an acknowledgement wait of `ack_wait` seconds.
+
+    Raises:
+        ProvisionError: they cannot be created; the usual reason is that `tocsin init` has not run.
+    """
+    projections = NatsProjections(connection, names)
+    for spec in durable_specs(queues, (), bridge=False, task_ack_wait=ack_wait):
+        await ensure_consumer(connection, projections, spec, names.stream(spec.stream), consumer_config(spec, names))

@@ -93,7 +93,7 @@ class NatsInspection(ServerInspection):
 
     @override
     async def stream(self, name: str) -> StreamState | None:
-        info = await self._connection.look_up(f"STREAM.INFO.{name}", absent=wire.STREAM_NOT_FOUND, by_leader=False)
+        info = await self._connection.find(f"STREAM.INFO.{name}", absent=wire.STREAM_NOT_FOUND, by_leader=False)
         if info is None:
             return None
         state, cluster = info["state"], info.get("cluster") or {}

@@ -1,19 +1,18 @@
-"""What a NATS user may publish and subscribe, made from what its part of Tocsin touches (hip-62, NATS Credentials).
+"""Permissions of NATS users, derived from what each part of Tocsin uses (hip-62, NATS Credentials).
 
-Subjects alone do not say it all, since JetStream is spoken to by subjects as well. So a user is granted the requests that
-its part makes, each narrowed to the stream, the durable or the key that it is about, and answers only under a prefix of
-its own.
+Clients use JetStream through subjects too. So a user is allowed only the requests of its part, each narrowed to its
+stream, durable or key, and receives replies only under its own prefix.
 
-    stores         the subjects of what it appends
-    consumes       MSG.NEXT and INFO of its own durables, and their acknowledgements
-    looks up       direct gets of the streams that it reads
-    follows        consumers without a durable name, in the streams that it follows
+    stores         the subjects of its messages.
+    consumes       MSG.NEXT and INFO of its own durables, and their acknowledgements.
+    looks up       direct gets of the streams that it reads.
+    follows        consumers without a durable name, in the streams that it follows.
 
-What this does not stop: a server checks the subject of what a user publishes, and neither the target of a schedule
-(`Nats-Schedule-Target`) nor the subject that an answer is asked to. So whoever may store anything in a stream that keeps
-schedules can have the server itself store any subject of it. The rules keep mistakes and stray programs in bounds; whoever
-holds a worker's password must still be trusted with the log. Code that is not belongs behind the bridge, in an account of
-its own that imports nothing but the bridge's two subjects.
+Limits: a server checks the subject of a publish, but neither the target of a schedule (`Nats-Schedule-Target`) nor the
+reply subject. A user that may store anything in a stream with schedules can make the server store any subject of the
+stream. The rules contain mistakes and stray programs; the holder of a worker's password must still be trusted with the
+log. Untrusted code belongs on the other side of the MQ bridge, in a separate account that imports only the two subjects
+of the bridge.
 """
 
 import json
@@ -32,18 +31,21 @@ API: Final = "$JS.API"
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """The rules of one user: subjects on the wire, wildcards included. What is not allowed is refused."""
+    """The rules of one user: subjects on the wire, wildcards included.
+
+    What is not allowed is refused.
+    """
 
     inbox_prefix: str
-    """What its clients must be told (`nats.inbox_prefix`)."""
+    """The prefix that its clients must use (`nats.inbox_prefix`)."""
     publish: tuple[str, ...]
     deny_publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
     responds: bool = False
-    """May answer whoever asked it, wherever that one wants the answer."""
+    """Whether it may reply to requests, on any reply subject."""
 
     def as_server_config(self) -> dict[str, object]:
-        """The `permissions` of a user in nats-server's configuration."""
+        """Return the `permissions` of a user in nats-server's configuration."""
         publish: dict[str, object] = {"allow": list(self.publish)}
         if self.deny_publish:
             publish["deny"] = list(self.deny_publish)
@@ -52,7 +54,7 @@ class Permissions:
 
 
 class Granting:
-    """Makes permissions for one installation, all of whose durables are known."""
+    """Builder of permissions for one installation and its durables."""
 
     def __init__(self, names: Names, durables: Iterable[DurableSpec]) -> None:
         self._names = names
@@ -61,10 +63,10 @@ class Granting:
     def part(
         self, name: str, access: Access, durables: Iterable[DurableSpec] = (), *, needs_key: bool = True
     ) -> Permissions:
-        """A stage, a worker, an operator: whatever is told by its access and the durables that it consumes.
+        """Return the permissions of a stage, a worker or an operator.
 
-        `needs_key`: it may read the installation's key, with which reports are checked. Who can also report could make
-        reports of others' tasks with it.
+        They follow from its access and its durables. `needs_key`: it may read the installation's key, which verifies
+        reports. A user that can also report could forge reports on other tasks with it.
         """
         publish = [
             *(self._names.to_wire(subject) for kind in access.appends for subject in subjects.filters_of(kind)),
@@ -84,7 +86,10 @@ class Granting:
         return Permissions(_inbox(name), _sorted(publish), _sorted(denied))
 
     def provisioning(self, name: str) -> Permissions:
-        """Whoever runs `tocsin init`: streams, buckets and durables of this installation, but no facts."""
+        """Return the permissions of the user that runs `tocsin init`.
+
+        Streams, buckets and durables, but no facts.
+        """
         streams = [self._names.stream(stream) for stream in Stream] + [self._names.bucket_stream(b) for b in Bucket]
         streams.append(self._names.archive_stream)
         publish = [
@@ -98,7 +103,10 @@ class Granting:
         return Permissions(_inbox(name), _sorted(publish))
 
     def watching(self, name: str, access: Access) -> Permissions:
-        """Whoever looks at the whole: what `access` names, and the state of every stream and durable."""
+        """Return the permissions of an observer.
+
+        Those of `access`, and the state of every stream and durable.
+        """
         seen = self.part(name, access)
         publish = [
             *seen.publish,
@@ -110,13 +118,16 @@ class Granting:
         return Permissions(seen.inbox_prefix, _sorted(publish), seen.deny_publish)
 
     def public(self, name: str) -> Permissions:
-        """Programs outside that ask for runs and for their end, and hear of them."""
+        """Return the permissions of external programs that trigger and cancel, and receive public events."""
         _, announced = self._names.republished()
         asking = _sorted([f"{self._names.trigger_prefix}.>", f"{self._names.cancel_prefix}.>"])
         return Permissions(_inbox(name), asking, subscribe=(announced,))
 
     def outside(self, name: str) -> Permissions:
-        """Executors that know only hip-62's subjects: they consume `mq.scheduled.…` and answer `mq.scheduler.complete.…`."""
+        """Return the permissions of external workers, which know only hip-62's subjects.
+
+        They consume `mq.scheduled.…` and reply on `mq.scheduler.complete.…`.
+        """
         durable = DurableSpec(subjects.JOB_EXECUTORS, Stream.MQ, ())
         return Permissions(
             _inbox(name),
@@ -143,7 +154,7 @@ class Granting:
             yield f"{API}.CONSUMER.{verb}.{name}.*"
 
     def _of_others(self, stream: Stream) -> Iterator[str]:
-        # The name of a consumer of one's own is any; the durables are told from it by name.
+        # An ephemeral consumer may have any name except those of the durables.
         for durable in self._durables:
             if durable.stream is stream:
                 for verb in ("CREATE", "MSG.NEXT", "DELETE"):
@@ -170,7 +181,7 @@ class Granting:
         yield f"{API}.DIRECT.GET.{name}.>"
 
     def _awaiting(self) -> Iterator[str]:
-        """Whether what an installation starts from has leaders (`awaiting.await_log`)."""
+        """Allow a query whether the first streams of an installation have leaders (`jetstream_wait.await_log`)."""
         for name in (
             self._names.stream(Stream.LEDGER),
             self._names.stream(Stream.LOG),
@@ -184,7 +195,10 @@ class Granting:
 
 
 def server_config(account: str, users: Mapping[str, Permissions]) -> str:
-    """An account with its users, as nats-server's configuration has it; each password comes from the environment."""
+    """Return an account with its users in nats-server's configuration language.
+
+    Passwords come from the server's environment.
+    """
     lines = [
         "# Made by `tocsin permissions`.",
         "accounts {",
@@ -209,7 +223,7 @@ def server_config(account: str, users: Mapping[str, Permissions]) -> str:
 
 
 def password_variable(account: str, user: str) -> str:
-    """The variable of the server's environment that holds a user's password."""
+    """Return the environment variable of a user's password."""
     return f"{account}_{user}_PASSWORD".upper().replace("-", "_")
 
 

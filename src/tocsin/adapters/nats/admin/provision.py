@@ -1,6 +1,6 @@
-"""Bringing a NATS server into the state that an installation needs, and saying what that changed.
+"""Provisioning: the changes that bring a NATS server into the state that an installation needs.
 
-Running it again changes nothing; running an upgrade's changes what the upgrade needs. Nothing is ever removed.
+A second run changes nothing, and a run after an upgrade changes what the upgrade needs. Nothing is ever removed.
 """
 
 import secrets
@@ -14,7 +14,7 @@ from ....engine.stage import ACK_WAIT
 from ....ports import DurableSpec, LogUnavailable, NotAllowed, SequenceConflict
 from ....subjects import DEFAULT_QUEUE, INSTALLATION_KEY, Bucket, Stream
 from ..client.connection import Connection, JetStreamError
-from ..client.jetstream_wait import why_silent
+from ..client.jetstream_wait import explain_silence
 from ..client.names import Names
 from ..log.projections import NatsProjections
 from ..server.monitor import OLDEST_SERVER, Version
@@ -41,16 +41,16 @@ async def provision(
     """Create or update streams, buckets, durables and the installation's key.
 
     Args:
-        connection: to the server, or any one of a cluster.
-        names: of this installation.
-        replicas: how many servers keep each stream; None leaves it as it is, and is 1 for what does not exist.
-        queues: the executors' queues.
-        bridge: whether executors outside are served (the stream of `mq.…`).
-        durables: those of the stages.
-        task_ack_wait: seconds that an executor may go without a sign of life.
+        connection: to a server, or to any server of a cluster.
+        names: the names of this installation.
+        replicas: the number of servers that keep each stream; None keeps it, or means 1 for a new stream.
+        queues: the queues of workers.
+        bridge: whether external workers are served (the stream of `mq.…`).
+        durables: the durables of the stages.
+        task_ack_wait: seconds that a worker may hold a task without a heartbeat.
 
     Raises:
-        ProvisionError: the server cannot be brought into that state; the text says what is needed.
+        ProvisionError: the server cannot be brought into that state; the text says what to do.
         LogUnavailable: there is no connection to the server.
     """
     _check_version(connection.client)
@@ -70,16 +70,16 @@ async def provision(
     except LogUnavailable as error:
         if not connection.client.is_connected:
             raise
-        raise ProvisionError(why_silent(connection, error)) from error
+        raise ProvisionError(explain_silence(connection, error)) from error
     return changes
 
 
 def _check_version(client: Client) -> None:
-    found = Version.of(client)
-    if found < OLDEST_SERVER:
+    version = Version.of(client)
+    if version < OLDEST_SERVER:
         raise ProvisionError(
-            f"nats-server {found} is too old: {OLDEST_SERVER} or newer is needed "
-            "(scheduled messages, life times of single keys)"
+            f"nats-server {version} is too old for scheduled messages and lifetimes of keys. "
+            f"Upgrade it to {OLDEST_SERVER} or newer."
         )
 
 
@@ -93,7 +93,7 @@ async def _check_jetstream(connection: Connection) -> None:
 async def _ensure_key(projections: NatsProjections, names: Names) -> Change:
     name = f"{names.bucket(Bucket.INSTALLATION)}/{INSTALLATION_KEY}"
     if await projections.get(Bucket.INSTALLATION, INSTALLATION_KEY) is None:
-        with suppress(SequenceConflict):  # another provisioning was faster, and its key is as good
+        with suppress(SequenceConflict):  # another provisioning created the key first, and its key is as good
             key = secrets.token_hex(_KEY_BYTES).encode()
             await projections.put(Bucket.INSTALLATION, INSTALLATION_KEY, key, expect=0)
             return Change("key", name, "created")

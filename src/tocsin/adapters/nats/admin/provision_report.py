@@ -1,4 +1,4 @@
-"""What provisioning did, or could not do."""
+"""The changes of a provisioning, and its error."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,14 +9,17 @@ from ..client.connection import Json
 
 
 class ProvisionError(TocsinError):
-    """The server cannot be brought into the state that is needed; the text says what to do."""
+    """The server cannot be brought into the needed state; the text says what to do."""
 
     code = "provisioning-failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing on the server, and what became of it; `fields` holds what changed, from old to new."""
+    """An object on the server and its change.
+
+    `fields` maps changed fields to old and new values.
+    """
 
     kind: Literal["stream", "consumer", "key"]
     name: str
@@ -24,26 +27,32 @@ class Change:
     fields: Mapping[str, tuple[object, object]] = field(default_factory=dict)
 
     def line(self) -> str:
-        """One line for a terminal."""
+        """Return the change as a line for a terminal."""
         changed = ", ".join(f"{name} {old} → {new}" for name, (old, new) in self.fields.items())
         return f"{self.kind} {self.name}: {self.action}" + (f" ({changed})" if changed else "")
 
 
 def differences(stored: Json, wanted: Json) -> dict[str, tuple[object, object]]:
-    """The fields of `wanted` that are stored otherwise: (stored, wanted). The order of subjects does not matter."""
+    """Return the fields of `wanted` whose stored value differs: (stored, wanted).
+
+    The order of subjects does not matter.
+    """
     return {
         name: (stored.get(name), value) for name, value in wanted.items() if _plain(stored.get(name)) != _plain(value)
     }
 
 
 def with_filters(config: Json) -> Json:
-    """A durable's configuration with its filters in one place: the server tells a single one in another field."""
+    """Return a durable's configuration with its filters in one field.
+
+    The server reports a single filter in another field.
+    """
     one = config.get("filter_subject")
     return {**config, "filter_subjects": [one]} if one else config
 
 
 def _plain(value: object) -> object:
-    # The server leaves out what is false, zero or empty.
+    # The server omits false, zero and empty values.
     if isinstance(value, list):
         return sorted(value) or None
     return value or None

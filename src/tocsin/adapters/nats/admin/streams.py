@@ -1,4 +1,4 @@
-"""Creating and updating one stream."""
+"""Creation and update of one stream."""
 
 import json
 from collections.abc import Mapping
@@ -9,14 +9,14 @@ from ..client.connection import Connection, JetStreamError, Json
 from .provision_report import Change, ProvisionError, differences
 
 _FIXED: Final = frozenset({"storage", "retention"})
-"""What the server never changes in a stream that exists."""
+"""The server cannot change these fields of an existing stream."""
 
 
 async def ensure_stream(connection: Connection, wanted: Json, replicas: int | None) -> Change:
-    """Have a stream be as `wanted`; what `wanted` does not name stays as it is.
+    """Create or update a stream, and return the change; fields that `wanted` lacks stay unchanged.
 
     Raises:
-        ProvisionError: it cannot be.
+        ProvisionError: the stream cannot be created or changed.
     """
     name: str = wanted["name"]
     if replicas is not None:
@@ -34,11 +34,11 @@ async def ensure_stream(connection: Connection, wanted: Json, replicas: int | No
 
 
 def _check_changeable(name: str, changed: Mapping[str, tuple[object, object]]) -> None:
-    fixed = [f"{field} is {old}, and {new} is needed" for field, (old, new) in changed.items() if field in _FIXED]
+    fixed = [f"{field} is {old} instead of {new}" for field, (old, new) in changed.items() if field in _FIXED]
     if fixed:
         raise ProvisionError(
-            f"stream {name} cannot be changed into what is needed: {'; '.join(fixed)}. "
-            "Move its messages into a stream of the right kind, or choose another root"
+            f"stream {name} cannot be changed: {'; '.join(fixed)}. "
+            "Move its messages into a stream of the right kind, or choose another root."
         )
 
 
@@ -64,23 +64,23 @@ async def _stored(connection: Connection, name: str) -> Json | None:
 
 
 async def _overlap(connection: Connection, wanted: Json) -> str:
-    """Who has our subjects already."""
+    """Describe the stream that captures some of our subjects."""
     for ours in wanted["subjects"]:
-        answer = await connection.manage("STREAM.NAMES", json.dumps({"subject": ours}).encode())
-        for other in answer["streams"] or ():
+        reply = await connection.manage("STREAM.NAMES", json.dumps({"subject": ours}).encode())
+        for other in reply["streams"] or ():
             if other == wanted["name"]:
                 continue
             captured = ((await _stored(connection, other)) or {}).get("subjects", ())
             theirs = ", ".join(subject for subject in captured if overlaps(subject, ours))
             return (
                 f"stream {other} captures {theirs}, which overlaps {ours} of {wanted['name']}: "
-                "choose other prefixes, or an account of its own for this installation"
+                "choose other prefixes, or a separate account for this installation"
             )
     return f"the subjects of stream {wanted['name']} overlap those of another stream: {', '.join(wanted['subjects'])}"
 
 
 def overlaps(one: str, other: str) -> bool:
-    """Whether there is a subject that both filters match."""
+    """Return whether two filters match a common subject."""
     ours, theirs = one.split("."), other.split(".")
     for a, b in zip(ours, theirs, strict=False):
         if ">" in {a, b}:

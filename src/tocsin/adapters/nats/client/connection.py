@@ -1,8 +1,8 @@
-"""One NATS connection as the adapters use it: many requests under way at once, each waiting for its own answer.
+"""A NATS connection with many concurrent requests, each waiting for its own reply.
 
-All answers come in on one wildcard inbox and find their request by the last token of its subject. That costs less than
-`Client.request` does per call (the token is a counter, the time limit a plain timer), and lets an answer consist of many
-messages, as those of a batched direct get do.
+All replies arrive in one wildcard inbox, and the last token of a reply's subject names its request. This costs less per
+call than `Client.request`: the token is a counter, and one timer serves all requests. It also lets a reply consist of
+many messages, as the reply of a batched direct get does.
 """
 
 import asyncio
@@ -21,21 +21,20 @@ from pydantic_core import from_json
 
 from ....ports import LogUnavailable, NotAllowed, RequestRefused, SequenceConflict
 from . import wire
+from .fast_client import Headers, listen, send, server_info
 from .first_connection import FirstConnection
-from .inline_delivery import listen
-from .publish import Headers, send
 
-TIMEOUT: Final = 5.0
-"""Seconds that one request waits for its answer."""
-SWEEP: Final = 0.25
-"""Seconds between two looks at which requests have waited for too long."""
-PATIENCE: Final = 15.0
-"""Seconds that a publish is tried for. Electing the leader of a replicated stream takes 4 to 9."""
-_TELL_STATE: Final = ("STREAM.INFO.", "CONSUMER.INFO.")
-_FIRST_PAUSE: Final = 0.05
-_LONGEST_PAUSE: Final = 1.0
+REQUEST_TIMEOUT_S: Final = 5.0
+"""The time limit of a request."""
+SWEEP_INTERVAL_S: Final = 0.25
+"""The interval at which expired requests are ended."""
+PUBLISH_TIMEOUT_S: Final = 15.0
+"""The time for which a publish is retried. Electing the leader of a replicated stream takes 4 to 9 seconds."""
+_STATE_QUERIES: Final = ("STREAM.INFO.", "CONSUMER.INFO.")
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 1.0
 
-TROUBLE: Final = (
+CONNECTION_ERRORS: Final = (
     errors.ConnectionClosedError,
     errors.ConnectionDrainingError,
     errors.ConnectionReconnectingError,
@@ -43,31 +42,31 @@ TROUBLE: Final = (
     errors.StaleConnectionError,
     errors.TimeoutError,
 )
-"""What befalls a connection, and is no fault of what was asked."""
-AWAY: Final = (OSError, RuntimeError, *TROUBLE)
-"""What closing may raise while the server is away: the client flushes into a transport that is gone."""
+"""Errors of the connection, which say nothing about the request itself."""
+CLOSING_ERRORS: Final = (OSError, RuntimeError, *CONNECTION_ERRORS)
+"""Errors of closing a client whose server is away: the client flushes into a closed transport."""
 
 Json: TypeAlias = dict[str, Any]
 
-FOR_EVER: Final[Json] = {"max_reconnect_attempts": -1, "reconnect_time_wait": 0.2}
-"""Options of any NATS client of ours: however long the servers are away, what runs goes on when they are back."""
+RECONNECT_FOREVER: Final[Json] = {"max_reconnect_attempts": -1, "reconnect_time_wait": 0.2}
+"""Options of every NATS client of ours: reconnect without a limit, so that a process survives any outage."""
 
-_VIOLATION: Final = re.compile(r'permissions violation for (?P<what>publish|subscription) to "(?P<subject>[^"]*)"')
+_VIOLATION: Final = re.compile(r'permissions violation for (?P<verb>publish|subscription) to "(?P<subject>[^"]*)"')
 
 _log = structlog.get_logger("tocsin.nats")
 
 
 class JetStreamError(RequestRefused):
-    """JetStream refused a request for a reason that trying again does not change.
+    """JetStream rejected a request for a reason that a retry does not change.
 
-    `description` is the server's own, `err_code` its number (0: none was given).
+    `description` is the server's text, and `err_code` is its number; 0 if it sent none.
     """
 
     code = "jetstream-error"
 
-    def __init__(self, what: str, description: str, err_code: int = 0) -> None:
-        """`what` was asked."""
-        super().__init__(f"{what}: {description} (error {err_code})", description)
+    def __init__(self, subject: str, description: str, err_code: int = 0) -> None:
+        """`subject` names the rejected request."""
+        super().__init__(f"{subject}: {description} (error {err_code})", description)
         self.err_code = err_code
 
 
@@ -77,7 +76,7 @@ class _Request:
     receive: Callable[[Msg], None]
     answer: "asyncio.Future[Msg]"
     until: float
-    """By the loop's clock, when it is given up."""
+    """The loop's time at which the request expires."""
 
     def fail(self, error: Exception) -> None:
         if not self.answer.done():
@@ -85,104 +84,112 @@ class _Request:
 
 
 class Connection:
-    """A client, and the requests that are under way on it."""
+    """A client and its pending requests."""
 
-    def __init__(self, client: Client, *, timeout: float = TIMEOUT, patience: float = PATIENCE) -> None:
-        """`timeout` and `patience` are seconds: for one request, and for a publish with all of its repetitions."""
+    def __init__(
+        self, client: Client, *, timeout: float = REQUEST_TIMEOUT_S, patience: float = PUBLISH_TIMEOUT_S
+    ) -> None:
+        """Use a client.
+
+        `timeout` is for one request and `patience` for a publish with all retries, in seconds.
+        """
         self.client = client
         self._timeout = timeout
         self._patience = patience
-        self._inbox = ""  # made once the client is connected: only then it knows its prefix
-        self._is_listening = False
+        self._inbox = ""  # created after the client is connected, because only then it knows its prefix
+        self._is_subscribed = False
         self._tokens = itertools.count(1)
         self._requests: dict[str, _Request] = {}
-        """In the order in which they were made, and so in which their time is over."""
+        """Pending requests by token, in the order of their expiry."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._on_interrupt: set[Callable[[], None]] = set()
 
     @property
     def greeting(self) -> Json:
-        """What the server said of itself (INFO)."""
-        return self.client._server_info  # noqa: SLF001 - it has no public name
+        """The server's INFO message."""
+        return server_info(self.client)
 
     def interrupt(self) -> None:
-        """Give up every request that is under way: the connection was lost, and their answers with it.
+        """Fail every pending request, because the connection and the replies were lost.
 
-        To be called when the client says so; without it, each of them is given up by its own time limit.
+        The client's disconnect callback calls this. Without it, each request would wait until it expires.
         """
         for request in self._requests.values():
             request.fail(errors.StaleConnectionError())
-        for tell in tuple(self._on_interrupt):
-            tell()
+        for callback in tuple(self._on_interrupt):
+            callback()
 
-    def refused(self, error: Exception) -> None:
-        """Give up what the server says that this user may not do; without it, that too would wait for its time limit."""
-        found = _VIOLATION.search(str(error))
-        if found is None:
+    def on_permission_error(self, error: Exception) -> None:
+        """Fail the requests that a permission error of the server is about.
+
+        Without it, each of them would wait until it expires.
+        """
+        violation = _VIOLATION.search(str(error))
+        if violation is None:
             return
         for request in self._requests.values():
-            if found["what"] == "subscription":
-                reason = (
-                    f"this NATS user may not subscribe to {self._inbox}*: set `nats.inbox_prefix` to what is its own"
-                )
+            if violation["verb"] == "subscription":
+                reason = f"this NATS user may not subscribe to {self._inbox}*: set `nats.inbox_prefix` to the prefix that it may use"
                 request.fail(NotAllowed(reason))
-            elif request.subject.lower() == found["subject"]:  # the client tells it in small letters
+            elif request.subject.lower() == violation["subject"]:  # the client lowers the text of the error
                 request.fail(NotAllowed(f"{request.subject}: this NATS user may not publish there"))
 
-    def on_interrupt(self, tell: Callable[[], None]) -> Callable[[], None]:
-        """Have `tell` called at each interruption; what is returned ends that."""
-        self._on_interrupt.add(tell)
-        return lambda: self._on_interrupt.discard(tell)
+    def on_interrupt(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` at each interruption; the returned function ends that."""
+        self._on_interrupt.add(callback)
+        return lambda: self._on_interrupt.discard(callback)
 
     async def store(self, subject: str, body: bytes, headers: Headers) -> int:
-        """Publish into a stream; the sequence under which it is stored.
+        """Publish a message into a stream and return its sequence.
 
-        Without an answer it is sent again until the patience is over. So `headers` must make a second one harmless: by a
-        guard or a message id. A guarded message whose first answer was lost ends as a conflict, and whoever then folds
-        again finds it stored.
+        Without a reply, the message is sent again until the patience is over. `headers` must therefore make a second
+        copy harmless, by a guard or a message id. If the reply to a guarded message was lost, the retry ends as a
+        conflict, and the caller finds its message when it folds the scope again.
 
         Raises:
-            SequenceConflict: the guard refused.
-            JetStreamError: the stream does not take such a message.
-            LogUnavailable: no answer, or no leader.
+            SequenceConflict: the guard failed.
+            JetStreamError: the stream does not accept the message.
+            LogUnavailable: there was no reply, or the stream has no leader.
         """
         loop = asyncio.get_running_loop()
-        deadline, pause = loop.time() + self._patience, _FIRST_PAUSE
+        deadline, pause = loop.time() + self._patience, _FIRST_PAUSE_S
         while True:
             try:
-                return _stored(subject, (await self.ask(subject, body, headers)).data)
+                return _stored(subject, (await self.request(subject, body, headers)).data)
             except NotAllowed:
                 raise
             except LogUnavailable:
                 if loop.time() + pause >= deadline or self.client.is_closed:
                     raise
             await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     async def manage(self, verb: str, request: bytes = b"", *, by_leader: bool = True) -> Json:
-        """One request to the JetStream API, e.g. `STREAM.INFO.<name>`; its answer.
+        """Send a request to the JetStream API, such as `STREAM.INFO.<name>`, and return the reply.
 
-        Where nobody leads a stream, a replica tells of it what it has itself, be it behind. That is an answer only to who
-        asks not `by_leader`.
+        If a stream has no leader, a replica replies with its own, possibly stale state. Such a reply counts only if
+        `by_leader` is False.
 
         Raises:
-            JetStreamError: the server says no.
-            LogUnavailable: it says nothing, or that it cannot now.
+            JetStreamError: the server rejected the request.
+            LogUnavailable: there was no reply, or the server cannot serve the request now.
         """
-        answer: Json = from_json((await self.ask(f"$JS.API.{verb}", request)).data)
-        if error := answer.get("error"):
-            _refuse(verb, error)
-        cluster = answer.get("cluster")
-        if by_leader and verb.startswith(_TELL_STATE) and cluster and not cluster.get("leader"):
+        reply: Json = from_json((await self.request(f"$JS.API.{verb}", request)).data)
+        if error := reply.get("error"):
+            _raise_rejection(verb, error)
+        cluster = reply.get("cluster")
+        if by_leader and verb.startswith(_STATE_QUERIES) and cluster and not cluster.get("leader"):
             raise LogUnavailable(f"{verb}: it has no leader")
-        return answer
+        return reply
 
-    async def look_up(self, verb: str, request: bytes = b"", *, absent: int, by_leader: bool = True) -> Json | None:
-        """The same of what may not be there: None where the server refuses with the code `absent`.
+    async def find(self, verb: str, request: bytes = b"", *, absent: int, by_leader: bool = True) -> Json | None:
+        """Send a request to the JetStream API.
+
+        Return None if the server replies with the error `absent`.
 
         Raises:
-            JetStreamError: the server says no for another reason.
-            LogUnavailable: it says nothing, or that it cannot now.
+            JetStreamError: the server rejected the request for another reason.
+            LogUnavailable: there was no reply, or the server cannot serve the request now.
         """
         try:
             return await self.manage(verb, request, by_leader=by_leader)
@@ -191,11 +198,11 @@ class Connection:
                 return None
             raise
 
-    async def ask(self, subject: str, body: bytes = b"", headers: Headers | None = None) -> Msg:
-        """One question, one answer (which may be a status message).
+    async def request(self, subject: str, body: bytes = b"", headers: Headers | None = None) -> Msg:
+        """Send a request and return its reply, which may be a status message.
 
         Raises:
-            LogUnavailable: no answer.
+            LogUnavailable: there was no reply.
         """
         answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
 
@@ -203,13 +210,13 @@ class Connection:
             if not answer.done():
                 answer.set_result(message)
 
-        return await self._request(subject, body, headers, receive, answer)
+        return await self._send(subject, body, headers, receive, answer)
 
-    async def collect(self, subject: str, body: bytes) -> tuple[list[Msg], Msg]:
-        """One question that many messages answer; they, and the status message that ends them.
+    async def request_many(self, subject: str, body: bytes) -> tuple[list[Msg], Msg]:
+        """Send a request; return its replies, and the status message that ends them.
 
         Raises:
-            LogUnavailable: the answer did not come to its end.
+            LogUnavailable: the replies did not end in time.
         """
         messages: list[Msg] = []
         end: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
@@ -220,9 +227,9 @@ class Connection:
             elif not end.done():
                 end.set_result(message)
 
-        return messages, await self._request(subject, body, None, receive, end)
+        return messages, await self._send(subject, body, None, receive, end)
 
-    async def _request(
+    async def _send(
         self,
         subject: str,
         body: bytes,
@@ -234,37 +241,40 @@ class Connection:
         loop = asyncio.get_running_loop()
         self._requests[token] = _Request(subject, receive, answer, loop.time() + self._timeout)
         if self._sweeper is None:
-            self._sweeper = loop.call_later(SWEEP, self._sweep, loop)
+            self._sweeper = loop.call_later(SWEEP_INTERVAL_S, self._sweep, loop)
         try:
-            if not self._is_listening:
+            if not self._is_subscribed:
                 await self._listen()
             await send(self.client, subject, body, reply=self._inbox + token, headers=headers)
             message = await answer
-        except TROUBLE as error:
+        except CONNECTION_ERRORS as error:
             raise LogUnavailable(f"{subject}: {error!r}") from error
         finally:
             del self._requests[token]
         if status_of(message) == wire.NO_RESPONDERS:
-            raise LogUnavailable(f"{subject}: nobody is there to answer")
+            raise LogUnavailable(f"{subject}: no server answers it")
         return message
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Give up what has waited for too long. One timer for all: a timer for each request costs more than the request."""
+        """Fail expired requests.
+
+        One timer serves all requests, because a timer for each would cost more than the request itself.
+        """
         now = loop.time()
         for request in self._requests.values():
             if request.until > now:
                 break
             request.fail(errors.TimeoutError())
-        self._sweeper = loop.call_later(SWEEP, self._sweep, loop) if self._requests else None
+        self._sweeper = loop.call_later(SWEEP_INTERVAL_S, self._sweep, loop) if self._requests else None
 
     async def _listen(self) -> None:
-        # The subscription is in the client's buffer before anything here can yield, so that no request overtakes it.
-        self._is_listening = True
+        # The subscription is in the client's buffer before this yields, so no request overtakes it.
+        self._is_subscribed = True
         self._inbox = self._inbox or f"{self.client.new_inbox()}."
         try:
             await listen(self.client, f"{self._inbox}*", self._receive)
         except BaseException:
-            self._is_listening = False
+            self._is_subscribed = False
             raise
 
     def _receive(self, message: Msg) -> None:
@@ -279,57 +289,60 @@ async def connect(
     *,
     within: float | None = 10.0,
     is_encrypted: bool = False,
-    **options: Any,  # noqa: ANN401 - as various as those of `nats.connect`
+    **options: Any,  # noqa: ANN401 - the options of `nats.connect` have many types
 ) -> AsyncIterator[Connection]:
-    """A connection that survives the servers' restarts; closed behind the block.
+    """Open a connection that survives restarts of the servers; close it at the end.
 
     Args:
         servers: their URLs.
-        within: seconds in which the first server must answer; None: however long that takes.
-        is_encrypted: go no further with a server that does not speak TLS.
-        options: those of `nats.connect`.
+        within: seconds until the first server must answer; None for no limit.
+        is_encrypted: reject a server that does not speak TLS.
+        options: options of `nats.connect`.
 
     Raises:
-        LogUnavailable: none did, or one says no; the text says where and why.
+        LogUnavailable: no server answered in time, or one rejected the client; the text says which and why.
     """
     client = Client()
     connection = Connection(client)
     opening = FirstConnection(servers)
 
-    async def interrupted() -> None:
+    async def on_disconnect() -> None:
         connection.interrupt()
 
-    async def troubled(error: Exception) -> None:
+    async def on_error(error: Exception) -> None:
         if opening.is_over:
-            connection.refused(error)
-            _log.warning("trouble with the connection", action="nats-error", error=repr(error))
+            connection.on_permission_error(error)
+            _log.warning("connection error", action="nats-error", error=repr(error))
         else:
             opening.failed(error)
 
     settings: Json = {
         "name": "tocsin",
-        "skip_subject_validation": True,  # each is made by `subjects`, of names that were checked at the door
-        **FOR_EVER,
-        "error_cb": troubled,
-        "disconnected_cb": interrupted,
+        "skip_subject_validation": True,  # `subjects` builds each subject from names that were validated before
+        **RECONNECT_FOREVER,
+        "error_cb": on_error,
+        "disconnected_cb": on_disconnect,
         **options,
     }
     try:
         await opening.run(client.connect(servers, **settings), within)
         if is_encrypted and not connection.greeting.get(
             "tls_required"
-        ):  # the client only takes up TLS that it asks for
+        ):  # the client uses TLS only if the server requires it
             raise LogUnavailable(
-                f"{opening.where}: that server does not speak TLS, and `nats.tls` or a `tls://` URL asks for it"
+                f"{opening.where}: that server does not speak TLS, and `nats.tls` or a `tls://` URL requires it"
             )
         yield connection
     finally:
-        with suppress(*AWAY):
+        with suppress(*CLOSING_ERRORS):
             await client.close()
 
 
 def status_of(message: Msg) -> str | None:
-    """What a status message says ("404"); None for any other, also for a stored one that has no body."""
+    """Return the status of a status message ("404"); None for any other message.
+
+    A stored message without a body is not a status message.
+    """
     headers = message.headers
     if headers is None or message.data or wire.SEQUENCE in headers:
         return None
@@ -343,17 +356,18 @@ def _stored(subject: str, answer: bytes) -> int:
         code = error.get("err_code")
         is_servers_fault = error.get("code", 0) >= wire.SERVER_ERRORS and code not in wire.WRONG_LAST_SEQUENCE
         if is_servers_fault or code == wire.ID_IN_PROCESS:
-            # Nothing is wrong with what was sent: a full disk, no leader. Work that is done must not be given up for it.
+            # The message itself is fine; for example, the disk is full or there is no leader. The caller's finished
+            # work must not be discarded for that.
             raise LogUnavailable(f"{subject}: {error.get('description', 'refused')}")
-        _refuse(subject, error)
+        _raise_rejection(subject, error)
     sequence: int = fields["seq"]
     return sequence
 
 
-def _refuse(what: str, error: Json) -> NoReturn:
+def _raise_rejection(subject: str, error: Json) -> NoReturn:
     code, description = error.get("err_code", 0), error.get("description", "refused")
     if code in wire.WRONG_LAST_SEQUENCE:
-        raise SequenceConflict(f"{what}: {description}")
+        raise SequenceConflict(f"{subject}: {description}")
     if error.get("code") == wire.UNAVAILABLE:
-        raise LogUnavailable(f"{what}: {description}")
-    raise JetStreamError(what, description, code)
+        raise LogUnavailable(f"{subject}: {description}")
+    raise JetStreamError(subject, description, code)

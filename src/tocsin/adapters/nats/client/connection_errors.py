@@ -1,70 +1,112 @@
-"""Why no connection came about, in words, and whether trying again could change it."""
+"""Reasons for a failed connection.
+
+What failed, why, and what to do, each with a stable code.
+"""
 
 import asyncio
 import socket
 import ssl
+from dataclasses import dataclass
 from typing import Final
 
-_REFUSED: Final = {
-    "authorization violation": "the server refuses these credentials (Authorization Violation): "
-    "check `nats.user` and `nats.password`, `nats.token`, `nats.nkey_seed` or `nats.creds`, whichever the server asks for",
-    "user authentication expired": "these credentials have expired (User Authentication Expired): a new JWT is needed",
-    "account authentication expired": "the account of these credentials has expired (Account Authentication Expired)",
-    "user authentication revoked": "these credentials were revoked (User Authentication Revoked)",
-}
-_SAID: Final = {
-    **_REFUSED,
-    "expecting info": "what answers there does not speak NATS, or begins with TLS (`nats.tls.handshake_first`)",
-}
-_PLAIN: Final[dict[type[BaseException], str]] = {
-    socket.gaierror: "no such host",
-    asyncio.TimeoutError: "nothing answers in time",
-    ConnectionRefusedError: "nothing listens there",
-}
-_ALERTS: Final = {
-    "CERTIFICATE_REQUIRED": "it asks for a certificate of ours: set `nats.tls.cert` and `nats.tls.key`",
-    "BAD_CERTIFICATE": "it does not accept our certificate (`nats.tls.cert`)",
-    "UNKNOWN_CA": "it does not know the authority that signed our certificate (`nats.tls.cert`)",
-    "CERTIFICATE_EXPIRED": "our certificate has expired (`nats.tls.cert`)",
-    "WRONG_VERSION_NUMBER": "what answers there does not begin with TLS: `nats.tls.handshake_first` fits only servers "
-    "that are set so as well",
-}
-_ALERT: Final = "ALERT_"
+from ....ports import LogUnavailable
+
+_REJECTED: Final = "nats-credentials-rejected"
+_TLS: Final = "nats-tls-failed"
+_UNREACHABLE: Final = "nats-unreachable"
 
 
-def reason_of(error: BaseException | None) -> str:
-    """One error of a client that connects, as a user is told it."""
+class ConnectionFailed(LogUnavailable):
+    """No connection to a NATS server; `code` names the kind of the reason."""
+
+    code = _UNREACHABLE
+
+    def __init__(self, text: str, error: BaseException | None = None) -> None:
+        """Take the code from the error of the client; None if no server answered."""
+        super().__init__(text)
+        self.code = reason_for(error).code
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """The reason for a failed attempt.
+
+    `is_final`: the server rejected the client, so a retry does not help.
+    """
+
+    code: str
+    text: str
+    is_final: bool = False
+
+
+_SERVER_ERRORS: Final = {
+    "authorization violation": Reason(
+        _REJECTED,
+        "the server refuses these credentials (Authorization Violation): check `nats.user` and `nats.password`, "
+        "`nats.token`, `nats.nkey_seed` or `nats.creds`, as the server requires",
+        is_final=True,
+    ),
+    "user authentication expired": Reason(
+        _REJECTED, "these credentials have expired (User Authentication Expired): create a new JWT", is_final=True
+    ),
+    "account authentication expired": Reason(
+        _REJECTED,
+        "the account of these credentials has expired (Account Authentication Expired): renew the account's JWT",
+        is_final=True,
+    ),
+    "user authentication revoked": Reason(
+        _REJECTED, "these credentials were revoked (User Authentication Revoked): create new credentials", is_final=True
+    ),
+    "expecting info": Reason(
+        "nats-protocol-mismatch",
+        "the program that listens there does not speak NATS, or starts with TLS: check the URL and "
+        "`nats.tls.handshake_first`",
+    ),
+}
+_SYSTEM_ERRORS: Final[dict[type[BaseException], Reason]] = {
+    socket.gaierror: Reason(_UNREACHABLE, "no such host"),
+    asyncio.TimeoutError: Reason(_UNREACHABLE, "no server answers in time"),
+    ConnectionRefusedError: Reason(_UNREACHABLE, "nothing listens there"),
+}
+_TLS_ERRORS: Final = {
+    "CERTIFICATE_REQUIRED": "the server requires a client certificate: set `nats.tls.cert` and `nats.tls.key`",
+    "BAD_CERTIFICATE": "the server does not accept the client certificate: replace `nats.tls.cert`",
+    "UNKNOWN_CA": "the server does not know the authority that signed the client certificate: replace `nats.tls.cert`",
+    "CERTIFICATE_EXPIRED": "the client certificate has expired: replace `nats.tls.cert`",
+    "WRONG_VERSION_NUMBER": "the server does not start with TLS: `nats.tls.handshake_first` needs a server that has "
+    "`handshake_first` too",
+}
+_ALERT_PREFIX: Final = "ALERT_"
+
+
+def reason_for(error: BaseException | None) -> Reason:
+    """Return the reason for an error of a client that connects.
+
+    None if no server answered at all.
+    """
     if error is None:
-        return "nothing answers"
-    for kind, reason in _PLAIN.items():
+        return Reason(_UNREACHABLE, "no server answers")
+    for kind, reason in _SYSTEM_ERRORS.items():
         if isinstance(error, kind):
             return reason
+    if isinstance(error, ssl.SSLError):
+        return Reason(_TLS, _tls_text(error), is_final=True)
     if isinstance(error, OSError):
-        return _of_the_system(error)
-    said = str(error)
-    for mark, reason in _SAID.items():
-        if mark in said.lower():
+        return Reason(_UNREACHABLE, error.strerror or type(error).__name__)
+    text = str(error)
+    for mark, reason in _SERVER_ERRORS.items():
+        if mark in text.lower():
             return reason
-    return said.removeprefix("nats: ") or type(error).__name__
+    return Reason(_UNREACHABLE, text.removeprefix("nats: ") or type(error).__name__)
 
 
-def is_final(error: BaseException) -> bool:
-    """Whether the server has said no: it would say so again."""
-    return isinstance(error, ssl.SSLError) or any(mark in str(error).lower() for mark in _REFUSED)
-
-
-def _of_the_system(error: OSError) -> str:
+def _tls_text(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
-            f"the server's certificate is not accepted: {error.verify_message}. `nats.tls.ca` names the authorities "
-            "that are believed, `nats.tls.server_name` the name that it must bear"
+            f"the server's certificate is not accepted: {error.verify_message}. Set `nats.tls.ca` to the authorities to "
+            "trust, and `nats.tls.server_name` to the name in the certificate"
         )
-    if isinstance(error, ssl.SSLError):
-        return f"the TLS handshake failed: {_alert(error)}"
-    return error.strerror or type(error).__name__
-
-
-def _alert(error: ssl.SSLError) -> str:
     reason = error.reason or ""
-    known = next((text for mark, text in _ALERTS.items() if mark in reason), None)
-    return known or (reason.partition(_ALERT)[2] or reason or str(error)).lower().replace("_", " ")
+    known = next((text for mark, text in _TLS_ERRORS.items() if mark in reason), None)
+    alert = known or (reason.partition(_ALERT_PREFIX)[2] or reason or str(error)).lower().replace("_", " ")
+    return f"the TLS handshake failed: {alert}"

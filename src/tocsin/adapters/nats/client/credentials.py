@@ -1,14 +1,14 @@
-"""How a client proves to NATS who it is, and NATS to the client: the settings as options of the libraries that connect.
+"""Credentials and TLS: the settings as options of the client and of FastStream's broker.
 
-Everything that lies in a file is read here once, so that a wrong one is told of at the door, by the name of its field. The
-clients read credentials again at each reconnection: a file that is replaced is used from then on.
+Every file is read here once, so that a wrong file is reported at the start with the name of its field. The clients read
+the files again at each reconnection, so a replaced file takes effect then.
 """
 
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
 import nkeys  # type: ignore[import-untyped]
@@ -17,104 +17,95 @@ from ....domain.definition import DefinitionProblem
 from ....settings import Nats, SettingsError, Tls
 from .connection import Json
 
-if TYPE_CHECKING:
-    from faststream.nats.security import NatsSecurity
-
 __all__ = ["Credentials", "security_of"]
 
 _USER_SEED: Final = b"SU"
 _JWT: Final = b"BEGIN NATS USER JWT"
 _SEED: Final = b"BEGIN USER NKEY SEED"
-_KINDS: Final = ("user", "token", "nkey_seed", "creds")
+_CLIENT_OPTIONS: Final = {
+    "user": ("user", "password"),
+    "token": ("token",),
+    "nkey_seed": ("nkeys_seed",),
+    "creds": ("user_credentials",),
+}
+"""The options of `nats.connect` for each kind of credentials."""
+_TLS_OPTIONS: Final = ("tls_hostname", "tls_handshake_first")
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """One way to come in, as each library wants to be told it."""
+    """One kind of credentials, or none, and TLS."""
 
-    client: Json
-    """Options of `nats.connect`."""
+    kind: str | None
+    values: tuple[str, ...] = field(repr=False)
+    """User and password, a token, or the path of a file."""
+    tls: Json
+    inbox_prefix: str
     is_encrypted: bool
-    """Nothing may go over the wire in the open."""
-    make_broker_options: Callable[[], Json]
+    """Reject a server that does not speak TLS."""
+
+    @property
+    def client(self) -> Json:
+        """Options of `nats.connect`."""
+        names = _CLIENT_OPTIONS[self.kind] if self.kind else ()
+        return {**dict(zip(names, self.values, strict=True)), **self.tls, "inbox_prefix": self.inbox_prefix}
 
     @property
     def broker(self) -> Json:
-        """Arguments of FastStream's broker, which only a process that runs stages has installed."""
-        return self.make_broker_options()
+        """Arguments of FastStream's broker."""
+        from faststream.nats import security  # noqa: PLC0415 - a worker connects without FastStream
+
+        makers: dict[str | None, Callable[..., security.NatsSecurity]] = {
+            None: security.NatsSecurity,
+            "user": security.NatsUserPassword,
+            "token": security.NatsToken,
+            "nkey_seed": security.NatsNKey.from_file,
+            "creds": security.NatsCredentials.from_file,
+        }
+        options = {"ssl_context": self.tls["tls"], **{name: self.tls[name] for name in _TLS_OPTIONS}}
+        return {"inbox_prefix": self.inbox_prefix, "security": makers[self.kind](*self.values, **options)}
 
 
 def security_of(nats: Nats) -> Credentials:
-    """Read what the settings name.
+    """Read the credentials and certificates that the settings name.
 
     Raises:
-        SettingsError: a file is missing or is not what it should be, or the settings contradict each other.
+        SettingsError: a file is missing or invalid, or the settings contradict each other.
     """
-    named = [kind for kind in _KINDS if getattr(nats, kind) is not None]
+    named = [kind for kind in _CLIENT_OPTIONS if getattr(nats, kind) is not None]
     with_user = [url for url in nats.url.split(",") if urlsplit(url.strip()).username]
     if len(named) > 1 or (named and with_user):
         both = [*(f"`{kind}`" for kind in named), *(["a user in `url`"] if with_user else [])]
-        _wrong("nats", f"{' and '.join(both)} are set: one kind of credentials is needed, or none")
+        _wrong("nats", f"{' and '.join(both)} are set. Set one kind of credentials, or none")
     if (nats.user is None) != (nats.password is None):
         missing, given = ("user", "password") if nats.user is None else ("password", "user")
-        _wrong(f"nats.{missing}", f"`{given}` is set, and a `{missing}` is needed with it")
+        _wrong(f"nats.{missing}", f"`{given}` is set without a `{missing}`. Set both, or neither")
     tls: Json = {
         "tls": _context(nats.tls) if nats.tls.is_required else None,
         "tls_hostname": nats.tls.server_name,
         "tls_handshake_first": nats.tls.handshake_first,
     }
-    client = _client_options(nats)
-
-    def make_broker_options() -> Json:
-        security = _broker_security(
-            client,
-            ssl_context=tls["tls"],
-            tls_hostname=tls["tls_hostname"],
-            tls_handshake_first=tls["tls_handshake_first"],
-        )
-        return {"inbox_prefix": nats.inbox_prefix, "security": security}
-
     return Credentials(
-        client={**client, **tls, "inbox_prefix": nats.inbox_prefix},
+        kind=named[0] if named else None,
+        values=_values(nats),
+        tls=tls,
+        inbox_prefix=nats.inbox_prefix,
         is_encrypted=nats.tls.is_required or all(url.strip().startswith("tls://") for url in nats.url.split(",")),
-        make_broker_options=make_broker_options,
     )
 
 
-def _client_options(nats: Nats) -> Json:
+def _values(nats: Nats) -> tuple[str, ...]:
     if nats.user is not None and nats.password is not None:
-        return {"user": nats.user, "password": nats.password.get_secret_value()}
+        return nats.user, nats.password.get_secret_value()
     if nats.token is not None:
-        return {"token": nats.token.get_secret_value()}
+        return (nats.token.get_secret_value(),)
     if nats.nkey_seed is not None:
         _check_seed("nats.nkey_seed", nats.nkey_seed, _read("nats.nkey_seed", nats.nkey_seed).strip())
-        return {"nkeys_seed": str(nats.nkey_seed)}
+        return (str(nats.nkey_seed),)
     if nats.creds is not None:
         _check_creds(nats.creds)
-        return {"user_credentials": str(nats.creds)}
-    return {}
-
-
-def _broker_security(client: Json, **tls: Any) -> "NatsSecurity":  # noqa: ANN401 - FastStream's own arguments
-    from faststream.nats.security import (  # noqa: PLC0415 - only a process that runs stages has FastStream
-        NatsCredentials,
-        NatsNKey,
-        NatsSecurity,
-        NatsToken,
-        NatsUserPassword,
-    )
-
-    match client:
-        case {"user": user, "password": password}:
-            return NatsUserPassword(user, password, **tls)
-        case {"token": token}:
-            return NatsToken(token, **tls)
-        case {"nkeys_seed": seed}:
-            return NatsNKey.from_file(seed, **tls)
-        case {"user_credentials": creds}:
-            return NatsCredentials.from_file(creds, **tls)
-        case _:
-            return NatsSecurity(**tls)
+        return (str(nats.creds),)
+    return ()
 
 
 def _check_creds(path: Path) -> None:
@@ -125,25 +116,25 @@ def _check_creds(path: Path) -> None:
     }
     for mark, block in blocks.items():
         if not block:
-            reason = f"it has no block `{mark.decode()}`: what is needed is the file that `nsc generate creds` writes"
+            reason = f"it has no block `{mark.decode()}`; use the file that `nsc generate creds` writes"
             _wrong("nats.creds", reason, path)
     _check_seed("nats.creds", path, blocks[_SEED])
 
 
 def _check_seed(field: str, path: Path, seed: bytes) -> None:
     if b"\n" in seed or not seed.startswith(_USER_SEED):
-        _wrong(field, "it holds no seed of a user's nkey: that is one line that begins with `SU`", path)
+        _wrong(field, "it contains no seed of a user's nkey, which is one line that begins with `SU`", path)
     try:
         nkeys.from_seed(bytearray(seed)).wipe()
-    except Exception:  # noqa: BLE001 - the library raises whatever base32 and its checksum raise
-        _wrong(field, "the seed in it is damaged: its checksum is wrong", path)
+    except Exception:  # noqa: BLE001 - the library passes any error of base32 and of its checksum
+        _wrong(field, "its seed is damaged: the checksum is wrong", path)
 
 
 def _context(tls: Tls) -> ssl.SSLContext:
-    """What the handshake is made with. Servers are always verified."""
+    """Return the TLS context; servers are always verified."""
     if (tls.cert is None) != (tls.key is None):
         missing, given = ("cert", "key") if tls.cert is None else ("key", "cert")
-        _wrong(f"nats.tls.{missing}", f"`{given}` is set, and a `{missing}` is needed with it")
+        _wrong(f"nats.tls.{missing}", f"`{given}` is set without a `{missing}`. Set both, or neither")
     context = ssl.create_default_context()
     if tls.ca is not None:
         authorities = _read("nats.tls.ca", tls.ca)
@@ -151,7 +142,7 @@ def _context(tls: Tls) -> ssl.SSLContext:
         try:
             context.load_verify_locations(cadata=authorities.decode("ascii"))
         except (ssl.SSLError, UnicodeDecodeError):
-            _wrong("nats.tls.ca", "it holds no certificate in PEM form", tls.ca)
+            _wrong("nats.tls.ca", "it contains no certificate in PEM format", tls.ca)
     if tls.cert is not None and tls.key is not None:
         _read("nats.tls.cert", tls.cert)
         _read("nats.tls.key", tls.key)
@@ -161,14 +152,14 @@ def _context(tls: Tls) -> ssl.SSLContext:
 
 def _load_own(context: ssl.SSLContext, cert: Path, key: Path) -> None:
     def is_encrypted() -> str:
-        _wrong("nats.tls.key", "the key is encrypted, and nobody is there to be asked for its password", key)
+        _wrong("nats.tls.key", "the key is encrypted; use a key without a password", key)
 
     try:
         context.load_cert_chain(cert, key, password=is_encrypted)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             _wrong("nats.tls.key", f"it is not the key of the certificate in {cert}", key)
-        _wrong("nats.tls.cert", f"it and {key} do not hold a certificate and its private key in PEM form", cert)
+        _wrong("nats.tls.cert", f"it and {key} do not contain a certificate and its private key in PEM format", cert)
 
 
 def _read(field: str, path: Path) -> bytes:
@@ -180,5 +171,5 @@ def _read(field: str, path: Path) -> bytes:
         _wrong(field, f"it cannot be read: {error.strerror}", path)
 
 
-def _wrong(field: str, reason: str, value: Any = None) -> NoReturn:  # noqa: ANN401 - a path, as it was given
+def _wrong(field: str, reason: str, value: Any = None) -> NoReturn:  # noqa: ANN401 - a path
     raise SettingsError(DefinitionProblem(reason, field=field, value=None if value is None else str(value)))

@@ -1,4 +1,7 @@
-"""Reaching a first server: for how long that is tried, and what is said when it is given up."""
+"""Reaching a first server.
+
+For how long that is tried, and what is said when it is given up.
+"""
 
 import asyncio
 from collections.abc import Coroutine
@@ -7,9 +10,8 @@ from typing import Any, Final
 import structlog
 from nats import errors
 
-from ....ports import LogUnavailable
 from ....settings import without_password
-from .connection_errors import is_final, reason_of
+from .connection_errors import ConnectionFailed, reason_for
 
 _WHAT_HELPS: Final = "Start it, or name another with --nats, TOCSIN_NATS_URL or `nats.url`"
 
@@ -17,7 +19,10 @@ _log = structlog.get_logger("tocsin.nats")
 
 
 class FirstConnection:
-    """The attempts to reach a first server. The client tries for ever; when that makes no sense is decided here."""
+    """The attempts to reach a first server.
+
+    The client tries without a limit; when that makes no sense is decided here.
+    """
 
     def __init__(self, servers: str | list[str]) -> None:
         urls = [servers] if isinstance(servers, str) else servers
@@ -30,11 +35,12 @@ class FirstConnection:
     def failed(self, error: Exception) -> None:
         """One attempt failed."""
         self._last = error
-        if is_final(error) and not self._refused.done():
+        reason = reason_for(error)
+        if reason.is_final and not self._refused.done():
             self._refused.set_result(error)
-        if (reason := reason_of(error)) != self._told:
-            self._told = reason
-            _log.warning("waiting for NATS", action="nats-awaited", servers=self.where, reason=reason)
+        if reason.text != self._told:
+            self._told = reason.text
+            _log.warning("waiting for NATS", action="nats-awaited", servers=self.where, reason=reason.text)
 
     async def run(self, connecting: Coroutine[Any, Any, None], within: float | None) -> None:
         """Until connected.
@@ -49,12 +55,13 @@ class FirstConnection:
             if attempt.done():
                 attempt.result()
             elif self._refused.done():
-                raise LogUnavailable(f"{self.where}: {reason_of(self._refused.result())}")
+                error = self._refused.result()
+                raise ConnectionFailed(f"{self.where}: {reason_for(error).text}", error)
             else:
-                reason = reason_of(self._last)
-                raise LogUnavailable(f"no NATS server answers at {self.where}: {reason}. {_WHAT_HELPS}")
+                reason = reason_for(self._last).text
+                raise ConnectionFailed(f"no NATS server answers at {self.where}: {reason}. {_WHAT_HELPS}", self._last)
         except (errors.Error, OSError) as error:  # asyncio's TimeoutError is an OSError
-            raise LogUnavailable(f"{self.where}: {reason_of(error)}") from error
+            raise ConnectionFailed(f"{self.where}: {reason_for(error).text}", error) from error
         finally:
             self.is_over = True
             self._refused.cancel()

@@ -1,4 +1,4 @@
-"""Waiting for JetStream: a server may well be there while its cluster elects, or has no majority."""
+"""Waiting for JetStream while its cluster elects a leader or has no majority."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,8 +15,8 @@ from . import wire
 from .connection import Connection, JetStreamError
 from .names import Names
 
-PATIENCE: Final = 60.0
-"""Seconds that what exists may go without a leader until nobody waits any longer."""
+LEADER_TIMEOUT_S: Final = 60.0
+"""The time that existing streams may be without a leader before a caller gives up."""
 _PAUSE: Final = 0.5
 
 T = TypeVar("T")
@@ -24,84 +24,85 @@ _log = structlog.get_logger("tocsin.nats")
 
 
 async def await_log(connection: Connection, names: Names) -> None:
-    """Wait until what an installation starts from has leaders, however long that takes.
+    """Wait without a limit until the streams of an installation have leaders.
 
-    What does not exist, or may not be asked after, is not waited for: whoever needs it says so more clearly.
+    Streams that do not exist, or that this user may not see, are skipped: their users report a clearer error.
     """
     streams = (names.stream(Stream.LEDGER), names.stream(Stream.LOG), names.bucket_stream(Bucket.INSTALLATION))
     for stream in streams:
         with suppress(JetStreamError, NotAllowed):
-            await insistently(partial(connection.manage, f"STREAM.INFO.{stream}"), within=None)
+            await retry_until_available(partial(connection.manage, f"STREAM.INFO.{stream}"), within=None)
 
 
-def why_silent(connection: Connection, error: LogUnavailable) -> str:
-    """Why a server that is connected left a request without an answer, and what to do about it.
+def explain_silence(connection: Connection, error: LogUnavailable) -> str:
+    """Explain why a connected server did not reply, and what to do.
 
-    A majority can be lost at any request: until its lease ends, a leader without one still answers what it knows itself.
+    A majority can be lost at any request: until its lease ends, a leader without a majority still replies with its own
+    state.
     """
     if not connection.greeting.get("jetstream") or "not enabled" in str(error):
         return (
             "JetStream is not enabled: start nats-server with --jetstream or a `jetstream` block in its "
-            "configuration, and where it has accounts, enable it for this one"
+            "configuration; if the server has accounts, enable it for the account of this user"
         )
     if "cluster" not in connection.greeting:
-        return f"JetStream does not answer: look at the load and the log of its server, then try again ({error})"
+        return f"JetStream does not answer: check the load and the log of its server, then try again ({error})"
     return (
-        "JetStream does not answer: its cluster elects, or has no majority; try again once more than half of its "
-        f"servers are up ({error})"
+        "JetStream does not answer: its cluster elects, or has no majority; try again when more than half of its "
+        f"servers run ({error})"
     )
 
 
 async def find_key(connection: Connection, names: Names) -> bytes | None:
-    """The installation's key; None where nobody ever made one, and not just where a replica does not know of it yet.
+    """Return the installation's key, or None if it was never created.
 
-    A node that has just come back answers direct gets behind its leader, or not at all. So only the leader is believed
-    when it says that there is nothing.
+    A node that has just restarted answers direct gets from stale data, or not at all. Therefore only the leader is
+    believed if it reports that there is no key.
 
     Raises:
-        LogUnavailable: nobody can tell now.
-        NotAllowed: whoever asks may not see it.
+        LogUnavailable: no server can tell now.
+        NotAllowed: this user may not read the key.
     """
-    silence = LogUnavailable("the replica that answers does not know the installation's key yet")
+    silence = LogUnavailable("the replica that answered does not have the installation's key yet")
     try:
-        found = await NatsProjections(connection, names).stored(Bucket.INSTALLATION, INSTALLATION_KEY)
+        message = await NatsProjections(connection, names).stored(Bucket.INSTALLATION, INSTALLATION_KEY)
     except NotAllowed:
         raise
     except LogUnavailable as error:
-        found, silence = None, error
-    if found is not None:
-        return None if is_marker(found) else found.body
+        message, silence = None, error
+    if message is not None:
+        return None if is_marker(message) else message.body
     bucket = names.bucket_stream(Bucket.INSTALLATION)
     try:
-        state = await connection.look_up(f"STREAM.INFO.{bucket}", absent=wire.STREAM_NOT_FOUND)
+        state = await connection.find(f"STREAM.INFO.{bucket}", absent=wire.STREAM_NOT_FOUND)
     except NotAllowed:
         raise
     except LogUnavailable as error:
-        raise LogUnavailable(why_silent(connection, error)) from error
+        raise LogUnavailable(explain_silence(connection, error)) from error
     if state is None or not state["state"]["messages"]:
         return None
     raise silence
 
 
-async def insistently(ask: Callable[[], Awaitable[T]], *, within: float | None = PATIENCE) -> T:
-    """Ask until there is an answer.
+async def retry_until_available(request: Callable[[], Awaitable[T]], *, within: float | None = LEADER_TIMEOUT_S) -> T:
+    """Call `request` again until it succeeds.
 
     Raises:
-        LogUnavailable: there was none for `within` seconds (None: for ever).
-        NotAllowed: there never will be.
+        LogUnavailable: it did not succeed within `within` seconds (None: without a limit).
+        NotAllowed: this user may not make the request.
     """
     loop = asyncio.get_running_loop()
-    begun = loop.time()
-    is_told = False
+    start = loop.time()
+    is_reported = False
     while True:
         try:
-            return await ask()
+            return await request()
         except NotAllowed:
             raise
         except LogUnavailable as error:
-            if within is not None and loop.time() - begun >= within:
+            if within is not None and loop.time() - start >= within:
                 raise
-            if not is_told:
-                is_told = True
-                _log.warning("the log does not answer yet", action="log-awaited", reason=str(error))
+            if not is_reported:
+                is_reported = True
+                _log.warning("waiting for JetStream", action="log-awaited", reason=str(error))
         await asyncio.sleep(_PAUSE)

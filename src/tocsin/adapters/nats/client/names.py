@@ -1,6 +1,7 @@
-"""Where relative names (`tocsin.subjects`) meet the wire: the root token, the public prefixes, streams, buckets.
+"""Names on the wire: subjects, streams and buckets of one installation.
 
-With the names that are set by default:
+Relative names (`tocsin.subjects`) become names on the wire by the root token and the public prefixes. With the default
+names:
 
     relative                        on the wire
     execution.<job>.<id>.admitted   tocsin.execution.<job>.<id>.admitted
@@ -25,21 +26,24 @@ _MQ: Final = "mq."
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names of one installation. Two installations on one server differ in all four.
+    """The names of one installation.
+
+    Two installations on one server must differ in all four names.
 
     Raises:
-        ValueError: a prefix is no NATS subject, or the root is not one token of small letters, digits and hyphens.
+        ValueError: a prefix is not a NATS subject, or the root is not one token of lower-case letters, digits and
+            hyphens.
     """
 
     root: str = "tocsin"
     trigger_prefix: str = "cron.trigger"
-    """What anybody may publish on to have a job run: `<trigger_prefix>.<job>`."""
+    """Any client may publish on `<trigger_prefix>.<job>` to run a job."""
     public_prefix: str = "cron"
-    """What `cron.triggered` and `cron.skipped` are told under, and `<public_prefix>.cancel.<job>.<id>` is heard under."""
+    """The prefix of the public events `cron.triggered` and `cron.skipped`, and of `<public_prefix>.cancel.<job>.<id>`."""
     mq_prefix: str = "mq"
 
     def __post_init__(self) -> None:
-        """Refuse what would only fail on the wire."""
+        """Reject names that would only fail on the wire."""
         if not _ROOT.fullmatch(self.root):
             raise ValueError(f"root {self.root!r}: one token of small letters, digits and hyphens is needed")
         for field in ("trigger_prefix", "public_prefix", "mq_prefix"):
@@ -47,18 +51,21 @@ class Names:
                 raise ValueError(f"{field} {getattr(self, field)!r}: no NATS subject")
 
     def to_wire(self, relative: str) -> str:
-        """The subject, or filter, that we ourselves store a relative one under."""
+        """Return the subject or filter under which Tocsin itself stores a relative one."""
         if relative.startswith(_MQ):
             return f"{self.mq_prefix}.{relative[len(_MQ) :]}"
         return f"{self.root}.{relative}"
 
     def filters(self, relative: str) -> list[str]:
-        """Every filter on the wire that a relative one stands for: triggers and cancellations come from the public too."""
+        """Return all filters on the wire for a relative filter.
+
+        Triggers and cancellations also come from the public prefixes.
+        """
         public = [f"{prefix}.{relative[len(kind) :]}" for kind, prefix in self._heard if relative.startswith(kind)]
         return [self.to_wire(relative), *public]
 
     def from_wire(self, wire: str) -> str:
-        """The relative name of a subject on the wire; one that is none of ours stays as it is."""
+        """Return the relative name of a subject on the wire; a foreign subject stays unchanged."""
         root = len(self.root)
         if wire.startswith(self.root) and wire[root : root + 1] == ".":
             return wire[root + 1 :]
@@ -71,45 +78,45 @@ class Names:
 
     @property
     def _heard(self) -> tuple[tuple[str, str], ...]:
-        """What the public may ask for, and where."""
+        """The kinds of public requests and their prefixes."""
         return (_TRIGGER, self.trigger_prefix), (_CANCEL, self.cancel_prefix)
 
     @property
     def cancel_prefix(self) -> str:
-        """What anybody may publish on to have an execution end: `<cancel_prefix>.<job>.<execution>`."""
+        """Any client may publish on `<cancel_prefix>.<job>.<execution>` to cancel an execution."""
         return f"{self.public_prefix}.cancel"
 
     def stream(self, stream: Stream) -> str:
-        """The name of a stream: `TOCSIN_LEDGER`."""
+        """Return the name of a stream: `TOCSIN_LEDGER`."""
         return f"{self.root.upper().replace('-', '_')}_{stream}"
 
     def captured(self, stream: Stream) -> list[str]:
-        """The subjects that a stream stores."""
+        """Return the subjects that a stream stores."""
         return [wire for relative in STREAM_SUBJECTS[stream] for wire in self.filters(relative)]
 
     def republished(self) -> tuple[str, str]:
-        """What the log tells the public, and under which name."""
+        """Return the filter of the events that the log republishes, and their public name."""
         _, _, tail = PUBLIC_EVENTS.partition(".")
         return self.to_wire(PUBLIC_EVENTS), f"{self.public_prefix}.{tail}"
 
     def bucket(self, bucket: Bucket) -> str:
-        """The name of a KV bucket: `tocsin_definitions`."""
+        """Return the name of a KV bucket: `tocsin_definitions`."""
         return f"{self.root}_{bucket}"
 
     def bucket_stream(self, bucket: Bucket) -> str:
-        """The stream behind a KV bucket."""
+        """Return the name of the stream of a KV bucket."""
         return f"KV_{self.bucket(bucket)}"
 
     @property
     def archive_bucket(self) -> str:
-        """The name of the object store that holds the archive: `tocsin_archive`."""
+        """The name of the archive's object store: `tocsin_archive`."""
         return f"{self.root}_archive"
 
     @property
     def archive_stream(self) -> str:
-        """The stream behind it."""
+        """The stream of the archive's object store."""
         return f"OBJ_{self.archive_bucket}"
 
     def key(self, bucket: Bucket, key: str) -> str:
-        """The subject that holds a key of a bucket."""
+        """Return the subject of a key in a bucket."""
         return f"$KV.{self.bucket(bucket)}.{key}"

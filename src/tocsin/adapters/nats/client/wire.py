@@ -1,4 +1,4 @@
-"""Headers and error codes of JetStream that the adapters use; nothing here is ours to choose."""
+"""Headers and error codes of JetStream that the adapters use."""
 
 from typing import Final
 
@@ -27,13 +27,13 @@ HEARTBEAT: Final = "100"
 END_OF_BATCH: Final = "204"
 
 WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
-"""The second is what the losers of a race get while the winner's message is still under way to the replicas."""
+"""The second code is sent to the losers of a race while the winner's message is on its way to the replicas."""
 ID_IN_PROCESS: Final = 10_158
-"""A message of the same id is still under way to the replicas: the answer to one that was sent again too soon."""
+"""A message with the same id is on its way to the replicas: it was sent again too soon."""
 UNAVAILABLE: Final = 503
-"""The `code` of an answer that may be another the next time: no leader, no resources."""
+"""The `code` of an error that a retry may resolve: no leader, no resources."""
 SERVER_ERRORS: Final = 500
-"""From this `code` on the fault is the server's."""
+"""From this `code` on, the server is at fault."""
 STREAM_NOT_FOUND: Final = 10059
 CONSUMER_NOT_FOUND: Final = 10014
 SUBJECTS_OVERLAP: Final = 10065

@@ -1,85 +1,114 @@
-"""One message as a durable hands it out."""
+"""Messages that consumers deliver; their reply subjects contain the delivery data."""
 
 from collections.abc import Awaitable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from nats.aio.msg import Msg
 from nats.errors import MsgAlreadyAckdError
 
 from ....ports import LogUnavailable
-from ..client.connection import TROUBLE
+from ..client import wire
+from ..client.connection import CONNECTION_ERRORS
+from ..client.fast_client import acknowledge
 from ..client.names import Names
-from ..client.publish import send
-from .received import Received
 
 
 class NatsDelivery:
-    """Implements `ports.Delivery` over a message of nats-py, whoever fetched it."""
+    """Implement `ports.Delivery` over a message of nats-py."""
 
     __slots__ = ("_message", "_received")
 
     def __init__(self, message: Msg, names: Names) -> None:
-        """The message comes from a JetStream consumer with explicit acknowledgement."""
+        """Wrap a message from a JetStream consumer with explicit acknowledgement."""
         self._message = message
         self._received = Received(message, names)
 
     @property
     def subject(self) -> str:
-        """Relative."""
+        """The relative subject."""
         return self._received.subject
 
     @property
     def body(self) -> bytes:
-        """As it was published."""
+        """The body as it was published."""
         return self._received.body
 
     @property
     def sequence(self) -> int:
-        """In its stream."""
+        """The sequence in its stream."""
         return self._received.sequence
 
     @property
     def time(self) -> datetime:
-        """When the stream stored it, UTC."""
+        """The time at which the stream stored it (UTC)."""
         return self._received.time
 
     @property
     def message_id(self) -> str | None:
-        """What its publisher called it."""
+        """The id that its publisher set."""
         return self._received.message_id
 
     @property
     def delivered(self) -> int:
-        """1 the first time."""
+        """The delivery number; 1 for the first."""
         return self._received.delivered
 
     async def ack(self) -> None:
-        """Dealt with. Should the word get lost, the message comes again."""
-        await self._answer(self._ack())
+        """Acknowledge the message. If the acknowledgement is lost, it is redelivered."""
+        await self._reply(acknowledge(self._message))
 
     async def nak(self, delay: float) -> None:
-        """Hand it back, to come again after `delay` seconds."""
-        await self._answer(self._message.nak(delay))
+        """Hand the message back; it is redelivered after `delay` seconds."""
+        await self._reply(self._message.nak(delay))
 
     async def term(self) -> None:
-        """Never again."""
-        await self._answer(self._message.term())
+        """Prevent any further delivery."""
+        await self._reply(self._message.term())
 
     async def in_progress(self) -> None:
-        """Start the acknowledgement wait anew."""
-        await self._answer(self._message.in_progress())
+        """Restart the acknowledgement wait."""
+        await self._reply(self._message.in_progress())
 
-    async def _ack(self) -> None:
-        message = self._message
-        if message.is_acked:
-            raise MsgAlreadyAckdError(message)
-        await send(message._client, message.reply, b"")  # noqa: SLF001 - as its own `ack` does
-        message._ackd = True  # noqa: SLF001
-
-    async def _answer(self, said: Awaitable[None]) -> None:
+    async def _reply(self, reply: Awaitable[None]) -> None:
         try:
-            await said
+            await reply
         except MsgAlreadyAckdError as error:
-            raise RuntimeError(f"{self.subject}, delivery {self.delivered}: answered already") from error
-        except TROUBLE as error:
+            raise RuntimeError(f"{self.subject}, delivery {self.delivered}: already settled") from error
+        except CONNECTION_ERRORS as error:
             raise LogUnavailable(f"{self.subject}: {error!r}") from error
+
+
+# $JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer's sequence>.<nanoseconds>.<pending>. With a domain and
+# an account: $JS.ACK.<domain>.<account>.<stream>.…, and a random token at the end.
+_SHORT: Final = 9
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Received:
+    """A delivered message."""
+
+    __slots__ = ("body", "delivered", "headers", "message_id", "order", "pending", "sequence", "subject", "time")
+
+    def __init__(self, message: Msg, names: Names) -> None:
+        """Parse the reply subject.
+
+        Raises:
+            ValueError: no consumer delivered the message.
+        """
+        tokens = message.reply.split(".")
+        if len(tokens) < _SHORT or tokens[1] != "ACK":
+            raise ValueError(f"{message.subject}: not delivered by a consumer")
+        delivered, sequence, order, nanoseconds, pending = tokens[4:9] if len(tokens) == _SHORT else tokens[6:11]
+        self.subject = names.from_wire(message.subject)
+        self.body: bytes = message.data
+        self.headers = message.headers or {}
+        self.message_id = self.headers.get(wire.MESSAGE_ID)
+        self.delivered = int(delivered)
+        self.sequence = int(sequence)
+        # Truncated, as the time stamps of direct gets are, so that a message has the same time on every path.
+        self.time = _EPOCH + timedelta(microseconds=int(nanoseconds) // 1_000)
+        self.order = int(order)
+        """The number of this delivery in the consumer, from 1. A gap shows that a message was lost."""
+        self.pending = int(pending)
+        """The number of messages that the consumer still had to deliver."""

@@ -1,19 +1,19 @@
-"""Batches of whatever is there, without waiting to fill them, and an end that leaves nothing behind.
+"""Batches of the available messages, without waiting for a full batch, and a clean end.
 
-FastStream's batch subscriber keeps fetching until the batch is full or its timeout is over, so that a lone message waits
-the whole timeout in every stage; nats-py's `fetch` can leave a request with the server that holds a later message back
-until it expires; and both ask after the durable first, and give up when the cluster has no leader at that moment. This
-replaces the one private method that begins to fetch, on one subscriber, and `stop`, which waits for what it began; nothing
-else: middleware, lifecycle and documentation stay FastStream's. `tests/conformance/test_greedy_batches.py` fails when they
-move.
+FastStream's batch subscriber fetches until the batch is full or its timeout is over, so that a single message waits for
+the whole timeout in every stage. `fetch` of nats-py can leave a request with the server that holds a later message back
+until it expires. Both look for the durable first, and give up if the cluster has no leader at that moment. This module
+replaces the private method that starts to fetch, on one subscriber, and `stop`. Middleware, lifecycle and documentation
+stay those of FastStream. `tests/conformance/test_greedy_batches.py` fails if these methods move.
 
-A subscriber that is stopped hands back all that it does not finish, so that a successor has it at once and not after the
-acknowledgement wait. That takes as long as the request that is open: what the server sends for it while nobody listens any
-more would be away for that wait.
+A subscriber that is stopped hands back all messages that it does not finish, so that another copy receives them at once
+and not after the acknowledgement wait. It waits for its open request: messages that the server sends for it after the
+end would be blocked for that time.
 """
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -21,112 +21,184 @@ from nats.aio.msg import Msg
 
 from ....ports import LogUnavailable, NotAllowed
 from ..client import wire
-from ..client.connection import TROUBLE, Connection, JetStreamError
-from .priority_gate import Turns
+from ..client.connection import CONNECTION_ERRORS, Connection, JetStreamError
 from .pull import PullInbox
 
 if TYPE_CHECKING:
     from faststream.nats.subscriber.usecases import BatchPullStreamSubscriber
 
-REACHED_FOR: Final = "_create_subscription"
-PAUSE: Final = 0.5
-"""Seconds between two requests while the server or its JetStream does not answer."""
+PRIVATE_METHOD: Final = "_create_subscription"
+RETRY_INTERVAL_S: Final = 0.5
+"""The pause between two requests while the server or its JetStream does not answer."""
 ENDED: Final = frozenset({wire.NO_MESSAGES, wire.REQUEST_TIMEOUT})
-GRACE: Final = 1.0
-"""Seconds that the server's own word on the end of a request may take."""
-HANDING_BACK: Final = 1.0
-"""Seconds for a fetch that was cancelled to hand back what it held."""
+END_GRACE_S: Final = 1.0
+"""The server may report the end of a request this much later."""
+HAND_BACK_TIMEOUT_S: Final = 1.0
+"""A cancelled fetch may take this long to hand its messages back."""
 
 _log = structlog.get_logger("tocsin.nats")
 
 
+RUSH_SIZE: Final = 32
+"""A batch with this number of messages starts a rush."""
+QUIET_TIME_S: Final = 0.02
+"""The rush is over after this time without a batch; the next batch is requested within it."""
+RUSH_LIMIT_S: Final = 1.0
+"""Subscriptions wait at most this long after the start of a rush."""
+RUSH_PAUSE_S: Final = 2.0
+"""The time after a rush in which no other can start."""
+
+
+class PriorityGate:
+    """The rush of one process, which its low-priority subscriptions wait for.
+
+    If a thousand jobs are due in one second, each finished execution causes two more messages, on its report and on its
+    end, and executions that wait to start would wait for them. During a rush of starts, `low_priority` subscriptions
+    therefore wait until the rush is over, at most `RUSH_LIMIT_S`. A longer rush is a steady load, which is handled in the
+    order of arrival: no subscription waits twice, and a single execution waits for nothing.
+    """
+
+    def __init__(self, *, patience: float = RUSH_LIMIT_S, recovery: float = RUSH_PAUSE_S) -> None:
+        """Use `patience` and `recovery` in seconds in place of the constants."""
+        self._patience = patience
+        self._recovery = recovery
+        self._at_hand = 0
+        self._began = self._calm_since = float("-inf")
+
+    @contextmanager
+    def rush(self) -> Iterator[None]:
+        """Mark the block as a batch of the rush."""
+        clock = asyncio.get_running_loop().time
+        if not self._at_hand and clock() - self._calm_since >= self._recovery:
+            self._began = clock()
+        self._at_hand += 1
+        try:
+            yield
+        finally:
+            self._at_hand -= 1
+            self._calm_since = clock()
+
+    async def calm(self) -> None:
+        """Wait until the rush is over, or has lasted too long."""
+        while self._is_on(asyncio.get_running_loop().time()):  # noqa: ASYNC110 - the end of a rush is a time of quiet, not an event
+            await asyncio.sleep(QUIET_TIME_S)
+
+    def _is_on(self, now: float) -> bool:
+        return now < self._began + self._patience and (self._at_hand > 0 or now - self._calm_since < QUIET_TIME_S)
+
+
+class Turns:
+    """The turns of one subscription."""
+
+    def __init__(self, precedence: PriorityGate, *, low_priority: bool) -> None:
+        """`low_priority` is that of the subscription."""
+        self._precedence = precedence
+        self._can_wait = low_priority
+
+    async def come(self) -> None:
+        """Wait until the subscription may take messages."""
+        if self._can_wait:
+            await self._precedence.calm()
+
+    def handling(self, messages: int) -> AbstractContextManager[None]:
+        """Mark the block as handling a number of messages."""
+        is_rush = not self._can_wait and messages >= RUSH_SIZE
+        return self._precedence.rush() if is_rush else nullcontext()
+
+
 def make_greedy(subscriber: "BatchPullStreamSubscriber", *, finish_within: float, turns: Turns) -> None:
-    """Have a subscriber consume what is there, in its turn, and when it is stopped finish that within so many seconds."""
-    if not hasattr(type(subscriber), REACHED_FOR):
-        raise TypeError(f"this version of FastStream has no {type(subscriber).__name__}.{REACHED_FOR}")
+    """Let a subscriber consume available messages in its turn.
+
+    When it is stopped, it finishes within `finish_within` seconds.
+    """
+    if not hasattr(type(subscriber), PRIVATE_METHOD):
+        raise TypeError(f"this version of FastStream has no {type(subscriber).__name__}.{PRIVATE_METHOD}")
     greedy = _Greedy(subscriber, finish_within, turns)
-    setattr(subscriber, REACHED_FOR, greedy.begin)
+    setattr(subscriber, PRIVATE_METHOD, greedy.begin)
     subscriber.stop = greedy.stop  # type: ignore[method-assign]
 
 
 class _Greedy:
-    """What one subscriber does in place of FastStream's fetching."""
+    """The replacement of FastStream's fetching for one subscriber."""
 
     def __init__(self, subscriber: "BatchPullStreamSubscriber", finish_within: float, turns: Turns) -> None:
         self._subscriber = subscriber
         self._turns = turns
         self._finish_within = finish_within
-        self._handled: list[Msg] = []
+        self._in_progress: list[Msg] = []
         self._over = asyncio.Event()
         self._over.set()
 
     async def begin(self) -> None:
-        """Have it consume from now on."""
+        """Start to consume."""
         self._subscriber.add_task(self.consume)
 
     async def consume(self) -> None:
-        """Fetch and handle for as long as the subscriber runs."""
+        """Fetch and handle messages while the subscriber runs."""
         subscriber = self._subscriber
         connection, stream = Connection(subscriber.connection), subscriber.stream.name
         durable = str(subscriber.extra_options["durable"])
         inbox = PullInbox(connection, stream, durable)
         self._over.clear()
         try:
-            await self._find(connection, f"CONSUMER.INFO.{stream}.{durable}")
+            await self._await_durable(connection, f"CONSUMER.INFO.{stream}.{durable}")
             await self._consume(inbox)
         finally:
             try:
                 await inbox.close()
-                await _hand_back([*self._handled, *inbox.messages])
+                await _hand_back([*self._in_progress, *inbox.messages])
             finally:
                 self._over.set()
 
     async def stop(self) -> None:
-        """Take nothing more, and finish what is at hand; hand back whatever is not finished in time."""
+        """Take no more messages, finish those in progress, and hand back the rest."""
         self._subscriber.running = False
         await self._is_over(within=self._finish_within)
         await type(self._subscriber).stop(self._subscriber)
-        await self._is_over(within=HANDING_BACK)
+        await self._is_over(within=HAND_BACK_TIMEOUT_S)
 
-    async def _find(self, connection: Connection, durable: str) -> None:
-        """Wait until the durable is there. It is not made here: where it has to begin is for `provision` to know."""
-        is_missed = False
+    async def _await_durable(self, connection: Connection, durable: str) -> None:
+        """Wait until the durable exists.
+
+        It is not created here, because `provision` knows where it must start.
+        """
+        is_reported = False
         while self._subscriber.running:
             try:
                 await connection.manage(durable)
             except NotAllowed:
-                return  # and may be fetched from all the same
+                return  # this user may still be allowed to fetch
             except LogUnavailable:
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(RETRY_INTERVAL_S)
             except JetStreamError as error:
-                if not is_missed:
-                    _log.error("a durable is missing: run `tocsin init`", action="durable-missing", error=str(error))
-                is_missed = True
-                await asyncio.sleep(PAUSE)
+                if not is_reported:
+                    _log.error("durable missing; run `tocsin init`", action="durable-missing", error=str(error))
+                is_reported = True
+                await asyncio.sleep(RETRY_INTERVAL_S)
             else:
                 return
 
     async def _consume(self, inbox: PullInbox) -> None:
         subscriber = self._subscriber
-        wait = subscriber.pull_sub.timeout or PAUSE
+        wait = subscriber.pull_sub.timeout or RETRY_INTERVAL_S
         is_open = False
-        while await self._goes_on():
+        while await self._await_turn():
             try:
                 if not is_open:
                     await inbox.open()
                     is_open = True
-                messages = await _whatever_is_there(inbox, subscriber.pull_sub.batch_size, wait)
-            except LogUnavailable:  # no leader, a consumer on the move, a lost connection
-                await asyncio.sleep(PAUSE)
+                messages = await _fetch(inbox, subscriber.pull_sub.batch_size, wait)
+            except LogUnavailable:  # no leader, a moving consumer, or a lost connection
+                await asyncio.sleep(RETRY_INTERVAL_S)
                 continue
-            self._handled = messages
+            self._in_progress = messages
             if subscriber.running:
                 with self._turns.handling(len(messages)):
                     await subscriber.consume(messages)
-                self._handled = []
+                self._in_progress = []
 
-    async def _goes_on(self) -> bool:
-        """Whether it runs when its turn comes."""
+    async def _await_turn(self) -> bool:
+        """Wait for its turn; return whether the subscriber still runs."""
         await self._turns.come()
         return self._subscriber.running
 
@@ -136,24 +208,24 @@ class _Greedy:
                 await self._over.wait()
 
 
-async def _whatever_is_there(inbox: PullInbox, limit: int, wait: float) -> list[Msg]:
-    """One request, seen through to its end: until it is full, or the server says no more."""
+async def _fetch(inbox: PullInbox, limit: int, wait: float) -> list[Msg]:
+    """Send a request and wait until it is full, or the server ends it."""
     inbox.statuses.clear()
-    await inbox.ask(limit - len(inbox.messages), wait=wait, is_greedy=True)
-    deadline = asyncio.get_running_loop().time() + wait + GRACE
+    await inbox.request(limit - len(inbox.messages), wait=wait, is_greedy=True)
+    deadline = asyncio.get_running_loop().time() + wait + END_GRACE_S
     while len(inbox.messages) < limit and not inbox.statuses:
         left = deadline - asyncio.get_running_loop().time()
         if left <= 0 or not await inbox.wait(left, beyond=len(inbox.messages)):
             break
     messages = [inbox.messages.popleft() for _ in range(min(limit, len(inbox.messages)))]
     if not messages and not set(inbox.statuses) <= ENDED:
-        raise LogUnavailable(f"the request was not served: {', '.join(inbox.statuses)}")
+        raise LogUnavailable(f"the server ended the request: {', '.join(inbox.statuses)}")
     return messages
 
 
 async def _hand_back(messages: list[Msg]) -> None:
-    """Let another copy have at once what nobody here has dealt with."""
+    """Hand unacknowledged messages back, so that another copy receives them at once."""
     for message in messages:
         if not message.is_acked:
-            with suppress(*TROUBLE):
+            with suppress(*CONNECTION_ERRORS):
                 await message.nak()

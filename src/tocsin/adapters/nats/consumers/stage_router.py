@@ -1,4 +1,4 @@
-"""A stage over FastStream: its durables become batch subscribers of a router, its outcomes are applied to what they bring."""
+"""The FastStream router of a stage: a batch subscriber for each of its durables."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -11,20 +11,19 @@ from nats.js.api import ConsumerConfig
 from ....engine.delivery_policy import DeliveryPolicy
 from ....engine.stage import Stage, Subscription
 from ..client.names import Names
-from .greedy_batches import make_greedy
-from .priority_gate import PriorityGate, Turns
-from .task_queue import NatsDelivery
+from .delivery import NatsDelivery
+from .greedy_batches import PriorityGate, Turns, make_greedy
 
 if TYPE_CHECKING:
     from faststream.message import StreamMessage
     from faststream.nats.subscriber.usecases import BatchPullStreamSubscriber
 
 BATCH: Final = 128
-"""Messages at once: more of them save nothing, and the next stage waits for the first until all are handled."""
-WAIT: Final = 2.0
-"""Seconds that one request for messages stays with the server; a stage that is asked to stop waits for at most this long."""
-FINISH_WITHIN: Final = 30.0
-"""Seconds that a stage which is asked to stop may go on with what it handles."""
+"""Larger batches are not cheaper, and the next stage waits until the whole batch is handled."""
+PULL_WAIT_S: Final = 2.0
+"""A pull request stays with the server this long; a stage that stops waits for it."""
+FINISH_TIMEOUT_S: Final = 30.0
+"""A stage that stops may finish its messages within this time."""
 
 
 def stage_router(
@@ -32,13 +31,14 @@ def stage_router(
     outcomes: DeliveryPolicy,
     names: Names,
     *,
-    finish_within: float = FINISH_WITHIN,
+    finish_within: float = FINISH_TIMEOUT_S,
     inbox_prefix: str = "_INBOX",
     precedence: PriorityGate | None = None,
 ) -> NatsRouter:
-    """A router with one subscriber for each durable of a stage. The durables exist: `provision` made them.
+    """Return a router with a subscriber for each durable of a stage.
 
-    `inbox_prefix`: of the client that they will share. `precedence`: that of the process.
+    `provision` must have created the durables. `inbox_prefix` is that of the shared client, and `precedence` that of
+    the process.
     """
     router, inbox = NatsRouter(), f"{inbox_prefix}.".encode()
     precedence = precedence or PriorityGate()
@@ -63,12 +63,12 @@ def _subscriber(
         filters[0],
         durable=subscription.durable,
         stream=JStream(names.stream(subscription.stream), declare=False),
-        pull_sub=PullSub(batch_size=BATCH, batch=True, timeout=WAIT),
+        pull_sub=PullSub(batch_size=BATCH, batch=True, timeout=PULL_WAIT_S),
         config=ConsumerConfig(filter_subjects=filters, ack_wait=subscription.ack_wait, max_deliver=-1),
         ack_policy=AckPolicy.MANUAL,
         no_reply=True,
         inbox_prefix=inbox,
-        decoder=_as_it_is,
+        decoder=_raw,
         title=f"{stage.name}: {subscription.durable}",
         description=f"{stage.name} consumes {', '.join(subscription.filters)}",
     )
@@ -80,6 +80,9 @@ def _subscriber(
     return subscriber
 
 
-async def _as_it_is(message: "StreamMessage[Sequence[Msg]]") -> Sequence[Msg]:
-    """The stages read bodies by their subjects; decoding them here would do it twice."""
+async def _raw(message: "StreamMessage[Sequence[Msg]]") -> Sequence[Msg]:
+    """Return the raw messages.
+
+    Stages decode bodies by subject, and a second decoding would be wasted.
+    """
     return message.raw_message

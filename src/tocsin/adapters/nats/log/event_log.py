@@ -1,9 +1,10 @@
-"""The event log on JetStream: guarded appends, scheduled messages, folds by direct get."""
+"""The event log on JetStream: guarded appends, scheduled messages, reads by direct get."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from itertools import chain
 from operator import attrgetter
 from typing import Final
 
@@ -17,24 +18,24 @@ from ..client.names import Names
 from .direct_get import DirectGet, Stored
 from .follow import follow, watch
 
-AT_ONCE: Final = 192
-"""Filters of one request: the server answers up to 1,024 subjects, and few scopes hold more than five."""
-NEAR: Final = 2_000
-"""Messages that the server looks through, one after the other, sooner than it collects the last one of each subject."""
+FILTERS_PER_REQUEST: Final = 192
+"""The number of filters in one request: the server answers up to 1,024 subjects, and few scopes have more than five."""
+SCAN_LIMIT: Final = 2_000
+"""Up to this number of messages, a scan is cheaper for the server than a query for the last message of each subject."""
 
 
 class NatsEventLog:
-    """Implements `ports.EventLog`.
+    """Implement `ports.EventLog`.
 
-    Reads raise `DecodeError` where a message does not decode: a scope with a fact that nobody here can read must not be
-    folded as if the fact were not there, since decisions would follow from a state that never was. Only `follow`, whose
-    readers decide nothing, leaves such messages out.
+    Reads raise `DecodeError` if a message does not decode. A scope with an unreadable fact must not be folded without
+    the fact, because decisions would follow from a state that never existed. Only `follow` skips such messages, because
+    its readers decide nothing.
 
-    Any call raises `LogUnavailable` when the server does not answer.
+    Any call raises `LogUnavailable` if the server does not answer.
     """
 
     def __init__(self, connection: Connection, names: Names) -> None:
-        """The streams exist: `provision` made them."""
+        """Use the streams that `provision` created."""
         self._connection = connection
         self._names = names
         self._streams = {stream: DirectGet(connection, names.stream(stream)) for stream in Stream}
@@ -43,7 +44,7 @@ class NatsEventLog:
     # --- writing -----------------------------------------------------------------------------------------------------
 
     async def append(self, fact: Message, *, expect: int) -> int:
-        """Store a fact if the last sequence in its scope is `expect`; its sequence."""
+        """Store a fact if the last sequence of its scope is `expect`; return its sequence."""
         to_wire = self._names.to_wire
         scope = subjects.scope_of(fact)
         sequence = await self._connection.store(
@@ -59,13 +60,13 @@ class NatsEventLog:
         return sequence
 
     async def publish(self, subject: str, message: Message, *, message_id: str) -> int:
-        """Store an input once within the duplicate window; the sequence of the first."""
+        """Store an input once within the duplicate window; return the sequence of the first copy."""
         return await self._connection.store(
             self._names.to_wire(subject), message.encode(), {wire.MESSAGE_ID: message_id}
         )
 
     async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
-        """Have the server store `timer` under its own subject at `until`, never before."""
+        """Let the server store `timer` under its own subject at `until`, never before."""
         to_wire = self._names.to_wire
         await self._connection.store(
             to_wire(subjects.delay(timer)),
@@ -81,68 +82,73 @@ class NatsEventLog:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
-        """The last message of each subject in a scope, oldest first; what is not asked for is not decoded.
+        """Return the last message of each subject in a scope, oldest first.
 
-        What came behind a sequence that is not far from the end of the log is all that travels. Further back, looking for it
-        would cost the server more than to tell the whole scope does.
+        Only facts after `after` are returned and decoded. Near the end of the log, only they are transferred. Further
+        back, the scan for them would cost the server more than a reply with the whole scope.
         """
         kind = subjects.stream_of(scope)
         stream, filters = self._streams[kind], self._names.filters(scope)
-        if after and len(filters) == 1 and self._newest[kind] - after < NEAR:
+        if after and len(filters) == 1 and self._newest[kind] - after < SCAN_LIMIT:
             return [self._recorded(stored) for stored in await stream.newer(filters[0], after=after)]
         return [self._recorded(stored) for stored in await stream.last_of_each(filters) if stored.sequence > after]
 
     async def load_each(self, *scopes: str) -> Loaded:
-        """What `load` says of each scope: one request for `AT_ONCE` of them."""
+        """Return the facts of each scope as `load` does, with few requests."""
         stream = self._streams[subjects.stream_of(scopes[0])]
         filters = [name for scope in scopes for name in self._names.filters(scope)]
-        portions = (filters[first : first + AT_ONCE] for first in range(0, len(filters), AT_ONCE))
-        answers = await asyncio.gather(*map(stream.look, portions))
+        portions = (
+            filters[first : first + FILTERS_PER_REQUEST] for first in range(0, len(filters), FILTERS_PER_REQUEST)
+        )
+        replies = await asyncio.gather(*map(stream.newest_of_filters, portions))
         facts: dict[str, list[Recorded[Message]]] = {scope: [] for scope in scopes}
-        for found, _ in answers:
-            for recorded in map(self._recorded, found):
+        for messages, _ in replies:
+            for recorded in map(self._recorded, messages):
                 scope = recorded.subject if recorded.subject in facts else subjects.scope_of(recorded.message)
                 facts[scope].append(recorded)
-        return Loaded([facts[scope] for scope in scopes], min(upto for _, upto in answers))
+        return Loaded([facts[scope] for scope in scopes], min(upto for _, upto in replies))
 
     async def tail(self, scope: str) -> int:
-        """The last sequence in a scope. Only the stream's leader answers this request."""
+        """Return the last sequence in a scope, read from the stream's leader."""
         verb = f"STREAM.MSG.GET.{self._names.stream(subjects.stream_of(scope))}"
         request = json.dumps({"last_by_subj": self._names.to_wire(scope)}).encode()
-        told = await self._connection.look_up(verb, request, absent=wire.NO_MESSAGE_FOUND)
-        return told["message"]["seq"] if told else 0
+        reply = await self._connection.find(verb, request, absent=wire.NO_MESSAGE_FOUND)
+        return reply["message"]["seq"] if reply else 0
 
     async def now(self) -> datetime:
-        """The time at which the leader of the ledger's stream answers."""
+        """Return the time of the leader of the ledger's stream."""
         answer = await self._connection.manage(f"STREAM.INFO.{self._names.stream(Stream.LEDGER)}")
         return datetime.fromisoformat(answer["ts"])
 
     async def last(self, subject: str) -> Recorded[Message] | None:
-        """The newest message of a subject or filter."""
+        """Return the newest message of a subject or filter."""
         stream = self._streams[subjects.stream_of(subject)]
-        found = await asyncio.gather(*(stream.last(name) for name in self._names.filters(subject)))
-        newest = max(filter(None, found), key=attrgetter("sequence"), default=None)
+        messages = await asyncio.gather(*(stream.last(name) for name in self._names.filters(subject)))
+        newest = max(filter(None, messages), key=attrgetter("sequence"), default=None)
         return None if newest is None else self._recorded(newest)
 
     async def get(self, stream: Stream, sequence: int) -> Recorded[Message] | None:
-        """One message by its sequence."""
+        """Return the message of a sequence."""
         stored = await self._streams[stream].by_sequence(sequence)
         return None if stored is None else self._recorded(stored)
 
     async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
-        """Up to `limit` matching messages behind `after`, oldest first. Only an empty answer means that there is no more.
+        """Return up to `limit` matching messages after a sequence, oldest first.
+
+        Only an empty result means that there are no more.
 
         Raises:
-            DecodeError: the first of them; its `sequence` says where to go on. One further on ends the answer before it.
+            DecodeError: the first message is unreadable; the error's `sequence` says where to continue. A later
+                unreadable message ends the result before it.
         """
         stream = self._streams[subjects.stream_of(subject)]
         filters = self._names.filters(subject)
-        found = await asyncio.gather(*(stream.scan(name, after=after, limit=limit) for name in filters))
-        stored = sorted((one for some in found for one in some), key=attrgetter("sequence"))
+        parts = await asyncio.gather(*(stream.scan(name, after=after, limit=limit) for name in filters))
+        stored = sorted(chain.from_iterable(parts), key=attrgetter("sequence"))
         messages: list[Recorded[Message]] = []
-        for one in stored[:limit]:
+        for message in stored[:limit]:
             try:
-                messages.append(self._recorded(one))
+                messages.append(self._recorded(message))
             except DecodeError:
                 if not messages:
                     raise
@@ -150,20 +156,20 @@ class NatsEventLog:
         return messages
 
     def follow(self, stream: Stream, *filters: str, after: int | None) -> AsyncIterator[Batch]:
-        """Everything that matches, for ever; unreadable messages are left out."""
+        """Yield all matching messages without an end; skip unreadable messages."""
         return follow(self._connection, self._names, stream, filters, after=after)
 
     def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncIterator[Headings]:
-        """That something was stored, for ever; the server sends no bodies."""
+        """Yield the headings of new messages without an end; the server sends no bodies."""
         return watch(self._connection, self._names, stream, filters, after=after)
 
     async def progress(self, stream: Stream, durable: str) -> Progress | None:
-        """How far a durable has got, by the word of the consumer's leader."""
+        """Return a durable's progress, as the consumer's leader reports it."""
         verb = f"CONSUMER.INFO.{self._names.stream(stream)}.{durable}"
-        told = await self._connection.look_up(verb, absent=wire.CONSUMER_NOT_FOUND)
-        if told is None:
+        reply = await self._connection.find(verb, absent=wire.CONSUMER_NOT_FOUND)
+        if reply is None:
             return None
-        return Progress(told["ack_floor"]["stream_seq"], not told["num_pending"] and not told["num_ack_pending"])
+        return Progress(reply["ack_floor"]["stream_seq"], not reply["num_pending"] and not reply["num_ack_pending"])
 
     def _recorded(self, stored: Stored) -> Recorded[Message]:
         subject = self._names.from_wire(stored.subject)

@@ -1,4 +1,4 @@
-"""Following a stream for ever through a consumer of one's own, made anew from the last seen sequence after any trouble."""
+"""Endless readers of a stream, whose ephemeral consumers are recreated after errors."""
 
 import asyncio
 import json
@@ -15,18 +15,18 @@ from ....domain.events import Message, Recorded
 from ....ports import Batch, Heading, Headings, LogUnavailable
 from ....subjects import DecodeError, Stream
 from ..client import wire
-from ..client.connection import TROUBLE, Connection, Json
+from ..client.connection import CONNECTION_ERRORS, Connection, Json
 from ..client.names import Names
+from ..consumers.delivery import Received
 from ..consumers.pull import PullInbox
-from ..consumers.received import Received
 
 PORTION: Final = 2_000
-"""Messages asked for ahead; the next portion is asked for when half of one is left."""
-HEARTBEAT: Final = 2.0
-"""Seconds between signs of life of an idle consumer; after twice that without one it is made anew."""
+"""The number of messages that are requested ahead; half of it is requested again when it is left."""
+HEARTBEAT_INTERVAL_S: Final = 2.0
+"""The interval of an idle consumer's heartbeats. After twice this time without one, it is recreated."""
 _REQUEST: Final = 30.0
 _INACTIVE: Final = 60.0
-"""Seconds after which the server drops the consumer of a follower that died."""
+"""The server drops the consumer of a dead follower after this time."""
 _PAUSE: Final = 0.5
 _NANOSECONDS: Final = 1_000_000_000
 
@@ -51,13 +51,13 @@ Make = Callable[[Sequence[Received], bool, int], P]
 def follow(
     connection: Connection, names: Names, stream: Stream, filters: Sequence[str], *, after: int | None
 ) -> AsyncIterator[Batch]:
-    """What `ports.EventLog.follow` promises.
+    """Follow a stream as `ports.EventLog.follow` specifies.
 
-    After trouble in the midst of the last messages of each subject, some that are not the last may come too, in their
-    order: what is folded from them in the end is the same.
+    After an error during the last messages of each subject, some older messages may follow too, in order. A fold of
+    them ends in the same state.
 
     Raises:
-        RefusedError: there is no such stream, or the filters overlap.
+        JetStreamError: the stream does not exist, or the filters overlap.
     """
     return read(connection, names, stream, filters, after, _batch, headers_only=False)
 
@@ -65,10 +65,10 @@ def follow(
 def watch(
     connection: Connection, names: Names, stream: Stream, filters: Sequence[str], *, after: int | datetime
 ) -> AsyncIterator[Headings]:
-    """What `ports.EventLog.watch` promises.
+    """Watch a stream as `ports.EventLog.watch` specifies.
 
     Raises:
-        RefusedError: there is no such stream, or the filters overlap.
+        JetStreamError: the stream does not exist, or the filters overlap.
     """
     return read(connection, names, stream, filters, after, _headings, headers_only=True)
 
@@ -83,27 +83,27 @@ async def read(
     *,
     headers_only: bool,
 ) -> AsyncIterator[P]:
-    """What matches, made into portions by `make`, for ever and through reconnects."""
+    """Yield portions of matching messages, built by `make`, across reconnects."""
     wire_filters = [wire_filter for relative in filters for wire_filter in names.filters(relative)]
-    told_caught_up = False
+    has_caught_up = False
     while True:
         consumer = _Consumer(connection, names, stream, wire_filters, after, headers_only=headers_only)
         try:
             upto = await consumer.create()
             if upto is not None:
                 after = upto
-                if not told_caught_up:
-                    told_caught_up = True
-                    yield make((), True, upto)  # noqa: FBT003 - as `Batch` has it
+                if not has_caught_up:
+                    has_caught_up = True
+                    yield make((), True, upto)  # noqa: FBT003 - `Batch` has the same flag
             while True:
-                received = await consumer.take(is_expected=not told_caught_up)
+                received = await consumer.take(is_expected=not has_caught_up)
                 if not received:
                     continue
                 portion = make(received, received[-1].pending == 0, received[-1].sequence)
-                after, told_caught_up = portion.upto, told_caught_up or portion.caught_up
+                after, has_caught_up = portion.upto, has_caught_up or portion.caught_up
                 yield portion
         except (_LostError, LogUnavailable) as error:
-            _log.info("following again", action="follow-again", stream=stream, after=str(after), reason=str(error))
+            _log.info("reader restarted", action="follow-again", stream=stream, after=str(after), reason=str(error))
             await asyncio.sleep(_PAUSE)
         finally:
             await consumer.close()
@@ -130,55 +130,56 @@ class _Consumer:
         self._headers_only = headers_only
         self._name = secrets.token_hex(8)
         self._inbox = PullInbox(connection, self._stream, self._name)
-        self._asked = 0
+        self._requested = 0
         self._order = 0
 
     async def create(self) -> int | None:
-        """Make it; the last sequence that is accounted for if nothing matches yet, else None."""
-        # Asked before the consumer is made: whatever matches up to here, the consumer knows.
+        """Create the consumer; return the last covered sequence if no message matches yet, else None."""
+        # Read before the consumer is created, so that the consumer counts every match up to here.
         last: int = (await self._connection.manage(f"STREAM.INFO.{self._stream}"))["state"]["last_seq"]
         verb = f"CONSUMER.CREATE.{self._stream}.{self._name}"
-        made = await self._connection.manage(verb, json.dumps(self._request()).encode())
+        reply = await self._connection.manage(verb, json.dumps(self._request()).encode())
         await self._inbox.open()
-        behind = self._after if isinstance(self._after, int) else 0
-        return None if made["num_pending"] else max(last, behind)
+        floor = self._after if isinstance(self._after, int) else 0
+        return None if reply["num_pending"] else max(last, floor)
 
     async def take(self, *, is_expected: bool) -> list[Received]:
-        """Whatever is there; waits for the first, or for a sign of life without one.
+        """Return the messages that arrived; wait for the first, or for a heartbeat.
 
-        `is_expected`: something was still to come. Where nothing does, it may have been purged, and no message is the last.
+        If a message `is_expected` but none arrives, it may have been purged, and then no message would be marked as the
+        last.
         """
         inbox = self._inbox
-        if self._asked <= PORTION // 2:
-            await inbox.ask(PORTION, wait=_REQUEST, heartbeat=HEARTBEAT)
-            self._asked += PORTION
-        is_alive = await inbox.wait(2 * HEARTBEAT)
+        if self._requested <= PORTION // 2:
+            await inbox.request(PORTION, wait=_REQUEST, heartbeat=HEARTBEAT_INTERVAL_S)
+            self._requested += PORTION
+        is_alive = await inbox.wait(2 * HEARTBEAT_INTERVAL_S)
         self._read_statuses(inbox)
         if not inbox.messages and (is_expected or not is_alive):
-            raise _LostError("nothing comes" if is_alive else "no heartbeat")
+            raise _LostError("no message arrives" if is_alive else "no heartbeat")
         return self._in_order(inbox)
 
     async def close(self) -> None:
-        """Remove it, without waiting for the answer; the server would by itself after a while."""
+        """Delete the consumer without waiting; otherwise the server would remove it after a while."""
         await self._inbox.close()
-        with suppress(*TROUBLE):
+        with suppress(*CONNECTION_ERRORS):
             await self._connection.client.publish(f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._name}")
 
     def _in_order(self, inbox: PullInbox) -> list[Received]:
         received = [Received(message, self._names) for message in inbox.messages]
         inbox.messages.clear()
-        self._asked -= len(received)
-        for one in received:
+        self._requested -= len(received)
+        for message in received:
             self._order += 1
-            if one.order != self._order:
-                raise _LostError("a message was lost on the way")
+            if message.order != self._order:
+                raise _LostError("a message was lost")
         return received
 
     def _read_statuses(self, inbox: PullInbox) -> None:
         while inbox.statuses:
             status = inbox.statuses.popleft()
             if status == wire.REQUEST_TIMEOUT:
-                self._asked = 0
+                self._requested = 0
             elif status != wire.HEARTBEAT:
                 raise _LostError(f"status {status}")
 
@@ -207,17 +208,19 @@ class _Consumer:
         return {"stream_name": self._stream, "config": config, "action": "create"}
 
 
-def _headings(received: Sequence[Received], caught_up: bool, upto: int) -> Headings:  # noqa: FBT001 - as `Headings` has it
-    return Headings([Heading(one.subject, one.sequence, one.time) for one in received], caught_up, upto)
+def _headings(received: Sequence[Received], caught_up: bool, upto: int) -> Headings:  # noqa: FBT001 - `Headings` has the same flag
+    return Headings([Heading(message.subject, message.sequence, message.time) for message in received], caught_up, upto)
 
 
-def _batch(received: Sequence[Received], caught_up: bool, upto: int) -> Batch:  # noqa: FBT001 - as `Batch` has it
+def _batch(received: Sequence[Received], caught_up: bool, upto: int) -> Batch:  # noqa: FBT001 - `Batch` has the same flag
     recorded: list[Recorded[Message]] = []
-    for one in received:
+    for message in received:
         try:
-            message = subjects.decode(one.subject, one.body)
+            event = subjects.decode(message.subject, message.body)
         except DecodeError as error:
-            _log.warning("unreadable, left out", action="unreadable", sequence=one.sequence, error=str(error))
+            _log.warning(
+                "message unreadable, skipped", action="unreadable", sequence=message.sequence, error=str(error)
+            )
         else:
-            recorded.append(Recorded(message, one.subject, one.sequence, one.time, one.message_id))
+            recorded.append(Recorded(event, message.subject, message.sequence, message.time, message.message_id))
     return Batch(recorded, caught_up, upto)

@@ -1,7 +1,7 @@
 """Small read models in JetStream KV buckets.
 
-Written by plain guarded publishes: the client's own KV refuses to create a key over the marker that an expired one leaves,
-and cannot renew a life time.
+They are written by plain guarded publishes, because the client's KV API cannot create a key over the marker of an
+expired one, and cannot renew a lifetime.
 """
 
 import math
@@ -11,44 +11,50 @@ from ....ports import SequenceConflict
 from ....subjects import Bucket
 from ..client import wire
 from ..client.connection import Connection
+from ..client.fast_client import Headers
 from ..client.names import Names
-from ..client.publish import Headers
 from .direct_get import DirectGet, Stored
 
-MARKER_TTL: Final = 3_600
-"""Seconds that the mark of a removed key is kept, for those who watch the bucket."""
+MARKER_TTL_S: Final = 3_600
+"""The server keeps the marker of a removed key this long, for the watchers of the bucket."""
 _ATTEMPTS: Final = 5
 
 
 class NatsProjections:
-    """Implements `ports.Projections`. Any call raises `LogUnavailable` when the server does not answer."""
+    """Implement `ports.Projections`.
+
+    Any call raises `LogUnavailable` if the server does not answer.
+    """
 
     def __init__(self, connection: Connection, names: Names) -> None:
-        """The buckets exist: `provision` made them."""
+        """Use the buckets that `provision` created."""
         self._connection = connection
         self._names = names
         self._streams = {bucket: DirectGet(connection, names.bucket_stream(bucket)) for bucket in Bucket}
 
     async def get(self, bucket: Bucket, key: str) -> tuple[bytes, int] | None:
-        """The value and its revision."""
+        """Return a key's value and revision."""
         stored = await self.stored(bucket, key)
         return None if stored is None or is_marker(stored) else (stored.body, stored.sequence)
 
     async def stored(self, bucket: Bucket, key: str) -> Stored | None:
-        """What is stored under a key, be it the mark of one that was removed."""
+        """Return the message of a key, which may be the marker of a removed key."""
         return await self._streams[bucket].last(self._names.key(bucket, key))
 
     async def put(
         self, bucket: Bucket, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None
     ) -> int:
-        """Store a value if its revision is `expect`; its revision. Life times are whole seconds, rounded up."""
+        """Store a value if the key's revision is `expect`; return the new revision.
+
+        Lifetimes are rounded up to whole seconds.
+        """
         if ttl is not None and ttl <= 0:
-            raise ValueError(f"ttl {ttl}: more than 0 seconds are needed")
+            raise ValueError(f"ttl {ttl}: it must be more than 0 seconds")
         headers = {} if ttl is None else {wire.TTL: str(math.ceil(ttl))}
         subject = self._names.key(bucket, key)
         if expect != 0:
             return await self._connection.store(subject, value, headers | _guard(expect))
-        # Absent is also what a removed or expired key is; its mark has a sequence of its own.
+        # A removed or expired key counts as absent, but its marker has a sequence.
         for _ in range(_ATTEMPTS):
             try:
                 return await self._connection.store(subject, value, headers | _guard(expect))
@@ -57,11 +63,11 @@ class NatsProjections:
                 if stored is not None and not is_marker(stored):
                     raise
                 expect = stored.sequence if stored else 0
-        raise SequenceConflict(f"{subject}: its marks come and go")
+        raise SequenceConflict(f"{subject}: markers of removed keys were stored at every try")
 
     async def remove(self, bucket: Bucket, key: str, *, expect: int | None = None) -> None:
         """Remove a key if its revision is `expect`."""
-        headers = {wire.KV_OPERATION: "PURGE", wire.ROLLUP: "sub", wire.TTL: str(MARKER_TTL)}
+        headers = {wire.KV_OPERATION: "PURGE", wire.ROLLUP: "sub", wire.TTL: str(MARKER_TTL_S)}
         try:
             await self._connection.store(self._names.key(bucket, key), b"", headers | _guard(expect))
         except SequenceConflict:
@@ -69,10 +75,10 @@ class NatsProjections:
                 raise
 
     async def entries(self, bucket: Bucket) -> dict[str, bytes]:
-        """Every key and its value."""
+        """Return all keys and their values."""
         prefix = self._names.key(bucket, "")
-        found = await self._streams[bucket].last_of_each([f"{prefix}>"])
-        return {stored.subject[len(prefix) :]: stored.body for stored in found if not is_marker(stored)}
+        messages = await self._streams[bucket].last_of_each([f"{prefix}>"])
+        return {stored.subject[len(prefix) :]: stored.body for stored in messages if not is_marker(stored)}
 
 
 def _guard(expect: int | None) -> Headers:
@@ -80,5 +86,5 @@ def _guard(expect: int | None) -> Headers:
 
 
 def is_marker(stored: Stored) -> bool:
-    """Whether it stands for a key that was removed, or expired."""
+    """Return whether a message marks a removed or expired key."""
     return wire.KV_OPERATION in stored.headers or wire.MARKER_REASON in stored.headers
