@@ -12,7 +12,7 @@ from tocsin import subjects
 from tocsin.domain import execution
 from tocsin.domain.events import Cancelled, Message, Recorded, Recovered
 from tocsin.ports import Batch
-from tocsin.services.operations import event_waiter, input_result
+from tocsin.services.operations import event_waiter
 from tocsin.services.operations.event_waiter import EventWaiter, Facts
 from tocsin.subjects import Stream
 from tocsin.testing import InMemoryEventLog
@@ -55,7 +55,7 @@ async def heard(log: WatchedLog) -> AsyncIterator[EventWaiter]:
 async def hearing(it: EventWaiter) -> None:
     with it.of("another.>"):
         async with asyncio.timeout(10):
-            while not it.is_heard:  # noqa: ASYNC110 - it says it no other way
+            while not it.is_following:  # noqa: ASYNC110 - it says it no other way
                 await asyncio.sleep(0)
 
 
@@ -96,7 +96,7 @@ async def test_event_stored_before_the_wait_is_received(log: WatchedLog, heard: 
 async def test_what_does_not_suffice_takes_nobodys_patience(
     log: WatchedLog, heard: EventWaiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_waiter, "LOOKS", (30.0,))
+    monkeypatch.setattr(event_waiter, "FALLBACK_PAUSES_S", (30.0,))
     await hearing(heard)
     [task] = execution.dispatch(execution.fold(await InMemoryEventLog.load(log, SCOPE)), key=KEY)
     await log.append(task, expect=1)
@@ -123,7 +123,7 @@ async def test_what_cannot_be_heard_is_looked_for(log: WatchedLog, heard: EventW
 async def test_lagging_replica_takes_back_no_received_event(
     log: WatchedLog, heard: EventWaiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_waiter, "LOOKS", (0.01,))
+    monkeypatch.setattr(event_waiter, "FALLBACK_PAUSES_S", (0.01,))
     await hearing(heard)
     log.upto = 1
     with heard.of(SCOPE, await log.load(SCOPE)) as awaited:
@@ -136,8 +136,8 @@ async def test_lagging_replica_takes_back_no_received_event(
 async def test_wait_for_a_missing_event_returns_stored_events(
     log: WatchedLog, heard: EventWaiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_waiter, "LOOKS", (0.01, 0.01))
-    monkeypatch.setattr(input_result, "PAUSES", (0.01,))
+    monkeypatch.setattr(event_waiter, "FALLBACK_PAUSES_S", (0.01, 0.01))
+    monkeypatch.setattr(event_waiter, "POLL_PAUSES_S", (0.01,))
     await hearing(heard)
     with heard.of(SCOPE) as awaited:
         assert await awaited.until(is_over) == await log.load(SCOPE)

@@ -110,7 +110,7 @@ async def test_fetch_waits_only_for_the_first_task(
     await note("other")
     lasting = task_leases.Lease(10)
     [_] = await task_leases.take(log, queues, clock, ["default", "other"], limit=5, worker="w", lease=lasting, wait=20)
-    assert waits == [task_leases.LOOK, 0]
+    assert waits == [task_leases.QUEUE_WAIT_S, 0]
 
 
 async def test_redelivered_task_is_claimed_once(log: LaggingLog, clock: ManualClock) -> None:

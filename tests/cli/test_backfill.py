@@ -55,8 +55,8 @@ def test_each_occurrence_is_requested_by_name(nightly: World) -> None:
     ("args", "code", "text"),
     [
         (("nobody", *SPAN), 3, "no job is called 'nobody'"),
-        ((JOB, "--from", "2026-01-08", "--to", "2026-01-05"), 1, "nothing lies between"),
-        ((JOB, "--from", "2026-01-08", "--to", "2999-01-05"), 1, "that has not come yet"),
+        ((JOB, "--from", "2026-01-08", "--to", "2026-01-05"), 1, "the end must be later than the start"),
+        ((JOB, "--from", "2026-01-08", "--to", "2999-01-05"), 1, "that is in the future"),
         ((JOB, "--from", "soon"), 2, "--from is 'soon': write an ISO date and time"),
         ((JOB, *SPAN, "--rate", "fast"), 2, "--rate is 'fast': write 10/s, 100/m or 20/h"),
         ((JOB, *SPAN, "--order", "random"), 2, "'random' is not one of 'oldest', 'newest'"),

@@ -1,10 +1,9 @@
-"""What an operator does to executions, for the command line and the HTTP API alike: one module for each group of verbs.
+"""Operations on executions, for the command line and the HTTP API.
 
-cancellation.py   ends executions before their time
-dead_letters.py   shows, replays and resolves what failed for good
-backfill.py       runs a job for instants of the past
-finding.py        from what somebody types to the execution that is meant
+The modules: `lookup` finds an execution by its id or its first characters. `cancellation` and `dead_letters` hold what their
+names say. `backfill` and `enqueue` start executions. `task_leases` and `worker_answers` serve workers over HTTP.
+`event_waiter` waits for the result of an input. `audit_trail` lists the requests of users.
 
-Each change is a fact that the domain decides on and the log's guard accepts; `by` and `reason` are recorded with it
-(hip-62, Audit Trail). What cannot be done raises a `Refusal`, whose text is the whole explanation.
+A change is a fact that the domain decides on and the log's guard accepts; `by` and `reason` are recorded with it (hip-62,
+Audit Trail). An operation that is not possible raises `OperationError`.
 """

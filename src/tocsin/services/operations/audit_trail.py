@@ -1,7 +1,9 @@
-"""Who changed what, when, from where and why (hip-62, Audit Trail; scratchbird §10.3): the facts that somebody asked for.
+"""Audit trail of requests: who, when, from where, why.
 
-Nothing is kept for it: every registration, update, deletion, pause, resume, manual trigger, cancellation, replay and
-settlement is a fact in the log, and names who asked.
+Implements hip-62 (Audit Trail) and scratchbird §10.3.
+
+The log itself is the audit trail: every registration, update, deletion, pause, resume, trigger, cancellation, replay and
+resolution is a fact that names the caller.
 """
 
 from collections.abc import AsyncIterator
@@ -32,20 +34,23 @@ AUDITED = (Defined, Paused, Resumed, Deleted, Trigger, Cancelled, Replayed, Reso
 async def audit_trail(
     log: EventLog, job: str | None = None, *, since: datetime | None = None
 ) -> list[Recorded[Message]]:
-    """What somebody asked for, of one job or of all, the oldest first; cancellations and settlements by the system are not."""
-    found = [[recorded async for recorded in _read(log, one)] for one in subjects.audit_filters(job)]
-    merged = merge(*found, key=attrgetter("time"))
-    return [one for one in merged if (since is None or one.time >= since) and _is_asked(one.message)]
+    """Return the requests of callers on a job or on all jobs, the oldest first.
+
+    Cancellations and resolutions by a stage are left out.
+    """
+    of_subjects = [[recorded async for recorded in _read(log, subject)] for subject in subjects.audit_filters(job)]
+    merged = merge(*of_subjects, key=attrgetter("time"))
+    return [fact for fact in merged if (since is None or fact.time >= since) and _is_request(fact.message)]
 
 
 def asked_by(message: Message) -> Actor | None:
-    """Who asked for it, if that was said."""
-    found: Actor | None = getattr(message, "by", None)
-    return found
+    """Return the caller that a message names, if any."""
+    by: Actor | None = getattr(message, "by", None)
+    return by
 
 
-def _is_asked(message: Message) -> bool:
-    # What a stage decides by itself names nobody; a definition or a trigger always has an author, named or not.
+def _is_request(message: Message) -> bool:
+    # A decision of a stage names no caller; a definition or a trigger always has an author, named or not.
     return isinstance(message, AUDITED[:5]) or (isinstance(message, AUDITED) and asked_by(message) is not None)
 
 

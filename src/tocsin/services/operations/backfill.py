@@ -1,12 +1,12 @@
-"""Running a job for instants of the past: because it was paused or failed then, or did not exist yet.
+"""Backfill: run a job for instants of the past.
 
-The instants are those that the job's schedule of now names in its zone. Each is asked for by a trigger that carries it and
-the backfill's name, and its execution's id is made of the two: the same backfill run twice makes nothing twice. No scheduled
-instant is used up, and the ledger stays as it is.
+The job's current schedule names the instants in its zone. A trigger for each carries the instant and the backfill's name,
+and the execution's id is derived from both, so running the same backfill twice makes no second execution. A backfill uses
+up no scheduled instant and leaves the ledger as it is.
 
-Backfilled executions wait for their turn under the job's lock, whatever its policy is, unless it allows overlap: of a
-hundred none is skipped, and none ends another. What the schedule or anybody else asks for meanwhile goes first: it waits for
-the one that is active, though its policy would have it skipped or end that, and not for those that wait.
+Unless the job allows overlap, backfilled executions wait for its lock under any overlap policy: none is skipped and
+none cancels another. Other executions of the job go first: they wait for the active execution, even if their policy would
+skip or cancel, but not for waiting backfilled executions.
 """
 
 from bisect import bisect_right
@@ -31,48 +31,48 @@ from .errors import OperationError
 Order: TypeAlias = Literal["oldest", "newest"]
 Fate: TypeAlias = Literal["fired", "missing"]
 
-MOST: Final = 100_000
-"""Instants that one backfill takes: more are a slip of the keyboard, or several backfills."""
-UNHURRIED: Final = 10.0
-"""Executions asked for a second, unless another rate is asked for."""
+MAX_INSTANTS: Final = 100_000
+"""Maximum of instants in one backfill; more are probably a typing error."""
+DEFAULT_RATE: Final = 10.0
+"""Triggers per second, unless the caller sets another rate."""
 _SMALLEST: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Which instants: those in [start, end), both aware."""
+    """Instants in [start, end), both aware."""
 
     start: datetime
     end: datetime
     only_missing: bool = False
-    """Only those of which the log says that they did not fire, or were skipped for an active run."""
+    """Only instants that did not fire, or were skipped because of an active execution."""
     order: Order = "oldest"
-    """Which are asked for first."""
+    """Which instants are triggered first."""
 
     @property
     def name(self) -> str:
-        """What a backfill is called that nobody gave a name: the same span is the same backfill."""
+        """The default name of a backfill: the same span is the same backfill."""
         return f"{self.start:%Y%m%dT%H%M%S}-{self.end:%Y%m%dT%H%M%S}"
 
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """What a backfill would do: `instants` (UTC) in the order in which they are asked for."""
+    """Plan of a backfill: `instants` (UTC) in the order of their triggers."""
 
     job: str
     name: str
     instants: tuple[datetime, ...]
     named: int
-    """Instants that the schedule names in the span."""
+    """Number of instants that the schedule names in the span."""
     fired: int
-    """How many of these fired and ran then."""
+    """Number of these instants that fired and ran."""
     missing: int
-    """How many did not fire, or were skipped for an active run. What is neither, the ledger does not know."""
+    """Number of these instants that did not fire or were skipped; of the rest nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One execution that was asked for."""
+    """A triggered execution."""
 
     scheduled_time: datetime
     execution_id: str
@@ -81,34 +81,39 @@ class Asked:
 async def plan(
     log: StoredLog, registry: Registry, job: str, span: Span, *, now: datetime, name: str | None = None
 ) -> Backfill:
-    """What a backfill called `name` would do at `now`; nothing is changed.
+    """Plan a backfill without changing anything.
 
     Raises:
-        JobNotFound: there is no such job.
-        DefinitionError: the job does not take its own input without more.
-        OperationError: the job names no instants, or too many, or they have not come.
+        JobNotFound: no job has this name.
+        DefinitionError: the job cannot run with its own input alone.
+        OperationError: the job names no instants or too many, or the span is not in the past.
     """
     definition = (await registry.job(job)).definition
     check_input(definition, execution_plan.input_of(Trigger(), definition), None)
     if not span.start < span.end:
         raise OperationError(
-            f"a backfill from {span.start.isoformat()} to {span.end.isoformat()}: nothing lies between"
+            f"cannot backfill from {span.start.isoformat()} to {span.end.isoformat()}: the end must be later than the start",
+            code="empty-span",
         )
     if span.end > now:
         raise OperationError(
-            f"a backfill to {span.end.isoformat()}: that has not come yet; the schedule itself will see to it"
+            f"cannot backfill to {span.end.isoformat()}: that is in the future. The schedule itself runs it.",
+            code="future-span",
         )
-    named = list(islice(_instants(definition, span), MOST + 1))
-    if len(named) > MOST:
-        raise OperationError(f"{job!r} has more than {MOST:,} instants in that time: make several backfills of it")
+    named = list(islice(_instants(definition, span), MAX_INSTANTS + 1))
+    if len(named) > MAX_INSTANTS:
+        raise OperationError(
+            f"cannot backfill {job!r}: it has more than {MAX_INSTANTS:,} instants in that time. Run several backfills.",
+            code="too-many-instants",
+        )
     fates = await _fates(log, job, named)
     counts = Counter(fates.values())
     name = name or span.name
-    begun = await _begun(log, job)
+    archived = await _archived(log, job)
     chosen = [
         at
         for at in named
-        if (not span.only_missing or fates.get(at) == "missing") and ids.backfill_id(job, name, at) not in begun
+        if (not span.only_missing or fates.get(at) == "missing") and ids.backfill_id(job, name, at) not in archived
     ]
     return Backfill(
         job=job,
@@ -125,11 +130,14 @@ async def begin(
     backfill: Backfill,
     clock: Clock,
     *,
-    rate: float = UNHURRIED,
+    rate: float = DEFAULT_RATE,
     by: Actor | None = None,
     reason: str | None = None,
 ) -> AsyncIterator[Asked]:
-    """Ask for the executions of a backfill, `rate` a second at most. What is interrupted can be begun again."""
+    """Trigger the executions of a backfill, at most `rate` per second.
+
+    An interrupted backfill can be started again.
+    """
     since = clock.monotonic()
     for done, at in enumerate(backfill.instants):
         if (early := since + done / rate - clock.monotonic()) > 0:
@@ -143,11 +151,12 @@ async def begin(
 def _instants(definition: JobDefinition, span: Span) -> Iterator[datetime]:
     job = definition.name
     if definition.schedule is None:
-        raise OperationError(f"{job!r} has no schedule, so it has no instants to make up for: trigger it instead")
+        raise OperationError(f"cannot backfill {job!r}: it has no schedule. Trigger it instead.", code="no-schedule")
     schedule = parse(definition.schedule, definition.timezone, dst=definition.dst)
     if schedule.interval is not None:
         raise OperationError(
-            f"{job!r} runs {definition.schedule}, counted from its last run: only a calendar has a past"
+            f"cannot backfill {job!r}: {definition.schedule} counts from its last run and names no past instants. Trigger it instead.",
+            code="no-calendar",
         )
     after, until = span.start - _SMALLEST, span.end - _SMALLEST
     for occurrence in schedule.occurrences(after, until, anchor=span.start):
@@ -156,7 +165,7 @@ def _instants(definition: JobDefinition, span: Span) -> Iterator[datetime]:
 
 
 async def _fates(log: StoredLog, job: str, named: Sequence[datetime]) -> dict[datetime, Fate]:
-    """What the log says of instants, which are in order. It says nothing of times in which the job was not there."""
+    """Return the fate of sorted instants, as far as the log knows it."""
     fates: dict[datetime, Fate] = {}
     wanted = frozenset(named)
     async for fact in _facts(log, Stream.LEDGER, *subjects.ledger_subjects(job, "due", "passed")):
@@ -172,8 +181,8 @@ async def _fates(log: StoredLog, job: str, named: Sequence[datetime]) -> dict[da
     return fates
 
 
-async def _begun(log: StoredLog, job: str) -> set[str]:
-    """The executions of a job that there were ever: the log itself forgets those that are archived."""
+async def _archived(log: StoredLog, job: str) -> set[str]:
+    """Return the ids of archived executions of a job; the log itself deduplicates the others."""
     if not (upto := await log.archived(Stream.LOG)):
         return set()
     filters = [f"execution.{subjects.token(job)}.*.{fact}" for fact in ("planned", "admitted")]

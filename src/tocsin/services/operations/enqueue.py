@@ -1,7 +1,7 @@
-"""Running once what is registered nowhere (ojs-core, PUSH).
+"""Run a job once that is not registered (ojs-core, PUSH).
 
-The wish is an input, and the planner makes an execution of it; so that whoever asked sees what they asked for, the answer
-waits until that has begun.
+The request is an input, and the planner makes an execution of it. The call returns once that execution has started, so
+that the caller can read it.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from .errors import OperationError
 from .event_waiter import EventWaiter, Facts, awaited_of
 
 AT_ONCE: Final = 64
-"""Wishes that are asked for at the same time."""
+"""Requests in flight at the same time."""
 
 WasThere: TypeAlias = Callable[[str], Awaitable[bool]]
 
 
 class Duplicate(OperationError):
-    """There is an execution of that id already."""
+    """An execution with this id exists."""
 
     code = "duplicate-job"
 
@@ -33,19 +33,19 @@ class Duplicate(OperationError):
 async def enqueue(
     log: EventLog, *wishes: Enqueued, arrivals: EventWaiter | None = None, was_there: WasThere | None = None
 ) -> list[Facts]:
-    """Ask for executions: for all of them, or for none where one cannot be.
+    """Request executions: all of them, or none if an id is taken.
 
-    The facts of each as far as it has come, or none where it has not begun within some seconds.
+    Returns the facts of each execution, or none for one that has not started within some seconds.
 
     Args:
-        log: where the wishes go, and the facts are.
-        wishes: what is to be run.
-        arrivals: to hear that they have begun, and not to ask for it.
-        was_there: is asked whether an execution had an id that the log does not know.
+        log: receives the requests and holds the facts.
+        wishes: the requested executions.
+        arrivals: delivers new facts, so that the call need not poll.
+        was_there: returns whether an archived execution has an id that the log does not know.
 
     Raises:
-        Duplicate: an execution of one of the ids exists, or two of them have the same.
-        LogUnavailable: nobody knows which of them are stored: ask again, under the same ids.
+        Duplicate: an id exists, or is requested twice.
+        LogUnavailable: it is unknown which requests are stored; retry with the same ids.
     """
     limit = asyncio.Semaphore(AT_ONCE)
 
@@ -55,7 +55,7 @@ async def enqueue(
                 return True
             return was_there is not None and await was_there(wish.execution_id)
 
-    async def ask(wish: Enqueued) -> Facts:
+    async def request(wish: Enqueued) -> Facts:
         subject = subjects.subject_of(wish)
         async with limit:
             with awaited_of(log, arrivals, subjects.execution(wish.definition.name, wish.execution_id)) as awaited:
@@ -68,11 +68,11 @@ async def enqueue(
         if is_there or wish.execution_id in seen:
             raise Duplicate(wish.execution_id)
         seen.add(wish.execution_id)
-    return list(await asyncio.gather(*map(ask, wishes)))
+    return list(await asyncio.gather(*map(request, wishes)))
 
 
 def has_begun(facts: Facts) -> bool:
-    """It is in its queue, or waits for its time."""
+    """Return whether an execution has a task, or is scheduled for later."""
     return any(
         isinstance(fact.message, Dispatched)
         or (isinstance(fact.message, Admitted) and fact.message.plan.start_at is not None)

@@ -1,10 +1,10 @@
-"""Hearing of facts as they are stored: one follower of the log for all who wait for one.
+"""Wait for the facts that stages store in answer to an input.
 
-Who hands in an input waits for what the stages make of it. If each of them asked the log again and again, it would answer
-many times what does not count yet; so it is followed while anybody waits, and asked when nothing is heard for too long.
+A caller that publishes an input waits for the result. One follower of the log serves all waiting callers, so that they do
+not poll; a caller that receives nothing for too long reads the log itself.
 
-All facts of executions are followed, and not only those that somebody may wait for: a server that keeps schedules in the same
-stream takes three times as long for a job where a follower's filter leaves most of the stream out.
+The follower receives the facts of all executions, not only those that a caller waits for: on a stream with schedules, a
+filter that skips most messages makes the server three times as slow.
 """
 
 import asyncio
@@ -19,15 +19,16 @@ from ... import subjects
 from ...domain.events import Message, Recorded
 from ...ports import EventLog
 from ...subjects import Stream
-from . import input_result
 
 EXECUTIONS: Final = "execution.>"
-IDLE: Final = 60.0
-"""Seconds for which the log is followed though nobody waits."""
-AGAIN: Final = 5.0
-"""Seconds after which it is followed again if it cannot be."""
-LOOKS: Final = (0.5, 0.5, 0.5, 1.0)
-"""Seconds before each look at the log of one who has heard nothing: a connection may be lost, and be noticed late."""
+IDLE_TIMEOUT_S: Final = 60.0
+"""How long the log is followed while no caller waits."""
+RETRY_PAUSE_S: Final = 5.0
+"""Pause before the log is followed again after a failure."""
+FALLBACK_PAUSES_S: Final = (0.5, 0.5, 0.5, 1.0)
+"""Pauses before each read of a caller that receives nothing, because a lost connection may be noticed late."""
+POLL_PAUSES_S: Final = (0.001, 0.002, 0.004, 0.008, 0.016, *(0.03,) * 10, *(0.1,) * 20)
+"""Pauses before each read without a follower: a result takes a few milliseconds unless the stages are busy or down."""
 
 Facts: TypeAlias = Sequence[Recorded[Message]]
 
@@ -35,20 +36,23 @@ _log = structlog.get_logger("tocsin.operations")
 
 
 class EventWaiter:
-    """Tells whoever waits for an execution what is stored of it."""
+    """Follows the log for all callers that wait for an execution."""
 
     def __init__(self, log: EventLog) -> None:
-        """Nothing is followed before somebody waits."""
+        """The log is followed as soon as a caller waits."""
         self._log = log
         self._waiting: defaultdict[str, list[Awaited]] = defaultdict(list)
         self._following: asyncio.Task[None] | None = None
         self._waited_at = 0.0
-        self.is_heard = False
-        """Whatever is stored from now on will be heard of."""
+        self.is_following = False
+        """Every fact stored from now on will be received."""
 
     @contextmanager
     def of(self, scope: str, known: Facts = ()) -> "Iterator[Awaited]":
-        """Listen to an execution within the block, in which the input is handed in. `known`: its facts so far."""
+        """Receive the facts of an execution within the block. `known`: its facts so far.
+
+        Publish the input within the block, so that no fact is missed.
+        """
         awaited = Awaited(self._log, scope, known, self)
         self._waiting[scope].append(awaited)
         if self._following is None or self._following.done():
@@ -63,7 +67,7 @@ class EventWaiter:
                 del self._waiting[scope]
 
     async def aclose(self) -> None:
-        """Listen no more."""
+        """Stop following."""
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
@@ -74,40 +78,40 @@ class EventWaiter:
             try:
                 after = await self._log.tail(EXECUTIONS)
                 async for batch in self._log.follow(Stream.LOG, EXECUTIONS, after=after):
-                    self.is_heard = self.is_heard or batch.caught_up
+                    self.is_following = self.is_following or batch.caught_up
                     for fact in batch.messages:
                         for awaited in self._waiting.get(subjects.scope_of(fact.message), ()):
-                            awaited.hear(fact)
-                    if not self._waiting and now() - self._waited_at > IDLE:
+                            awaited.receive(fact)
+                    if not self._waiting and now() - self._waited_at > IDLE_TIMEOUT_S:
                         return
-            except Exception as error:  # noqa: BLE001 - whatever it is, those who wait look for themselves
+            except Exception as error:  # noqa: BLE001 - on any error, callers read the log themselves
                 _log.warning("the log cannot be followed", action="not-heard", error=repr(error))
             finally:
-                self.is_heard = False
-            await asyncio.sleep(AGAIN)
+                self.is_following = False
+            await asyncio.sleep(RETRY_PAUSE_S)
 
 
 class Awaited:
-    """What is known of a scope, and what is heard of it."""
+    """The known facts of a scope, and those received since."""
 
-    def __init__(self, log: EventLog, scope: str, known: Facts = (), arrivals: EventWaiter | None = None) -> None:
-        """`arrivals`: tell of it; without them, only looking at the log does."""
+    def __init__(self, log: EventLog, scope: str, known: Facts = (), waiter: EventWaiter | None = None) -> None:
+        """`waiter` delivers new facts; without a waiter the log is read repeatedly."""
         self._log = log
         self._scope = scope
-        self._arrivals = arrivals
+        self._waiter = waiter
         self._facts = list(known)
         self._changed = asyncio.Event()
 
-    def hear(self, fact: Recorded[Message]) -> None:
-        """A fact was stored."""
+    def receive(self, fact: Recorded[Message]) -> None:
+        """Take a stored fact."""
         if not self._facts or self._facts[-1].sequence < fact.sequence:
             self._facts.append(fact)
             self._changed.set()
 
     async def until(self, is_enough: Callable[[Facts], bool]) -> Facts:
-        """The facts once they are enough, or as they are after some seconds."""
-        looks, early = iter(LOOKS), iter(input_result.PAUSES)
-        while (pause := next(looks if self._is_told else early, None)) is not None:
+        """Return the facts as soon as `is_enough` accepts them, or after some seconds."""
+        fallback, polling = iter(FALLBACK_PAUSES_S), iter(POLL_PAUSES_S)
+        while (pause := next(fallback if self._is_following else polling, None)) is not None:
             try:
                 async with asyncio.timeout(pause):
                     while not (self._facts and is_enough(self._facts)):
@@ -115,21 +119,34 @@ class Awaited:
                         await self._changed.wait()
                 break
             except TimeoutError:
-                await self._look()
+                await self._read()
         return self._facts
 
     @property
-    def _is_told(self) -> bool:
-        return self._arrivals is not None and self._arrivals.is_heard
+    def _is_following(self) -> bool:
+        return self._waiter is not None and self._waiter.is_following
 
-    async def _look(self) -> None:
+    async def _read(self) -> None:
         facts = await self._log.load(self._scope)
-        if facts and (not self._facts or self._facts[-1].sequence <= facts[-1].sequence):  # else a replica that lags
+        if facts and (
+            not self._facts or self._facts[-1].sequence <= facts[-1].sequence
+        ):  # otherwise a lagging replica answered
             self._facts = facts
 
 
 def awaited_of(
     log: EventLog, arrivals: EventWaiter | None, scope: str, known: Facts = ()
 ) -> AbstractContextManager[Awaited]:
-    """Listen to an execution where somebody tells of it (see `EventWaiter.of`), else look at it."""
+    """Wait for facts of an execution, with or without a waiter."""
     return nullcontext(Awaited(log, scope, known)) if arrivals is None else arrivals.of(scope, known)
+
+
+async def until(log: EventLog, scope: str, is_enough: Callable[[Facts], bool]) -> Facts:
+    """Read a scope until `is_enough` accepts its facts, or some seconds passed."""
+    facts: Facts = ()
+    for pause in POLL_PAUSES_S:
+        await asyncio.sleep(pause)
+        facts = await log.load(scope)
+        if is_enough(facts):
+            break
+    return facts

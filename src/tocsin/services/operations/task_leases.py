@@ -1,8 +1,8 @@
-"""Tasks for executors that cannot keep a delivery alive: those that speak only HTTP (ojs-worker-protocol).
+"""Tasks of workers over HTTP, which cannot keep a delivery alive (ojs-worker-protocol).
 
-Whoever takes a task claims it under a lease, and the queue is told at once that the task is dealt with: from then on the log
-alone knows who has it, and for how long. So any copy of a gateway takes the answer to what another one handed out, and none
-remembers anything. A timer of the log ends the lease (`stages.lease_keeper`); a sign of life puts the timer off.
+Such a worker claims a task under a visibility lease, and the task is acknowledged to its queue at once. From then on only
+the log knows the holder and the lease, so every copy of the API accepts the report on a task that another copy delivered. A
+timer of the log ends the lease (`stages.lease_keeper`); a heartbeat postpones the timer.
 """
 
 import asyncio
@@ -19,17 +19,17 @@ from ...domain import execution
 from ...domain.events import Dispatched, LeaseTimer, Message, Recorded, Started
 from ...domain.execution import ClaimDenied, Execution, Phase
 from ...ports import Clock, Delivery, EventLog, LogUnavailable, OutdatedState, TaskQueues
-from . import errors, input_result
+from . import errors, event_waiter
 from .lookup import ExecutionMatch
 
-TRIES: Final = 5
-LOOK: Final = 0.25
-"""Seconds that one waits for a task in one of several queues before it looks at the others."""
-UNREADABLE: Final = 30.0
-BUSY: Final = 0.2
-"""Seconds before a task is delivered again that others wrote about at every try."""
-LONGEST: Final = 365 * 86_400.0
-"""Seconds of the longest lease."""
+MAX_TRIES: Final = 5
+QUEUE_WAIT_S: Final = 0.25
+"""Time to wait for a task in one of several queues before the next queue is read."""
+UNREADABLE_DELAY_S: Final = 30.0
+"""Time before an unreadable task is redelivered."""
+BUSY_DELAY_S: Final = 0.2
+"""Time before a task is redelivered whose execution other writers changed at every try."""
+MAX_LEASE_S: Final = 365 * 86_400.0
 
 Facts: TypeAlias = tuple[Recorded[Message], ...]
 F = TypeVar("F", Dispatched, Started)
@@ -39,7 +39,7 @@ _log = structlog.get_logger("tocsin.operations")
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A step that an executor holds under a lease, as the facts of its execution tell it."""
+    """A step that a worker holds under a lease."""
 
     found: ExecutionMatch
     state: Execution
@@ -48,7 +48,7 @@ class Held:
 
     @property
     def deadline(self) -> datetime:
-        """When the attempt is out of time (UTC)."""
+        """The time at which the attempt times out (UTC)."""
         return self.claim.time + _span(self.task.message.timeout)
 
 
@@ -63,30 +63,32 @@ async def take(
     lease: "Lease",
     wait: float = 0.0,
 ) -> list[Held]:
-    """Up to `limit` tasks: those of the first queue first. Waits up to `wait` seconds for the first.
+    """Claim up to `limit` tasks, from the first queue first.
+
+    Waits up to `wait` seconds for the first task.
 
     Raises:
-        LogUnavailable: no answer.
+        LogUnavailable: the log did not answer.
     """
     taken: list[Held] = []
     until = clock.monotonic() + wait
     while True:
         left = until - clock.monotonic()
-        patience = max(0.0, min(left, LOOK if len(names) > 1 else left))
+        patience = max(0.0, min(left, QUEUE_WAIT_S if len(names) > 1 else left))
         for name in names:
             queue = await queues.open(name)
             while (room := limit - len(taken)) > 0:
                 deliveries = await queue.take(room, wait=0.0 if taken else patience)
                 taken += await _claimed(log, clock, deliveries, worker, lease)
                 if len(deliveries) < room:
-                    break  # that was all
+                    break  # the queue is empty
         if taken or clock.monotonic() >= until:
             return taken
 
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """A claim that is stored, and under which sequence."""
+    """A stored claim and its sequence."""
 
     task: Dispatched
     scope: str
@@ -99,92 +101,93 @@ class _Claim:
 async def _claimed(
     log: EventLog, clock: Clock, deliveries: Sequence[Delivery], worker: str, lease: "Lease"
 ) -> list[Held]:
-    """Claim deliveries, all at the same time; those that were to be had, in their order.
+    """Claim deliveries concurrently; return the granted claims in order.
 
     Raises:
-        LogUnavailable: nobody knows whether any of them is claimed.
+        LogUnavailable: it is unknown whether any is claimed.
     """
-    told = await asyncio.gather(
+    results = await asyncio.gather(
         *(_claim(log, clock, delivery, worker, lease) for delivery in deliveries), return_exceptions=True
     )
-    claims = [one for one in told if isinstance(one, _Claim)]
+    claims = [result for result in results if isinstance(result, _Claim)]
     known = await _known(log, claims)
-    shown = await asyncio.gather(
+    tasks = await asyncio.gather(
         *(_held(log, claim, known.get(claim.scope, ())) for claim in claims), return_exceptions=True
     )
-    held = [one for one in shown if isinstance(one, Held)]
-    failures = [one for one in (*told, *shown) if isinstance(one, BaseException)]
+    held = [task for task in tasks if isinstance(task, Held)]
+    failures = [result for result in (*results, *tasks) if isinstance(result, BaseException)]
     if failures and not held:
         raise failures[0]
-    for failure in failures:  # whoever asked gets what there is; the rest comes back by its queue, or by its lease
-        _log.warning("a task may be claimed by nobody", action="claim-unknown", error=repr(failure))
+    for failure in failures:  # these tasks are redelivered by their queue, or end with their lease
+        _log.warning("claim unknown; the task is redelivered", action="claim-unknown", error=repr(failure))
     return held
 
 
 async def _known(log: EventLog, claims: Sequence[_Claim]) -> dict[str, Sequence[Recorded[Message]]]:
-    """The facts of all that was claimed, by their scopes, read at once; nothing if that cannot be."""
-    scopes = tuple(dict.fromkeys(claim.scope for claim in claims))  # several may be steps of one execution
+    """Read the facts of all claims at once; none if a fact is unreadable."""
+    scopes = tuple(dict.fromkeys(claim.scope for claim in claims))  # several claims may be steps of one execution
     if not scopes:
         return {}
     try:
         return dict(zip(scopes, (await log.load_each(*scopes)).facts, strict=True))
-    except subjects.DecodeError:  # one of them, perhaps of a newer version: each is read by itself
+    except subjects.DecodeError:  # perhaps of a newer version: read each scope on its own
         return {}
 
 
 async def _held(log: EventLog, claim: _Claim, facts: Sequence[Recorded[Message]]) -> Held | None:
-    """What was claimed, as the facts of its execution tell it."""
-    if not claim.is_in(facts):  # a replica that lags, or nothing could be read yet
-        facts = await input_result.until(log, claim.scope, claim.is_in)
+    """Return a claimed step, folded from the facts of its execution."""
+    if not claim.is_in(facts):  # a lagging replica answered, or the read failed
+        facts = await event_waiter.until(log, claim.scope, claim.is_in)
     return held_of(ExecutionMatch(claim.task.job, claim.task.execution_id, tuple(facts)), step=claim.task.step)
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """How long a claim stands without a sign of life, in seconds: as the task says, else as its executor asks, else as usual."""
+    """Seconds until a claim without a heartbeat ends: of the task, else `asked`, else `usual`."""
 
     usual: float
     asked: float | None = None
+    """Requested by the worker."""
 
     def of(self, task: Dispatched) -> float:
-        """For one task."""
-        said = _about(task, "lease")
-        return float(said) if isinstance(said, int | float) else self.asked or self.usual
+        """Return the lease of a task."""
+        seconds = _metadata(task, "lease")
+        return float(seconds) if isinstance(seconds, int | float) else self.asked or self.usual
 
 
 def _span(seconds: float) -> timedelta:
-    return timedelta(seconds=min(seconds, LONGEST))
+    return timedelta(seconds=min(seconds, MAX_LEASE_S))
 
 
-def _about(task: Dispatched, name: str) -> JsonValue:
-    """What only the protocol of executors outside knows of a task."""
-    about = task.meta.get("ojs")
-    return about.get(name) if isinstance(about, dict) else None
+def _metadata(task: Dispatched, name: str) -> JsonValue:
+    """Return a field of a task that only the Open Job Spec has."""
+    metadata = task.meta.get("ojs")
+    return metadata.get(name) if isinstance(metadata, dict) else None
 
 
 async def _claim(log: EventLog, clock: Clock, delivery: Delivery, worker: str, lease: Lease) -> _Claim | None:
-    """Claim a delivery under a lease; None: it is not to be had, and the queue was told so."""
+    """Claim a delivery under a lease; None: the claim is denied and the delivery settled."""
     task = _read(delivery)
     if task is None:
-        await delivery.nak(UNREADABLE)  # perhaps of a newer version: another copy will manage
+        await delivery.nak(UNREADABLE_DELAY_S)  # perhaps of a newer version: another copy may read it
         return None
     seconds = lease.of(task)
     started, scope = _started(task, delivery, worker, seconds), subjects.scope_of(task)
     until = clock.now() + _span(min(seconds, task.timeout))
     timer = _timer(task, delivery, ends_attempt=task.timeout <= seconds)
     expect = delivery.sequence
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         try:
-            if _about(task, "expires_at") is not None and await _has_expired(log, clock, scope):
+            if _metadata(task, "expires_at") is not None and await _has_expired(log, clock, scope):
                 await _acknowledge(delivery)
                 return None
-            # The timer first: a claim without one would be for ever.
+            # Store the timer first: a claim without a timer would never end.
             await log.delay(timer, until=until, scope=scope, expect=expect)
             claimed = await log.append(started, expect=expect)
         except OutdatedState:
             granted = _judged(await log.load(scope), started, delivery)
             if isinstance(granted, ClaimDenied):
-                await _acknowledge(delivery)  # what is held has a lease, and comes back by its timer
+                await _acknowledge(delivery)  # the holder has a lease, whose timer redelivers the task
                 return None
             if not granted.is_stored:
                 expect = granted.sequence
@@ -192,15 +195,15 @@ async def _claim(log: EventLog, clock: Clock, delivery: Delivery, worker: str, l
             claimed = granted.sequence
         await _acknowledge(delivery)
         return _Claim(task, scope, claimed)
-    await delivery.nak(BUSY)
+    await delivery.nak(BUSY_DELAY_S)
     return None
 
 
 async def _has_expired(log: EventLog, clock: Clock, scope: str) -> bool:
-    """End an execution whose time is over before an executor gets it (ojs-core, `expires_at`); whether it is.
+    """Expire an execution before a worker gets it (ojs-core, `expires_at`); return whether it ended.
 
     Raises:
-        SequenceConflict: the execution has moved: look again.
+        SequenceConflict: another writer changed the execution; read it again.
     """
     facts = await log.load(scope)
     state = execution.fold(facts)
@@ -215,17 +218,17 @@ async def _has_expired(log: EventLog, clock: Clock, scope: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Chance:
-    """The claim `is_stored` under this sequence, by a try whose answer was lost; or may be tried behind it."""
+    """The sequence of a stored claim whose answer was lost, or else to claim after."""
 
     sequence: int
     is_stored: bool = False
 
 
 def _judged(facts: Sequence[Recorded[Message]], started: Started, delivery: Delivery) -> ClaimDenied | _Chance:
-    """Whether a task can be claimed, by all facts of its execution."""
+    """Decide whether a task can be claimed, by all facts of its execution."""
     newest = facts[-1].sequence if facts else 0
     if newest < delivery.sequence:
-        return _Chance(delivery.sequence)  # a replica that lags
+        return _Chance(delivery.sequence)  # a lagging replica answered
     own = next((fact.sequence for fact in facts if fact.message == started), 0)
     if own > delivery.sequence:
         return _Chance(own, is_stored=True)
@@ -244,7 +247,7 @@ def _read(delivery: Delivery) -> Dispatched | None:
     try:
         task = subjects.decode(delivery.subject, delivery.body)
     except subjects.DecodeError as error:
-        _log.error("a task is unreadable", action="task-unreadable", error=str(error))
+        _log.error("task unreadable", action="task-unreadable", error=str(error))
         return None
     return task if isinstance(task, Dispatched) else None
 
@@ -252,15 +255,15 @@ def _read(delivery: Delivery) -> Dispatched | None:
 async def _acknowledge(delivery: Delivery) -> None:
     try:
         await delivery.ack()
-    except LogUnavailable as error:  # delivered again it is refused, and acknowledged then
-        _log.warning("not told", action="not-told", error=str(error))
+    except LogUnavailable as error:  # the redelivery is denied and acknowledged
+        _log.warning("task not acknowledged", action="not-told", error=str(error))
 
 
 async def extend(log: EventLog, clock: Clock, held: Held, *, asked: float | None = None) -> None:
-    """A sign of life: the lease begins anew, but not beyond the attempt's time limit.
+    """Extend a lease after a heartbeat, up to the attempt's timeout.
 
     Raises:
-        SequenceConflict: the execution has moved: look again.
+        SequenceConflict: another writer changed the execution; read it again.
     """
     seconds = asked or held.claim.message.lease or held.task.message.timeout
     until = min(clock.now() + _span(seconds), held.deadline)
@@ -270,25 +273,25 @@ async def extend(log: EventLog, clock: Clock, held: Held, *, asked: float | None
 
 
 async def hand_back(log: EventLog, held: Held) -> None:
-    """Give up a claim: the same attempt is for another executor.
+    """Release a claim, so that another worker can take the same attempt.
 
     Raises:
-        SequenceConflict: the execution has moved: look again.
+        SequenceConflict: another writer changed the execution; read it again.
     """
     for fact in execution.release(held.state, timer_of(held), reason="handed_back"):
         await log.append(fact, expect=held.found.facts[-1].sequence)
 
 
 def held_of(found: ExecutionMatch, *, step: str | None = None, worker: str | None = None) -> Held | None:
-    """The step that is held, by `worker` if given; None: none is, or more than one is and `step` names none.
+    """Return the held step; None unless exactly one step matches.
 
     Raises:
-        refusals.Refusal: another worker holds it, or one that needs no lease.
+        OperationError: a worker other than `worker` holds it, or a worker without a lease.
     """
     state = execution.fold(found.facts)
     if state.is_over:
         return None
-    running = [name for name, one in state.steps.items() if one.phase is Phase.STARTED and step in {None, name}]
+    running = [name for name, held in state.steps.items() if held.phase is Phase.STARTED and step in {None, name}]
     if len(running) != 1:
         return None
     task = _newest(found.facts, Dispatched, running[0])
@@ -296,14 +299,18 @@ def held_of(found: ExecutionMatch, *, step: str | None = None, worker: str | Non
     if task is None or claim is None:
         return None
     if claim.message.lease is None:
-        raise errors.OperationError(f"job {found.execution_id} is held by a worker of Tocsin's own")
+        raise errors.OperationError(
+            f"job {found.execution_id} is held by a worker of Tocsin's own", code="held-by-own-worker"
+        )
     if worker and claim.message.worker and worker != claim.message.worker:
-        raise errors.OperationError(f"job {found.execution_id} is held by another worker, {claim.message.worker!r}")
+        raise errors.OperationError(
+            f"job {found.execution_id} is held by another worker, {claim.message.worker!r}", code="held-by-other"
+        )
     return Held(found, state, task, claim)
 
 
 def timer_of(held: Held) -> LeaseTimer:
-    """The timer that ends a lease."""
+    """Return the timer that ends a lease."""
     claim = held.claim.message
     return LeaseTimer(
         job=claim.job,
@@ -340,7 +347,7 @@ def _started(task: Dispatched, delivery: Delivery, worker: str, lease: float) ->
 
 
 def _newest(facts: Facts, kind: type[F], step: str) -> Recorded[F] | None:
-    """The newest fact of a kind on a step."""
+    """Return the newest fact of a kind on a step."""
     for fact in reversed(facts):
         message = fact.message
         if isinstance(message, kind) and message.step == step:

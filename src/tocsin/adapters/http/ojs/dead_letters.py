@@ -9,7 +9,7 @@ from .... import subjects
 from ....archive.stream_reader import wherever
 from ....domain.access import Permission, Principal
 from ....ports.queries import DeadLetterQuery
-from ....services.operations import dead_letters, enqueue, input_result
+from ....services.operations import dead_letters, enqueue, event_waiter
 from ....services.operations.errors import NotFound
 from ....services.operations.lookup import ExecutionMatch
 from ....subjects import Stream
@@ -57,7 +57,7 @@ async def retry(here: Here, caller: Replayer, _: OptionalBody, id: str) -> dict[
     why = "retried by OJS client"
     replay = await dead_letters.replay(here.log, found.execution_id, by=actor(caller), reason=why, stored=here.stored)
     scope = subjects.execution(found.job, replay.execution_id or found.execution_id)
-    facts = await input_result.until(here.log, scope, enqueue.has_begun)
+    facts = await event_waiter.until(here.log, scope, enqueue.has_begun)
     if not facts:
         raise Problem(503, "unavailable", f"job {id} will be run again, but the stages are away")
     return {"job": job_view.job(facts, id=id)}

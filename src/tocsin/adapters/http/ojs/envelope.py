@@ -26,7 +26,7 @@ from pydantic import (
 from ....domain import duration
 from ....domain.definition import DefinitionError, JobDefinition, RetryPolicy, show
 from ....domain.events import Actor, Enqueued
-from ....services.operations.task_leases import LONGEST
+from ....services.operations.task_leases import MAX_LEASE_S
 from ..api.problems import FieldError, Problem
 
 QUEUE: Final = re.compile(r"[a-z0-9][a-z0-9\-.]{0,254}")
@@ -86,7 +86,7 @@ def _seconds(milliseconds: float) -> float:
 
 
 _Instant: TypeAlias = Annotated[datetime, BeforeValidator(_instant)]
-_Milliseconds: TypeAlias = Annotated[float, AfterValidator(_seconds), Field(gt=0, le=LONGEST)]
+_Milliseconds: TypeAlias = Annotated[float, AfterValidator(_seconds), Field(gt=0, le=MAX_LEASE_S)]
 _Interval: TypeAlias = Annotated[float, BeforeValidator(duration.parse)]
 _IntervalMs: TypeAlias = Annotated[float, AfterValidator(_seconds), Field(ge=0, le=duration.MAX_DURATION_S)]
 
@@ -144,7 +144,7 @@ class _Envelope(BaseModel):
     args: list[Any]
     queue: str = Field(default="default", pattern=f"^{QUEUE.pattern}$")
     timeout_ms: _Milliseconds | None = None
-    timeout: float | None = Field(default=None, gt=0, le=LONGEST)
+    timeout: float | None = Field(default=None, gt=0, le=MAX_LEASE_S)
     tags: list[str] = []
     meta: dict[str, Any] = {}
 

@@ -251,7 +251,11 @@ def _seconds(body: dict[str, Any], name: str) -> float | None:
     given = body.get(name)
     if given is None:
         return None
-    if not isinstance(given, int | float) or isinstance(given, bool) or not 0 <= given / 1000 <= task_leases.LONGEST:
+    if (
+        not isinstance(given, int | float)
+        or isinstance(given, bool)
+        or not 0 <= given / 1000 <= task_leases.MAX_LEASE_S
+    ):
         raise _wrong(name, "must be a number of milliseconds, at most a year of them")
     return given / 1000 or None
 
