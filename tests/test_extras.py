@@ -1,4 +1,4 @@
-"""The base install runs workers and the command line; a command that needs more names its extra."""
+"""The base install runs workers; other commands name their missing extra."""
 
 import subprocess
 import sys

@@ -37,7 +37,7 @@ def test_named_commands_exist(page: Path) -> None:
         group, words = root, line.split()
         while words and hasattr(group, "get_command"):
             word = words.pop(0)
-            found = group.get_command(context, word)  # type: ignore[attr-defined]
+            found = group.get_command(context, word)
             assert found is not None, f"tocsin {line}"
             group = found
 

@@ -1,4 +1,4 @@
-"""The tutorial, typed by a test: its files, its commands, and the output that it promises."""
+"""The commands of the tutorial print what it promises."""
 
 import os
 import re
@@ -19,14 +19,14 @@ SERVER = "first terminal"
 
 
 def commands(block: str) -> Iterator[tuple[str, list[str]]]:
-    """Each command of a console block, and the lines that its output holds."""
+    """Yield each command of a console block, and its expected lines."""
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         command, *lines = part.rstrip("\n").split("\n")
         yield command, lines
 
 
 def matches(output: str, lines: list[str]) -> bool:
-    """Whether the lines stand in the output in this order; `…` is any text within a line."""
+    """Whether the output holds the lines in this order; `…` is any text within a line."""
     printed = iter(output.splitlines())
     return all(any(line_matches(line, candidate) for candidate in printed) for line in lines)
 
@@ -38,7 +38,7 @@ def line_matches(line: str, printed: str) -> bool:
 
 @contextmanager
 def server(command: str, lines: list[str], folder: Path, environment: dict[str, str]) -> Iterator[str]:
-    """Run the first terminal's command until the block ends; yields what it printed up to the promised lines."""
+    """Run the first terminal's command; yield its output after the expected lines."""
     log = folder / "first-terminal"
     with log.open("wb") as sink:
         process = subprocess.Popen(
@@ -57,7 +57,7 @@ def server(command: str, lines: list[str], folder: Path, environment: dict[str, 
 
 
 def run_until(command: str, lines: list[str], folder: Path, environment: dict[str, str]) -> None:
-    """Run a command; one that only reads is run again until its output is the promised one."""
+    """Run a command, and repeat it until its output matches if it only reads."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         done = subprocess.run(

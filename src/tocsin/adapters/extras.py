@@ -1,4 +1,4 @@
-"""Optional dependencies: the extra that each one belongs to, and the error when it is missing.
+"""Optional dependencies, and the error when an extra is missing.
 
 `pip install tocsin` installs the worker SDK, the client and the command line. pyproject.toml names the extras.
 """
@@ -51,7 +51,7 @@ class HistoryExtraNotInstalled(ExtraNotInstalled, HistoryUnavailable):
 
 
 def extra_of(error: ImportError) -> str | None:
-    """Return the extra that would install the module of a failed import, or None for any other module."""
+    """Return the extra that installs the module of a failed import, or None."""
     return MODULES.get((error.name or "").partition(".")[0])
 
 
