@@ -1,7 +1,7 @@
-"""Protocols for everything outside the process that stages and services need.
+"""The ports: interfaces of the stages to the outside world.
 
-Every port has one behaviour suite in `tests/conformance/`, run over each of its implementations. Exceptions here are for
-broken plumbing; a failed job is a fact.
+Every port has one behaviour suite in `tests/conformance/`, run over each of its implementations. The exceptions here
+are for broken plumbing; a failed job is an event.
 """
 
 from .clock import Clock

@@ -1,20 +1,20 @@
-"""What time it is."""
+"""The clock."""
 
 from datetime import datetime
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """What time it is."""
+    """A clock that the caller passes in, so that tests can move it."""
 
     def now(self) -> datetime:
-        """Aware, UTC."""
+        """Return the current time (aware, UTC)."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never step back."""
+        """Return seconds that never step back."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Let others work for so long."""
+        """Wait for a number of seconds."""
         ...

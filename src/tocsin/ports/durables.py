@@ -1,4 +1,4 @@
-"""Durable consumers, and what they hand out."""
+"""Durable consumers, their deliveries, and the task queues made of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,80 +10,83 @@ from ..subjects import Stream
 
 @dataclass(frozen=True, slots=True)
 class DurableSpec:
-    """A durable consumer, as data; `filters` are relative subjects of its one stream."""
+    """A durable consumer, as data; `filters` are relative subjects of its only stream."""
 
     name: str
     stream: Stream
     filters: tuple[str, ...]
     ack_wait: float = 30.0
-    """Seconds after which what nobody acknowledged is delivered again."""
+    """Seconds after which an unacknowledged message is delivered again."""
     max_ack_pending: int = 20_000
-    """How many messages may be out at once, over all who share the durable."""
+    """Maximum number of unacknowledged messages, over all consumers of the durable."""
     starts_after_cursor: bool = True
-    """Made anew, it begins behind what is decided; else with all that its stream still holds."""
+    """True: a new durable starts after the stream's cursor. False: at the first message."""
 
 
 class Delivery(Protocol):
-    """One message as a durable hands it out."""
+    """A message as a durable delivers it."""
 
     @property
     def subject(self) -> str:
-        """Relative."""
+        """The relative subject."""
         ...
 
     @property
     def body(self) -> bytes:
-        """As it was published."""
+        """The body as published."""
         ...
 
     @property
     def sequence(self) -> int:
-        """In its stream."""
+        """The position in the stream."""
         ...
 
     @property
     def time(self) -> datetime:
-        """When the log stored it, UTC."""
+        """The time (UTC) at which the log stored the message."""
         ...
 
     @property
     def message_id(self) -> str | None:
-        """What its publisher called it."""
+        """The id that the publisher gave the message."""
         ...
 
     @property
     def delivered(self) -> int:
-        """1 the first time."""
+        """The number of this delivery, counted from 1."""
         ...
 
     async def ack(self) -> None:
-        """Dealt with."""
+        """Acknowledge the message: it is handled."""
         ...
 
     async def nak(self, delay: float) -> None:
-        """Hand it back, to come again after `delay` seconds."""
+        """Return the message, to be delivered again after `delay` seconds."""
         ...
 
     async def term(self) -> None:
-        """Never again."""
+        """Terminate the message: it is never delivered again."""
         ...
 
     async def in_progress(self) -> None:
-        """Still at work: start the acknowledgement wait anew."""
+        """Restart the acknowledgement wait, because the work continues."""
         ...
 
 
 class TaskQueue(Protocol):
-    """The durable that the executors of one queue share."""
+    """The durable that the workers of one queue share."""
 
     async def take(self, limit: int, *, wait: float) -> Sequence[Delivery]:
-        """Up to `limit` tasks, whatever is there; waits up to `wait` seconds for the first."""
+        """Take up to `limit` available tasks; wait up to `wait` seconds for the first."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """How a queue stands: its tasks that nobody has taken yet, and those that somebody has and has not acknowledged."""
+    """The status of a queue.
+
+    `waiting` counts the tasks that no worker has taken, `in_hand` those taken and not acknowledged.
+    """
 
     name: str
     is_paused: bool
@@ -95,21 +98,21 @@ class TaskQueues(Protocol):
     """The queues of an installation, by name."""
 
     async def open(self, queue: str) -> TaskQueue:
-        """A queue to take tasks from; it is made when it is first asked for."""
+        """Open a queue to take tasks from; it is created on first use."""
         ...
 
     async def pause(self, queue: str) -> None:
-        """Hand out nothing more; what is handed out already is not touched."""
+        """Stop delivering tasks; delivered tasks are not affected."""
         ...
 
     async def resume(self, queue: str) -> None:
-        """Hand out tasks again."""
+        """Deliver tasks again."""
         ...
 
     async def standing(self, queue: str) -> QueueStatus | None:
-        """How a queue stands; None: there is none of that name."""
+        """Return the status of a queue; None: the queue does not exist."""
         ...
 
     async def names(self) -> Sequence[str]:
-        """Every queue that there is."""
+        """Return the names of all queues."""
         ...

@@ -1,10 +1,10 @@
-"""Errors that more than one port raises."""
+"""Errors that several ports raise."""
 
 from ..domain.errors import TocsinError
 
 
 class OutdatedState(TocsinError):
-    """A decision rests on outdated state. Read again, then decide again."""
+    """A decision was made on outdated state. Read again, then decide again."""
 
     code = "conflict"
 
@@ -20,18 +20,18 @@ class StaleRead(OutdatedState):
 
 
 class LogUnavailable(TocsinError):
-    """The log did not answer.
+    """The log did not answer, and the outcome of the request is unknown.
 
-    Whether it stored what was sent is unknown; redelivery and guards resolve that.
+    Redelivery and the guards make a retry safe.
     """
 
     code = "log-unavailable"
 
 
 class NotAllowed(LogUnavailable):
-    """The log does not permit a request of this client.
+    """The log denies a request of this client.
 
-    Permissions may change, so the work is retried.
+    The permissions may change, so that no work is dropped for this reason.
     """
 
     code = "not-allowed"

@@ -1,4 +1,4 @@
-"""The append-only log, as those who decide see it."""
+"""The append-only log, as stages see it."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -10,83 +10,99 @@ from ..subjects import Stream
 
 
 class EventLog(Protocol):
-    """The append-only log: guarded facts, unguarded inputs, delays that the log itself keeps."""
+    """The append-only log: guarded events, unguarded inputs, and timers that the log keeps."""
 
     async def append(self, fact: Message, *, expect: int) -> int:
-        """Store a fact if the last sequence in its scope (`subjects.scope_of`) is `expect` (0: none); its sequence.
+        """Store an event and return its sequence.
+
+        `expect` is the last sequence in the event's scope (`subjects.scope_of`); 0: the scope is empty.
 
         Raises:
-            SequenceConflict: the scope has moved.
-            LogUnavailable: no answer.
+            SequenceConflict: the scope has a newer event.
+            LogUnavailable: the log did not answer.
         """
         ...
 
     async def publish(self, subject: str, message: Message, *, message_id: str) -> int:
-        """Store an input; a second one of the same `message_id` within the log's window is not stored again."""
+        """Store an input.
+
+        A second input of the same `message_id` within the log's deduplication window is not stored.
+        """
         ...
 
     async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
-        """Have the log itself publish `timer` at `until` (UTC), if the last sequence in `scope` is `expect`.
+        """Let the log publish `timer` at `until` (UTC).
+
+        `expect` is the last sequence in `scope`.
 
         Raises:
-            SequenceConflict: the scope has moved.
+            SequenceConflict: the scope has a newer event.
         """
         ...
 
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
-        """The last message of each subject in a scope, oldest first: enough to fold it. Only those behind `after`."""
+        """Return the last message of each subject in a scope, oldest first.
+
+        This is enough to fold the scope. Only messages after the sequence `after` are returned.
+        """
         ...
 
     async def load_each(self, *scopes: str) -> "Loaded":
-        """What `load` says of each of some scopes, or single subjects, of one stream, at the price of few."""
+        """Return what `load` returns for each of several scopes or subjects of one stream.
+
+        It needs few requests.
+        """
         ...
 
     async def tail(self, scope: str) -> int:
-        """The last sequence in a scope (0: none), as whoever guards appends knows it: no replica that lags answers."""
+        """Return the last sequence in a scope (0: none).
+
+        The server that guards appends answers, so the result is never a stale read from a lagging replica.
+        """
         ...
 
     async def now(self) -> datetime:
-        """What time it is by the log's own clock (UTC)."""
+        """Return the time (UTC) by the log's own clock."""
         ...
 
     async def last(self, subject: str) -> Recorded[Message] | None:
-        """The newest message that matches a subject or filter of one stream."""
+        """Return the newest message that matches a subject or filter of one stream."""
         ...
 
     async def get(self, stream: Stream, sequence: int) -> Recorded[Message] | None:
-        """One message by its sequence."""
+        """Return a message by its sequence."""
         ...
 
     async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
-        """Up to `limit` messages that match a subject or filter, those behind the sequence `after`, oldest first."""
+        """Return up to `limit` matching messages after the sequence `after`, oldest first."""
         ...
 
     def follow(self, stream: Stream, *filters: str, after: int | None) -> AsyncIterator["Batch"]:
-        """Everything that matches, for ever, through reconnects; without filters the whole stream.
+        """Yield all matching messages forever, through reconnects; without filters, the whole stream.
 
-        From behind the sequence `after`, or for `None` the last message of each subject and then what comes. Unreadable
+        It starts after the sequence `after`. For `None` it starts with the last message of each subject. Unreadable
         messages are left out.
         """
         ...
 
     def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncIterator["Headings"]:
-        """That something was stored and when, for ever, through reconnects; no bodies travel, and none is read.
+        """Yield headings of matching messages forever, through reconnects; no bodies are transferred.
 
-        From behind the sequence `after`, or from what was stored at that instant (UTC) or later.
+        It starts after the sequence `after`, or with messages stored at or after that instant (UTC).
         """
         ...
 
     async def progress(self, stream: Stream, durable: str) -> "Progress | None":
-        """How far a durable of a stream has got; None: there is no such durable."""
+        """Return the progress of a durable; None: the durable does not exist."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What several scopes held.
+    """The contents of several scopes.
 
-    `facts`: of each scope, in the order in which they were asked for. `upto`: the last sequence of the stream that this
-    accounts for; 0 where nothing was found, since then nothing tells how old the answer is.
+    `facts` are the events of each scope, in the order of the request. `upto` is the last sequence of the stream that
+    the answer covers; 0: nothing was found, so the age of the answer is unknown.
     """
 
     facts: Sequence[Sequence[Recorded[Message]]]
@@ -95,9 +111,9 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Messages that a follower got at once.
+    """Messages that a follower received together.
 
-    `caught_up`: the log had no more at that moment. `upto`: the last sequence that this batch accounts for.
+    `caught_up`: the log had no more at that moment. `upto`: the last sequence that this batch covers.
     """
 
     messages: Sequence[Recorded[Message]]
@@ -107,7 +123,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """That a message was stored: all but what it says."""
+    """A stored message without its body."""
 
     subject: str
     sequence: int
@@ -116,7 +132,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Headings:
-    """Headings that a watcher got at once; `caught_up` and `upto` as a `Batch` has them."""
+    """Headings that a watcher received together; `caught_up` and `upto` are as in `Batch`."""
 
     headings: Sequence[Heading]
     caught_up: bool
@@ -125,13 +141,16 @@ class Headings:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a durable has got in its stream."""
+    """The progress of a durable in its stream."""
 
     floor: int
-    """Up to this sequence it will deliver nothing any more: all was acknowledged or ended, or lies before its start."""
+    """The sequence up to which the durable delivers nothing any more.
+
+    Everything up to it was acknowledged or terminated, or precedes the start of the durable.
+    """
     is_idle: bool
-    """Nothing is to be delivered, and nothing that was waits for its acknowledgement."""
+    """True: no message is waiting for delivery or acknowledgement."""
 
     def is_past(self, sequence: int) -> bool:
-        """Whether a message that was stored a while ago will not be delivered any more."""
+        """Return whether a message stored a while ago will not be delivered any more."""
         return self.is_idle or self.floor >= sequence

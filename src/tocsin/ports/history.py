@@ -1,4 +1,4 @@
-"""The read model of what has happened."""
+"""The history: the read model of executions, dead letters and jobs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from .queries import EVERY_DEAD_LETTER, EVERY_EXECUTION, DeadLetterQuery, Execut
 
 @dataclass(frozen=True, slots=True)
 class ExecutionRow:
-    """One execution as the history shows it (hip-62, Execution History)."""
+    """One execution in the history (hip-62, Execution History)."""
 
     job_name: str
     execution_id: str
@@ -32,18 +32,18 @@ class ExecutionRow:
     error_type: str | None = None
     traceback: str | None = None
     reason: str | None = None
-    """Why it was skipped or cancelled."""
+    """The reason for a skip or a cancellation."""
     result: JsonValue = None
     tags: tuple[str, ...] = ()
     created_by: str | None = None
-    """Who asked for it; None: its schedule."""
+    """The identity that requested the execution; None: the schedule."""
     replay_of: str | None = None
-    """The dead letter that it replays."""
+    """The dead letter that this execution replays."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterRow:
-    """One dead letter as the history shows it (hip-62, Dead Letter Handling)."""
+    """One dead letter in the history (hip-62, Dead Letter Handling)."""
 
     id: str
     job_name: str
@@ -58,7 +58,7 @@ class DeadLetterRow:
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """One job as the history shows it, deleted ones too (scratchbird §9.2)."""
+    """One job in the history, also after its deletion (scratchbird §9.2)."""
 
     job_id: str
     job_name: str
@@ -72,53 +72,57 @@ class JobRow:
 
 
 class HistoryUnavailable(TocsinError):
-    """The database of the history cannot be used as the settings name it; the text says why, and what would be right."""
+    """The history database is not usable; the text says what to do."""
 
     code = "history-unavailable"
 
 
 class History(Protocol):
-    """The read model of what has happened. It keeps its own place in each stream, moved with the rows or not at all."""
+    """The read model of executions, dead letters and jobs.
+
+    Its offsets in the streams move in the same transaction as its rows.
+    """
 
     async def offset(self, stream: Stream) -> int:
-        """The last sequence of a stream that is folded in (0: none)."""
+        """Return the last sequence of a stream that is recorded (0: none)."""
         ...
 
     async def record(self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int) -> None:
-        """Fold messages in and move the place from `after` to `upto`, in one transaction.
+        """Record messages and move the offset from `after` to `upto`, in one transaction.
 
         Raises:
-            SequenceConflict: the place is not at `after` any more: another recorder was faster.
+            SequenceConflict: the offset is no longer at `after`: another recorder was faster.
         """
         ...
 
     async def executions(self, query: ExecutionQuery = EVERY_EXECUTION) -> Page[ExecutionRow]:
-        """A page of the executions that a query asks for."""
+        """Return a page of executions."""
         ...
 
     async def count(self, query: ExecutionQuery = EVERY_EXECUTION) -> int:
-        """How many executions a query asks for, whatever its cursor and limit."""
+        """Return the number of executions that match, ignoring cursor and limit."""
         ...
 
     async def execution(self, execution_id: str) -> ExecutionRow | None:
-        """One execution."""
+        """Return one execution."""
         ...
 
     async def dead_letters(self, query: DeadLetterQuery = EVERY_DEAD_LETTER) -> Page[DeadLetterRow]:
-        """A page of the dead letters that a query asks for."""
+        """Return a page of dead letters."""
         ...
 
     async def jobs(self) -> Sequence[JobRow]:
-        """Every job, deleted ones too, by name."""
+        """Return every job by name, also deleted jobs."""
         ...
 
     async def expire(self, now: datetime, *, after: timedelta) -> int:
-        """Forget some executions and resolved dead letters that have been over for too long at `now` (UTC); how many.
+        """Delete some expired executions and resolved dead letters; return their number.
 
-        Too long is `after`, or what the job's own definition says. Ask again until none is left.
+        A row expires `after` its end, or after the time that the job's own definition sets. Call again until nothing is
+        left.
         """
         ...
 
     async def forget(self) -> None:
-        """Forget everything, the places in this installation's streams too: it is to be recorded anew, from the first fact."""
+        """Delete everything, including the offsets, so that recording starts again."""
         ...

@@ -6,26 +6,29 @@ from ..subjects import Bucket
 
 
 class Projections(Protocol):
-    """Small read models by key, with an optional life time."""
+    """Small read models by key, with an optional time to live."""
 
     async def get(self, bucket: Bucket, key: str) -> tuple[bytes, int] | None:
-        """The value and its revision."""
+        """Return the value and its revision."""
         ...
 
     async def put(
         self, bucket: Bucket, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None
     ) -> int:
-        """Store a value, for `ttl` seconds if given, if its revision is `expect` (0: absent; None: whatever); its revision.
+        """Store a value, and return its revision.
+
+        The value lives for `ttl` seconds if given. `expect` is the revision to replace (0: the key is absent; None:
+        any).
 
         Raises:
-            SequenceConflict: the revision is another.
+            SequenceConflict: the revision differs.
         """
         ...
 
     async def remove(self, bucket: Bucket, key: str, *, expect: int | None = None) -> None:
-        """Remove a key, if its revision is `expect`. Removing what is absent is no error."""
+        """Remove a key if its revision is `expect`; removing an absent key is no error."""
         ...
 
     async def entries(self, bucket: Bucket) -> dict[str, bytes]:
-        """Every key and its value."""
+        """Return every key and its value."""
         ...

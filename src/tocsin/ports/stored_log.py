@@ -1,4 +1,4 @@
-"""The log as it lies in the streams and in the archive, and what makes room there."""
+"""The log as stored in streams and archive, and the removal of archived messages."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,21 +10,24 @@ from ..subjects import Stream
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message as it is stored, unread: for whoever keeps the log elsewhere, or proves it."""
+    """A message as stored, not decoded, for archives and audits."""
 
     stream: Stream
     sequence: int
     time: datetime
-    """When the log stored it, UTC."""
+    """The time (UTC) at which the log stored the message."""
     subject: str
-    """Relative."""
+    """The relative subject."""
     headers: Mapping[str, str]
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What a stream holds: `messages` of them, under sequences from `first` to `last` (0: none was ever stored)."""
+    """The extent of a stream.
+
+    It holds `messages` messages, with sequences from `first` to `last` (0: nothing was ever stored).
+    """
 
     first: int
     last: int
@@ -32,53 +35,57 @@ class Extent:
 
 
 class StoredLog(Protocol):
-    """The streams as they are stored; or the streams and what was archived of them, as one."""
+    """The stored streams, or the streams and their archive as one log."""
 
     async def archived(self, stream: Stream) -> int:
-        """The sequence up to which some of a stream may be in the archive alone (0: none is)."""
+        """Return the sequence up to which messages may exist only in the archive (0: none)."""
         ...
 
     async def may_be_archived(self, scope: str) -> bool:
-        """Whether the archive may hold something of an execution's or a dead letter's scope; False is certain, and cheap."""
+        """Return whether the archive may hold part of a scope.
+
+        The scope is that of an execution or a dead letter. False is certain, and cheap to find.
+        """
         ...
 
     async def extent(self, stream: Stream) -> Extent:
-        """What a stream holds now."""
+        """Return the current extent of a stream."""
         ...
 
     def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
     ) -> AsyncIterator[Sequence[StoredMessage]]:
-        """Everything that matches, oldest first, and then the end; without filters the whole stream.
+        """Yield all matching messages, oldest first, and stop; without filters, the whole stream.
 
-        From behind the sequence `after`, or from what was stored at that instant (UTC) or later, to the sequence `upto`.
+        It starts after the sequence `after`, or with messages stored at or after that instant (UTC), and stops at the
+        sequence `upto`.
         """
         ...
 
 
 class StreamPurge(Protocol):
-    """Taking out of the streams what is kept elsewhere."""
+    """The removal of archived messages from the streams."""
 
     async def decided(self, stream: Stream) -> int:
-        """The sequence up to which every durable of a stream has dealt with what it was given: it comes to none again."""
+        """Return the sequence up to which every durable of a stream has handled its messages."""
         ...
 
     def obstacle(self) -> str | None:
-        """Why nothing may be purged, for whoever operates this; None: nothing is in the way."""
+        """Return the reason why nothing may be purged, for the operator; None: purging is safe."""
         ...
 
     async def purge(self, subject: str, *, upto: int) -> None:
-        """Remove what matches a subject or filter, up to a sequence. Removing what is absent is no error."""
+        """Remove matching messages up to a sequence; removing absent messages is no error."""
         ...
 
 
 class ArchiveStore(Protocol):
-    """Where the objects of the archive are kept. None is ever changed or removed."""
+    """The objects of the archive; they are never changed or removed."""
 
     async def put(self, name: str, body: bytes) -> None:
-        """Keep an object, whole or not at all. The same object again is no error."""
+        """Store a whole object or nothing; storing the same object again is no error."""
         ...
 
     async def get(self, name: str) -> bytes | None:
-        """An object; None: there is none of that name."""
+        """Return an object; None: it does not exist."""
         ...

@@ -1,26 +1,28 @@
-"""Every name on the wire: streams, subjects, scopes, durables, buckets. Nothing else spells one.
+"""Every name on the wire: streams, subjects, scopes, durables and buckets.
 
-Subjects here are relative: the adapter puts the installation's root token (`tocsin`) in front when it talks to NATS and
-takes it off again, and maps the public prefixes (`cron.trigger`, `cron.cancel`, `mq`) onto them.
+No other package spells such a name. Subjects here are relative: the NATS adapter adds the installation's root token
+(`tocsin`) and removes it again, and it maps the public prefixes (`cron.trigger`, `cron.cancel`, `mq`) onto them.
 
-    ledger.<job>.<fact>                                          one job: its definitions and its time
-    execution.<job>.<id>.<decision>[.<step>[.<attempt>[.<...>]]]  one execution
-    lock.<job>[.<shard>].<fact>                                  one lock
-    cron.triggered.<job>, cron.skipped.<job>, cron.missed.<job>  republished to the public as they are
-    leadership.<lease>.<fact>                                    who led, for whoever asks why nothing happened
-    dead-letter.<job>.<id>.<fact>[.<number>]
-    trigger.<job>, cancel.<job>.<id>, report.<job>.<id>.<outcome>.<step>.<attempt>.<delivery>, timer.<job>.<id>.retry.<step>.<attempt>   inputs
-    enqueue.<job>.<id>                                           inputs too: jobs that are registered nowhere
-    delay.<job>.<id>.retry.<step>.<attempt>                      the server's schedules, whose targets are timers
-    mq.scheduled.<job>, mq.scheduler.complete.<job>.<id>         tasks and answers of executors outside, as hip-62 names them
+    ledger.<job>.<event>                                          a job: its definitions and its instants
+    execution.<job>.<id>.<event>[.<step>[.<attempt>[.<...>]]]     an execution
+    lock.<job>[.<shard>].<event>                                  a lock
+    cron.triggered.<job>, cron.skipped.<job>, cron.missed.<job>   public events, republished unchanged
+    leadership.<lease>.<event>                                    a leader lease
+    dead-letter.<job>.<id>.<event>[.<number>]                     a dead letter
+    trigger.<job>, cancel.<job>.<id>                              inputs: requests
+    report.<job>.<id>.<outcome>.<step>.<attempt>.<delivery>       inputs: reports
+    timer.<job>.<id>.retry.<step>.<attempt>                       inputs: timers
+    enqueue.<job>.<id>                                            inputs: unregistered jobs
+    delay.<job>.<id>.retry.<step>.<attempt>                       schedules of the server, whose targets are timers
+    mq.scheduled.<job>, mq.scheduler.complete.<job>.<id>          tasks and answers of MQ executors (hip-62)
 
-`trigger.>` and `cancel.>` lie in the ledger's stream: the log republishes under `cron.`, and a stream may not republish
-into subjects that it captures itself.
+`trigger.>` and `cancel.>` are in the stream of the ledger. The stream of the log republishes under `cron.`, and a
+stream may not republish into subjects that it captures itself.
 
-    tokens, streams, durables, buckets     the names that are not subjects
-    building                               from a message to its subject; parsing and decoding go back
-    scopes                                 what one guard covers
-    filters                                what is to be read
+    names      names that are not subjects: streams, tokens, durables, buckets
+    paths      subjects of messages, and the scopes that guards cover
+    codec      from a subject and a body to a message
+    filters    filters over many subjects
 """
 
 from .codec import DecodeError, decode, entity_of, event_type, job_of, parse_cancel, parse_completion

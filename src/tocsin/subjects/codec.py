@@ -1,4 +1,4 @@
-"""From a subject and a body back to what was stored."""
+"""Decoding of stored messages, and of the names in their subjects."""
 
 from typing import Final
 
@@ -12,7 +12,10 @@ from .names import ANY, REST, name
 
 
 class DecodeError(TocsinError, ValueError):
-    """A stored message that no version known here can read; `sequence` is where it lies, if whoever read it knows."""
+    """A stored message that this version cannot read.
+
+    `sequence` is its position in the stream, if known.
+    """
 
     code = "undecodable-message"
 
@@ -20,14 +23,14 @@ class DecodeError(TocsinError, ValueError):
 
 
 def decode(subject: str, body: bytes) -> e.Message:
-    """Read a body by what its subject says that it is.
+    """Decode a body by its subject.
 
     Raises:
-        DecodeError: the subject names nothing known, or the body does not fit, or is of a newer version.
+        DecodeError: the subject is unknown, or the body does not fit or has a newer version.
     """
     model = _model(subject)
     try:
-        # `model_validate_json` does the same, and takes half as long again with a small fact.
+        # `model_validate_json` does the same, but takes half as long again for a small event.
         message: e.Message = model.__pydantic_validator__.validate_json(body or b"{}", context=STORED)
     except ValidationError as error:
         raise DecodeError(f"{subject}: {'; '.join(map(str, problems(error)))}") from error
@@ -43,7 +46,7 @@ def _model(subject: str) -> type[e.Message]:
     try:
         return _MODELS[f"{kind}.{decision}" if decision else kind]
     except KeyError:
-        raise DecodeError(f"{subject}: no such message is known here") from None
+        raise DecodeError(f"{subject}: this version knows no message with this subject") from None
 
 
 _DECISION: Final = {"ledger": 2, "leadership": 2, "execution": 3, "dead-letter": 3, "cron": 1, "lock": 2, "mq": 1} | {
@@ -90,9 +93,9 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
 
 
 def job_of(subject: str) -> str:
-    """The job that a subject speaks of."""
+    """Return the job in a subject."""
     tokens = subject.split(".")
-    if tokens[0] == "trigger":  # the public may write the dots of a name as they are
+    if tokens[0] == "trigger":  # a public subject may contain the dots of a name
         return name(_written(*tokens[1:]))
     if tokens[0] == "cancel":
         return parse_cancel(subject)[0]
@@ -102,7 +105,7 @@ def job_of(subject: str) -> str:
 
 
 def entity_of(subject: str) -> str:
-    """What must be handled in order: the execution, else the job."""
+    """Return the key for ordered handling: the execution, or else the job."""
     kind, job, *rest = subject.split(".", 3)
     if kind == "mq":
         return subject.rpartition(".")[2]
@@ -112,22 +115,28 @@ def entity_of(subject: str) -> str:
 
 
 def event_type(subject: str) -> str:
-    """What a subject of an execution says that happened."""
+    """Return the type of an execution event from its subject."""
     return subject.split(".", 4)[3]
 
 
 def parse_cancel(subject: str) -> tuple[str, str]:
-    """The job and the execution that somebody asks to end; the public may write the dots of a name as they are."""
+    """Return the job and the execution of a cancel request.
+
+    A public subject may contain the dots of the job's name.
+    """
     *job, execution_id = subject.split(".")[1:]
     return name(_written(*job)), _written(execution_id)
 
 
 def parse_completion(subject: str) -> tuple[str, str]:
-    """The job and the execution that an answer from outside is about."""
-    *job, execution_id = subject.split(".")[3:]  # the public may write the dots of a name as they are
+    """Return the job and the execution of an MQ completion."""
+    *job, execution_id = subject.split(".")[3:]  # a public subject may contain the dots of a name
     return name(_written(*job)), _written(execution_id)
 
 
 def _written(*tokens: str) -> str:
-    """What the public wrote. A server stores what is published under a wildcard, and one names as little as the other."""
+    """Return the tokens as published.
+
+    A server stores messages published under a wildcard; `>` is as unspecific as `*`.
+    """
     return ANY if tokens == (REST,) else ".".join(tokens)

@@ -1,4 +1,4 @@
-"""Filters: what is to be read, of one thing or of all."""
+"""Filters over subjects: of one job or execution, or of all."""
 
 import re
 from functools import lru_cache
@@ -9,43 +9,46 @@ from .names import ANY, DEFAULT_QUEUE, Stream, token
 from .paths import execution_prefix, ledger_subjects, trigger
 
 OPENINGS: Final = tuple(f"execution.*.*.{fact}" for fact in ("planned", "admitted"))
-"""Filters over the facts that open an execution, one or both of them."""
+"""Filters over the events that open an execution."""
 ENDINGS: Final = tuple(f"execution.*.*.{end}" for end in ("completed", "failed", "cancelled", "skipped"))
-"""Filters over the facts that end one; none has a longer subject."""
+"""Filters over the events that end an execution; none has a longer subject."""
 
 
 def is_ending(subject: str) -> bool:
-    """Whether a subject of `OPENINGS` or `ENDINGS` ends its execution."""
+    """Return whether a subject of `OPENINGS` or `ENDINGS` is an ending."""
     return subject.rpartition(".")[2] not in {"planned", "admitted"}
 
 
 def tasks(queue: str) -> str:
-    """The filter of a queue's tasks; those of the default queue do not name it."""
+    """Return the filter of a queue's tasks.
+
+    Tasks of the default queue do not name it.
+    """
     return "execution.*.*.dispatched.*.*" + ("" if queue == DEFAULT_QUEUE else f".{token(queue)}")
 
 
 def claims(task: e.Dispatched) -> str:
-    """A filter over the claims of one attempt."""
+    """Return a filter over the claims of an attempt."""
     return f"{execution_prefix(task)}.started.{task.step}.{task.attempt}.*"
 
 
 def reports(task: e.Dispatched) -> str:
-    """A filter over the reports on one attempt, whatever their outcome and delivery."""
+    """Return a filter over the reports on a task, with any outcome and delivery."""
     return reports_on(task.job, task.execution_id, task.step, task.attempt)
 
 
 def reports_on(job: str, execution_id: str, step: str, attempt: int) -> str:
-    """The same, for whoever has no task at hand."""
+    """Return a filter over the reports on an attempt."""
     return f"report.{token(job)}.{execution_id}.*.{step}.{attempt}.*"
 
 
 def leadership(lease: str) -> str:
-    """A filter over who held a lease, and when."""
+    """Return a filter over the events of a leader lease."""
     return f"leadership.{lease}.*"
 
 
 def job_filters(job: str) -> dict[Stream, tuple[str, ...]]:
-    """Filters over everything that speaks of a job: its facts, its inputs and what the public is told of it."""
+    """Return filters over everything about a job: events, inputs and public events."""
     of = token(job)
     spellings = dict.fromkeys((of, job))  # the public may write the dots of a name as they are
     asked = (filter_ for one in spellings for filter_ in (f"trigger.{one}", f"cancel.{one}.*"))
@@ -57,7 +60,7 @@ def job_filters(job: str) -> dict[Stream, tuple[str, ...]]:
 
 
 def audit_filters(job: str | None = None) -> tuple[str, ...]:
-    """Filters over what somebody asked for: of one job, or of all."""
+    """Return filters over the requests that users made, for one job or for all."""
     of = ANY if job is None else token(job)
     return (
         *ledger_subjects(job or ANY, "defined", "paused", "resumed", "deleted"),
@@ -69,7 +72,7 @@ def audit_filters(job: str | None = None) -> tuple[str, ...]:
 
 
 def filter_for(pattern: str) -> str:
-    """A filter over all jobs, e.g. `filter_for("execution.admitted")` or `filter_for("ledger.due")`."""
+    """Return a filter over all jobs, e.g. `filter_for("execution.admitted")`."""
     kind, _, decision = pattern.partition(".")
     match kind:
         case "execution" | "dead-letter":
@@ -90,7 +93,10 @@ def filter_for(pattern: str) -> str:
 
 
 def filters_of(kind: type[e.Message]) -> tuple[str, ...]:
-    """Filters over all that is stored of a kind; of retries' timers, over the schedules that publish them too."""
+    """Return filters over all messages of a type.
+
+    For retry timers they include the schedules that publish them.
+    """
     if kind in _ALL_OF:
         return _ALL_OF[kind]
     stored = kind.model_fields["type"].default
@@ -132,5 +138,5 @@ def _pattern(subject_filter: str) -> re.Pattern[str]:
 
 
 def matches(subject_filter: str, subject: str) -> bool:
-    """Whether a filter with wildcards covers a subject."""
+    """Return whether a filter with wildcards covers a subject."""
     return _pattern(subject_filter).fullmatch(subject) is not None

@@ -1,35 +1,44 @@
-"""Names as tokens of a subject, and back."""
+"""Names that are not subjects: streams, tokens, durables and buckets."""
 
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
 DEFAULT_QUEUE: Final = "default"
-NO_DELIVERY: Final = "-"  # no delivery named
+NO_DELIVERY: Final = "-"  # the report names no delivery
 ANY: Final = "*"
-"""No name, though a server stores what somebody publishes under it; read again it would stand for every name."""
+"""The wildcard for one token. It is no name.
+
+A server stores messages published under it, and a filter of it matches every name.
+"""
 REST: Final = ">"
 WILDCARDS: Final = frozenset((ANY, REST))
 
 
 @lru_cache(maxsize=16_384)
 def token(name: str) -> str:
-    """A job's or queue's name as one subject token: reversible, since names hold no underscore."""
+    """Return the name of a job or queue as one subject token.
+
+    This is reversible, because names contain no underscore.
+    """
     return name.replace(".", "_")
 
 
 def name(of_token: str) -> str:
-    """The name that `token` made a token of."""
+    """Return the name that `token` converted."""
     return of_token.replace("_", ".")
 
 
 def dotted(job: str) -> str:
-    """A name with its dots, as hip-62 writes it, unless they make an empty token."""
+    """Return a name with its dots, as hip-62 writes it.
+
+    A name whose dots give an empty token becomes one token.
+    """
     return job if all(job.split(".")) else token(job)
 
 
 class Stream(StrEnum):
-    """The streams, by the part of their name behind the root: `TOCSIN_LEDGER`."""
+    """The streams, by the part of their name after the root: `TOCSIN_LEDGER`."""
 
     LEDGER = "LEDGER"
     LOG = "LOG"
@@ -41,11 +50,12 @@ STREAM_SUBJECTS: Final[dict[Stream, tuple[str, ...]]] = {
     Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>", "report.>", "timer.>", "delay.>"),
     Stream.MQ: ("mq.scheduled.>", "mq.scheduler.complete.>"),
 }
+"""The subjects that each stream stores."""
 PUBLIC_EVENTS: Final = "cron.>"
 
 
 def stream_of(subject: str) -> Stream:
-    """The stream that stores a subject."""
+    """Return the stream that stores a subject."""
     if subject.startswith(("ledger.", "trigger.", "cancel.", "enqueue.", "leadership.")):
         return Stream.LEDGER
     return Stream.MQ if subject.startswith("mq.") else Stream.LOG
@@ -59,18 +69,18 @@ DAG_ADVANCER_TIMERS: Final = "dag-advancer-timers"
 RETRIER: Final = "retrier"
 MQ_BRIDGE: Final = "mq-bridge"
 RECOVERER: Final = "recoverer"
-"""No durable: a follower with a cursor."""
+"""The key of the recoverer's cursor; the recoverer follows the log without a durable."""
 JOB_EXECUTORS: Final = "job-executors"
 REPLAYS: Final = "planner-replays"
 
 
 def executor_durable(queue: str) -> str:
-    """The durable that the executors of a queue share."""
+    """Return the durable that the workers of a queue share."""
     return JOB_EXECUTORS if queue == DEFAULT_QUEUE else f"queue-{token(queue)}"
 
 
 def queue_of(durable: str) -> str | None:
-    """The queue whose executors share a durable; None: that is somebody else's."""
+    """Return the queue of a durable; None: the durable belongs to a stage."""
     if durable == JOB_EXECUTORS:
         return DEFAULT_QUEUE
     return name(durable.removeprefix("queue-")) if durable.startswith("queue-") else None
@@ -92,15 +102,18 @@ TICKER_LEASE: Final = "ticker"
 RECOVERER_LEASE: Final = "recoverer"
 ARCHIVER_LEASE: Final = "archiver"
 ARCHIVE_STATE: Final = "archive"
-"""The key in `cursors` that says how far the archive goes."""
+"""The key in `cursors` that holds the progress of the archive."""
 INSTALLATION_KEY: Final = "report-key"
 
 
 def cursor(stream: Stream, durable: str | None = None) -> str:
-    """The key in `cursors` of the sequence up to which all is decided: for one durable, else for a whole stream."""
+    """Return the key in `cursors` for a durable, or for a whole stream.
+
+    Its value is the sequence up to which everything is decided.
+    """
     return stream.value if durable is None else f"{stream.value}.{durable}"
 
 
 def lock_key(job: str) -> str:
-    """The key that shows a job's lock (hip-62, Distributed Locking)."""
+    """Return the key that shows a job's lock (hip-62, Distributed Locking)."""
     return f"scheduler.lock.{dotted(job)}"

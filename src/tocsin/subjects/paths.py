@@ -1,11 +1,11 @@
-"""The subject that something is stored under."""
+"""The subjects of messages, and the scopes that guards cover."""
 
 from ..domain import events as e
 from .names import DEFAULT_QUEUE, NO_DELIVERY, dotted, token
 
 
-def subject_of(message: e.Message) -> str:  # noqa: C901, PLR0911, PLR0912 - one line a name is what this table is for
-    """The subject that a fact, an input or an announcement is stored under."""
+def subject_of(message: e.Message) -> str:  # noqa: C901, PLR0911, PLR0912 - a table with one case per message
+    """Return the subject of an event, an input or a public event."""
     match message:
         case e.Dispatched():
             queue = "" if message.queue == DEFAULT_QUEUE else f".{token(message.queue)}"
@@ -53,84 +53,87 @@ def subject_of(message: e.Message) -> str:  # noqa: C901, PLR0911, PLR0912 - one
 
 
 def execution_prefix(fact: e.ExecutionFact) -> str:
-    """What the subject of a fact about an execution begins with."""
+    """Return the common prefix of the subjects of an execution's events."""
     return f"execution.{token(fact.job)}.{fact.execution_id}"
 
 
 def definition(job: str) -> str:
-    """The subject of a job's definitions."""
+    """Return the subject of a job's definitions."""
     return f"ledger.{token(job)}.defined"
 
 
 def ledger_subjects(job: str, *facts: str) -> tuple[str, ...]:
-    """The subjects of some facts of a job's ledger, e.g. `due` and `passed`."""
+    """Return the subjects of event types of a job's ledger, e.g. `due`."""
     return tuple(f"ledger.{token(job)}.{fact}" for fact in facts)
 
 
 def acquisitions(job: str) -> str:
-    """The subject of all that ever acquired a job's lock."""
+    """Return the subject of all acquisitions of a job's lock."""
     return f"lock.{token(job)}.acquired"
 
 
 def admissions(job: str, execution_id: str) -> tuple[str, ...]:
-    """The subjects that say whether an execution may run."""
+    """Return the subjects that show whether an execution may run."""
     prefix = f"execution.{token(job)}.{execution_id}"
     return f"{prefix}.admitted", f"{prefix}.skipped"
 
 
 def terminal(job: str, execution_id: str) -> tuple[str, ...]:
-    """The subjects that can end an execution."""
+    """Return the subjects that can end an execution."""
     prefix = f"execution.{token(job)}.{execution_id}"
     return tuple(f"{prefix}.{end}" for end in ("completed", "failed", "cancelled", "skipped"))
 
 
 def trigger(job: str) -> str:
-    """The subject that asks for a run of a job."""
+    """Return the subject that requests a run of a job."""
     return f"trigger.{token(job)}"
 
 
 def cancel(job: str, execution_id: str) -> str:
-    """The subject that asks for the end of an execution."""
+    """Return the subject that requests the cancellation of an execution."""
     return f"cancel.{token(job)}.{execution_id}"
 
 
 def delay(timer: e.Timer) -> str:
-    """The subject of the schedule that will publish a timer; there is one schedule per subject."""
+    """Return the subject of the schedule that publishes a timer; each subject has one schedule."""
     return f"delay.{subject_of(timer).removeprefix('timer.')}"
 
 
 def public_event(event: str, job: str) -> str:
-    """The subject of a public event of a job: `triggered`, `skipped` or `missed`."""
+    """Return the subject of a job's public event: `triggered`, `skipped` or `missed`."""
     return f"cron.{event}.{token(job)}"
 
 
 def mq_tasks(job: str) -> str:
-    """The subject that executors outside take a job's tasks from (hip-62, Integration with MQ)."""
+    """Return the subject from which MQ executors take a job's tasks (hip-62)."""
     return f"mq.scheduled.{dotted(job)}"
 
 
 def ledger(job: str) -> str:
-    """The scope of a job's ledger."""
+    """Return the scope of a job's ledger."""
     return f"ledger.{token(job)}.>"
 
 
 def execution(job: str, execution_id: str) -> str:
-    """The scope of an execution."""
+    """Return the scope of an execution."""
     return f"execution.{token(job)}.{execution_id}.>"
 
 
 def lock(job: str, shard: str | None = None) -> str:
-    """The scope of a job's lock, or of one of its shards'."""
+    """Return the scope of a job's lock, or of one of its shards."""
     return f"lock.{token(job)}.*" if shard is None else f"lock.{token(job)}.{token(shard)}.*"
 
 
 def dead_letter(job: str, id: str) -> str:  # noqa: A002 - the field is called so
-    """The scope of a dead letter."""
+    """Return the scope of a dead letter."""
     return f"dead-letter.{token(job)}.{id}.>"
 
 
 def scope_of(message: e.Message) -> str:
-    """The scope that guards a fact; an announcement is guarded by its own subject."""
+    """Return the scope that guards an event.
+
+    A public event is guarded by its own subject.
+    """
     match message:
         case e.ExecutionFact():
             return execution(message.job, message.execution_id)
@@ -145,5 +148,5 @@ def scope_of(message: e.Message) -> str:
 
 
 def execution_scope(subject: str) -> str:
-    """The scope of the execution that a subject of `OPENINGS` or `ENDINGS` belongs to."""
+    """Return the scope around a subject of `OPENINGS` or `ENDINGS`."""
     return f"{subject.rpartition('.')[0]}.>"

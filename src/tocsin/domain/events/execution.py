@@ -19,7 +19,7 @@ class PlannedStep(Message):
     function: str
     """The function that a worker runs."""
     depends_on: tuple[str, ...] = ()
-    """The steps that must complete before this one starts."""
+    """The steps that must complete before this step starts."""
     timeout: float
     """Seconds that one attempt may take."""
     queue: str = "default"

@@ -1,4 +1,4 @@
-"""Events of a job's ledger: its definitions, and what became of the instants of its schedule."""
+"""Events of a job's ledger: its definitions and the outcomes of its instants."""
 
 from datetime import datetime
 from typing import Literal, TypeAlias

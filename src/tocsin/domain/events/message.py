@@ -22,7 +22,7 @@ COMPENSATING_TRIGGERS: Final = frozenset({"replay", "backfill"})
 
 
 class Message(DocumentedModel):
-    """A stored or transmitted message: immutable, and open to fields that a newer version adds."""
+    """A message: immutable, and open to fields that a newer version adds."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -58,7 +58,7 @@ class Failure(Message):
     """The reason why an attempt or an execution failed."""
 
     type: str
-    """The kind of error, such as the exception class. Retry policies match this name."""
+    """The kind of error, such as the exception class; retry policies match it."""
     message: str = ""
     """The error text for people."""
     traceback: str | None = None

@@ -36,7 +36,7 @@ class EnvelopeData(Message):
     fence: Sequence | None = None
     """The fencing token of the execution's lock; absent: the job uses no lock."""
     upstream: dict[str, JsonValue] = {}
-    """The results of the steps that this one depends on, by step."""
+    """The results of the steps that this step depends on, by step."""
     upstream_left_out: tuple[str, ...] = ()
     """The steps whose results are left out because the task would be too large."""
     metadata: dict[str, JsonValue] = {}

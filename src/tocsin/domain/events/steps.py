@@ -32,7 +32,7 @@ class Dispatched(ExecutionFact):
     args: tuple[JsonValue, ...] = ()
     """The positional arguments of the function."""
     upstream: dict[str, JsonValue] = {}
-    """The results of the steps that this one depends on, by step."""
+    """The results of the steps that this step depends on, by step."""
     upstream_left_out: tuple[str, ...] = ()
     """The steps whose results are left out because the task would be too large."""
     timeout: float
