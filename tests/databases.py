@@ -1,7 +1,7 @@
 """Real database servers for tests: PostgreSQL and Redis from their wheels, on ports of their own.
 
-A server ends with the process that started it, whatever ends that: a shell beside it waits for the end of a pipe whose only
-writing end is ours. PostgreSQL refuses to run as root; then it runs as `nobody`.
+A server ends with the process that started it, however that process ends: a shell beside it waits for the end of a pipe that only our
+process can write. PostgreSQL refuses to run as root; then it runs as `nobody`.
 """
 
 import os
@@ -65,7 +65,7 @@ class Server:
         self._pid = int(self._supervisor.stdout.readline())
 
     def kill(self) -> None:
-        """End it by SIGKILL, at whatever it is."""
+        """Kill the server with SIGKILL at any point of its work."""
         os.kill(self._pid, signal.SIGKILL)
         self.stop()
 
@@ -77,12 +77,12 @@ class Server:
 
     @property
     def log(self) -> str:
-        """What it says."""
+        """Return its output."""
         return (self.folder / "log").read_text("utf-8", "replace")
 
 
 def as_user(user: int | None) -> dict[str, Any]:
-    """What starts a process as another user."""
+    """Return the command prefix that starts a process as another user."""
     return {} if user is None else {"user": user, "group": user, "extra_groups": []}
 
 

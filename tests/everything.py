@@ -41,7 +41,7 @@ class Everything:
         return cls(await _read(log, LEDGER), await _read(log, LOG))
 
     def facts(self, kind: type[F]) -> list[Recorded[F]]:
-        """Those of a kind, the ledger's first."""
+        """Return the messages of a class, those of the ledger first."""
         found: list[Recorded[Any]] = [r for r in (*self.ledger, *self.log) if isinstance(r.message, kind)]
         return found
 
@@ -68,11 +68,11 @@ class Everything:
         return {recorded.message.execution_id: recorded for recorded in ends}
 
     def audited(self) -> Report:
-        """What an audit says of it, with nothing left to be done."""
+        """Return the audit's report of the idle system."""
         return audit((*self.ledger, *self.log), patience=timedelta())
 
     def runs(self) -> Counter[tuple[str, str, int]]:
-        """How often each attempt was claimed: (execution, step, attempt)."""
+        """Return the number of claims of each attempt: (execution, step, attempt)."""
         claims = (recorded.message for recorded in self.facts(Started))
         return Counter((claim.execution_id, claim.step, claim.attempt) for claim in claims)
 

@@ -9,7 +9,7 @@ NEVER_OUTGOING: Final = range(20_000, 32_000)
 
 
 def free_port() -> int:
-    """One that nobody listens on, on the loopback."""
+    """Return a free port on the loopback interface."""
     while True:
         port = random.choice(NEVER_OUTGOING)  # noqa: S311 - keeps tests apart, guards nothing
         with socket.socket() as listener:

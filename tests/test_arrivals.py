@@ -1,4 +1,4 @@
-"""Who waits for a fact hears of it as it is stored, and looks for it where it cannot be heard."""
+"""A waiter receives an event when it is stored, or finds it by a read."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -21,7 +21,7 @@ SCOPE = subjects.execution(JOB, ID)
 
 
 class WatchedLog(InMemoryEventLog):
-    """Counts what it is asked; a replica that lags answers with what it has up to `upto`."""
+    """Counts the reads; a lagging replica answers up to `upto`."""
 
     looks = 0
     upto: int | None = None

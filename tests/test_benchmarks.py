@@ -1,6 +1,6 @@
-"""What the benchmarks measure, print and draw, and that what fails stops nobody.
+"""The benchmarks measure, print and draw, and a failure does not stop the others.
 
-Workloads run on real servers, as small as they can be. What they find is told and counted here, but nothing is timed.
+Workloads run on real servers at the smallest size. The tests check the counts and never the times.
 """
 
 import json
@@ -256,7 +256,7 @@ async def test_system_does_everything_that_workloads_measure() -> None:
     async with system() as it:
         plain, graph = await throughput(it, 30), await graphs(it, 3)
         alone, together = await latency(it, 3), await fire_lag(it, (4,))
-    assert plain["messages_per_execution"] == pytest.approx(6, abs=0.5)  # who leads is told in the ledger too
+    assert plain["messages_per_execution"] == pytest.approx(6, abs=0.5)  # the ledger also holds leadership events
     assert graph["messages_per_execution"] == pytest.approx(6 * 4 + 2, abs=2)
     assert {"cpu_ms_per_execution (nats)", "cpu_ms_per_execution (2: what)", "reads_per_execution"} <= plain.keys()
     assert {"p50_ms", "p99_ms", "max_ms", "reads_per_execution"} <= alone.keys()
@@ -320,7 +320,7 @@ async def test_registered_jobs_and_replay_have_a_yardstick() -> None:
     assert {"folded_per_second", "audited_per_second", "bare_rate"} == (await replay(Conditions(), facts=500)).keys()
 
 
-# --- what becomes of it ----------------------------------------------------------------------------------------------
+# --- results ---------------------------------------------------------------------------------------------------------
 
 
 def test_results_are_written_although_a_workload_fails(

@@ -36,7 +36,7 @@ HIP_62 = {
     "hanzo_scheduler_dag_steps_total",
     "hanzo_scheduler_leader_active",
 }
-"""Its figures, and the one that its alerts ask for."""
+"""Its metrics endpoint, and the endpoint that its alerts use."""
 
 
 def read(path: str) -> Any:  # noqa: ANN401 - YAML

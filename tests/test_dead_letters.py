@@ -1,4 +1,4 @@
-"""Replaying and settling dead letters at once: what is asked for twice, what is open, what cannot be."""
+"""Replaying and resolving dead letters: repeated, open and impossible requests."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -53,7 +53,7 @@ async def test_open_replay_requires_an_explicit_second_request(world: World) -> 
     letter = await failed(world)
     first = await dead_letters.replay(world.log, letter.id)
     text = f"dead letter {letter.id}: replay 1, execution {first.execution_id}, is still open"
-    with pytest.raises(OperationError, match=text):  # nobody has planned it yet
+    with pytest.raises(OperationError, match=text):  # no planner has handled it yet
         await dead_letters.replay(world.log, letter.id)
     await run(world)
     with pytest.raises(OperationError, match=text):  # it runs
@@ -118,7 +118,7 @@ async def test_a_replay_that_the_planner_refused_is_closed(world: World) -> None
 
 
 async def test_replay_runs_although_its_job_is_deleted_meanwhile(world: World) -> None:
-    """As a trigger does: what was asked for is answered by what was there then."""
+    """As for a trigger, the state at the time of the request decides."""
     await world.define(etl(overlap_policy="allow"))
     letter = await failed(world)
     made = await dead_letters.replay(world.log, letter.id)

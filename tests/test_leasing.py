@@ -1,4 +1,4 @@
-"""Who holds what, as a gateway finds out: never by what an old replica says, and nothing that one of our own workers holds."""
+"""The holder of a task, as a gateway finds it, despite lagging replicas and native workers."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -16,7 +16,7 @@ from tocsin.testing import InMemoryEventLog, InMemoryTaskQueues, ManualClock
 
 
 class LaggingLog(InMemoryEventLog):
-    """Its replica answers as of `upto`, so many times."""
+    """A log whose replica answers as of `upto`, for a number of reads."""
 
     upto = 0
     times = 0

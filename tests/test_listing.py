@@ -1,4 +1,4 @@
-"""What may be asked of a list, and what is said about what may not."""
+"""The queries of a list, and the errors of invalid queries."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""The registry: what applying does, that asking twice changes nothing, and that somebody else's changes are not lost."""
+"""The registry: applying, repeating a request, and concurrent changes by others."""
 
 import asyncio
 from typing import Any
@@ -152,11 +152,11 @@ async def test_a_job_that_does_not_exist_is_refused(verb: str, world: World) -> 
         await getattr(world.registry, verb)("nope")
 
 
-# --- somebody else at the same time ----------------------------------------------------------------------------------
+# --- concurrent writers ----------------------------------------------------------------------------------------------
 
 
 class Contested(InMemoryEventLog):
-    """A log in which somebody else is faster, so many times."""
+    """A log in which another writer wins a number of times."""
 
     others = 0
 

@@ -1,4 +1,4 @@
-"""The database of a history: which it is, what is said where it cannot be used, and how it comes to its tables."""
+"""The database of a history: its URL, its errors, and the creation of its tables."""
 
 import asyncio
 import sqlite3
@@ -40,7 +40,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, server: PostgreSql) -> s
 
 
 async def recorded_in(url: str) -> object:
-    """What an empty history in a database tells of some facts."""
+    """Return the rows of an empty database after some events are recorded."""
     async with open_history(url, installation="", max_connections=2) as history:
         if not await history.offset(Stream.LOG):
             await history.record(Stream.LOG, FACTS, after=0, upto=len(FACTS))

@@ -1,4 +1,4 @@
-"""What begins goes first, and what ends is not forgotten for it."""
+"""Starting executions have priority over ending executions, which are not forgotten."""
 
 import asyncio
 from contextlib import suppress
@@ -9,7 +9,7 @@ FOR_EVER = 1e9
 
 
 async def begun(turns: Turns) -> asyncio.Task[None]:
-    """Somebody who asks for a turn, as far as that goes without time passing."""
+    """Start a caller that requests a turn, as far as it goes without time passing."""
     task = asyncio.create_task(turns.come())
     await asyncio.sleep(0)
     return task

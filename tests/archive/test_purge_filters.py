@@ -13,7 +13,7 @@ from tocsin.ports import LogUnavailable, StoredMessage
 from tocsin.subjects import Stream, matches
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
-_JOBS = st.sampled_from(["a", "b", "*"])  # anybody may publish a trigger of `*`
+_JOBS = st.sampled_from(["a", "b", "*"])  # any user may publish a trigger of `*`
 _IDS = st.integers(0, 3).map("x{}".format)
 FACTS = ["requested", "dispatched.main.1", "completed", "cancelled"]
 SUBJECTS = st.one_of(
@@ -53,7 +53,7 @@ def left(messages: Sequence[StoredMessage], purged: Sequence[tuple[str, int]]) -
 
 
 def scope(message: StoredMessage) -> str | None:
-    """The execution or the dead letter that a message tells something of."""
+    """Return the execution or dead letter that a message belongs to."""
     kind, *rest = message.subject.split(".")
     return f"{kind}.{rest[0]}.{rest[1]}" if kind in {"execution", "dead-letter"} and len(rest) > 2 else None
 
@@ -61,18 +61,18 @@ def scope(message: StoredMessage) -> str | None:
 @given(st.lists(SUBJECTS, max_size=40), st.integers(0, 40), st.data())
 def test_what_is_archived_leaves_and_all_else_stays(subjects: list[str], upto: int, data: st.DataObject) -> None:
     messages = stream(*subjects)
-    archived = ripe(messages[:upto])  # what came later is not looked at, and stays
+    archived = ripe(messages[:upto])  # later messages are not read, and stay
     purged = purges(messages, archived)
     assert left(messages, purged) == [message for message in messages if message.sequence not in archived]
 
-    for some in range(len(purged)):  # whoever reads an execution meanwhile finds all of it, or nothing
+    for some in range(len(purged)):  # a concurrent reader of an execution finds all of it, or nothing
         found = left(messages, purged[:some])
         for over in {scope(message) for message in messages if message.sequence in archived} - {None}:
             facts = [message for message in messages if scope(message) == over and message.sequence <= upto]
             assert [message for message in found if message in facts] in ([], facts)
 
     done = data.draw(st.sets(st.sampled_from(purged))) if purged else set()
-    rest = left(messages, list(done))  # somebody died before it had purged all of it
+    rest = left(messages, list(done))  # a process died before it had purged everything
     assert left(rest, purges(rest, archived)) == left(messages, purged)
 
 

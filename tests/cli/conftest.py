@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass
 class Told:
-    """What a call answered."""
+    """The result of a call."""
 
     code: int
     out: str
@@ -75,7 +75,7 @@ class World(Backend):
 
     @override
     async def await_log(self, installation: Installation) -> None:
-        """It answers."""
+        """The server answers."""
 
     @override
     async def is_set_up(self, installation: Installation, *, within: float | None) -> bool:

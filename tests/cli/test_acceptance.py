@@ -1,4 +1,4 @@
-"""The program itself, as a process with a NATS server of its own: it starts, it works, and it ends when asked to."""
+"""The program as a process with its own NATS server: it starts, works, and stops on request."""
 
 import json
 import os
@@ -144,7 +144,7 @@ def test_dev_runs_the_jobs_and_ends_in_order(number: signal.Signals, tmp_path: P
 
 def test_dev_moves_its_default_metrics_port_when_taken(tmp_path: Path) -> None:
     with socket() as squatter:
-        with suppress(OSError):  # somebody else has taken it
+        with suppress(OSError):  # another process has taken it
             squatter.bind(("127.0.0.1", Metrics().port))
             squatter.listen()
         with running(tmp_path, TOCSIN_SERVER__PORT="0") as dev:
@@ -223,7 +223,7 @@ def test_dev_run_can_be_audited_explained_and_kept(tmp_path: Path) -> None:
         exported = ask("events", "export", "--out", "log.jsonl.gz")
         assert exported["messages"] == sum(exported["streams"].values()) > 0
         ask("events", "replay", "--execution", done["execution_id"])
-    # From here on the server is gone, and the file tells the same.
+    # From here on the server is gone, and the file gives the same result.
     offline = ("--file", "log.jsonl.gz", "-o", "json", "--nats", "nats://127.0.0.1:9")
     told = program("audit", *offline, cwd=tmp_path)
     assert (told.returncode, json.loads(told.stdout)["facts"]) == (0, exported["messages"]), told.stderr

@@ -94,7 +94,7 @@ def test_open_work_within_patience_is_no_violation(busy: World) -> None:
 
 
 async def _due(world: World) -> None:
-    """Another instant comes, and nobody makes an execution of it."""
+    """Another instant is due, and no stage plans an execution for it."""
     world.clock.advance(1)
     state, sequence = await LedgerReader(world.log).load("locked")
     for fact in ledger.decide_instants(state, world.clock.now()):
@@ -128,7 +128,7 @@ def test_what_cannot_be_read_is_remarked(busy: World) -> None:
 
 
 def test_the_history_and_the_projections_are_compared(busy: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tocsin.services.audit.projection_reader.LOOKS", (0.0,))  # nobody moves this world's clock
+    monkeypatch.setattr("tocsin.services.audit.projection_reader.LOOKS", (0.0,))  # the clock of this world stands still
     busy.do(_record(busy))
     told = busy.call("audit", "--history")
     assert (told.code, told.out.strip().endswith("8 invariants: clean")) == (0, True), told.out

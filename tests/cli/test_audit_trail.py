@@ -24,7 +24,7 @@ def test_every_request_is_listed_with_actor_and_reason(world: World) -> None:
     world.call("jobs", "delete", "nightly", "--yes")
 
     told = world.call("-o", "json", "events", "audit-trail").json
-    # Which of the two logs tells first is not asked: their clocks are one, and this world's stands still.
+    # The order of the two streams is not compared: they share a clock, which stands still in this world.
     assert {(one["fact"]["type"], one["fact"].get("reason")) for one in told} == {
         ("defined", None),
         ("paused", "maintenance"),

@@ -1,4 +1,4 @@
-"""`tocsin backfill`: says what it would do, asks, and does it once."""
+"""`tocsin backfill`: a dry run, a confirmation, and a single effect."""
 
 import pytest
 

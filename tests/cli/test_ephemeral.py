@@ -1,4 +1,4 @@
-"""Folders that go with whoever uses them."""
+"""Folders that are removed with the process that uses them."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ with ephemeral_folder() as folder:
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where all of them lie."""
+    """The parent folder of all of them."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     return tmp_path

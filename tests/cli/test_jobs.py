@@ -90,7 +90,7 @@ def test_without_any_file_apply_says_what_it_needs(world: World) -> None:
 def test_pruning_deletes_jobs_missing_from_the_owners_files(applied: World) -> None:
     told = applied.call("jobs", "apply", "-f", applied.jobs(ONE), "--prune", "--yes")
     assert told.code == 0
-    assert names(applied) == ["health", "nightly"]  # somebody else's
+    assert names(applied) == ["health", "nightly"]  # of another owner
     applied.call("jobs", "apply", "-f", applied.jobs(TWO.replace("health", "other")), "--owner", "us")
     assert (
         "- delete    nightly"

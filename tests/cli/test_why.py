@@ -20,7 +20,7 @@ def scene(world: World) -> "Scene":
 
 
 class Scene:
-    """A world whose stages run when told to."""
+    """A world whose stages run on request."""
 
     def __init__(self, world: World) -> None:
         self.world = world

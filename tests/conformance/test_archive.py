@@ -1,4 +1,4 @@
-"""What every store of the archive does, and what housekeeping does to every log."""
+"""The behaviour of every archive store, and of the purge of every log."""
 
 import os
 from collections.abc import AsyncIterator
@@ -180,7 +180,7 @@ async def test_purge_of_one_kind_spares_the_other(nats: NatsWorld, monkeypatch: 
     async for some in nats.stored.messages(Stream.LOG, "report.>", "execution.*.*.*.>", "execution.*.*.*", upto=42):
         if not found:
             await nats.housekeeping.purge("report.>", upto=1)
-            await receive(nats, started(delivery=40))  # were the others left out, nobody would miss them
+            await receive(nats, started(delivery=40))  # if the others were left out, no check would notice
         found += [message.sequence for message in some]
     assert found == list(range(1, 43))
 

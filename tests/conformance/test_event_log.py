@@ -1,4 +1,4 @@
-"""What every event log does."""
+"""The behaviour of every event log."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -304,7 +304,7 @@ async def test_delay_is_refused_after_its_scope_moved(world: World) -> None:
         with pytest.raises(SequenceConflict):
             await world.log.delay(timer(), until=soon, scope=SCOPE, expect=stale)
 
-    # One that is later and accepted tells when the refused one would long have ended.
+    # The end of a later, accepted message shows that the refused message has had its time.
     await world.log.delay(timer(attempt=3), until=soon, scope=SCOPE, expect=sequence)
     assert [one.message for one in await world.until(_reading(world, TIMERS))] == [timer(attempt=3)]
 

@@ -1,4 +1,4 @@
-"""What a stage's subscription fetches over NATS: whatever is there, at once."""
+"""A stage's subscription over NATS fetches the available messages immediately."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What every history does, whatever keeps it: real servers, each test in an empty database."""
+"""The behaviour of every history: real servers, each test in an empty database."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -74,7 +74,7 @@ class Database(Protocol):
         ...
 
     def crashing(self) -> AbstractContextManager[None]:
-        """Inside, whoever records a dead letter dies with `Crash` when everything else is written, before the commit."""
+        """Inside the block, recording a dead letter raises `Crash` after all writes and before the commit."""
         ...
 
 
@@ -255,7 +255,7 @@ async def record_all(history: History, facts: Sequence[Recorded[Message]]) -> No
 
 
 async def everything(history: History) -> Rows:
-    """All that a history tells."""
+    """Return the whole content of a history."""
     return (
         await history.offset(Stream.LOG),
         (await history.executions(ExecutionQuery(limit=1_000))).rows,

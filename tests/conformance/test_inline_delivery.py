@@ -1,4 +1,4 @@
-"""What is handed straight over, and sent straight, is what nats-py itself would have handed over and sent."""
+"""Messages on the fast paths for receiving and sending are equal to those of nats-py itself."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -75,7 +75,7 @@ async def test_both_send_and_hear_the_same(client: Client, body: bytes, reply: s
 
 
 async def test_both_paths_report_a_missing_responder(client: Client) -> None:
-    both = Both()  # of their own, since the server tells one subscription only
+    both = Both()  # separate connections, because the server notifies only a single subscription
     await client.subscribe("usual", cb=both.receive)
     await listen(client, "straight", both.straight.append)
     await send(client, "nobody", b"", reply="usual")
@@ -123,7 +123,7 @@ async def test_a_subscription_survives_a_reconnection(client: Client) -> None:
     await both.hear(client, "in")
     assert client._transport is not None
     client._transport.close()  # type: ignore[no-untyped-call]
-    while not (client.stats["reconnects"] and client.is_connected):  # noqa: ASYNC110 - nothing tells
+    while not (client.stats["reconnects"] and client.is_connected):  # noqa: ASYNC110 - no signal exists
         await asyncio.sleep(0.01)
     await client.flush()
     await send(client, "in", b"again")
@@ -156,7 +156,7 @@ WITH_HEADERS = b"HMSG in 1 20 24\r\nNATS/1.0\r\nOne: 1\r\n\r\nbody\r\n"
 
 @pytest.mark.parametrize("step", [1, 2, 7, 30, 10_000])
 async def test_messages_are_equal_for_any_chunks_of_bytes(client: Client, step: int) -> None:
-    """What begins no message, a ping or an `+OK`, is for the client, between two messages as anywhere."""
+    """Lines that begin no message, such as a ping or an `+OK`, are for the client, also between two messages."""
     both = Both()
     for subscription in await both.hear(client, "in"):
         sid = b" %d " % subscription._id

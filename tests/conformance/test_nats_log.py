@@ -1,4 +1,4 @@
-"""What only the log on a real server does: the public side, and living through trouble."""
+"""The behaviour of the log on a real server only: public subjects, and recovery from trouble."""
 
 import asyncio
 from contextlib import aclosing

@@ -1,4 +1,4 @@
-"""What all projections do."""
+"""The behaviour of all projections."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What whoever reads the streams as they are stored can rely on."""
+"""The behaviour of every reader of the streams as stored."""
 
 from datetime import timedelta
 

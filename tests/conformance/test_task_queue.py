@@ -1,4 +1,4 @@
-"""What every durable does: a queue of tasks is one."""
+"""The behaviour of every durable; a queue of tasks is a durable."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -114,7 +114,7 @@ async def test_only_tasks_handed_back_are_delivered_again(world: World) -> None:
     assert [(task.sequence, task.delivered) for task in again] == [(back.sequence, 2), (later.sequence, 2)]
     for task in again:
         await task.ack()
-    # One more round: had anything else been due, it would have come before this one.
+    # Another round: any other due task would have arrived before it.
     await world.receive(subjects.subject_of(report()), b"{}")
     assert [task.sequence for task in await _take(durable, 1)] == [5]
 

@@ -1,4 +1,4 @@
-"""The executors' queues by name: made when they are first asked for, paused and resumed for everybody."""
+"""Queues by name: created at the first request, paused and resumed for every worker."""
 
 import asyncio
 

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class World(Protocol):
-    """What a behaviour needs; everything in it is empty at first."""
+    """The ports that a behaviour needs; all of them are empty at first."""
 
     @property
     def log(self) -> EventLog: ...
@@ -69,7 +69,7 @@ class World(Protocol):
         ...
 
     async def receive(self, subject: str, body: bytes, message_id: str | None = None) -> int:
-        """Store whatever bytes somebody published."""
+        """Store arbitrary bytes, as a foreign publisher could."""
         ...
 
     async def until(self, look: Callable[[], Awaitable[T]]) -> T:

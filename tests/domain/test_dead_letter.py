@@ -1,4 +1,4 @@
-"""A dead letter tells every attempt of every step."""
+"""A dead letter holds every attempt of every step."""
 
 from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, recorded, report, started
 from tocsin.domain import dead_letter, execution

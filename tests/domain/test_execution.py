@@ -187,7 +187,7 @@ OF_STEPS = st.sampled_from(["main", "other"])
 
 @st.composite
 def facts_behind_tasks(draw: st.DrawFn) -> Message:
-    """What may be stored behind the tasks of two steps, likely or not."""
+    """Events that may be stored after the tasks of two steps, likely or not."""
     step, attempt, delivery = draw(OF_STEPS), draw(st.integers(1, 2)), draw(st.integers(1, 3))
     of_step: dict[str, Any] = {"job": JOB, "execution_id": ID, "step": step, "attempt": attempt}
     ending: dict[str, Any] = {"job": JOB, "execution_id": ID, "scheduled_time": NOON, "trigger": "cron"}
@@ -263,7 +263,7 @@ def _in_flight(facts: Sequence[Message]) -> list[str]:
 
 
 def _reachable(graph: dict[str, tuple[str, ...]], failing: set[str]) -> set[str]:
-    """The model: whoever has no failed or unreached ancestor runs."""
+    """The model: a step without a failed or unreached ancestor runs."""
     ran: set[str] = set()
     for _ in graph:
         ran |= {name for name, needs in graph.items() if all(n in ran and n not in failing for n in needs)}

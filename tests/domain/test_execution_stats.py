@@ -1,4 +1,4 @@
-"""Counting: what reached an executor, what was lost, and what became of recoveries."""
+"""The counts of executions that reached a worker, of losses, and of recoveries."""
 
 from typing import Final, get_args
 

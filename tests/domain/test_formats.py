@@ -1,4 +1,4 @@
-"""Documents of jobs: the forms told apart, all problems of all jobs, and an answer to whatever JSON can say."""
+"""Documents of jobs: their formats, all problems of all jobs, and an answer to any JSON."""
 
 from typing import Any
 
@@ -84,7 +84,7 @@ def test_the_nearest_name(written: str, meant: str | None) -> None:
     assert nearest(written, {"depends_on", "timeout"}, {"needs": "depends_on"}) == meant
 
 
-# --- whatever comes --------------------------------------------------------------------------------------------------
+# --- any input -----------------------------------------------------------------------------------------------------
 
 SCALAR = (
     st.none()

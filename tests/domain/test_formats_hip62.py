@@ -1,4 +1,4 @@
-"""hip-62's job registry: what its fields mean, and the literal words in which mistakes are told."""
+"""hip-62's job registry: the meaning of its fields, and the errors of mistakes."""
 
 import pytest
 

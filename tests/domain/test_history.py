@@ -284,7 +284,7 @@ def test_end_is_final_in_any_order_of_events(facts: list[Message]) -> None:
     for fact in recorded(facts):
         before = deepcopy(known)
         known, was = history.fold(known, [fact]), known
-        assert was == before  # a fold changes nothing but its own copy
+        assert was == before  # a fold changes only its own copy
         record = known[ID]
         assert ranks.get(record.status, 2) >= rank
         rank = ranks.get(record.status, 2)

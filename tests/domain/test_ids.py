@@ -1,4 +1,4 @@
-"""Ids: the same name for the same thing, in the order of time, whoever asks."""
+"""Ids: the same id for the same thing, in the order of time, from every process."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID

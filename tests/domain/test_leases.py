@@ -31,7 +31,7 @@ TWICE = RetryPolicy(max_attempts=2, initial_delay=30, jitter=0)
 
 
 def task(attempt: int = 1) -> Dispatched:
-    """What is dispatched in the plan of these tests."""
+    """Return the tasks that the plan of these tests dispatches."""
     [found] = execution.dispatch(execution.fold(recorded([admitted(plan(retry=TWICE))])), key=KEY)
     return found.model_copy(update={"attempt": attempt})
 
@@ -121,7 +121,7 @@ def test_released_attempt_is_claimed_again_as_first_delivery() -> None:
 
 
 def test_the_answer_of_who_lost_the_lease() -> None:
-    """A success counts, whoever has the task now; a failure only of the claim that stands."""
+    """A success counts from any holder; a failure counts only from the current claim."""
     taken_over = after(*HELD, released(2), task(), claim())
     late = report("failed", claim=3)
     assert execution.fail(taken_over, late, at=NOON) == []
@@ -147,7 +147,7 @@ def test_repeatedly_lost_attempt_is_worn_out() -> None:
 
 
 def newest_of_each(facts: list[Recorded[Message]]) -> list[Recorded[Message]]:
-    """What is read of a scope: the newest fact of each subject."""
+    """Return the loaded form of a scope: the newest event of each subject."""
     newest = {fact.subject: fact for fact in facts}
     return sorted(newest.values(), key=lambda fact: fact.sequence)
 

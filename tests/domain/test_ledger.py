@@ -1,4 +1,4 @@
-"""The ledger: every instant that a schedule named is decided once, whatever happens to definitions and tickers."""
+"""The ledger: every scheduled instant is decided once, through all changes of definitions and tickers."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -135,7 +135,7 @@ def test_missed_occurrence_of_a_replaced_definition_is_superseded(log: Log) -> N
 
 
 def test_deploy_without_schedule_change_keeps_catch_up(log: Log) -> None:
-    """The tickers are down at ten, and the job is applied anew with another time limit before they are back."""
+    """The tickers are down at ten, and the job is applied again with another deadline before they return."""
     log.define(job(timeout=60), at("10:00:30"))
     facts = log.tick(at("10:05:00"))
     assert due(facts) == [(at("10:00:00"), True)]
@@ -351,7 +351,7 @@ def test_i2_the_ledger_tiles_time(changes: list[tuple[tuple[str, JobDefinition |
 
 
 def _expected(facts: list[Recorded[Message]], now: datetime) -> list[datetime]:
-    """Recomputed from the definitions in force, whatever the ticker did."""
+    """Recompute the ledger from the definitions in force, independent of the ticker."""
     instants: list[datetime] = []
     definition: JobDefinition | None = None
     since = now
@@ -374,7 +374,7 @@ def _expected(facts: list[Recorded[Message]], now: datetime) -> list[datetime]:
 @given(st.lists(st.tuples(CHANGES, st.integers(1, 5000)), min_size=1, max_size=12))
 @settings(max_examples=200, deadline=None)
 def test_the_newest_fact_of_each_kind_is_enough(changes: list[tuple[tuple[str, JobDefinition | None], int]]) -> None:
-    """What `missing_fact` asks for completes a ledger of which only the last fact of each subject was read."""
+    """The events that `missing_fact` requests complete a ledger read by the last event of each subject."""
     log, now = Log(), at("00:00:00")
     log.define(job(), now)
     for (change, definition), seconds in changes:
@@ -397,9 +397,10 @@ def test_the_newest_fact_of_each_kind_is_enough(changes: list[tuple[tuple[str, J
 
 
 def test_nonexistent_time_is_recorded_with_a_missed_occurrence() -> None:
-    """In Berlin 02:00 to 03:00 does not exist on 29 March 2026: 02:15 would have been at 01:15 UTC, which is 03:15 there.
+    """Return the two occurrences that share an instant.
 
-    Two facts for one instant could not both lie behind the watermark that the first of them moves.
+    In Berlin 02:00 to 03:00 does not exist on 29 March 2026: 02:15 would have been at 01:15 UTC, which is 03:15 there. Two events for one
+    instant could not both be after the watermark that the first of them moves.
     """
     log, begin = Log(), datetime(2026, 3, 29, 0, 50, tzinfo=UTC)
     log.define(job("*/15 * * * *", timezone="Europe/Berlin", catch_up="skip"), begin)

@@ -1,4 +1,4 @@
-"""What is to be done about an execution that stays open: tables, and that whatever happened to it, it ends."""
+"""The treatment of executions that stay open: tables, and the property that each ends."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -56,7 +56,7 @@ class Log:
         return execution.fold(self.facts)
 
     def examine(self, after: timedelta = timedelta(), outside: Sequence[str] = ()) -> Findings | None:
-        """What is found so long after the beginning."""
+        """Return the findings a given time after the start."""
         newest = {recorded.subject: recorded for recorded in self.facts}  # as a log is read
         facts = sorted(newest.values(), key=lambda recorded: recorded.sequence)
         return recovery.examine(facts, now=NOON + after, policy=POLICY, outside=outside)
@@ -121,7 +121,7 @@ def test_only_bridged_task_is_overdue_without_a_claim() -> None:
 
 
 def test_ready_step_is_checked_in_time() -> None:
-    """A look that finds it waiting for an executor must not be the last one before its deadline."""
+    """A check that finds it waiting for a worker must not be the last check before its deadline."""
     log = running()
     assert found(log.examine(SECOND)).next_look == NOON + SECOND + LIMIT
 
@@ -253,7 +253,7 @@ def test_nothing_lost_nothing_decided() -> None:
     assert recovery.recover(findings, [], now=NOON + timedelta(days=9), policy=POLICY, job="gone") == []
 
 
-# --- a task given up for lost ----------------------------------------------------------------------------------------
+# --- a task declared lost --------------------------------------------------------------------------------------------
 
 
 def test_lost_task_that_reappears_is_denied() -> None:
@@ -308,11 +308,11 @@ def test_recovered_task_says_so_after_any_delay() -> None:
     log = Log(planned())
     log.store(recovered(1, "planned"))
     log.store(*execution.admit(log.state, fence=1))
-    [task] = execution.dispatch(execution.fold(log.facts[-1:]), key=KEY)  # `admitted` tells all by itself
+    [task] = execution.dispatch(execution.fold(log.facts[-1:]), key=KEY)  # `admitted` holds everything
     assert (task.is_recovery, task.recovery_attempt_time, task.original_scheduled_time) == (True, NOON, NOON)
 
 
-# --- whatever happened, it ends --------------------------------------------------------------------------------------
+# --- every execution ends --------------------------------------------------------------------------------------------
 
 steps = st.sampled_from(["a", "b", "c", "d"])
 
@@ -352,7 +352,7 @@ class Life(Log):
         self.store(*decided)
 
     def looked_at(self, *, outside: Sequence[str]) -> datetime | None:
-        """The recoverer looks, all that has stalled is lost, and the stages do what they are asked; when to look again."""
+        """The recoverer checks, all stalled work is lost, and the stages act; return the time of the next check."""
         findings = self.examine(self.now - NOON, outside)
         if findings is None:
             return None

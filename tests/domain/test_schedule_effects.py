@@ -1,4 +1,4 @@
-"""What a change does to a job's time: instants that come and go, and that nothing of the past fires."""
+"""The effect of a change on a job's time: instants come and go, and nothing of the past fires."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -87,7 +87,7 @@ POLICIES = st.sampled_from(["once", "skip", "all"])
 @given(before=SCHEDULES, after=SCHEDULES, policy=POLICIES, silence=st.integers(0, 7_200))
 @settings(max_examples=60, deadline=None)
 def test_no_edit_fires_anything_of_the_past(before: str, after: str, policy: str, silence: int) -> None:
-    """Whatever was missed while nobody led: an edit of the schedule makes none of the new instants due."""
+    """Missed instants without a leader: an edit of the schedule makes none of the new instants due."""
     silent_since = NOW - timedelta(seconds=silence)
     state = ledger.fold([Recorded(ledger.define(ledger.initial, job(before, catch_up=policy))[0], "", 1, START)])
     for sequence, fact in enumerate(ledger.decide_instants(state, silent_since), start=2):

@@ -1,4 +1,4 @@
-"""What becomes of a delivered message."""
+"""The outcome of a delivered message."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ Errors = Sequence[Exception | None]
 
 
 class Scripted:
-    """A handler that does as told, message by message."""
+    """A handler with a scripted result for each message."""
 
     def __init__(self, *errors: Exception | None) -> None:
         self.errors = list(errors)
@@ -100,7 +100,7 @@ async def test_message_with_a_failing_handler_becomes_dead_letter(world: World) 
 
 
 async def test_a_crash_of_the_process_condemns_no_message(world: World) -> None:
-    """Redelivery alone counts nothing: what is told by the delivery number is only to be handled apart."""
+    """Redelivery alone counts nothing: the delivery number only separates suspects."""
     handler = Scripted()
     await world.given(execution(1))
     for _ in range(20):

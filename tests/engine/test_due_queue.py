@@ -1,4 +1,4 @@
-"""What is to be looked at next."""
+"""The queue of keys by their due time."""
 
 from datetime import timedelta
 

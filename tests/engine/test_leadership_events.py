@@ -1,4 +1,4 @@
-"""Who led is in the log: rarely, in order, and with the last sign of whoever led before."""
+"""Leadership is recorded rarely, in order, and with the last sign of the previous leader."""
 
 from datetime import timedelta
 
@@ -51,7 +51,7 @@ async def test_each_term_is_recorded_and_no_renewal(world: World) -> None:
 
 
 async def test_leader_that_overslept_its_lease_records_the_gap(world: World) -> None:
-    """Though it is given the lease again at once, since nobody else asked."""
+    """The candidate gets the lease again immediately, because no other candidate exists."""
     leader = candidate(world, "one")
     await leader.run_once()
     world.clock.advance(5)

@@ -1,1 +1,1 @@
-"""Logs that were once recorded. They must be readable, and fold to the same, for ever."""
+"""Recorded logs. They must stay decodable and fold to the same state in every version."""

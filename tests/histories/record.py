@@ -42,7 +42,7 @@ FOLDER = Path(__file__).parent
 
 
 def worker() -> Worker:
-    """What ran then."""
+    """The functions that the recorded worker ran."""
     it = Worker(name="recorded")
 
     @it.task("f")
@@ -90,7 +90,7 @@ async def happen(tocsin: Running) -> None:
 
 
 async def operate(tocsin: Running) -> None:
-    """What an operator does: cancels, replays, resolves, backfills; and what waits and yields meanwhile."""
+    """The operations of an operator: cancel, replay, resolve, backfill; and overlapping runs meanwhile."""
     job = {"retry": {"max_attempts": 1}, "dead_letter": True, "function": "boom"}
     await tocsin.apply(
         {"name": "broken", **job}, {"name": "hopeless", **job}, {"name": "slow", "function": "slow"},
@@ -124,7 +124,7 @@ async def operate(tocsin: Running) -> None:
 
 
 async def outside(tocsin: Running) -> None:
-    """What executors do that speak only HTTP: they lose a lease, give back, fail and succeed; and what is late or early."""
+    """The requests of HTTP workers: they lose a lease, hand back, fail and succeed, too late or too early."""
     clock, queues = tocsin.installation.clock, NatsTaskQueues(
         tocsin.installation.connection, tocsin.installation.names, ack_wait=30
     )  # fmt: skip

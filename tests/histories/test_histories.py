@@ -54,7 +54,7 @@ def test_nothing_that_was_stored_is_lost_in_reading(log: Path) -> None:
 
 
 def _is_in(stored: object, today: object) -> bool:
-    """Everything that was stored is said today too, whatever was added since."""
+    """Every stored field is still written, beside fields added since."""
     match stored, today:
         case dict(), dict():
             return all(key in today and _is_in(value, today[key]) for key, value in stored.items())

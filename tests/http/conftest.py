@@ -1,4 +1,4 @@
-"""The API over the in-memory adapters: one world for each test, asked as a client would ask."""
+"""The API over the in-memory adapters: one world for each test, and a client."""
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -53,11 +53,11 @@ class World:
         self.client = self.copy()
 
     async def status(self) -> dict[str, Any]:
-        """Not told of an installation in memory."""
+        """An in-memory installation has none."""
         return {"root": "tocsin"}
 
     def parts(self) -> Components:
-        """What handlers are given."""
+        """The components of the handlers."""
         return Components(
             version="0",
             settings=self.settings,
@@ -93,7 +93,7 @@ class World:
         )
 
     async def token(self, identity: str, *roles: Role) -> str:
-        """A token of somebody."""
+        """Return a token of a user."""
         token, _ = await Tokens(self.projections, self.clock).create(identity, roles)
         return token
 
@@ -103,12 +103,12 @@ class World:
         await self.registry.apply([JobDefinition.model_validate(fields)])
 
     def keep(self, stored: StoredLog) -> None:
-        """What was ever stored, where that is more than the log holds."""
+        """Everything that was ever stored, if that is more than the log holds."""
         self.stored = stored
         self.client = self.copy()
 
     async def facts(self, filter_subject: str) -> list[Recorded[Message]]:
-        """What the log has."""
+        """The content of the log."""
         return await self.log.read(filter_subject)
 
 

@@ -15,7 +15,7 @@ from tocsin.settings import Server
 
 @contextmanager
 def served(folder: Path, prepare: Callable[[World], Awaitable[None]]) -> Iterator[str]:
-    """Its URL; `prepare` puts into the world what there is to be asked for."""
+    """Yield its URL; `prepare` fills the world first."""
     listener = listen("127.0.0.1", 0)
     loop = asyncio.new_event_loop()
     ended, ready = asyncio.Event(), Event()

@@ -1,4 +1,4 @@
-"""What the log holds no more is answered for out of the archive."""
+"""The archive answers for executions that have left the log."""
 
 import pytest
 
@@ -14,7 +14,7 @@ LETTER = letter()
 
 @pytest.fixture
 async def old(world: World) -> Attic:
-    """An execution that failed, and its dead letter, which nobody has settled."""
+    """A failed execution with an unresolved dead letter."""
     await world.given(name=LETTER.job, schedule=None)
     begun = admitted()
     failed = Failed(

@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: one effect and one answer, however often, from wherever, and whoever dies in between."""
+"""`Idempotency-Key`: one effect and one answer, for repetitions, other copies and crashes."""
 
 import asyncio
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""`/v1/jobs`: what becomes of jobs, and what a client is told."""
+"""`/v1/jobs`: the effects on jobs, and the answers to clients."""
 
 import json
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""How often, how long: what a client may take of the API."""
+"""The limits of requests: rate, size and time."""
 
 import asyncio
 import subprocess

@@ -1,4 +1,4 @@
-"""No name, path or header leads to another's subject, whatever is put into it."""
+"""No name, path or header reaches the subject of another job."""
 
 import asyncio
 from pathlib import Path
@@ -95,7 +95,7 @@ async def _try(folder: Path, name: str, *, encoded: bool) -> None:
         after = await everything(world)
         known = {recorded.subject for recorded in before}
         stored = [recorded for recorded in after if recorded not in before]
-        # A name that is one after all makes a job of its own; whatever was there is as it was.
+        # A valid but unusual name makes a job of its own; the others stay unchanged.
         assert not {recorded.subject for recorded in stored} & known
         assert all(getattr(recorded.message, "job", None) != "victim" for recorded in stored)
         assert not await world.log.read("trigger.victim")

@@ -1,4 +1,4 @@
-"""What is answered where nothing is served."""
+"""The answers for unknown paths."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who may do what: every endpoint with every role, by table (hip-62, Authentication and Authorization; scratchbird §10.2)."""
+"""Permissions: every endpoint with every role (hip-62, Authentication and Authorization; scratchbird §10.2)."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ LETTER = "22222222-2222-7222-8222-222222222222"
 ADMIN, OPERATOR, AUTHOR, VIEWER = Role.ADMIN, Role.OPERATOR, Role.AUTHOR, Role.VIEWER
 EVERYONE = {ADMIN, OPERATOR, AUTHOR, VIEWER}
 
-# What each endpoint needs for a job of somebody else's. `None`: nobody is asked who they are.
+# The permission that each endpoint requires for another owner's job. `None`: no authentication.
 TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
     ("POST", "/v1/jobs"): ({ADMIN, AUTHOR}, "/v1/jobs", JOB),
     ("GET", "/v1/jobs"): (EVERYONE, "/v1/jobs", None),
@@ -85,9 +85,9 @@ NOT_NOW = {
     ("GET", "/ojs/v1/queues/{name}/stats"): 404,
     ("POST", "/ojs/v1/dead-letter/{id}/retry"): 503,
 }
-"""What is answered to whoever may, where no stage runs and no executor is at anything."""
+"""The answer to a permitted caller, without stages and workers."""
 STREAMING = {("GET", "/v1/events")}
-"""Asked of a real server, in `test_served.py`: its answer has no end."""
+"""Tested on a real server in `test_served.py`: its answer does not end."""
 
 
 def endpoints() -> set[tuple[str, str]]:
@@ -102,7 +102,7 @@ def test_every_endpoint_is_in_the_table() -> None:
 
 @pytest.fixture
 async def guarded(world: World) -> World:
-    """A job, a cron job, an execution and a dead letter of somebody else's."""
+    """A job, a cron job, an execution and a dead letter of another owner."""
     await world.given(name="job")
     await world.given(name="cron", function="a.b")
     for execution_id in (RUN, LETTER):
@@ -163,7 +163,7 @@ async def test_author_changes_only_own_jobs(world: World) -> None:
     assert (await as_(world, "eve", AUTHOR, "POST", "/v1/jobs/new/trigger")).status_code == 403
     assert (await as_(world, "eve", AUTHOR, "POST", "/ojs/v1/cron", {**CRON, "name": "new"})).status_code == 403
     assert (await as_(world, "ada", AUTHOR, "POST", "/v1/jobs/new/trigger")).status_code == 202
-    # Who registered it stays its creator, whoever changes it.
+    # The creator stays the same through changes by others.
     assert (await as_(world, "root", ADMIN, "PUT", "/v1/jobs/new", {**JOB, "schedule": "@hourly"})).status_code == 200
     assert (await as_(world, "ada", AUTHOR, "DELETE", "/v1/jobs/new")).status_code == 204
 
@@ -199,7 +199,7 @@ async def test_job_with_viewers_is_hidden_from_others(guarded: World) -> None:
     ]
     for method, path in changes:
         assert (await as_(world, "eve", OPERATOR, method, path)).status_code == 404, path
-    # What is hidden cannot be told from what is not there.
+    # A hidden job answers like a missing job.
     hidden = await as_(world, "eve", OPERATOR, "GET", "/v1/jobs/job")
     absent = await as_(world, "eve", OPERATOR, "GET", "/v1/jobs/jab")
     assert hidden.json()["detail"].replace('job"', "") == absent.json()["detail"].replace('jab"', "")

@@ -51,7 +51,7 @@ async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Running]:
 
 
 class Reader:
-    """Somebody who listens to events."""
+    """A client that listens to events."""
 
     def __init__(self, client: httpx.AsyncClient, **query: str) -> None:
         self._client = client
@@ -136,7 +136,7 @@ async def test_event_stream_resumes_where_the_reader_stopped(tocsin: Running) ->
             seen = [await anext(events), await anext(events)]
 
         await tocsin.ended("greet", Completed)
-        # It goes on at another copy, where the first one broke off.
+        # The client continues at another copy from its last event.
         resumed = Reader(two, job="greet")
         resumed.last_id = reader.last_id
         async with resumed.events() as events:

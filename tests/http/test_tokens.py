@@ -1,4 +1,4 @@
-"""Who is let in: tokens of an identity provider and of the installation, and those that are neither."""
+"""Authentication: tokens of an identity provider, of the installation, and invalid tokens."""
 
 import base64
 import hmac
@@ -35,7 +35,7 @@ def provider() -> Iterator[Provider]:
 
 @pytest.fixture
 async def guarded(world: World, provider: Provider) -> AsyncIterator[World]:
-    """An API that asks for the tokens of an identity provider."""
+    """An API that accepts the tokens of an identity provider."""
     async with httpx.AsyncClient(trust_env=False) as http:
         trusted = IdentityProvider(Auth(iam_url=provider.url), http, world.clock)
         world.authenticator = Authentication(Tokens(world.projections, world.clock), trusted, world.clock)
@@ -206,7 +206,7 @@ async def test_only_a_hash_of_a_token_is_kept(world: World) -> None:
 
 
 def secret_of(token: str) -> str:
-    """The secret may hold the letter that it stands behind."""
+    """The secret may contain the separator that precedes it."""
     return token.removeprefix(PREFIX).partition("_")[2]
 
 

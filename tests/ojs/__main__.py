@@ -12,7 +12,7 @@ from .test_conformance import IMPOSSIBLE, SLOW
 
 
 def main() -> int:
-    """How it ended."""
+    """The result of the run."""
     parser = argparse.ArgumentParser(prog="python -m tests.ojs", description=__doc__)
     parser.add_argument("ids", nargs="*", metavar="ID", help="Only these.")
     parser.add_argument("--slow", action="store_true", help="Only those that wait for whole minutes.")

@@ -1,7 +1,7 @@
-"""What a case of the suite says of an answer: where to look in a JSON document, and what must be there.
+"""The expectations of a case: a path in a JSON document, and the value there.
 
-Stricter than the suite's own runner: a path that cannot be followed is absent and nothing else, null is not the same as a
-number or a text, `~1000` allows a tenth more or less and not a half, and a form that is not known here is an error.
+They are stricter than in the suite's own runner: a path that cannot be followed is absent, null differs from a number or a text,
+`~1000` allows a tenth more or less instead of a half, and an unknown form is an error.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any, Final
 JsonValue = Any
 
 MISSING: Final = object()
-"""What lies at a path that leads nowhere."""
+"""The value at a path that does not exist."""
 TOLERANCE: Final = 0.1
 UUID_V7: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _PART: Final = re.compile(r"\.?([A-Za-z_][A-Za-z0-9_-]*)|\[(\d+|\*)\]|\[\?\(@\.(\w+)\s*==\s*'([^']*)'\)\]")
@@ -29,7 +29,7 @@ class UnknownForm(ValueError):
 
 
 def at(path: str, document: JsonValue) -> JsonValue:
-    """What lies at a path such as `$.jobs[0].id`, `$.crons[*].name` or `$.jobs[?(@.id=='x')].state`; else `MISSING`."""
+    """Return the value at a path such as `$.jobs[0].id`, `$.crons[*].name` or `$.jobs[?(@.id=='x')].state`; else `MISSING`."""
     rest = path.removeprefix("$")
     rest = rest if rest.startswith((".", "[")) else f".{rest}"
     found = document
@@ -53,11 +53,11 @@ def at(path: str, document: JsonValue) -> JsonValue:
 
 
 def check(want: JsonValue, got: JsonValue) -> None:
-    """Whether `got` is what is wanted.
+    """Check a value against its expectation.
 
     Raises:
-        Mismatch: it is not.
-        UnknownForm: nobody here knows what is wanted.
+        Mismatch: the value does not fit.
+        UnknownForm: the form of the expectation is unknown.
     """
     match want:
         case str():

@@ -41,7 +41,7 @@ class Case:
 
     @property
     def label(self) -> str:
-        """Its id is not its own everywhere; with its name it is."""
+        """The id alone is not unique; with the name it is."""
         return f"{self.id}-{self.name}"
 
     @property
@@ -67,7 +67,7 @@ class Play:
     answers: dict[str, Any] = field(default_factory=dict)
 
     async def run(self, case: Case) -> list[str]:
-        """What is wrong; of a step that failed nothing more is asked, and of the steps behind it neither."""
+        """Return the mismatches; after a failed step, no further step runs."""
         for together in _batches(case.steps):
             found = await asyncio.gather(*(self._step(step) for step in together))
             if faults := [fault for faults in found for fault in faults]:
@@ -150,7 +150,7 @@ class Play:
             raise Mismatch(f"wanted one fetch to have the job, and the others nothing: {fetched}")
 
     def _filled(self, written: Any) -> Any:  # noqa: ANN401 - JSON
-        """What is written, with what was answered put in: as it is where nothing else is written, else as text."""
+        """Fill earlier answers into a template: unchanged if it is the whole template, else as text."""
         if isinstance(written, dict):
             return {key: self._filled(value) for key, value in written.items()}
         if isinstance(written, list):

@@ -21,21 +21,21 @@ PATIENCE: Final = 60.0
 
 @dataclass(frozen=True)
 class Server:
-    """Where it listens, and the token that it wants."""
+    """The URL of the server, and the token that it requires."""
 
     url: str
     nats_url: str
     token: str | None = None
 
     def client(self) -> httpx.AsyncClient:
-        """Somebody who may ask."""
+        """Return headers of a permitted caller."""
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=PATIENCE)
 
 
 @contextmanager
 def server(folder: Path, *, with_token: bool = False, **settings: str) -> Iterator[Server]:
-    """One that asks nobody who they are; or everybody, once the first token is made."""
+    """Yield a server without authentication; the first token turns it on."""
     command = [sys.executable, "-m", "tocsin", "dev", "--ephemeral", "--allow-reset", "--port", "0", "-o", "json"]
     more = {"TOCSIN_SERVER__PORT": "0", "TOCSIN_METRICS__ENABLED": "false", **settings}
     with (
@@ -63,7 +63,7 @@ def _begun(process: "subprocess.Popen[str]", said: Path) -> Dev:
 
 
 def _await_asking(url: str) -> None:
-    """Wait until it has learned that there is a token: it looks every few seconds while there is none."""
+    """Wait until the server has seen the token: without tokens it checks every few seconds."""
     begun = time.monotonic()
     while httpx.get(f"{url}/ojs/v1/queues").status_code != HTTPStatus.UNAUTHORIZED:
         assert time.monotonic() - begun < PATIENCE, "nobody is asked for a token"

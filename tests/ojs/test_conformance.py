@@ -1,6 +1,6 @@
-"""Levels 0 to 2 of the public conformance suite, each case with nobody asked for a token and with everybody asked.
+"""Levels 0 to 2 of the public conformance suite, each case without and with authentication.
 
-Both servers play a case at the same time: it is mostly waiting.
+Both servers play a case at the same time, because cases mostly wait.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What the gateway answers beyond the public suite: every refusal by its text, and who may answer for which job."""
+"""The gateway beyond the public suite: every refusal, and the owner of each job."""
 
 import asyncio
 import json

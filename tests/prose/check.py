@@ -38,7 +38,8 @@ def findings(path: Path) -> Iterator[str]:
     for passage in passages(path):
         problems = list(rules.wording(passage.text)) if passage.kind != "test name" else []
         if passage.kind == "docstring":
-            problems += rules.summary(passage.text)
+            most = rules.MAX_TEST_SUMMARY_WORDS if "tests" in name.parts else rules.MAX_SUMMARY_WORDS
+            problems += rules.summary(passage.text, most=most)
         elif passage.kind == "test name":
             problems += rules.test_name(passage.text)
         for problem in problems:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from typing import Final
 
 MAX_SUMMARY_WORDS: Final = 15
+MAX_TEST_SUMMARY_WORDS: Final = 22
+"""Longer in tests, where one line holds what is given and what follows."""
 MAX_SENTENCE_WORDS: Final = 40
 MAX_TEST_NAME_WORDS: Final = 8
 
@@ -69,12 +71,12 @@ def wording(text: str) -> Iterator[str]:
             yield f"a sentence of {len(words)} words, {' '.join(words[:6])!r}: at most {MAX_SENTENCE_WORDS}"
 
 
-def summary(docstring: str) -> Iterator[str]:
+def summary(docstring: str, *, most: int = MAX_SUMMARY_WORDS) -> Iterator[str]:
     """Yield what is wrong with the first line of a docstring."""
     line = docstring.strip().split("\n", 1)[0].strip()
     words = [word for word in line.split() if any(letter.isalnum() for letter in word)]
-    if len(words) > MAX_SUMMARY_WORDS:
-        yield f"a first line of {len(words)} words: at most {MAX_SUMMARY_WORDS}"
+    if len(words) > most:
+        yield f"a first line of {len(words)} words: at most {most}"
     if not line.endswith((".", ":", "?")):
         yield "a first line without a period: end the sentence on the first line"
     if match := _NO_SUMMARY.match(line):

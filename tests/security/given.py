@@ -1,4 +1,4 @@
-"""What the tests of security share: that everything works, and what a user is told when it does not."""
+"""Shared steps of the security tests: a working installation, and the error of a refused user."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +29,7 @@ async def works(url: str, folder: Path, nats: Nats) -> None:
 
 
 async def refusal(url: str, folder: Path, nats: Nats) -> str:
-    """What a user is told, long before any patience is over."""
+    """The error that a refused user gets, long before any timeout."""
     settings = Settings.model_validate({"data_dir": folder, "nats": {**nats, "url": url}})
     with pytest.raises((Unreachable, SettingsError)) as refused:
         async with bootstrap.connect(settings, within=None):

@@ -53,7 +53,7 @@ class Operator:
 
 
 def operator() -> Operator:
-    """A new one."""
+    """Return a new key."""
     root, account, system = (
         key(kind) for kind in (nkeys.PREFIX_BYTE_OPERATOR, nkeys.PREFIX_BYTE_ACCOUNT, nkeys.PREFIX_BYTE_ACCOUNT)
     )

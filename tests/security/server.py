@@ -1,4 +1,4 @@
-"""A real nats-server with whatever configuration a test of security needs."""
+"""A real nats-server with the configuration of a security test."""
 
 import json
 import os
@@ -17,7 +17,7 @@ DEADLINE = 30.0
 
 @dataclass(frozen=True)
 class Server:
-    """It listens, and can be reached under two names of this machine."""
+    """The server listens, and is reachable under two names of this machine."""
 
     port: int
     folder: Path
@@ -35,7 +35,7 @@ class Server:
 def server(
     folder: Path, config: str, *, port: int = -1, environment: Mapping[str, str] | None = None
 ) -> Iterator[Server]:
-    """Run a server with `config` beside what every one here needs."""
+    """Run a server with `config` beside the common configuration."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "nats.conf"
     path.write_text(

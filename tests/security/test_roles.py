@@ -1,4 +1,4 @@
-"""Every stage and the worker as a user of its own, with its own permissions and nobody else's."""
+"""Every stage and the worker as separate users with exactly their own permissions."""
 
 import asyncio
 import json
@@ -157,7 +157,7 @@ async def test_everything_works_with_no_more_than_is_granted(secured: Server, tm
 
 
 async def _answer(at: Server, folder: Path) -> None:
-    """What an executor outside does, with plain NATS."""
+    """Act as an executor outside, with plain NATS."""
     async with connected(at, folder, "mq-executor") as installation:
         connection = installation.connection
         durable = NatsDurable(connection, installation.names, Stream.MQ, JOB_EXECUTORS)
@@ -284,7 +284,7 @@ GRANTED = {
     "admin": set[str](),
     "public": set[str](),
 }
-"""Which of the facts above each role may store: told here once more by hand, so that a rule that is too wide is seen."""
+"""The events that each role may store, listed again by hand, so that a rule that is too wide shows."""
 
 
 @pytest.mark.parametrize("role", GRANTED)
@@ -293,8 +293,9 @@ async def test_a_role_may_store_its_own_facts_only(role: str, secured: Server, t
     async with connected(secured, tmp_path, role) as installation:
         names, connection = installation.names, installation.connection
         for fact, subject in FACTS.items():
-            headers = {"Nats-Expected-Last-Subject-Sequence": "987654321"}  # whoever may, conflicts; nothing is stored
-            with pytest.raises(Exception) as refused:  # noqa: PT011 - which one is what is asked
+            headers = {"Nats-Expected-Last-Subject-Sequence": "987654321"}  # a permitted role conflicts; nothing is
+            headers = {"Nats-Expected-Last-Subject-Sequence": "987654321"}  # stored
+            with pytest.raises(Exception) as refused:  # noqa: PT011 - the test is about which role
                 await connection.store(names.to_wire(subject), b"{}", headers)
             if not isinstance(refused.value, NotAllowed):
                 stored.add(fact)

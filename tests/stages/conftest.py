@@ -23,6 +23,6 @@ def _reader() -> InMemoryMetricReader:
 
 @pytest.fixture
 def metrics(_reader: InMemoryMetricReader) -> InMemoryMetricReader:
-    """What instruments count from now on."""
+    """Return the counts of instruments from now on."""
     _reader.get_metrics_data()
     return _reader

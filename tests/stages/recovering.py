@@ -29,7 +29,7 @@ JOB: Final[dict[str, Any]] = {
 
 
 class Scene:
-    """A world with a recoverer that follows it, and somebody who takes tasks."""
+    """A world with a recoverer that follows it, and a worker that takes tasks."""
 
     def __init__(self, world: World, it: Recoverer) -> None:
         self.world = world
@@ -47,7 +47,7 @@ class Scene:
             await self.world.run(*(stages or self.stages))
 
     async def claim(self) -> Dispatched:
-        """An executor takes a task, is never heard of again, and nobody is given the task in its place."""
+        """A worker takes a task and vanishes, and the task is not delivered to another worker."""
         [task] = await self.queue.take(1, wait=0)
         fact = subjects.decode(task.subject, task.body)
         assert isinstance(fact, Dispatched)
@@ -56,7 +56,7 @@ class Scene:
         return fact
 
     async def lose(self) -> None:
-        """A task is acknowledged by nobody who has claimed it."""
+        """A task is acknowledged without a claim."""
         [task] = await self.queue.take(1, wait=0)
         await task.ack()
 
@@ -108,6 +108,6 @@ async def recovering(
 
 
 async def begin(scene: Scene, message_id: str = "m") -> None:
-    """Somebody asks for a run, and the stages handle that."""
+    """Trigger a run, and let the stages handle it."""
     await scene.world.trigger("nightly", message_id)
     await scene.world.run(*scene.stages)

@@ -45,13 +45,13 @@ class Crash(Exception):
 
 @dataclass
 class Fate:
-    """Lets the process die at one of the things that it does to the world, before that is done or right behind it."""
+    """Makes the process die at one of its effects, before or right after the effect."""
 
     at: int | None = None
     behind: bool = False
     done: int = 0
 
-    async def strike(self, doing: Any) -> Any:  # noqa: ANN401 - whatever is done
+    async def strike(self, doing: Any) -> Any:  # noqa: ANN401 - any effect
         self.done += 1
         if self.done == self.at and not self.behind:
             doing.close()
@@ -70,7 +70,7 @@ class Mortal:
     fate: Fate
     methods: tuple[str, ...]
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever it is
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any value
         found = getattr(self.of, name)
         return (lambda *a, **k: self.fate.strike(found(*a, **k))) if name in self.methods else found
 
@@ -151,7 +151,7 @@ class Site:
         return Archiver(ripeness, removing, archive, self.history, leadership, clock, origin=ORIGIN, keeping=keeping)
 
     async def settle(self) -> None:
-        """Whatever the stages have to do, and what executors answer: job `doomed` fails, all else completes."""
+        """Run all stages and answer tasks: job `doomed` fails, all others complete."""
         while True:
             await self.world.run(*self.stages)
             tasks = [task for task in await self.world.stored(Dispatched) if task.token not in self._answered]
@@ -202,11 +202,11 @@ class Site:
         await self.record()
 
     async def held(self) -> list[StoredMessage]:
-        """What the streams hold."""
+        """Return the content of the streams."""
         return await everything(self.streams)
 
     async def ever(self) -> list[StoredMessage]:
-        """What was ever stored."""
+        """Return everything that was ever stored."""
         return await everything(self.whole)
 
 
@@ -401,7 +401,7 @@ async def test_a_segment_that_was_changed_is_refused(site: Site) -> None:
 
 
 async def test_any_redelivery_adds_nothing(site: Site) -> None:
-    """As to a durable that somebody made anew from the beginning of what was ever stored."""
+    """As for a durable recreated from the first stored message."""
     before = await site.ever()
     await archive_all(site)
     for stage in site.stages:
@@ -476,4 +476,4 @@ async def test_without_purge_permission_everything_stays_and_is_reported(
     assert await site.held() == before
     assert (await site.archive().state())[0] == State()
     assert [(line["action"], line["reason"]) for line in lines] == [("archiver-cannot", "the server is too old")]
-    assert len((await site.history.executions()).rows) == 1  # the history forgets all the same
+    assert len((await site.history.executions()).rows) == 1  # the history forgets in any case

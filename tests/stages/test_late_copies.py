@@ -1,6 +1,6 @@
-"""What copies of a stage that come late, read a replica that lags, or died half-way must not bring about.
+"""Copies of a stage that are late, read a lagging replica, or died halfway.
 
-Each was found by the simulation (`tests/simulation`), and is told here step by step.
+The simulation (`tests/simulation`) found each case; each is replayed here step by step.
 """
 
 import asyncio
@@ -129,7 +129,7 @@ async def test_cron_29_finished_execution_is_announced_after_a_crash(world: Worl
 async def test_cron_30_skip_after_late_lock_is_announced_after_crash(
     world: World,
 ) -> None:
-    """It was skipped by a copy that slept, after another one had queued it; the next has the lock, and ran too."""
+    """A paused copy skipped it after another copy had queued it; the next execution has the lock, and ran too."""
     await world.given(planned("a", 12, "enqueue"))
     await world.run(world.lock_keeper)
     [first] = await world.stored(Admitted)

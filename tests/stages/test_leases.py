@@ -1,4 +1,4 @@
-"""What is registered nowhere, on its way through the planner, the DAG advancer and the lease keeper."""
+"""Jobs enqueued once, on their way through the planner, the DAG advancer and the lease keeper."""
 
 from datetime import timedelta
 from typing import Any

@@ -216,7 +216,7 @@ async def test_i4_what_waits_is_queued_once(world: World) -> None:
 
 
 async def test_execution_queued_while_the_holder_ends_is_remembered(world: World) -> None:
-    """The end is handled before the queueing is stored, so that nobody else will wake who waits."""
+    """The end is handled before the queueing is stored, so no other event would wake the queued execution."""
     await world.given(planned("a", 12, "enqueue"))
     await world.run(world.lock_keeper)
     append = world.log.append

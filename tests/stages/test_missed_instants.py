@@ -1,4 +1,4 @@
-"""Instants that pass without firing, and nobody wished it, raise an alert: each span once."""
+"""Instants that pass without firing against the operator's intent raise one alert per span."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -20,7 +20,7 @@ MINUTELY: dict[str, Any] = {"name": "a.job", "schedule": "* * * * *", "timezone"
 
 
 async def absent(world: World, minutes: int) -> list[Passed]:
-    """Nobody decides for so long, and then somebody does; what passed."""
+    """The ticker is away for a while, then returns; return the passed spans."""
     world.clock.advance(60 * minutes)
     state, _ = await LedgerReader(world.log).load("a.job")
     facts = ledger.decide_instants(state, world.clock.now())
@@ -91,7 +91,7 @@ async def test_the_ticker_logs_and_counts_what_was_missed(world: World, metrics:
 
 
 def counted(reader: InMemoryMetricReader) -> dict[tuple[object, object], object]:
-    """What the counter has counted since the test began."""
+    """Return the counter's increase since the test began."""
     data = reader.get_metrics_data()
     found: dict[tuple[object, object], object] = {}
     for resource in data.resource_metrics if data else ():

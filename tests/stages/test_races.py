@@ -1,4 +1,4 @@
-"""What interleavings, lagging replicas, lost answers and hostile messages must not bring about."""
+"""Interleavings, lagging replicas, lost answers and hostile messages break no rule."""
 
 import asyncio
 from datetime import timedelta
@@ -56,7 +56,7 @@ PAYLOAD = 1_048_576
 
 
 class Lagging(InMemoryEventLog):
-    """The log of a world, whose reads are answered by a replica that has not seen what lies behind `upto`."""
+    """The log of a world whose reads come from a replica that ends at `upto`."""
 
     def __init__(self, world: World, upto: int) -> None:
         self.__dict__.update(world.log.__dict__)

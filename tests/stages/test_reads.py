@@ -1,4 +1,4 @@
-"""What the stages read: nothing where memory does, and what comes at once at once."""
+"""The reads of stages: none if memory suffices, and one for all messages of a batch."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -37,7 +37,7 @@ Reads: TypeAlias = Counter[str]
 
 @pytest.fixture
 def reads(world: World, monkeypatch: pytest.MonkeyPatch) -> Reads:
-    """How often the log is asked, by verb."""
+    """The number of requests to the log, by method."""
     counted: Reads = Counter()
 
     def counting(verb: str, ask: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
@@ -53,7 +53,7 @@ def reads(world: World, monkeypatch: pytest.MonkeyPatch) -> Reads:
 
 
 async def given(world: World, reads: Reads, *facts: Message) -> None:
-    """Facts that are in the log, read by nobody yet."""
+    """Store events that no stage has read yet."""
     await world.given(*facts)
     reads.clear()
 
@@ -183,7 +183,7 @@ async def test_outdated_state_is_not_decided_on(world: World, reads: Reads) -> N
 
 
 async def test_where_nothing_is_new_all_is_read_again(world: World, reads: Reads) -> None:
-    """It has left the log, and the next of its name began: nothing that is remembered holds any more."""
+    """The execution has left the log, and another of its name started: nothing remembered holds any more."""
     executions = StateCache(world.log, execution.initial, execution.evolve)
     await given(world, reads, planned("job-0"))
     scope = subjects.execution("job-0", "a")
@@ -197,7 +197,7 @@ async def test_where_nothing_is_new_all_is_read_again(world: World, reads: Reads
 
 
 async def test_state_read_again_covers_only_that_read(world: World, reads: Reads) -> None:
-    """A replica that lags may know less than the one that was asked before it."""
+    """A lagging replica may know less than the replica of an earlier read."""
     locks = StateCache(world.log, lock.initial, lock.evolve, catches_up=False)
     scope = subjects.lock("job-0")
     await given(world, reads, Acquired(job="job-0", execution_id="a", scheduled_time=NOON, ttl=90))

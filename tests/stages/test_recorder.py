@@ -38,7 +38,7 @@ class ScriptedLog:
         self.followed_from: list[int] = []
 
     async def follow(self, stream: Stream, *filters: str, after: int) -> AsyncIterator[Batch]:
-        """What an `EventLog` gives its followers."""
+        """Return the messages of an `EventLog` as its followers receive them."""
         assert stream is Stream.LOG
         self.followed_from.append(after)
         for message in self.messages[after:]:
@@ -78,7 +78,7 @@ class Clock:
 
 
 class TroubledHistory(SqlHistory):
-    """Before it records it has its troubles, one a call; `None` is none."""
+    """Raise a scripted error before each recording; `None` raises none."""
 
     troubles: Sequence[Exception | None] = ()
 

@@ -1,4 +1,4 @@
-"""The recoverer: nothing stays open for ever, and nothing that only waits is taken for lost."""
+"""The recoverer: nothing stays open forever, and waiting work is not taken for lost."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -89,7 +89,7 @@ async def test_attempt_taken_over_has_its_whole_timeout(scene: Scene) -> None:
 async def test_late_success_counts_until_the_execution_ends(scene: Scene) -> None:
     await begin(scene)
     task = await scene.claim()
-    await scene.passes(41, scene.world.planner)  # nobody handles the report yet
+    await scene.passes(41, scene.world.planner)  # no stage handles the report yet
     await scene.world.run(scene.world.retrier)
     assert len(await scene.world.stored(RetryScheduled)) == 1
     await store(scene.world, succeeded(task))

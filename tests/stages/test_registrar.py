@@ -1,4 +1,4 @@
-"""The registrar: what is shown is what the ledger says, in whatever order changes are handled."""
+"""The registrar: the projection equals the ledger, for any order of handling."""
 
 from tests.stages.world import World
 from tocsin.domain import ledger

@@ -80,7 +80,7 @@ async def failed(world: World, message_id: str = "m", **trigger: object) -> Dead
 
 
 async def replayed(world: World, letter: str, number: int = 1, **fields: Any) -> Requested:  # noqa: ANN401
-    """Somebody replays; what is begun for it."""
+    """Replay a dead letter; return the execution that starts."""
     await world.given(Replayed(job=ETL, id=letter, number=number, **fields))
     await run(world)
     return (await world.stored(Requested))[-1]
@@ -153,7 +153,7 @@ async def test_crash_before_resolution_is_completed_later(world: World) -> None:
     begun = await replayed(world, letter.id)
     append = world.log.append
 
-    async def crash(fact: Any, *, expect: int) -> int:  # noqa: ANN401 - whatever is appended
+    async def crash(fact: Any, *, expect: int) -> int:  # noqa: ANN401 - any append
         if isinstance(fact, Resolved):
             raise ConnectionError("the process dies here")
         return await append(fact, expect=expect)
@@ -242,7 +242,7 @@ async def test_replay_with_invalid_input_becomes_dead_letter(world: World) -> No
 
 
 async def test_replay_of_archived_dead_letter_becomes_dead_letter(world: World) -> None:
-    """Nobody waits for ever for what is not in the log any more; nor is the wish lost."""
+    """No wait for messages that have left the log, and no lost request."""
     await world.define(etl())
     letter = await failed(world)
     await world.given(Resolved(job=ETL, id=letter.id, reason="seen to"))

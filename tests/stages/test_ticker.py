@@ -1,4 +1,4 @@
-"""The ticker and its lease: every instant once, whoever leads, and nobody when in doubt."""
+"""The ticker and its lease: every instant once under any leader, and none in doubt."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -281,7 +281,7 @@ async def test_stored_renewal_without_an_answer_is_recognized(world: World, monk
     await one.run_once()
     put = world.projections.put
 
-    async def unanswered(*args: Any, **more: Any) -> int:  # noqa: ANN401 - whatever is put
+    async def unanswered(*args: Any, **more: Any) -> int:  # noqa: ANN401 - any value
         await put(*args, **more)
         raise LogUnavailable("the answer was lost")
 

@@ -45,7 +45,7 @@ class WatchedLog(InMemoryEventLog):
 
     @contextmanager
     def played_by(self, stage: Stage | None) -> Iterator[None]:
-        """Who stores what is stored inside the block; None: the test itself."""
+        """Attribute appends inside the block to a stage; None: to the test itself."""
         before = self._acting.set(stage)
         try:
             yield
@@ -76,7 +76,7 @@ class WatchedLog(InMemoryEventLog):
 
 
 class World:
-    """A log, and stages that read it when told to."""
+    """A log, and stages that read it on request."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -94,7 +94,7 @@ class World:
         self.mq_bridge = mq_bridge(self.log, executions, KEY, ["default"])
 
     def recoverer(self, policy: Policy, *, outside: frozenset[str] = frozenset()) -> Recoverer:
-        """One that looks when it is told to."""
+        """Return a recoverer that runs on request."""
         leadership = LeaderElection(self.projections, self.clock, key="recoverer", holder="test")
         return Recoverer(
             self.log, self.projections, leadership, self.clock, KEY, policy=policy, outside=outside, interval=1.0
@@ -115,16 +115,16 @@ class World:
         return await self.log.append(fact, expect=sequence)
 
     async def trigger(self, job: str, message_id: str = "m", **fields: object) -> None:
-        """Somebody asks for a run."""
+        """Publish a trigger."""
         await self.log.publish(subjects.trigger(job), Trigger.model_validate(fields), message_id=message_id)
 
     async def ask_to_cancel(self, job: str, execution_id: str, **fields: object) -> None:
-        """Somebody asks for the end of an execution."""
+        """Publish a request to cancel an execution."""
         request = CancelRequest.model_validate(fields)
         await self.log.publish(subjects.cancel(job, execution_id), request, message_id=f"cancel-{execution_id}")
 
     async def run(self, *stages: Stage) -> None:
-        """Have stages handle what is there, until nothing is."""
+        """Let stages handle their backlog until it is empty."""
         subscriptions = [subscription for stage in stages for subscription in stage.subscriptions]
         while any([await self.handle(subscription) for subscription in subscriptions]):
             pass
@@ -135,7 +135,7 @@ class World:
         stages = [stage for stage in vars(self).values() if isinstance(stage, Stage)]
         with self.log.played_by(next((stage for stage in stages if subscription in stage.subscriptions), None)):
             await self.outcomes.apply(subscription, deliveries)
-        assert not self.log.undeclared  # told here, since a stage's own error would only hand its message back
+        assert not self.log.undeclared  # raised here, because a stage's own error would only hand its message back
         return len(deliveries)
 
     async def show_locks(self) -> None:
@@ -178,12 +178,12 @@ class World:
         return sorted(found, key=lambda recorded: recorded.sequence)
 
     async def size(self) -> int:
-        """How many messages the log's streams hold."""
+        """Return the number of messages in the log's streams."""
         return len(list(await self._log())) + len(await self.log.read("ledger.>", limit=10_000))
 
     @property
     def pending(self) -> int:
-        """How many messages nobody has acknowledged."""
+        """Return the number of unacknowledged messages."""
         return sum(durable.outstanding for durable in self.log._durables.values())
 
 

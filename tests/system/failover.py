@@ -42,7 +42,7 @@ SPREAD: Final = 2.0
 
 
 class Failover:
-    """Two tickers, of which one leads; the other stages, and a worker."""
+    """Two tickers, and one of them leads; the other stages, and a worker."""
 
     def __init__(self, tocsin: Site, chance: random.Random, cluster: RunningCluster | None = None) -> None:
         self._tocsin = tocsin

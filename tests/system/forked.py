@@ -1,4 +1,4 @@
-"""Processes forked from a Python that has imported everything, ten times faster than new ones.
+"""Processes forked from a Python that has imported everything, ten times faster than a new process.
 
 Each has its own memory, session and end, including by SIGKILL. `tests/cli/test_acceptance.py` covers the start of a new Python.
 """

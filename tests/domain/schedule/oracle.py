@@ -18,7 +18,7 @@ DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 
 @cache
 def zone(name: str) -> ZoneInfo:
-    """The zone of the tzdata package: the machine may have an older one of its own."""
+    """The zone of the tzdata package: the machine may have an older release."""
     with files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as data:
         return ZoneInfo.from_file(data, key=name)
 
@@ -127,7 +127,7 @@ class Oracle:
         )
 
     def fires(self, after: datetime, until: datetime) -> list[datetime]:
-        """Every instant in (after, until] that fires, by asking each one."""
+        """Yield every instant in (after, until] that fires, by testing each."""
         step = timedelta(seconds=1 if self.second != "0" else 60)
         at = after.replace(second=0, microsecond=0) if self.second == "0" else after.replace(microsecond=0)
         found = []
@@ -147,7 +147,7 @@ class Oracle:
         step = timedelta(seconds=1 if self.second != "0" else 60)
         wall = (after - timedelta(days=2)).replace(tzinfo=None, second=0, microsecond=0)
         while wall <= until.replace(tzinfo=None) + timedelta(days=2):
-            # A wall time that does not exist comes back as another one; with fold=0 it is read with the old offset.
+            # A nonexistent wall time comes back as another time; with fold=0 it is read with the old offset.
             at = wall.replace(tzinfo=self.zone).astimezone(UTC)
             if at.astimezone(self.zone).replace(tzinfo=None) != wall:
                 yield at, wall

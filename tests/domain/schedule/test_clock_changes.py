@@ -1,12 +1,12 @@
-"""What happens when the clocks change (`ojs-cron` 5.2; CRON-16, CRON-17, CRON-30), and what a job may wish instead.
+"""Clock changes (`ojs-cron` 5.2; CRON-16, CRON-17, CRON-30), and the policies of a job.
 
-The facts, all in the zones' own law:
-    New York     2026-03-08 02:00 EST → 03:00 EDT (07:00 UTC);  2026-11-01 02:00 EDT → 01:00 EST (06:00 UTC) Lord Howe
-    2026-10-04 02:00 → 02:30 (15:30 UTC the day before);  2026-04-05 02:00 → 01:30 (15:00 UTC the day before) Troll
-    2026-03-29 01:00 → 03:00 (01:00 UTC);  2026-10-25 03:00 → 01:00 (01:00 UTC) Santiago     2026-09-06 00:00 → 01:00
-    (04:00 UTC);  2026-04-05 00:00 → 23:00 the day before (03:00 UTC) Dublin       2026-03-29 01:00 → 02:00 (01:00 UTC);
-    2026-10-25 02:00 → 01:00 (01:00 UTC); its winter is the exception Apia         2011-12-30 was left out: 2011-12-29
-    24:00 → 2011-12-31 00:00 (10:00 UTC on the 30th)
+The changes, in each zone's own law:
+    New York     2026-03-08 02:00 EST → 03:00 EDT (07:00 UTC);  2026-11-01 02:00 EDT → 01:00 EST (06:00 UTC)
+    Lord Howe    2026-10-04 02:00 → 02:30 (15:30 UTC the day before);  2026-04-05 02:00 → 01:30 (15:00 UTC the day before)
+    Troll        2026-03-29 01:00 → 03:00 (01:00 UTC);  2026-10-25 03:00 → 01:00 (01:00 UTC)
+    Santiago     2026-09-06 00:00 → 01:00 (04:00 UTC);  2026-04-05 00:00 → 23:00 the day before (03:00 UTC)
+    Dublin       2026-03-29 01:00 → 02:00 (01:00 UTC);  2026-10-25 02:00 → 01:00 (01:00 UTC); winter is the exception
+    Apia         2011-12-30 did not exist: 2011-12-29 24:00 → 2011-12-31 00:00 (10:00 UTC on the 30th)
 """
 
 from datetime import UTC, datetime, timedelta
@@ -166,7 +166,7 @@ def test_skipped_day_leaves_out_only_that_day() -> None:
         ("30 2 * * *", "America/New_York", "2026-03-08T00:00", "2026-03-08T12:00", ["07:30"]),
         ("10,20 2 * * *", "Australia/Lord_Howe", "2026-10-03T12:00", "2026-10-03T18:00", ["15:40", "15:50"]),
         ("0 0 * * *", "America/Santiago", "2026-09-06T00:00", "2026-09-06T12:00", ["04:00"]),
-        # where another one lies there already, the two are one
+        # two instants that coincide are the same instant
         ("30 2,3 * * *", "America/New_York", "2026-03-08T00:00", "2026-03-08T12:00", ["07:30"]),
         (
             "*/30 * * * *",
@@ -249,7 +249,7 @@ def test_there_are_no_other_wishes(wish: dict[str, Any]) -> None:
         DstPolicy(**wish)
 
 
-# --- told beforehand -------------------------------------------------------------------------------------------------
+# --- warnings before registration ------------------------------------------------------------------------------------
 
 
 def test_clock_changes_are_listed_with_their_effect() -> None:

@@ -1,4 +1,4 @@
-"""What a schedule is said to mean, and everything else that is told before it is used."""
+"""The explanation of a schedule before its use."""
 
 from datetime import UTC, datetime, timedelta
 

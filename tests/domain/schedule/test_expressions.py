@@ -105,7 +105,7 @@ def test_cron_10_names_both_sundays_and_wrapping_ranges(text: str, same_as: str)
         # … never leaving the month: 1 August is a Saturday, 31 May a Sunday
         ("0 0 1W 8 *", ["Aug 03"]),
         ("0 0 31W 5 *", ["May 29"]),
-        # … and a day that the month has not does not become another one
+        # … and a day that the month does not have does not become another day
         ("0 0 31W * *", ["Jan 30", "Mar 31", "May 29", "Jul 31"]),
         ("0 0 LW * *", ["Jan 30", "Feb 27", "Mar 31", "Apr 30"]),
         ("0 0 1W,15w,20 1 *", ["Jan 01", "Jan 15", "Jan 20"]),

@@ -1,4 +1,4 @@
-"""What is refused (`ojs-cron` 3.5, CRON-11), and how: the field, the value, what is allowed, and the place."""
+"""Refused expressions (`ojs-cron` 3.5, CRON-11): the field, the value, the allowed values, and the position."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What holds of every schedule: time goes forward, nothing is between neighbours, and all questions have one answer."""
+"""Properties of every schedule: time moves forward, nothing is between neighbours, and all queries agree."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise

@@ -111,7 +111,7 @@ async def time_passes(world: World, *, without: str = "") -> None:
 
 
 async def work(world: World) -> None:
-    """Whatever is dispatched is done at once; what failed is tried again when its delay is over."""
+    """Complete every dispatched task immediately, and every retry after its delay."""
     for _ in range(10):
         await world.run(world.planner, world.lock_keeper, world.dag_advancer, world.retrier, world.dead_letter_sink)
         claims = {(fact.execution_id, fact.step, fact.attempt) for fact in await world.stored(Started)}
@@ -192,7 +192,7 @@ def without_ends(job: str) -> Defect:
 
 
 def nested(kind: type[CronTriggered | CronSkipped | CronMissed], **fields: object) -> Defect:
-    """The first public event of a kind tells something else."""
+    """The first public event of a kind has other content."""
 
     def change(facts: list[Recorded[Message]]) -> list[Recorded[Message]]:
         first = next((recorded for recorded in facts if isinstance(recorded.message, kind)), None)

@@ -1,4 +1,4 @@
-"""What executors outside leave in the log breaks no invariant, and what is planted there is noticed."""
+"""The events of executors outside break no invariant, and planted defects are found."""
 
 import asyncio
 from collections.abc import Callable
@@ -84,7 +84,7 @@ async def happened() -> Everything:
     await take(world, LOST)
     await take(world, FLAKY)
     await answer(world, FLAKY, "failed")
-    await passes(world, 10)  # the lease is over, and the next attempt is due
+    await passes(world, 10)  # the lease is over and the next attempt is due, yet the old holder has finished
     await answer(world, LOST, "completed")  # and who lost it has done it all the same
     await take(world, FLAKY, attempt=2)
     await answer(world, FLAKY, "completed", attempt=2)

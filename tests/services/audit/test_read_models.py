@@ -23,7 +23,7 @@ from tocsin.testing import InMemoryProjections, ManualClock
 
 @dataclass
 class Shown:
-    """What the read models show, in which a test changes something."""
+    """The content of the read models, which a test changes."""
 
     rows: dict[str, ExecutionRow] = field(default_factory=dict)
     definitions: dict[str, bytes] = field(default_factory=dict)
@@ -38,7 +38,7 @@ def everything() -> Everything:
 
 @pytest.fixture(scope="module")
 def shown(everything: Everything, tmp_path_factory: pytest.TempPathFactory) -> Shown:
-    """What the real history makes of the facts, and the projections as they are to be."""
+    """The real history of the events, and the expected projections."""
 
     async def record(path: Path) -> Shown:
         kinds = tuple(filter_.split(".")[0] for filter_ in RECORDED[Stream.LOG])
@@ -53,14 +53,14 @@ def shown(everything: Everything, tmp_path_factory: pytest.TempPathFactory) -> S
 
 
 def definitions(everything: Everything) -> dict[str, bytes]:
-    """What KV `definitions` is to show."""
+    """The expected content of KV `definitions`."""
     states = {job: ledger.fold(facts) for job, facts in everything.jobs.items()}
     found = {subjects.token(job): Registration.of(state) for job, state in states.items()}
     return {key: registration.encode() for key, registration in found.items() if registration is not None}
 
 
 class StubHistory:
-    """The two questions that a comparison asks, answered as a test wants them."""
+    """The two queries of a comparison, with scripted answers."""
 
     def __init__(self, shown: Shown) -> None:
         self._shown = shown

@@ -1,4 +1,4 @@
-"""What the recoverer did is allowed by the audit, and what it must not do is noticed."""
+"""The audit accepts the recoverer's decisions, and reports forbidden decisions."""
 
 import asyncio
 from collections.abc import Callable

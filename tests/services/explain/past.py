@@ -32,7 +32,7 @@ def utc(text: str) -> datetime:
 
 
 class Past:
-    """What was stored, and when."""
+    """The stored events and their times."""
 
     def __init__(self, schedule: str | None = "0 * * * *", timezone: str = "UTC", **more: object) -> None:
         self.definition = {"name": "job", "schedule": schedule, "timezone": timezone, "function": "f", **more}

@@ -191,7 +191,7 @@ TABLE: Mapping[str, tuple[Past, str, Verdict, Mapping[str, Any]]] = {
         "no-such-local-time",
         {"local_exists": False},
     ),
-    # A gap's local time that falls on an instant that fires: one `due` tells of both.
+    # A skipped local time on an instant that fires: the `due` event covers both.
     "a step of the hour fires where another was skipped": (
         Past("*/15 * * * *", BERLIN, catch_up="all")
         .defined("2026-03-29T00:50")

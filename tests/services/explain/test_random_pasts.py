@@ -1,4 +1,4 @@
-"""Whatever the domain decides, the audit finds no fault with, and each instant has the answer that the ledger gives."""
+"""Random decisions of the domain pass the audit, and each instant has the answer of the ledger."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -15,7 +15,7 @@ from tocsin.services.explain.answer import Verdict
 
 Command: TypeAlias = tuple[str, object]
 
-# Around the nights in which the clocks of these zones change, and in which one of them skips half an hour.
+# Nights around the clock changes of these zones, one of which skips half an hour.
 STARTS = [datetime(2026, 3, 28, 23, 30, tzinfo=UTC), datetime(2026, 10, 24, 23, 30, tzinfo=UTC)]
 STARTS += [datetime(2026, 10, 3, 14, 0, tzinfo=UTC), datetime(2026, 11, 1, 4, 30, tzinfo=UTC)]
 ZONES = ["UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/New_York"]
@@ -90,7 +90,7 @@ def test_what_the_domain_decides_is_as_promised(start: datetime, first: dict[str
             case Passed() as fact:
                 for at in {fact.until, *fact.scheduled_times}:
                     [answer] = judge(past.evidence, at)
-                    # Where a local time that does not exist falls on an instant that fires, the answer is about that one.
+                    # If a nonexistent local time falls on an instant that fires, the answer covers that instant.
                     expected = VERDICTS[fact.reason] | ({"fired"} if fact.reason == "dst_skip" else set())
                     assert answer.verdict in expected, answer
 

@@ -61,7 +61,7 @@ async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Running]:
 async def finds(
     check: Check, tocsin: Running, *, later: timedelta = timedelta(), server: ServerState | None = None
 ) -> dict[str, Finding]:
-    """What one check finds, looked at from later."""
+    """Return the findings of one check at a later time."""
     look = await look_at(health_target(tocsin.installation))
     look = replace(look, now=look.now + later, status=replace(look.status, server=server or look.status.server))
     return {finding.code: finding for finding in await check(look)}
@@ -100,7 +100,7 @@ async def test_an_installation_at_work_is_well(nats_url: str, tmp_path: Path) ->
             return found if worst(found) is not Level.BAD else []
 
         found = await tocsin.until(is_well)
-        # A single server of somebody else's: that is all there is to be said against it.
+        # A single foreign server is the only objection.
         assert {finding.code for finding in found if finding.level is Level.WARN} == {"sync-interval", "replicas"}
 
 
@@ -229,7 +229,7 @@ async def test_servers_that_are_away(tmp_path: Path) -> None:
             assert_told(silent, Level.BAD)
 
 
-async def _eventually(asked: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401 - whatever is waited for
+async def _eventually(asked: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401 - any awaited state
     async with asyncio.timeout(200):
         while not (answer := await asked()):  # noqa: ASYNC110 - what is waited for happens in servers
             await asyncio.sleep(0.1)
