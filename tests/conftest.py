@@ -1,4 +1,4 @@
-"""What all tests share: one throw-away nats-server per test process."""
+"""The shared fixtures of all tests: one throw-away nats-server per test process."""
 
 import os
 from collections.abc import Iterator
@@ -56,5 +56,5 @@ def nats_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def _logging_as_at_first() -> None:
-    """No test sees the log level that another one has set for the whole process."""
+    """Reset the logging configuration that an earlier test set for the whole process."""
     structlog.reset_defaults()

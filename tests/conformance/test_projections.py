@@ -51,7 +51,7 @@ async def test_another_revision_than_expected_is_refused(world: World) -> None:
     assert await world.projections.get(LEADER, KEY) == (b"two", second)
 
 
-async def test_only_one_of_ten_creators_wins(world: World) -> None:
+async def test_exactly_one_of_ten_creators_wins(world: World) -> None:
     for marked in (False, True):
         outcomes = await asyncio.gather(
             *(world.projections.put(LEADER, KEY, b"%d" % n, expect=0) for n in range(10)), return_exceptions=True

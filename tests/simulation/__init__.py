@@ -1,10 +1,10 @@
 """Seeded schedules of faults, played in memory and judged by the invariants.
 
-The product's own code runs (stages, worker, registry and everything below) on its in-memory adapters:
+The product's own code runs (stages, worker, registry and everything below) on its in-memory adapters.
 
-    loop, process     a loop whose time only jumps; processes with clocks of their own that pause and die
-    network, server   lost, late and repeated messages; late timers and lagging replicas
-    attic             an archiver that removes finished executions within seconds
+    loop, process     a loop whose time only jumps; processes with clocks of their own that pause and die.
+    network, server   lost, late and repeated messages; late timers and lagging replicas.
+    attic             an archiver that removes finished executions within seconds.
     outside, mq       executors outside
     focus, faults     the kind of trouble, and its rates, chosen by the seed
     workload          the actions of users

@@ -85,7 +85,7 @@ async def happened() -> Everything:
     await take(world, FLAKY)
     await answer(world, FLAKY, "failed")
     await passes(world, 10)  # the lease is over and the next attempt is due, yet the old holder has finished
-    await answer(world, LOST, "completed")  # and who lost it has done it all the same
+    await answer(world, LOST, "completed")  # and who lost it has done it anyway
     await take(world, FLAKY, attempt=2)
     await answer(world, FLAKY, "completed", attempt=2)
     await passes(world, 15)
