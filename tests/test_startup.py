@@ -1,4 +1,4 @@
-"""Which libraries a process imports before it needs them."""
+"""The libraries a process imports before it needs them."""
 
 import subprocess
 import sys

@@ -155,7 +155,7 @@ async def test_load_after_a_sequence_returns_only_newer_events(
 
 
 @pytest.mark.parametrize("near", [0, SCAN_LIMIT])
-async def test_newer_event_replaces_older_one_after_a_sequence(
+async def test_newer_event_replaces_the_older_after_a_sequence(
     world: World, near: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_log, "SCAN_LIMIT", near)

@@ -47,7 +47,7 @@ def test_navigation_names_every_page() -> None:
         if isinstance(entry, str):
             return [entry]
         parts = entry.values() if isinstance(entry, dict) else entry
-        return [leaf for part in parts for leaf in leaves(part)]  # type: ignore[attr-defined]
+        return [leaf for part in parts for leaf in leaves(part)]
 
     navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
     assert sorted(leaves(navigation)) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
