@@ -1,4 +1,4 @@
-"""The claim before an attempt, and the report after it (DESIGN §2.3)."""
+"""The claim before an attempt, and the report after it (docs/internals/decisions.md, ADR 3)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """The decision about each delivery of a task.
 
-Run, hand back, acknowledge or leave it (DESIGN §2.2, §2.3, §7).
+Run, hand back, acknowledge or leave it (docs/internals: decisions.md, ADR 2 and 3; crashes.md).
 """
 
 import random
