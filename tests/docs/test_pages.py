@@ -62,3 +62,11 @@ def test_architecture_lists_every_stage() -> None:
         == STAGES
     )
     assert chosen([], STAGES, every=True) == STAGES
+
+
+def test_readme_has_two_commands_that_need_only_python() -> None:
+    section = (ROOT / "README.md").read_text().split("\n## Two commands\n")[1].split("\n## ")[0]
+    blocks = re.findall(r"^```sh\n(?:#[^\n]*\n)*(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        assert block.startswith("python3.11 -m venv .venv && .venv/bin/pip install ")
