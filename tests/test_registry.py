@@ -179,7 +179,7 @@ async def test_change_is_decided_again_after_a_conflict() -> None:
 async def test_constantly_changing_ledger_ends_in_a_conflict() -> None:
     log = Contested(ManualClock())
     log.others = TRIES
-    with pytest.raises(SequenceConflict, match="'nightly' was changed by others 5 times meanwhile: try again"):
+    with pytest.raises(SequenceConflict, match=r"'nightly'.* 5 tries"):
         await World(log).registry.apply([job()])
 
 

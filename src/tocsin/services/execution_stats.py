@@ -1,7 +1,7 @@
-"""How well executions reach their executors, counted from the log: for the command line and the HTTP API alike.
+"""Count from the log how well executions reach their workers.
 
-One pass over the headings of a few facts, and a look into those executions alone that failed. Nothing is kept for it, so
-that the answer is as true as the log is; what has left the log for the archive is not in it.
+One pass reads the headers of a few kinds of facts, and the bodies of failed executions only. Nothing is stored for it, so
+the numbers always agree with the log. Archived executions are not counted.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ HAPPENINGS: Final[tuple[Happening, ...]] = get_args(Happening)
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What was counted: executions that began, and recoveries that were tried, from `since` to `until` (UTC)."""
+    """Executions that started and recoveries, from `since` to `until` (UTC)."""
 
     since: datetime
     until: datetime
@@ -30,10 +30,10 @@ class Statistics:
 
 
 async def statistics(log: EventLog, *, since: datetime) -> Statistics:
-    """Count what the log stored since an instant (UTC), up to now.
+    """Count executions and recoveries since an instant (UTC).
 
     Raises:
-        LogUnavailable: it does not answer.
+        LogUnavailable: the log does not answer.
     """
     until = await log.now()
     tally, failures = Tally(), list[Heading]()
@@ -64,4 +64,4 @@ async def _look_into(log: EventLog, tally: Tally, heading: Heading) -> None:
         scope = subjects.scope_of(failed.message)
         tally.failed(execution, failed.message, [] if tally.was_handed(execution) else await log.load(scope))
     except DecodeError:
-        return  # of a newer version: that it failed is known, and why is not
+        return  # from a newer version: the failure counts, its reason is unknown

@@ -1,4 +1,4 @@
-"""Facts as they come, of both streams, in one sequence."""
+"""Follow the facts of both streams in one sequence."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -13,7 +13,7 @@ _AHEAD: Final = 16
 
 
 def filters(job: str | None = None) -> dict[Stream, tuple[str, ...]]:
-    """The filters over the facts of a job, or of all: what was decided, not what was asked or announced."""
+    """Return the filters over facts, without inputs and public events."""
     name = job or subjects.ANY
     return {
         Stream.LEDGER: (subjects.ledger(name),),
@@ -27,24 +27,27 @@ def filters(job: str | None = None) -> dict[Stream, tuple[str, ...]]:
 
 
 async def newest(log: EventLog, job: str | None = None) -> dict[Stream, int]:
-    """The last sequence of each stream that holds a fact of a job, or of all."""
-    return {stream: max([await _newest(log, one) for one in some]) for stream, some in filters(job).items()}
+    """Return the last sequence of a fact in each stream."""
+    return {stream: max([await _newest(log, scope) for scope in scopes]) for stream, scopes in filters(job).items()}
 
 
 async def follow(
     log: EventLog, job: str | None = None, *, after: Mapping[Stream, int]
 ) -> AsyncGenerator[Recorded[Message], None]:
-    """Every fact behind the given sequences, for ever; each stream in its order, the two as they come."""
+    """Yield every fact after the given sequences until the caller stops.
+
+    Each stream keeps its order; the streams are mixed as facts arrive.
+    """
     ahead: asyncio.Queue[Batch | BaseException] = asyncio.Queue(_AHEAD)
 
-    async def read(stream: Stream, some: tuple[str, ...]) -> None:
+    async def read(stream: Stream, scopes: tuple[str, ...]) -> None:
         try:
-            async for batch in log.follow(stream, *some, after=after.get(stream, 0)):
+            async for batch in log.follow(stream, *scopes, after=after.get(stream, 0)):
                 await ahead.put(batch)
-        except Exception as error:  # noqa: BLE001 - raised again below, in the reader's own task
+        except Exception as error:  # noqa: BLE001 - raised again below, in the consumer's task
             await ahead.put(error)
 
-    readers = [asyncio.create_task(read(stream, some)) for stream, some in filters(job).items()]
+    readers = [asyncio.create_task(read(stream, scopes)) for stream, scopes in filters(job).items()]
     try:
         while True:
             batch = await ahead.get()
@@ -58,9 +61,9 @@ async def follow(
         await asyncio.gather(*readers, return_exceptions=True)
 
 
-async def _newest(log: EventLog, one: str) -> int:
+async def _newest(log: EventLog, scope: str) -> int:
     try:
-        found = await log.last(one)
+        newest = await log.last(scope)
     except DecodeError as error:
         return error.sequence or 0
-    return found.sequence if found else 0
+    return newest.sequence if newest else 0

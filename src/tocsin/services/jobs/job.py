@@ -1,29 +1,30 @@
-"""A job as its ledger tells it."""
+"""A registered job, and the plan that registers definitions."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
 from ...domain import ledger
 from ...domain.definition import JobDefinition
+from ...domain.definition_changes import DefinitionDiff, ScheduleEffects, changed_fields, schedule_effects
 from ...domain.job_record import Registration
 from ...domain.ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A registered job: the definition in force, and the ledger that says the rest."""
+    """A registered job: its definition in force, and its ledger."""
 
     definition: JobDefinition
     defined_at: datetime
     sequence: int
-    """The last fact on its definition."""
+    """Sequence of the last fact on its definition."""
     ledger: Ledger
 
     @classmethod
     def of(cls, state: Ledger) -> "Job | None":
-        """What a ledger says; None: there is no such job."""
+        """Return the job of a ledger; None if it is not registered."""
         registration = Registration.of(state)
         if registration is None:
             return None
@@ -36,17 +37,17 @@ class Job:
 
     @property
     def created_at(self) -> datetime:
-        """When it was registered first (UTC)."""
+        """Time of the first registration (UTC)."""
         return self.ledger.created_at or self.defined_at
 
     @property
     def created_by(self) -> str | None:
-        """The identity of who did, if that was said."""
+        """Identity that registered the job first, if it is known."""
         return self.ledger.created_by
 
     @property
     def status(self) -> Literal["active", "paused", "disabled", "on demand"]:
-        """Whether its schedule fires, and if not why."""
+        """State of the job: whether its schedule fires, and why not."""
         if self.ledger.is_paused:
             return "paused"
         if not self.definition.enabled:
@@ -54,18 +55,18 @@ class Job:
         return "active" if self.definition.schedule else "on demand"
 
     def fire_times(self, after: datetime) -> Iterator[datetime]:
-        """The instants later than `after` (UTC) at which it fires if nothing changes, without end where it has none."""
+        """Yield the instants after `after` (UTC) at which the job fires if nothing changes."""
         at = ledger.next_fire_time(self.ledger, after)
         while at is not None:
             yield at
             at = ledger.next_fire_time(self.ledger, at)
 
     def next_fire_time(self, after: datetime) -> datetime | None:
-        """The first of them (CRON-28)."""
+        """Return the next instant at which the job fires (CRON-28)."""
         return next(self.fire_times(after), None)
 
     def summary(self, now: datetime) -> dict[str, Any]:
-        """What programs are told of it in a list, as it is at `now` (UTC)."""
+        """Return the JSON of the job in a list, at `now` (UTC)."""
         definition = self.definition
         return {
             "name": self.name,
@@ -82,8 +83,78 @@ class Job:
 
 
 Check: TypeAlias = Callable[["Job | None"], None]
-"""Raises what it likes if a change must not be made to this job (None: there is none); asked on the very state decided on."""
+"""Raise an error if a change to this job (None: it does not exist) is not allowed.
+
+Called on the state that the change is decided on.
+"""
 
 
 def anything(_: Job | None) -> None:
-    """No condition."""
+    """Allow any change."""
+
+
+Verb: TypeAlias = Literal["create", "update", "unchanged", "delete"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Change of one job to a definition; for `delete`, the deleted definition."""
+
+    verb: Verb
+    definition: JobDefinition
+    differences: tuple[DefinitionDiff, ...] = ()
+    before: Ledger = ledger.initial
+    """Ledger of the job at the time of planning."""
+
+    def effects(self, now: datetime, ahead: timedelta) -> ScheduleEffects:
+        """Return the instants that the change adds and removes in the next days."""
+        after = None if self.verb == "delete" else self.definition
+        return schedule_effects(self.before, after, now, now + ahead)
+
+    @property
+    def job(self) -> str:
+        """The job's name."""
+        return self.definition.name
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Changes that register some definitions."""
+
+    changes: tuple[Change, ...]
+
+    def of(self, *verbs: Verb) -> tuple[Change, ...]:
+        """Return the changes of some kinds."""
+        return tuple(change for change in self.changes if change.verb in verbs)
+
+    @property
+    def has_differences(self) -> bool:
+        """The plan changes something."""
+        return any(change.verb != "unchanged" for change in self.changes)
+
+
+def change_to(definition: JobDefinition, state: Ledger) -> Change:
+    """Return the change that gives a job a definition."""
+    if state.definition is None:
+        return Change("create", definition, before=state)
+    differences = tuple(changed_fields(state.definition, definition))
+    return Change("update" if differences else "unchanged", definition, differences, state)
+
+
+def plan_of(
+    definitions: Mapping[str, JobDefinition],
+    ledgers: Iterable[Ledger],
+    jobs: Iterable[Job],
+    prune: Collection[str],
+) -> Plan:
+    """Plan how to register `definitions`, given their ledgers.
+
+    Of the other `jobs`, those whose owner is in `prune` are deleted.
+    """
+    changes = [change_to(definition, state) for definition, state in zip(definitions.values(), ledgers, strict=True)]
+    changes += [
+        Change("delete", job.definition, before=job.ledger)
+        for job in jobs
+        if job.name not in definitions and job.definition.owner in prune
+    ]
+    return Plan(tuple(changes))

@@ -1,7 +1,8 @@
-"""The jobs of an installation: each verb that somebody can say about them."""
+"""The jobs of an installation: read, register, pause, resume, delete, trigger."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar, cast
 from uuid import uuid4
@@ -11,46 +12,74 @@ from pydantic import JsonValue
 from ... import subjects
 from ...domain import execution_plan, ledger
 from ...domain.definition import STORED, JobDefinition, check_input
-from ...domain.events import Actor, DefinitionFact, Input, Recorded, Trigger, TriggerSource
+from ...domain.events import Actor, DefinitionFact, Input, Message, Recorded, Trigger, TriggerSource
 from ...domain.job_record import Registration
 from ...domain.ledger import JobNotFound, Ledger
 from ...engine.ledger_reader import LedgerReader
 from ...ports import EventLog, LogUnavailable, OutdatedState, Projections, SequenceConflict
 from ...subjects import Bucket, DecodeError, Stream
-from .job import Check, Job, anything
-from .plan import Change, Plan, Verb, plan_of
-from .request import ANSWER_PAUSES, RequestName, read_back
+from .job import Change, Check, Job, Plan, Verb, anything, plan_of
 
 TRIES: Final = 5
-"""How often a change is decided anew when somebody else changed the job in between."""
+"""Tries to append a change while other writers change the job."""
 AT_ONCE: Final = 64
-"""Ledgers that are read or changed at the same time."""
+"""Ledgers read or changed concurrently."""
 T = TypeVar("T")
 R = TypeVar("R")
 
 
+ANSWER_PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
+"""Pauses before each read of a message just stored, because a lagging replica may answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestName:
+    """Idempotency key of a request.
+
+    The log itself detects a repeated key within its deduplication window. `is_retried`: the request may be older than
+    that, so all triggers of the job are searched.
+    """
+
+    name: str
+    is_retried: bool = False
+
+
+async def read_back(log: EventLog, stream: Stream, sequence: int) -> Recorded[Message]:
+    """Read a message just stored, with its time in the log.
+
+    Raises:
+        LogUnavailable: it is stored, but no replica returns it.
+    """
+    for pause in ANSWER_PAUSES:
+        await asyncio.sleep(pause)
+        stored = await log.get(stream, sequence)
+        if stored is not None:
+            return stored
+    raise LogUnavailable(f"message {sequence} of {stream.value} is stored, but cannot be read back")
+
+
 class Registry:
-    """The jobs of an installation. `by` is who asks, and is recorded."""
+    """The jobs of an installation. `by` is the caller and is recorded in events."""
 
     def __init__(self, log: EventLog, projections: Projections) -> None:
         self._log = log
         self._projections = projections
         self._ledgers = LedgerReader(log)
 
-    # --- asking ------------------------------------------------------------------------------------------------------
+    # --- reading ------------------------------------------------------------------------------------------------------
 
     async def jobs(self) -> tuple[Job, ...]:
-        """Every job that is registered now, by name, as its ledger tells it."""
+        """Return every registered job, sorted by name, from its ledger."""
         states = await self._ledgers.load_all()
-        found = (Job.of(state) for _, (state, _) in sorted(states.items()))
-        return tuple(job for job in found if job is not None)
+        jobs = (Job.of(state) for _, (state, _) in sorted(states.items()))
+        return tuple(job for job in jobs if job is not None)
 
     async def job(self, name: str, *, fresh: bool = False) -> Job:
-        """One job as its ledger tells it; `fresh`: at least as new as whatever anybody was told before this call.
+        """Return one job from its ledger; `fresh`: with every fact stored before this call.
 
         Raises:
-            JobNotFound: there is no such job.
-            LogUnavailable: all that answers lags behind.
+            JobNotFound: no job has this name.
+            LogUnavailable: every replica that answers lags.
         """
         tail = await self._log.tail(subjects.ledger(name)) if fresh else 0
         for pause in ANSWER_PAUSES:
@@ -66,10 +95,10 @@ class Registry:
         return job
 
     async def get(self, name: str) -> Registration:
-        """One job as it is registered now.
+        """Return the registration of a job.
 
         Raises:
-            JobNotFound: there is no such job.
+            JobNotFound: no job has this name.
         """
         registration = Registration.of((await self.job(name)).ledger)
         if registration is None:
@@ -77,19 +106,19 @@ class Registry:
         return registration
 
     async def list(self) -> tuple[Registration, ...]:
-        """Every job as it is projected for whoever lists and watches them: one read, a moment old."""
-        found = []
+        """Return every registration from the projection: one read, a moment old."""
+        registrations = []
         for key, value in sorted((await self._projections.entries(Bucket.DEFINITIONS)).items()):
             try:
-                found.append(Registration.model_validate_json(value, context=STORED))
+                registrations.append(Registration.model_validate_json(value, context=STORED))
             except ValueError as error:
                 raise DecodeError(f"definitions/{key}: {error}") from error
-        return tuple(found)
+        return tuple(registrations)
 
     # --- changing ----------------------------------------------------------------------------------------------------
 
     async def plan(self, definitions: Collection[JobDefinition], *, prune: Collection[str] = ()) -> Plan:
-        """What applying `definitions` would do. `prune`: owners whose other jobs are to be deleted."""
+        """Plan how to register `definitions` and delete other jobs of the owners in `prune`."""
         given = {definition.name: definition for definition in definitions}
         states = await each(given, self._ledgers.load)
         return plan_of(given, (state for state, _ in states), await self.jobs() if prune else (), prune)
@@ -97,14 +126,14 @@ class Registry:
     async def carry_out(
         self, plan: Plan, *, by: Actor | None = None, reason: str | None = None, check: Check = anything
     ) -> None:
-        """Do what a plan says. Idempotent; a job that went to another owner meanwhile is not deleted."""
+        """Carry out a plan. Idempotent; a job that another owner took over is not deleted."""
         changes = plan.of("create", "update", "delete")
         await each(changes, partial(self._carry_out, by=by, reason=reason, check=check))
 
     async def define(
         self, definition: JobDefinition, *, by: Actor | None = None, reason: str | None = None, check: Check = anything
     ) -> Verb:
-        """Register a job, or update it; which of the two it was, if it was any (ojs-cron §8.1, CRON-26)."""
+        """Register or update a job; return what changed (ojs-cron §8.1, CRON-26)."""
         verb: Verb = "unchanged"
 
         def decide(state: Ledger) -> Sequence[DefinitionFact]:
@@ -124,7 +153,7 @@ class Registry:
         dry_run: bool = False,
         by: Actor | None = None,
     ) -> Plan:
-        """Make the registered jobs those of `definitions`; what was done, or with `dry_run` would be."""
+        """Register `definitions`; return the plan. With `dry_run` nothing is changed."""
         plan = await self.plan(definitions, prune=prune)
         if not dry_run:
             await self.carry_out(plan, by=by)
@@ -133,30 +162,30 @@ class Registry:
     async def pause(
         self, job: str, *, by: Actor | None = None, reason: str | None = None, check: Check = anything
     ) -> bool:
-        """Let a job's instants pass without firing; whether that is a change.
+        """Pause a job, so that its instants pass; return whether it ran before.
 
         Raises:
-            JobNotFound: there is no such job.
+            JobNotFound: no job has this name.
         """
         return await self._decide(job, lambda state: ledger.pause(state, job, by=by, reason=reason), check)
 
     async def resume(
         self, job: str, *, by: Actor | None = None, reason: str | None = None, check: Check = anything
     ) -> bool:
-        """Let a job's instants fire again; whether that is a change.
+        """Resume a job, so that its instants fire; return whether it was paused.
 
         Raises:
-            JobNotFound: there is no such job.
+            JobNotFound: no job has this name.
         """
         return await self._decide(job, lambda state: ledger.resume(state, job, by=by, reason=reason), check)
 
     async def delete(
         self, job: str, *, by: Actor | None = None, reason: str | None = None, check: Check = anything
     ) -> None:
-        """Remove a job; what already runs, runs on.
+        """Delete a job; its active executions continue.
 
         Raises:
-            JobNotFound: there is no such job.
+            JobNotFound: no job has this name.
         """
         await self._decide(job, lambda state: ledger.delete(state, job, by=by, reason=reason), check)
 
@@ -172,31 +201,31 @@ class Registry:
         asking: RequestName | None = None,
         check: Check = anything,
     ) -> str:
-        """Ask for a run now; the id that its execution will have. The keys of `input` go over the definition's.
+        """Request an execution now and return its id.
 
-        Whatever is asked under one name is one request, which has one answer.
+        The keys of `input` override those of the definition. Requests with one key make one execution.
 
         Raises:
-            JobNotFound: there is no such job.
-            DefinitionError: the job does not take this input.
-            LogUnavailable: it is stored, but cannot be read back.
+            JobNotFound: no job has this name.
+            DefinitionError: the job does not accept this input.
+            LogUnavailable: the trigger is stored, but no replica returns it.
         """
-        found = await self.job(job)
-        check(found)
-        definition = found.definition
+        registered = await self.job(job)
+        check(registered)
+        definition = registered.definition
         trigger = Trigger(trigger=kind, input=input, args=None if args is None else tuple(args), by=by, reason=reason)
         check_input(definition, execution_plan.input_of(trigger, definition), args)
         if asking and asking.is_retried and (before := await self._triggered(job, asking.name)):
             return execution_plan.execution_id_of(before, job)
         message_id = asking.name if asking else uuid4().hex
         sequence = await self._log.publish(subjects.trigger(job), trigger, message_id=message_id)
-        # The id is made of the time at which the log stored the message, which only the log knows.
+        # The id contains the time at which the log stored the message, which only the log knows.
         stored = await read_back(self._log, Stream.LEDGER, sequence)
-        as_asked = Recorded(trigger, stored.subject, sequence, stored.time, message_id)
-        return execution_plan.execution_id_of(as_asked, job)
+        stored_trigger = Recorded(trigger, stored.subject, sequence, stored.time, message_id)
+        return execution_plan.execution_id_of(stored_trigger, job)
 
     async def _triggered(self, job: str, message_id: str) -> Recorded[Trigger] | None:
-        """The trigger that was stored under a message id."""
+        """Return the trigger that was stored with a message id."""
         after = 0
         while batch := await self._log.read(subjects.trigger(job), after=after):
             for recorded in batch:
@@ -219,10 +248,10 @@ class Registry:
     async def _decide(
         self, job: str, decide: Callable[[Ledger], Sequence[DefinitionFact]], check: Check = anything
     ) -> bool:
-        """Append what `decide` says about a job's ledger; whether it said anything.
+        """Append the facts that `decide` returns; return whether it returned any.
 
         Raises:
-            SequenceConflict: the ledger moved each time.
+            SequenceConflict: another writer changed the ledger on each try.
         """
         for _ in range(TRIES):
             state, sequence = await self._ledgers.load(job)
@@ -234,7 +263,7 @@ class Registry:
             except OutdatedState:
                 continue
             return bool(facts)
-        raise SequenceConflict(f"{job!r} was changed by others {TRIES} times meanwhile: try again")
+        raise SequenceConflict(f"cannot change {job!r}: another writer changed it on each of {TRIES} tries. Try again.")
 
 
 async def each(items: Iterable[T], do: Callable[[T], Awaitable[R]]) -> Sequence[R]:
