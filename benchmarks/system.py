@@ -23,7 +23,7 @@ from tocsin.domain.definition import JobDefinition
 from tocsin.subjects import Stream
 
 RECORDER: Final = "recorder"
-STAGES: Final = ",".join(name for name in bootstrap.STAGES if name not in {RECORDER, "mq_bridge"})
+STAGES: Final = ",".join(name for name in bootstrap.STAGE_NAMES if name not in {RECORDER, "mq_bridge"})
 WHEN: Final = "registrar,ticker,planner"
 WHAT: Final = ",".join(name for name in STAGES.split(",") if name not in WHEN.split(","))
 USUAL: Final = (WHEN, WHAT, RECORDER, WORKER)

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from tests.security.server import server
 from tocsin.adapters.nats.admin.permissions import password_variable, server_config
 from tocsin.adapters.nats.server.process import installed_binary
-from tocsin.bootstrap import STAGES
+from tocsin.bootstrap import STAGE_NAMES
 from tocsin.bootstrap.nats_roles import permissions
 from tocsin.cli import app
 from tocsin.cli.processes.run import chosen
@@ -62,7 +62,7 @@ def is_a_command(args: list[str]) -> None:
     assert told.exit_code == 0, told.output
     if args[0] == "run":
         every = "--all" in args
-        assert chosen([] if every else args[1:], STAGES, every=every)
+        assert chosen([] if every else args[1:], STAGE_NAMES, every=every)
 
 
 def test_every_command_exists(services: dict[str, Any]) -> None:
@@ -84,7 +84,7 @@ def test_every_command_that_the_readme_shows_exists() -> None:
 def test_every_stage_is_a_service(services: dict[str, Any]) -> None:
     run = [stage for _, service in ours(services) if service["command"][0] == "run" for stage in service["command"][1:]]
     bridged = {"mq_bridge"}  # no queue of these settings is handed over to executors outside
-    assert sorted(stage.replace("-", "_") for stage in run) == sorted(set(STAGES) - bridged)
+    assert sorted(stage.replace("-", "_") for stage in run) == sorted(set(STAGE_NAMES) - bridged)
 
 
 # --- who is who ------------------------------------------------------------------------------------------------------

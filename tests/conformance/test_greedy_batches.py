@@ -13,7 +13,7 @@ from tocsin.adapters.nats.consumers import stage_router as routers
 from tocsin.adapters.nats.consumers.greedy_batches import PRIVATE_METHOD, PriorityGate
 from tocsin.domain.events import Message, Recorded
 from tocsin.engine.delivery_policy import DeliveryPolicy
-from tocsin.engine.stage import Stage, Subscription
+from tocsin.engine.stage import BoundStage, BoundSubscription
 from tocsin.ports import DurableSpec
 from tocsin.subjects import Stream, subject_of
 
@@ -33,7 +33,7 @@ async def test_message_after_a_pause_is_not_delayed(nats_url: str, monkeypatch: 
         async def handle(recorded: Recorded[Message]) -> None:
             await came.put(recorded.sequence)
 
-        stage = Stage("patient", (Subscription("patient", Stream.LOG, filters, handle),))
+        stage = BoundStage("patient", (BoundSubscription("patient", Stream.LOG, filters, handle),))
         broker = NatsBroker(nats_url, logger=None, apply_types=False)
         broker.include_router(routers.stage_router(stage, DeliveryPolicy(world.log), world.names))
         async with broker:
@@ -55,7 +55,7 @@ async def test_missing_durable_is_reported_and_awaited(nats_url: str) -> None:
 
     async with nats_world(nats_url) as world:
         await world.log.append(dispatched("e1"), expect=0)
-        stage = Stage("late", (Subscription("late", Stream.LOG, filters, handle),))
+        stage = BoundStage("late", (BoundSubscription("late", Stream.LOG, filters, handle),))
         broker = NatsBroker(nats_url, logger=None, apply_types=False)
         broker.include_router(routers.stage_router(stage, DeliveryPolicy(world.log), world.names))
         with structlog.testing.capture_logs() as said:
@@ -77,11 +77,11 @@ async def test_low_priority_follows_other_messages_of_a_batch(nats_url: str) -> 
         came.put_nowait(None)
 
     async with nats_world(nats_url) as world:
-        stage = Stage(
+        stage = BoundStage(
             "both",
             (
-                Subscription("waiting", Stream.LOG, ("report.>",), handle, low_priority=True),
-                Subscription("first", Stream.LOG, ("execution.>",), handle),
+                BoundSubscription("waiting", Stream.LOG, ("report.>",), handle, low_priority=True),
+                BoundSubscription("first", Stream.LOG, ("execution.>",), handle),
             ),
         )
         for subscription in stage.subscriptions:

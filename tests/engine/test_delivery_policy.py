@@ -11,7 +11,7 @@ from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain.events import Message, PoisonMessage, Recorded
 from tocsin.engine.delivery_policy import FAILURES, DeliveryPolicy
-from tocsin.engine.stage import Stage, Subscription
+from tocsin.engine.stage import BoundStage, BoundSubscription
 from tocsin.ports import LogUnavailable, SequenceConflict
 from tocsin.subjects import Stream
 
@@ -32,12 +32,12 @@ class Scripted:
             raise error
 
     @property
-    def stage(self) -> Stage:
-        return Stage("scripted", (self.subscription,))
+    def stage(self) -> BoundStage:
+        return BoundStage("scripted", (self.subscription,))
 
     @property
-    def subscription(self) -> Subscription:
-        return Subscription("scripted", Stream.LOG, ("execution.>",), self)
+    def subscription(self) -> BoundSubscription:
+        return BoundSubscription("scripted", Stream.LOG, ("execution.>",), self)
 
 
 def execution(number: int, execution_id: str | None = None) -> Message:
@@ -130,7 +130,7 @@ async def test_different_entities_are_handled_concurrently(world: World) -> None
         await met.wait()
 
     await world.given(*(execution(n) for n in range(3)))
-    subscription = Subscription("meeting", Stream.LOG, ("execution.>",), meet)
+    subscription = BoundSubscription("meeting", Stream.LOG, ("execution.>",), meet)
     await asyncio.wait_for(world.handle(subscription), 5)
     assert world.pending == 0
 

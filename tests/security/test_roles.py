@@ -19,7 +19,7 @@ from tests.system.running import DEADLINE, Running
 from tocsin import Context, Worker, bootstrap
 from tocsin.adapters.nats.admin.permissions import password_variable, server_config
 from tocsin.adapters.nats.consumers.task_queues import NatsDurable
-from tocsin.bootstrap import STAGES, Installation
+from tocsin.bootstrap import STAGE_NAMES, Installation
 from tocsin.bootstrap.api_server import serving
 from tocsin.bootstrap.nats_roles import permissions
 from tocsin.domain.events import Acquired, Completed, CronTriggered, DeadLettered, ExecutionFact, Paused
@@ -93,7 +93,7 @@ async def everybody(at: Server, folder: Path, worker: Worker) -> AsyncIterator[R
     """Each stage and the worker on connections of their own; the test is an operator."""
     async with AsyncExitStack() as stack:
         tasks = []
-        for stage in STAGES:
+        for stage in STAGE_NAMES:
             ready = asyncio.Event()
             tasks.append(asyncio.create_task(_run_stage(at, folder, stage, ready), name=stage))
             waiting = asyncio.create_task(ready.wait())
@@ -217,7 +217,7 @@ async def test_all_stages_run_as_one_user(secured: Server, tmp_path: Path) -> No
         connected(secured, tmp_path, "scheduler") as installation,
         connected(secured, tmp_path, "operator") as it,
     ):
-        stages = asyncio.create_task(bootstrap.run_stages(installation, STAGES, ready=ready))
+        stages = asyncio.create_task(bootstrap.run_stages(installation, STAGE_NAMES, ready=ready))
         working = asyncio.create_task(_run_worker(secured, tmp_path, worker))
         try:
             tocsin = Running(it)

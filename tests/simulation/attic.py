@@ -10,13 +10,11 @@ from tocsin.adapters.memory.stream_purge import InMemoryStreamPurge
 from tocsin.archive.archive import Archive, Origin
 from tocsin.archive.combined_log import CombinedLog
 from tocsin.engine.leader_election import LeaderElection
-from tocsin.engine.stage import Stage
+from tocsin.engine.stage import BoundStage
 from tocsin.ports import Extent, Projections, StoredMessage
 from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility, Keeping
-from tocsin.stages.archiver.purge import PacedPurge
-from tocsin.stages.archiver.stage import Archiver, archiver
-from tocsin.stages.recorder import RECORDED
-from tocsin.subjects import Stream
+from tocsin.stages.archiver.stage import ARCHIVER, Archiver, PacedPurge
+from tocsin.subjects import RECORDED, Stream
 from tocsin.testing import InMemoryStoredLog
 
 from .network import Network, at_once
@@ -50,13 +48,13 @@ class Attic:
         self._housekeeping = _Housekeeping(server, network, process)
         self.whole = CombinedLog(self._streams, self._archive)
 
-    def archiver(self, history: "SimulatedHistory", leadership: LeaderElection, clock: ProcessClock) -> Stage:
+    def archiver(self, history: "SimulatedHistory", leadership: LeaderElection, clock: ProcessClock) -> BoundStage:
         """A candidate for keeping it."""
-        ripeness = ArchiveEligibility(
+        eligibility = ArchiveEligibility(
             self._streams, self._housekeeping, cast("Any", history), keeping=KEEPING, recorded=RECORDED
         )
-        it = Archiver(
-            ripeness,
+        archiver = Archiver(
+            eligibility,
             PacedPurge(self._streams, self._housekeeping, self._archive, clock),
             self._archive,
             cast("Any", history),
@@ -65,7 +63,7 @@ class Attic:
             origin=Origin(installation="i", root="tocsin", version="0"),
             keeping=KEEPING,
         )
-        return archiver(it, leadership)
+        return ARCHIVER.bind(archiver)
 
 
 class _Streams:

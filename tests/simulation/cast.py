@@ -12,19 +12,19 @@ from tests.domain.given import KEY
 from tocsin import bootstrap, subjects
 from tocsin.adapters.memory.archive_store import InMemoryArchiveStore
 from tocsin.archive.cursors import Cursors
-from tocsin.bootstrap.leader_candidates import candidate
+from tocsin.bootstrap.stage_runner import candidate
 from tocsin.domain.definition import DefinitionError
 from tocsin.domain.events import CancelRequest, Trigger
 from tocsin.domain.ledger import JobNotFound
 from tocsin.engine.delivery_policy import DeliveryPolicy
-from tocsin.engine.stage import Stage, Subscription
+from tocsin.engine.stage import BoundStage, BoundSubscription
 from tocsin.ports import DurableSpec, LogUnavailable, OutdatedState
 from tocsin.services.jobs import Registry
 from tocsin.services.operations import backfill, dead_letters
 from tocsin.services.operations.enqueue import Duplicate, enqueue
 from tocsin.services.operations.errors import OperationError
 from tocsin.settings import Leader, Queue, Recovery, Settings, Stages
-from tocsin.stages.recorder import recorder
+from tocsin.stages.recorder import RECORDER, Recorders
 from tocsin.subjects import ARCHIVER_LEASE, Stream
 from tocsin.testing import ManualClock
 from tocsin.worker import executor
@@ -101,7 +101,7 @@ class Node:
         stages = bootstrap.compose(installation, names, key=KEY)
         history = SimulatedHistory(around.history, around.network, process)
         if "recorder" in names:
-            stages.append(recorder(log, cast("Any", history), clock, past=attic.whole))
+            stages.append(RECORDER.bind(Recorders(log, cast("Any", history), clock, past=attic.whole)))
         if "archiver" in names and around.is_archived:
             stages.append(attic.archiver(history, candidate(installation, ARCHIVER_LEASE), clock))
         self._outcomes = DeliveryPolicy(
@@ -116,7 +116,7 @@ class Node:
             process.spawn(stage.name, partial(_for_ever, stage, loop)) for stage in stages for loop in stage.loops
         ]
 
-    async def _serve(self, subscription: Subscription) -> None:
+    async def _serve(self, subscription: BoundSubscription) -> None:
         network, spec = self._around.network, spec_of(subscription)
         intake = Intake(self._around.server, spec, network, self._process)
         while not self._process.is_stopping:
@@ -130,12 +130,12 @@ class Node:
             loop.cancel()
 
 
-def spec_of(subscription: Subscription) -> DurableSpec:
+def spec_of(subscription: BoundSubscription) -> DurableSpec:
     """A subscription's durable."""
     return DurableSpec(subscription.durable, subscription.stream, subscription.filters, ack_wait=subscription.ack_wait)
 
 
-async def _for_ever(stage: Stage, loop: Callable[[], Coroutine[None, None, None]]) -> None:
+async def _for_ever(stage: BoundStage, loop: Callable[[], Coroutine[None, None, None]]) -> None:
     await loop()
     raise RuntimeError(f"a loop of {stage.name} is over")
 

@@ -30,16 +30,17 @@ from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.state_cache import StateCache
 from tocsin.services.operations import task_leases
-from tocsin.stages import dead_letter_sink, lease_keeper, mq_bridge, registrar, retrier
+from tocsin.stages import lease_keeper, mq_bridge, ticker
 from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility
-from tocsin.stages.archiver.purge import PacedPurge
-from tocsin.stages.archiver.stage import Archiver
+from tocsin.stages.archiver.stage import Archiver, PacedPurge
+from tocsin.stages.dead_letter_sink import DeadLetterSink
 from tocsin.stages.lock_keeper import locks
 from tocsin.stages.lock_keeper import stage as lock_keeper
 from tocsin.stages.mq_bridge import MqBridge
 from tocsin.stages.planner import Planner
 from tocsin.stages.recorder import Recorder
-from tocsin.stages.ticker import stage as ticker
+from tocsin.stages.registrar import Registrar
+from tocsin.stages.retrier import Retrier
 from tocsin.worker import claim
 
 from .simulation import play
@@ -335,25 +336,25 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     _bug(
         "end an attempt whose answer nobody has read",
-        lease_keeper.LeaseKeeper._is_dealt_with,
-        "if await self._is_answered(lease, state):",
+        lease_keeper.LeaseKeeper._is_settled,
+        "if await self._has_report(lease, state):",
         "if False:",
     ),
     _bug(
         "end an attempt that somebody answered for",
-        lease_keeper.LeaseKeeper._is_dealt_with,
+        lease_keeper.LeaseKeeper._is_settled,
         'not execution.release(state, lease, reason="lease_over")',
         "lease.step not in state.steps",
     ),
     _bug(
         "let an attempt be taken for ever",
-        lease_keeper.LeaseKeeper._is_dealt_with,
+        lease_keeper.LeaseKeeper._is_settled,
         "lease.ends_attempt or recorded.time >= claimed + timedelta(seconds=limit)",
         "False",
     ),
     _bug(
         "report that one lease of an attempt is over",
-        lease_keeper.LeaseKeeper._is_dealt_with,
+        lease_keeper.LeaseKeeper._is_settled,
         'f"{subject}.{lease.task}"',
         "scope",
     ),
@@ -374,18 +375,18 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug("draw jitter twice as wide", retry.delay, "policy.jitter * draw", "2.0 * policy.jitter * draw"),
     _bug(
         "store the delay only with its fact",
-        retrier.retrier,
-        "await executions.decide(scope, partial(execution.fail, report=report, at=recorded.time))",
-        "if not await executions.decide(scope, partial(execution.fail, report=report, at=recorded.time)):\n"
-        "            return",
+        Retrier.on_failure,
+        "await self._executions.decide(scope, partial(execution.fail, report=report, at=recorded.time))",
+        "if not await self._executions.decide(scope, partial(execution.fail, report=report, at=recorded.time)):\n"
+        "        return",
     ),
     Mutation(
         "keep a dead letter each time",
         (
             Edit(
-                dead_letter_sink.dead_letter_sink,
-                "dead_letter.of_failed(failed, facts), expect=0",
-                "dead_letter.of_failed(failed, facts), expect=await log.tail(subjects.dead_letter(failed.job, failed.execution_id))",
+                DeadLetterSink.on_failed,
+                "dead_letter.of_failed(failed, events), expect=0",
+                "dead_letter.of_failed(failed, events), expect=await self._log.tail(subjects.dead_letter(failed.job, failed.execution_id))",
             ),
         ),
     ),
@@ -449,14 +450,14 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug("record from a place of one's own", Recorder.recorded, "upto=batch.upto", "upto=place"),
     _bug(
         "show a definition whatever is shown",
-        registrar.registrar,
+        Registrar.on_change,
         "registration.encode(), expect=revision",
         "registration.encode()",
     ),
     _bug(
         "show a definition by what a replica says",
-        registrar.registrar,
-        "if await log.tail(subjects.ledger(job)) != sequence:",
+        Registrar._check_newest,
+        "if await self._log.tail(scope) != sequence:",
         "if False:",
     ),
 )

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import structlog
 
-from tocsin.bootstrap import STAGES
+from tocsin.bootstrap import STAGE_NAMES
 
 from . import faults as faults_
 from . import judgement
@@ -39,7 +39,7 @@ FAR: Final = "node-1"
 Played: TypeAlias = Node | WorkerProcess | OutsideExecutor | MqExecutor
 _PARTS: Final = (
     ("registrar", "ticker", "planner", "recorder"),
-    tuple(name for name in STAGES if name not in {"registrar", "ticker", "planner", "recorder"}),
+    tuple(name for name in STAGE_NAMES if name not in {"registrar", "ticker", "planner", "recorder"}),
 )
 
 
@@ -172,7 +172,7 @@ class Simulation:
 
     def _cast(self, chance: Random) -> None:
         nodes = chance.choice(self.focus.nodes)
-        parts = (tuple(STAGES),) if chance.random() < 0.6 else _PARTS
+        parts = (tuple(STAGE_NAMES),) if chance.random() < 0.6 else _PARTS
         for number in range(nodes):
             for part, names in enumerate(parts):
                 name = f"node-{number + 1}" + ("" if len(parts) == 1 else "ab"[part])

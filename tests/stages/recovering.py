@@ -12,8 +12,8 @@ from tocsin import subjects
 from tocsin.domain import ids
 from tocsin.domain.events import Dispatched, Message, Report, Started
 from tocsin.domain.recovery import Policy
-from tocsin.engine.stage import Stage
-from tocsin.stages.recoverer.stage import ACCESS, Recoverer
+from tocsin.engine.stage import BoundStage
+from tocsin.stages.recoverer.stage import RECOVERER, Recoverer
 from tocsin.testing import InMemoryTaskQueue, settle
 
 POLICY: Final = Policy(grace=timedelta(seconds=10))
@@ -37,12 +37,12 @@ class Scene:
         self.queue = InMemoryTaskQueue(world.log, "default")
         self.stages = (world.planner, world.lock_keeper, world.dag_advancer, world.retrier, world.dead_letter_sink)
 
-    async def passes(self, seconds: float, *stages: Stage) -> None:
+    async def passes(self, seconds: float, *stages: BoundStage) -> None:
         """Let time pass, the recoverer look, and the stages handle what that brings; then the same again, at once."""
         await self.world.clock.run(seconds)
         for _ in range(2):
             await settle()
-            with self.world.log.played_by(Stage("recoverer", access=ACCESS)):
+            with self.world.log.played_by(BoundStage("recoverer", access=RECOVERER.access)):
                 await self.it.run_once(self.world.clock.now())
             await self.world.run(*(stages or self.stages))
 

@@ -27,10 +27,9 @@ from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.ports import EventLog, OutdatedState, StoredMessage
 from tocsin.stages.archiver.archive_eligibility import STREAMS, ArchiveEligibility, Keeping
-from tocsin.stages.archiver.purge import PacedPurge
-from tocsin.stages.archiver.stage import Archiver
-from tocsin.stages.recorder import RECORDED, Recorder
-from tocsin.subjects import Bucket, Stream, cursor
+from tocsin.stages.archiver.stage import Archiver, PacedPurge
+from tocsin.stages.recorder import Recorder
+from tocsin.subjects import RECORDED, Bucket, Stream, cursor
 from tocsin.testing import settle
 
 DAY = timedelta(days=1)
@@ -377,7 +376,7 @@ async def test_of_two_archivers_one_adds_a_segment(site: Site) -> None:
     before = await site.ever()
     slow, now = site.archiver(), site.world.clock.now()
     state, revision = await slow._archive.state()
-    found, upto, _ = await slow._ripeness.look(state.upto, now)
+    found, upto, _ = await slow._eligibility.look(state.upto, now)
     await site.archiver().run_once(now)
     segment = await slow._archive.write(found, state, upto, ORIGIN)
     with pytest.raises(OutdatedState):

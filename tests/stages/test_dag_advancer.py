@@ -23,7 +23,7 @@ from tocsin.domain.events import (
 )
 from tocsin.engine.state_cache import StateCache
 from tocsin.ports import OutdatedState
-from tocsin.stages.dag_advancer.stage import dag_advancer
+from tocsin.stages.dag_advancer.stage import DAG_ADVANCER, DagAdvancer
 
 TWICE = RetryPolicy(max_attempts=2, initial_delay=30, jitter=0)
 BOOM = Failure(type="ValueError", message="boom")
@@ -100,8 +100,8 @@ async def test_fresh_copy_reads_earlier_events(world: World) -> None:
     executions = StateCache(world.log, execution.initial, execution.evolve)
     [recorded] = await world.recorded(Admitted)
     with pytest.raises(OutdatedState):
-        await dag_advancer(world.log, executions, world.clock, KEY).subscriptions[0].handle(recorded)
-    await dag_advancer(world.log, executions, world.clock, KEY).subscriptions[0].handle(recorded)
+        await DAG_ADVANCER.bind(DagAdvancer(world.log, executions, world.clock, KEY)).subscriptions[0].handle(recorded)
+    await DAG_ADVANCER.bind(DagAdvancer(world.log, executions, world.clock, KEY)).subscriptions[0].handle(recorded)
     assert len(await world.stored(Dispatched)) == 1
 
 

@@ -34,11 +34,11 @@ from tocsin.domain.execution import Execution, Status
 from tocsin.domain.recovery import Policy, Stalled, examine
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import LogUnavailable, OutdatedState
-from tocsin.stages.lock_keeper.stage import LockKeeper, lock_keeper
-from tocsin.stages.planner import planner
+from tocsin.stages.lock_keeper.stage import LOCK_KEEPER, LockKeeper
+from tocsin.stages.planner import PLANNER, Planner
 from tocsin.stages.recoverer.loss_detection import Evidence
 from tocsin.stages.recoverer.open_executions import OpenExecutions
-from tocsin.stages.registrar import registrar
+from tocsin.stages.registrar import REGISTRAR, Registrar
 from tocsin.subjects import Bucket
 from tocsin.testing import settle
 
@@ -61,7 +61,7 @@ async def test_i8_old_change_keeps_the_newer_definition_shown(world: World) -> N
     before = await shown(world)
     [change, _] = await world.recorded(Defined)
     with pytest.raises(OutdatedState):
-        await registrar(Lagging(world, upto=1), world.projections).subscriptions[0].handle(change)
+        await REGISTRAR.bind(Registrar(Lagging(world, upto=1), world.projections)).subscriptions[0].handle(change)
     assert await shown(world) == before
 
 
@@ -78,7 +78,7 @@ async def test_i8_deleted_job_is_not_shown_again(world: World) -> None:
         await world.run(world.registrar)
         return await put(bucket, key, value, expect=expect)
 
-    late = registrar(world.log, world.projections).subscriptions[0]
+    late = REGISTRAR.bind(Registrar(world.log, world.projections)).subscriptions[0]
     world.projections.put = slow  # type: ignore[assignment, method-assign]
     with pytest.raises(OutdatedState):
         await late.handle(change)
@@ -97,7 +97,7 @@ async def test_queued_execution_is_admitted_despite_a_lagging_replica(world: Wor
     executions = fresh_executions(world.log)
     await executions.load("execution.nightly.a.>")  # so that only what waits is read from the replica
     executions._log = Lagging(world, upto=1)
-    keeper = lock_keeper(world.log, executions, world.projections, world.clock)
+    keeper = LOCK_KEEPER.bind(LockKeeper(world.log, executions, world.projections, world.clock))
     with pytest.raises(OutdatedState):
         await keeper.subscriptions[1].handle(end)
     executions._log = world.log
@@ -153,7 +153,7 @@ async def test_i2_replaced_definition_is_decided_by_earlier_tick(
         world.clock.advance(90)
         await delete(world, JOB)
         await asyncio.sleep(0)
-        ticker._know(JOB, *await LedgerReader(world.log).load(JOB))
+        ticker._remember(JOB, *await LedgerReader(world.log).load(JOB))
         ticker._agenda.put(JOB, began)
         await ticker.run_once(began)
         await ticker.run_once(world.clock.now())
@@ -171,7 +171,7 @@ async def test_i4_rejected_trigger_stays_rejected_after_redelivery(
     assert len(await world.stored(PoisonMessage)) == 1
     await world.define({"name": JOB, "function": "f"})
     size = await world.size()
-    await world.redeliver(planner(world.log, world.clock, fresh_executions(world.log)))
+    await world.redeliver(PLANNER.bind(Planner(world.log, world.clock, fresh_executions(world.log))))
     assert await world.size() == size
 
 

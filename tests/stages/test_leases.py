@@ -1,6 +1,7 @@
 """Jobs enqueued once, on their way through the planner, the DAG advancer and the lease keeper."""
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ from tocsin.domain.execution import MAX_CLAIMS
 from tocsin.engine.state_cache import StateCache
 from tocsin.ports import Loaded
 from tocsin.stages.dag_advancer.retry_timer import CAPACITY, HORIZON, RetryTimers
-from tocsin.stages.lease_keeper import lease_keeper
+from tocsin.stages.lease_keeper import LEASE_KEEPER, LeaseKeeper
 
 JOB, ID = "ojs.mail", "0193a5b0-0000-7000-8000-00000000000a"
 TWICE = RetryPolicy(max_attempts=2, initial_delay=5, jitter=0)
@@ -141,7 +142,7 @@ async def test_unknown_leases_are_read_together(world: World, monkeypatch: pytes
     await answered(world, "completed")
     reads = noted_reads(world, monkeypatch)
     world.clock.advance(31)
-    another = lease_keeper(world.log, StateCache(world.log, execution.initial, execution.evolve), KEY)
+    another = LEASE_KEEPER.bind(LeaseKeeper(world.log, StateCache(world.log, execution.initial, execution.evolve), KEY))
     await world.run(another)
     assert reads == [(subjects.execution(JOB, ID),)]
     assert await world.stored(Released) == []
@@ -261,7 +262,7 @@ async def test_copy_that_remembers_a_retry_decides_it(world: World) -> None:
     await answered(world, "failed", error=Failure(type="X"))
     [retried] = await world.stored(RetryScheduled)
     assert retried.delay == 5
-    punctual = _punctual_of(world)
+    punctual = _retry_timers_of(world)
     await punctual.run_once(world.clock.now())
     assert len(await world.stored(Dispatched)) == 1
     await punctual.run_once(retried.next_attempt_at)
@@ -303,8 +304,9 @@ async def test_undecidable_retry_does_not_block_others(world: World) -> None:
     assert decided == [1, 2]
 
 
-def _punctual_of(world: World) -> RetryTimers:
+def _retry_timers_of(world: World) -> RetryTimers:
     [loop] = world.dag_advancer.loops
-    it = getattr(loop, "__self__", None)
-    assert isinstance(it, RetryTimers)
-    return it
+    assert isinstance(loop, partial)
+    timers = loop.args[0]._retry_timers
+    assert isinstance(timers, RetryTimers)
+    return timers

@@ -162,10 +162,10 @@ async def test_two_copies_never_admit_two(world: World) -> None:
     other.log, other.projections = world.log, world.projections
     from tocsin.domain import execution  # noqa: PLC0415
     from tocsin.engine.state_cache import StateCache  # noqa: PLC0415
-    from tocsin.stages.lock_keeper.stage import lock_keeper  # noqa: PLC0415
+    from tocsin.stages.lock_keeper.stage import LOCK_KEEPER, LockKeeper  # noqa: PLC0415
 
     executions = StateCache(world.log, execution.initial, execution.evolve)
-    copy = lock_keeper(world.log, executions, world.projections, world.clock)
+    copy = LOCK_KEEPER.bind(LockKeeper(world.log, executions, world.projections, world.clock))
     await world.given(planned("a"), planned("b", 13))
     [a, b] = await world.recorded(Planned)
     await world.lock_keeper.subscriptions[0].handle(a)

@@ -38,16 +38,16 @@ from tocsin.domain.events import (
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.public_events import PublicEvents
-from tocsin.engine.stage import Subscription
+from tocsin.engine.stage import BoundSubscription
 from tocsin.engine.state_cache import StateCache
 from tocsin.ports import DurableSpec, Loaded, LogUnavailable, OutdatedState
-from tocsin.stages.dag_advancer.stage import dag_advancer
-from tocsin.stages.dead_letter_sink import dead_letter_sink
-from tocsin.stages.lock_keeper.stage import lock_keeper
-from tocsin.stages.planner import planner
-from tocsin.stages.registrar import registrar
-from tocsin.stages.retrier import retrier
-from tocsin.stages.ticker.stage import Ticker
+from tocsin.stages.dag_advancer.stage import DAG_ADVANCER, DagAdvancer
+from tocsin.stages.dead_letter_sink import DEAD_LETTER_SINK, DeadLetterSink
+from tocsin.stages.lock_keeper.stage import LOCK_KEEPER, LockKeeper
+from tocsin.stages.planner import PLANNER, Planner
+from tocsin.stages.registrar import REGISTRAR, Registrar
+from tocsin.stages.retrier import RETRIER, Retrier
+from tocsin.stages.ticker import Ticker
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import InMemoryEventLog, settle
 
@@ -116,14 +116,14 @@ async def test_append_is_refused_after_an_unseen_event(world: World) -> None:
     [wanted] = await world.recorded(Planned)
     scope = subjects.execution(JOB, ID)
 
-    keeper = lock_keeper(world.log, executions, world.projections, world.clock)
+    keeper = LOCK_KEEPER.bind(LockKeeper(world.log, executions, world.projections, world.clock))
     append = world.log.append
 
     async def overtaken(fact: Message, *, expect: int) -> int:
         world.log.append = append  # type: ignore[method-assign]
         sequence = await append(fact, expect=expect)
         assert isinstance(fact, Acquired)
-        other = lock_keeper(world.log, fresh_executions(world.log), world.projections, world.clock)
+        other = LOCK_KEEPER.bind(LockKeeper(world.log, fresh_executions(world.log), world.projections, world.clock))
         await other.subscriptions[0].handle(wanted)
         [decided] = await world.recorded(Admitted)
         executions.learn(scope, decided, after=0)
@@ -145,7 +145,7 @@ async def test_i4_redelivered_old_decision_takes_no_lock(world: World) -> None:
     await world.given(completed("b", second.sequence))
     await world.run(world.lock_keeper)
     size = await world.size()
-    keeper = lock_keeper(world.log, fresh_executions(world.log), world.projections, world.clock)
+    keeper = LOCK_KEEPER.bind(LockKeeper(world.log, fresh_executions(world.log), world.projections, world.clock))
     for wanted in await world.recorded(Planned):
         await keeper.subscriptions[0].handle(wanted)
     assert await world.size() == size
@@ -168,8 +168,10 @@ async def test_lock_of_a_decided_execution_blocks_no_other(world: World, policy:
     await world.given(planned("a"))
     await world.run(world.lock_keeper)
     await world.given(planned("b"))
-    sleeper = lock_keeper(
-        world.log, StateCache(world.log, execution.initial, execution.evolve), world.projections, world.clock
+    sleeper = LOCK_KEEPER.bind(
+        LockKeeper(
+            world.log, StateCache(world.log, execution.initial, execution.evolve), world.projections, world.clock
+        )
     )
     tail, slept = world.log.tail, False
 
@@ -211,7 +213,7 @@ async def test_trigger_redelivered_after_an_edit_is_handled(world: World) -> Non
     await world.run(world.planner)
     await world.define({**job, "overlap_policy": "skip"})
     size = await world.size()
-    await world.redeliver(planner(world.log, world.clock))
+    await world.redeliver(PLANNER.bind(Planner(world.log, world.clock)))
     assert await world.size() == size
 
 
@@ -220,7 +222,7 @@ async def test_i4_redelivered_trigger_of_deleted_job_is_ignored(world: World) ->
     await world.trigger(JOB)
     await world.run(world.planner)
     await world.given(Deleted(job=JOB, previous=definition))
-    await world.redeliver(planner(world.log, world.clock))
+    await world.redeliver(PLANNER.bind(Planner(world.log, world.clock)))
     assert await world.stored(PoisonMessage) == []
 
 
@@ -256,7 +258,7 @@ async def test_lagging_replica_makes_no_incomplete_dead_letter(world: World) -> 
     await world.given(admitted(), started(), end)
     [failed] = await world.recorded(Failed)
     with pytest.raises(OutdatedState):
-        await dead_letter_sink(Lagging(world, upto=1)).subscriptions[0].handle(failed)
+        await DEAD_LETTER_SINK.bind(DeadLetterSink(Lagging(world, upto=1))).subscriptions[0].handle(failed)
     assert await world.stored(DeadLettered) == []
 
 
@@ -266,7 +268,7 @@ async def test_a_lagging_replica_leaves_no_old_definition_shown(world: World) ->
     await world.define({"name": JOB, "function": "new"})
     [_, change] = await world.recorded(Defined)
     with pytest.raises(OutdatedState):
-        await registrar(Lagging(world, upto=1), world.projections).subscriptions[0].handle(change)
+        await REGISTRAR.bind(Registrar(Lagging(world, upto=1), world.projections)).subscriptions[0].handle(change)
 
 
 async def test_a_lagging_replica_loses_no_success(world: World) -> None:
@@ -278,7 +280,7 @@ async def test_a_lagging_replica_loses_no_success(world: World) -> None:
     await world.given(*execution.dispatch(execution.fold(await world.log.load(subjects.execution(JOB, ID))), key=KEY))
     await world.given(started("b"))
     [claim] = [r for r in await world.recorded(Started) if r.message.step == "b"]
-    stage = dag_advancer(world.log, fresh_executions(Lagging(world, upto=3)), world.clock, KEY)
+    stage = DAG_ADVANCER.bind(DagAdvancer(world.log, fresh_executions(Lagging(world, upto=3)), world.clock, KEY))
     answer = report("completed", "b", claim=claim.sequence, claimed_after=claim.sequence - 1)
     with pytest.raises(OutdatedState):
         await stage.subscriptions[1].handle(Recorded(answer, subjects.subject_of(answer), 99, NOON))
@@ -293,7 +295,9 @@ async def test_a_lagging_replica_loses_no_retry(world: World) -> None:
     await world.run(world.retrier)
     [waiting] = await world.recorded(RetryScheduled)
     [(timer, _)] = execution.retry_timers(execution.fold(await world.log.load(subjects.execution(JOB, ID))))
-    stage = dag_advancer(world.log, fresh_executions(Lagging(world, upto=waiting.sequence - 1)), world.clock, KEY)
+    stage = DAG_ADVANCER.bind(
+        DagAdvancer(world.log, fresh_executions(Lagging(world, upto=waiting.sequence - 1)), world.clock, KEY)
+    )
     with pytest.raises(OutdatedState):
         await stage.subscriptions[2].handle(Recorded(timer, subjects.subject_of(timer), 99, NOON))
 
@@ -302,7 +306,7 @@ async def test_a_lagging_replica_loses_no_failure(world: World) -> None:
     await world.given(admitted())
     await world.run(world.dag_advancer)
     await world.given(started())
-    stage = retrier(world.log, fresh_executions(Lagging(world, upto=1)), KEY)
+    stage = RETRIER.bind(Retrier(world.log, fresh_executions(Lagging(world, upto=1)), KEY))
     answer = report("failed", error=Failure(type="E"))
     with pytest.raises(OutdatedState):
         await stage.subscriptions[0].handle(Recorded(answer, subjects.subject_of(answer), 99, NOON))
@@ -314,7 +318,7 @@ async def test_i5_holder_unknown_to_a_lagging_replica_counts(world: World) -> No
     await world.given(planned("b", 13))
     [_, wanted] = await world.recorded(Planned)
     executions = fresh_executions(Lagging(world, upto=0))
-    keeper = lock_keeper(world.log, executions, world.projections, world.clock)
+    keeper = LOCK_KEEPER.bind(LockKeeper(world.log, executions, world.projections, world.clock))
     with pytest.raises(OutdatedState):
         await keeper.subscriptions[0].handle(wanted)
     assert [fact.execution_id for fact in await world.stored(Acquired)] == ["a"]
@@ -327,7 +331,7 @@ async def test_lagging_replica_rejects_no_valid_trigger(world: World) -> None:
         r for r in await world.log.read("trigger.>") if isinstance(r.message, Trigger)
     ]
     with pytest.raises(OutdatedState):
-        await planner(Lagging(world, upto=0), world.clock).subscriptions[1].handle(asked)
+        await PLANNER.bind(Planner(Lagging(world, upto=0), world.clock)).subscriptions[1].handle(asked)
     assert await world.stored(PoisonMessage) == []
 
 
@@ -338,7 +342,7 @@ async def test_lagging_replica_uses_no_older_definition(world: World) -> None:
     await world.trigger(JOB)
     [asked] = await world.log.read("trigger.>")
     with pytest.raises(OutdatedState):
-        await planner(Lagging(world, upto=upto), world.clock).subscriptions[1].handle(asked)
+        await PLANNER.bind(Planner(Lagging(world, upto=upto), world.clock)).subscriptions[1].handle(asked)
     assert await world.stored(Requested) == []
 
 
@@ -346,7 +350,7 @@ async def test_a_lagging_replica_swallows_no_announcement(world: World) -> None:
     await world.given(planned(ID), admitted())
     [wanted] = await world.recorded(Planned)
     executions = fresh_executions(world.log)
-    keeper = lock_keeper(Lagging(world, upto=1), executions, world.projections, world.clock)
+    keeper = LOCK_KEEPER.bind(LockKeeper(Lagging(world, upto=1), executions, world.projections, world.clock))
     with pytest.raises(OutdatedState):
         await keeper.subscriptions[0].handle(wanted)
 
@@ -410,7 +414,7 @@ async def test_job_name_outside_subject_syntax_is_admitted(nats_url: str, job: s
         sequence = await nats.log.append(wanted, expect=0)
         recorded: Recorded[Message] = Recorded(wanted, subjects.subject_of(wanted), sequence, NOON)
         executions = StateCache(nats.log, execution.initial, execution.evolve)
-        keeper = lock_keeper(nats.log, executions, nats.projections, World().clock)
+        keeper = LOCK_KEEPER.bind(LockKeeper(nats.log, executions, nats.projections, World().clock))
         await keeper.subscriptions[0].handle(recorded)
         assert len(await nats.log.load(subjects.scope_of(wanted))) == 2
 
@@ -434,7 +438,7 @@ async def test_answer_handed_back_delays_no_other_execution(world: World) -> Non
             raise LogUnavailable("not now")
 
     answers = (subjects.filter_for("mq.scheduler.complete"),)
-    subscription = Subscription("answers", Stream.MQ, answers, handle)
+    subscription = BoundSubscription("answers", Stream.MQ, answers, handle)
     for number in (1, 2):
         world.log.receive(f"mq.scheduler.complete.{JOB}.{number}", b"{}")
     await world.handle(subscription)
@@ -467,7 +471,7 @@ async def test_failed_acknowledgement_stops_no_other_message(world: World) -> No
         async def ack(self) -> None:
             raise LogUnavailable("gone")
 
-    subscription = Subscription("s", Stream.LOG, ("execution.>",), handle)
+    subscription = BoundSubscription("s", Stream.LOG, ("execution.>",), handle)
     deliveries: Any = [Unheard(delivery) for delivery in await world.durable(subscription).take(10, wait=0)]
     await world.outcomes.apply(subscription, deliveries)
     assert handled == [1, 2]
@@ -477,7 +481,7 @@ async def test_any_message_can_become_a_dead_letter(nats_url: str) -> None:
     async with nats_world(nats_url) as nats:
         spec = DurableSpec("planner-triggers", Stream.LEDGER, (subjects.filter_for("trigger"),))
         durable = await nats.durable(spec)
-        subscription = planner(nats.log, World().clock).subscriptions[1]
+        subscription = PLANNER.bind(Planner(nats.log, World().clock)).subscriptions[1]
         nonsense = [b"x" * 1_000_000, b'{"input": {"a": "' + b"x" * 1_000_000 + b'"}}']
         for body in nonsense:
             await nats.receive(subjects.trigger(JOB), body)

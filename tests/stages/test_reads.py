@@ -27,8 +27,8 @@ from tocsin.domain.events import (
 from tocsin.domain.execution import Status
 from tocsin.engine.state_cache import StateCache
 from tocsin.ports import OutdatedState
-from tocsin.stages.dag_advancer.stage import dag_advancer
-from tocsin.stages.lock_keeper.stage import lock_keeper
+from tocsin.stages.dag_advancer.stage import DAG_ADVANCER, DagAdvancer
+from tocsin.stages.lock_keeper.stage import LOCK_KEEPER, LockKeeper
 
 JOBS = [f"job-{i}" for i in range(10)]
 
@@ -130,7 +130,7 @@ async def test_what_other_copies_began_is_read_at_once(world: World, reads: Read
         await world.log.publish(subjects.subject_of(report), report, message_id=done.job)
     reads.clear()
     executions = StateCache(world.log, execution.initial, execution.evolve)
-    another = dag_advancer(world.log, executions, world.clock, KEY)
+    another = DAG_ADVANCER.bind(DagAdvancer(world.log, executions, world.clock, KEY))
     await world.handle(another.subscriptions[1])
     assert reads == {"load_each": 1}
     assert len(await world.stored(Completed)) == len(JOBS)
@@ -141,7 +141,7 @@ async def test_execution_queued_by_another_copy_gets_the_lock(world: World) -> N
     await world.handle(world.lock_keeper.subscriptions[0])
     await world.given(*(planned(job, "b") for job in JOBS))
     executions = StateCache(world.log, execution.initial, execution.evolve)
-    another = lock_keeper(world.log, executions, world.projections, world.clock)
+    another = LOCK_KEEPER.bind(LockKeeper(world.log, executions, world.projections, world.clock))
     await world.handle(another.subscriptions[0])
     assert len(await world.stored(Queued)) == len(JOBS)
     ended = [

@@ -17,7 +17,7 @@ from tocsin.adapters.sql.migration import migrate
 from tocsin.domain.events import Completed, Message, Recorded
 from tocsin.ports import Batch, EventLog, LogUnavailable, SequenceConflict
 from tocsin.stages import recorder
-from tocsin.stages.recorder import LONGEST_PAUSE, SHORTEST_PAUSE, Recorder
+from tocsin.stages.recorder import LONGEST_PAUSE_S, SHORTEST_PAUSE_S, Recorder
 from tocsin.subjects import Stream
 
 LOG = recorded(
@@ -136,7 +136,7 @@ async def test_it_records_what_matters_and_leaves_out_inputs(tmp_path: Path) -> 
 async def test_available_events_are_recorded_together_within_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, places: list[int]
 ) -> None:
-    monkeypatch.setattr(recorder, "TRANSACTION", most)
+    monkeypatch.setattr(recorder, "MAX_TRANSACTION", most)
     async with troubled(tmp_path) as history:
         recording = Recorder(cast("EventLog", ScriptedLog()), history, Clock(1), Stream.LOG, past=None)
 
@@ -151,7 +151,7 @@ async def test_it_catches_up_beside_another_recorder(tmp_path: Path) -> None:
         clock = Clock(sleeps=1)
         log = cast("EventLog", ScriptedLog())
         await Recorder(log, history, clock, Stream.LOG, gathering=0, past=None).catch_up()
-        assert clock.slept == [SHORTEST_PAUSE]
+        assert clock.slept == [SHORTEST_PAUSE_S]
         assert await history.offset(Stream.LOG) == 4
 
 
@@ -195,14 +195,14 @@ async def test_failures_lose_nothing_and_back_off(tmp_path: Path, trouble: Excep
     async with troubled(tmp_path, *[trouble] * 7) as history:
         slept = await run(log, history, sleeps=7)
 
-        assert slept == [0.2, 0.4, 0.8, 1.6, 3.2, LONGEST_PAUSE, LONGEST_PAUSE]
+        assert slept == [0.2, 0.4, 0.8, 1.6, 3.2, LONGEST_PAUSE_S, LONGEST_PAUSE_S]
         assert [row.status for row in (await history.executions()).rows] == ["completed"]
 
 
 async def test_backoff_resets_after_a_success(tmp_path: Path) -> None:
     trouble = RuntimeError("no database")
     async with troubled(tmp_path, trouble, trouble, None, trouble) as history:
-        assert await run(ScriptedLog(), history, sleeps=3) == [SHORTEST_PAUSE, 2 * SHORTEST_PAUSE, SHORTEST_PAUSE]
+        assert await run(ScriptedLog(), history, sleeps=3) == [SHORTEST_PAUSE_S, 2 * SHORTEST_PAUSE_S, SHORTEST_PAUSE_S]
         assert await history.offset(Stream.LOG) == 4
 
 

@@ -15,8 +15,7 @@ from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import LogUnavailable
-from tocsin.stages.ticker.circuit_breaker import PER_MINUTE
-from tocsin.stages.ticker.stage import Ticker
+from tocsin.stages.ticker import MAX_FIRED_PER_MINUTE, Ticker
 from tocsin.subjects import Bucket
 from tocsin.testing import settle
 
@@ -126,7 +125,7 @@ async def test_undecidable_job_does_not_stop_others(world: World, monkeypatch: p
         return elapse(state, now, allowance=allowance)
 
     async with leading(world) as ticker:
-        monkeypatch.setattr(ledger, "elapse", broken)
+        monkeypatch.setattr(ledger, "decide_instants", broken)
         await tick(world, ticker, 60)
         assert [fact.job for fact in await world.stored(Due)] == ["tick"]
         monkeypatch.undo()
@@ -141,7 +140,7 @@ async def test_a_clock_that_runs_away_makes_no_flood(world: World) -> None:
             now = world.clock.now() + timedelta(minutes=15)
             world.clock.now = lambda now=now: now  # type: ignore[method-assign, misc]
             await ticker.run_once(now)
-    assert len(await fired(world)) == PER_MINUTE
+    assert len(await fired(world)) == MAX_FIRED_PER_MINUTE
     assert {fact.reason for fact in await world.stored(Passed)} == {"throttled"}
 
 

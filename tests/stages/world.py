@@ -1,11 +1,11 @@
 """The stages on the in-memory log, for tests in the manner of given, when, then."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from typing_extensions import override
 
@@ -18,21 +18,16 @@ from tocsin.domain.recovery import Policy
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.ledger_reader import LedgerReader
-from tocsin.engine.stage import Stage, Subscription
+from tocsin.engine.stage import BoundStage, BoundSubscription, StageContext
 from tocsin.engine.state_cache import StateCache
-from tocsin.stages.dag_advancer.stage import dag_advancer
-from tocsin.stages.dead_letter_sink import dead_letter_sink
-from tocsin.stages.lease_keeper import lease_keeper
-from tocsin.stages.lock_keeper.stage import lock_keeper
-from tocsin.stages.mq_bridge import mq_bridge
-from tocsin.stages.planner import planner
+from tocsin.settings import Queue, Settings
+from tocsin.stages import STAGES
 from tocsin.stages.recoverer.stage import Recoverer
-from tocsin.stages.registrar import registrar
-from tocsin.stages.retrier import retrier
 from tocsin.subjects import Stream
 from tocsin.testing import DurableSpec, InMemoryEventLog, InMemoryProjections, ManualClock
 
 M = TypeVar("M", bound=Message)
+SETTINGS: Final = Settings(queues={"default": Queue(transport="mq")})  # so that the bridge has a queue
 
 
 class WatchedLog(InMemoryEventLog):
@@ -41,10 +36,10 @@ class WatchedLog(InMemoryEventLog):
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
         self.undeclared: list[str] = []
-        self._acting: ContextVar[Stage | None] = ContextVar("acting", default=None)
+        self._acting: ContextVar[BoundStage | None] = ContextVar("acting", default=None)
 
     @contextmanager
-    def played_by(self, stage: Stage | None) -> Iterator[None]:
+    def played_by(self, stage: BoundStage | None) -> Iterator[None]:
         """Attribute appends inside the block to a stage; None: to the test itself."""
         before = self._acting.set(stage)
         try:
@@ -83,19 +78,33 @@ class World:
         self.log = WatchedLog(self.clock)
         self.projections = InMemoryProjections(self.clock)
         self.outcomes = DeliveryPolicy(self.log)
-        executions = StateCache(self.log, execution.initial, execution.evolve)
-        self.registrar = registrar(self.log, self.projections)
-        self.planner = planner(self.log, self.clock, executions)
-        self.lock_keeper = lock_keeper(self.log, executions, self.projections, self.clock)
-        self.dag_advancer = dag_advancer(self.log, executions, self.clock, KEY)
-        self.lease_keeper = lease_keeper(self.log, executions, KEY)
-        self.retrier = retrier(self.log, executions, KEY)
-        self.dead_letter_sink = dead_letter_sink(self.log)
-        self.mq_bridge = mq_bridge(self.log, executions, KEY, ["default"])
+        context = StageContext(
+            settings=SETTINGS,
+            log=self.log,
+            projections=self.projections,
+            clock=self.clock,
+            report_key=KEY,
+            executions=StateCache(self.log, execution.initial, execution.evolve),
+            elect=self.elect,
+        )
+        bound = (stage.run_in(context) for stage in STAGES if stage.subscriptions)
+        self.stages: Final = {stage.name: stage for stage in bound if stage is not None}
+
+    def __getattr__(self, name: str) -> BoundStage:
+        """Return a stage that reads durables, by its name."""
+        stages: dict[str, BoundStage] = self.__dict__.get("stages", {})
+        if name not in stages:
+            raise AttributeError(name)
+        return stages[name]
+
+    def elect(self, lease: str, *, signs: Sequence[str] | None = None) -> LeaderElection:
+        """Return a candidate for a leader lease."""
+        del signs
+        return LeaderElection(self.projections, self.clock, key=lease, holder="test")
 
     def recoverer(self, policy: Policy, *, outside: frozenset[str] = frozenset()) -> Recoverer:
         """Return a recoverer that runs on request."""
-        leadership = LeaderElection(self.projections, self.clock, key="recoverer", holder="test")
+        leadership = self.elect("recoverer")
         return Recoverer(
             self.log, self.projections, leadership, self.clock, KEY, policy=policy, outside=outside, interval=1.0
         )
@@ -123,17 +132,18 @@ class World:
         request = CancelRequest.model_validate(fields)
         await self.log.publish(subjects.cancel(job, execution_id), request, message_id=f"cancel-{execution_id}")
 
-    async def run(self, *stages: Stage) -> None:
+    async def run(self, *stages: BoundStage) -> None:
         """Let stages handle their backlog until it is empty."""
         subscriptions = [subscription for stage in stages for subscription in stage.subscriptions]
         while any([await self.handle(subscription) for subscription in subscriptions]):
             pass
 
-    async def handle(self, subscription: Subscription) -> int:
+    async def handle(self, subscription: BoundSubscription) -> int:
         """Have one durable's messages handled once; how many there were."""
         deliveries = await self.durable(subscription).take(256, wait=0)
-        stages = [stage for stage in vars(self).values() if isinstance(stage, Stage)]
-        with self.log.played_by(next((stage for stage in stages if subscription in stage.subscriptions), None)):
+        with self.log.played_by(
+            next((stage for stage in self.stages.values() if subscription in stage.subscriptions), None)
+        ):
             await self.outcomes.apply(subscription, deliveries)
         assert not self.log.undeclared  # raised here, because a stage's own error would only hand its message back
         return len(deliveries)
@@ -146,11 +156,11 @@ class World:
             showing.cancel()
             await asyncio.gather(showing, return_exceptions=True)
 
-    def durable(self, subscription: Subscription) -> Any:  # noqa: ANN401 - the in-memory durable
+    def durable(self, subscription: BoundSubscription) -> Any:  # noqa: ANN401 - the in-memory durable
         """The durable of a subscription."""
         return self.log.durable(DurableSpec(subscription.durable, subscription.stream, subscription.filters))
 
-    async def redeliver(self, *stages: Stage) -> None:
+    async def redeliver(self, *stages: BoundStage) -> None:
         """Have stages handle everything that they ever read once more, as if no acknowledgement had arrived."""
         for stage in stages:
             for subscription in stage.subscriptions:

@@ -38,7 +38,7 @@ QUICK: Final[Mapping[str, object]] = {
 }
 """Settings under which a successor takes over within seconds."""
 
-STAGES_WITHOUT_CLOCK: Final = tuple(stage for stage in bootstrap.STAGES if stage != "ticker")
+STAGES_WITHOUT_CLOCK: Final = tuple(stage for stage in bootstrap.STAGE_NAMES if stage != "ticker")
 DECIDERS: Final = ("planner", "lock_keeper", "dag_advancer", "retrier")
 GROUPS: Final[tuple[tuple[str, ...], ...]] = (
     ("ticker",),

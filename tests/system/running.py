@@ -128,7 +128,7 @@ async def running(
     url: str,
     folder: Path,
     *,
-    stages: Collection[str] = bootstrap.STAGES,
+    stages: Collection[str] = bootstrap.STAGE_NAMES,
     worker: Worker | None = None,
     **more: object,
 ) -> AsyncIterator[Running]:

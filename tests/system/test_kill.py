@@ -20,7 +20,7 @@ from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.domain.events import Cancelled, Completed, Failed
 from tocsin.subjects import Bucket
 
-STAGES: Final = tuple(stage for stage in bootstrap.STAGES if stage != "mq_bridge")
+STAGES: Final = tuple(stage for stage in bootstrap.STAGE_NAMES if stage != "mq_bridge")
 SCHEDULED: Final = ("locked", "free")
 RETRY: Final = {"max_attempts": 3, "initial_delay": 0.2, "multiplier": 1.5}
 GRAPH: Final[list[dict[str, Any]]] = [

@@ -133,7 +133,7 @@ async def test_unanswered_mq_task_fails_and_the_next_follows(tocsin: Site) -> No
 @pytest.mark.slow
 async def test_lost_task_is_redispatched_despite_recoverer_crash(tocsin: Site) -> None:
     mortal = tocsin.start("recoverer", module=("tests.system.mortal", "recovered"))
-    tocsin.start(*(stage for stage in bootstrap.STAGES if stage != "recoverer"))
+    tocsin.start(*(stage for stage in bootstrap.STAGE_NAMES if stage != "recoverer"))
     await tocsin.ready()
     await tocsin.apply(ON_DEMAND)
     await tocsin.trigger("asked")

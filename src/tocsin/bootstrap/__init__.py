@@ -9,41 +9,34 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ..ports import Unreachable
-    from .history_rebuild import rebuild_history
     from .installation import Installation, await_log, connect, is_set_up, names_of
-    from .provision import durables_of, health_target, initialize
-    from .queues import bridged_queues, own_queues
-    from .stage_runner import run_stages
-    from .stages import STAGES, compose
+    from .provision import durables_of, health_target, initialize, installed_stages
+    from .stage_runner import STAGE_NAMES, compose, rebuild_history, run_stages
     from .worker_connection import connect_worker, worker_connection
 
 __all__ = [
-    "STAGES",
+    "STAGE_NAMES",
     "Installation",
     "Unreachable",
     "await_log",
-    "bridged_queues",
     "compose",
     "connect",
     "connect_worker",
     "durables_of",
     "health_target",
     "initialize",
+    "installed_stages",
     "is_set_up",
     "names_of",
-    "own_queues",
     "rebuild_history",
     "run_stages",
     "worker_connection",
 ]
 
 _MODULES: Final = {
-    "history_rebuild": ("rebuild_history",),
     "installation": ("Installation", "Unreachable", "await_log", "connect", "is_set_up", "names_of"),
-    "provision": ("durables_of", "health_target", "initialize"),
-    "queues": ("bridged_queues", "own_queues"),
-    "stage_runner": ("run_stages",),
-    "stages": ("STAGES", "compose"),
+    "provision": ("durables_of", "health_target", "initialize", "installed_stages"),
+    "stage_runner": ("STAGE_NAMES", "compose", "rebuild_history", "run_stages"),
     "worker_connection": ("connect_worker", "worker_connection"),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}

@@ -1,23 +1,15 @@
-"""Who connects to NATS, and what each may do there (hip-62, NATS Credentials): every stage, the workers, people, programs.
+"""The NATS users of an installation and the rules of each (hip-62, NATS Credentials).
 
-The rules are derived from what the parts say of themselves: the durables that a stage reads, the facts that it appends, the
-streams and buckets that it looks into. `tocsin permissions` prints them for nats-server.
+The rules are derived from the declarations of the stages, and from what the API, workers, operators and programs outside
+do: the durables they read, the events they append, the streams and buckets they read. `tocsin permissions` prints them for
+nats-server.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from nats.aio.client import Client
-
 from ..adapters.nats.admin.permissions import Granting, Permissions
-from ..adapters.nats.client.connection import Connection
-from ..adapters.nats.log.archive_store import NatsArchiveStore
-from ..adapters.nats.log.event_log import NatsEventLog
-from ..adapters.nats.log.projections import NatsProjections
-from ..adapters.nats.log.stored_log import NatsStoredLog
-from ..adapters.system_clock import SystemClock
-from ..archive.archive import Archive
 from ..domain.events import (
     Cancelled,
     CancelRequest,
@@ -35,24 +27,14 @@ from ..domain.events import (
     Started,
     Trigger,
 )
-from ..engine.stage import Access, Stage
+from ..engine.stage import Access, AnyStage
 from ..ports import DurableSpec
 from ..settings import Settings
-from ..stages import recorder
-from ..stages.archiver import stage as archiver
 from ..subjects import Bucket, Stream, executor_durable
-from . import (
-    STAGES,
-    Installation,
-    bridged_queues,
-    compose,
-    durables_of,
-    names_of,
-    own_queues,
-)
+from . import durables_of, installed_stages, names_of
 
 SCHEDULER: Final = "scheduler"
-"""All stages in one process, as `tocsin run --all` has it."""
+"""All stages in one process: `tocsin run --all`."""
 API: Final = "api"
 ADMIN: Final = "admin"
 OPERATOR: Final = "operator"
@@ -73,7 +55,7 @@ _CHANGED: Final = (
 )
 _OPERATED: Final = replace(_SEEN, appends=_CHANGED, writes=((Bucket.TOKENS, ">"),))
 _HANDED_OUT: Final = (Enqueued, Started, Released, Report, LeaseTimer)
-"""What it stores for executors and clients that speak only HTTP."""
+"""What the API stores for workers and clients that use only HTTP."""
 _SERVED: Final = replace(
     _SEEN, appends=(*_CHANGED, *_HANDED_OUT), looks_up=(*_SEEN.looks_up, Bucket.TOKENS), writes=((Bucket.ANSWERS, ">"),)
 )
@@ -81,23 +63,17 @@ _WORKED: Final = Access(appends=(Started, Report), reads=(Stream.LOG,), follows=
 
 
 def permissions(settings: Settings) -> dict[str, Permissions]:
-    """The rules of every role of an installation, by its name: the stages in flow order, then the others.
+    """Return the rules of every role, by its name: the stages in flow order, then the others.
 
-    A stage's name has hyphens here, as a user's has everywhere else: `lock-keeper`.
+    A user's name has hyphens, also that of a stage: `lock-keeper`.
     """
-    names, stages = names_of(settings), _stages(settings)
-    durables = {
-        stage.name: [DurableSpec(s.durable, s.stream, s.filters) for s in stage.subscriptions] for stage in stages
-    }
-    granting = Granting(names, durables_of(settings, stages))
-    roles = {
-        name: granting.part(name, _with_refusals(stage), durables[stage.name])
-        for stage in stages
-        for name in [stage.name.replace("_", "-")]
-    }
-    tasks = [DurableSpec(executor_durable(queue), Stream.LOG, ()) for queue in own_queues(settings)]
+    stages = installed_stages(settings)
+    granting = Granting(names_of(settings), durables_of(settings))
+    durables = {stage.user: [s.spec(settings) for s in stage.subscriptions] for stage in stages}
+    roles = {stage.user: granting.part(stage.user, _access(stage), durables[stage.user]) for stage in stages}
+    tasks = [DurableSpec(executor_durable(queue), Stream.LOG, ()) for queue in settings.own_queues]
     roles |= {
-        SCHEDULER: granting.part(SCHEDULER, _together(stages), [one for some in durables.values() for one in some]),
+        SCHEDULER: granting.part(SCHEDULER, _together(stages), [spec for specs in durables.values() for spec in specs]),
         API: granting.part(API, _SERVED, tasks),
         WORKER: granting.part(WORKER, _WORKED, tasks, needs_key=False),
         ADMIN: granting.provisioning(ADMIN),
@@ -106,19 +82,20 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
         PUBLIC: granting.public(PUBLIC),
     }
     if settings.server.over_nats:
-        asked = names.to_wire("api.*")
-        roles[API] = replace(roles[API], subscribe=(*roles[API].subscribe, asked, "$SRV.>"), responds=True)
-        for who in (ADMIN, OPERATOR, VIEWER):
-            roles[who] = replace(roles[who], publish=(*roles[who].publish, asked))
-    if bridged_queues(settings):
+        requests = names_of(settings).to_wire("api.*")
+        roles[API] = replace(roles[API], subscribe=(*roles[API].subscribe, requests, "$SRV.>"), responds=True)
+        for role in (ADMIN, OPERATOR, VIEWER):
+            roles[role] = replace(roles[role], publish=(*roles[role].publish, requests))
+    if settings.bridged_queues:
         roles[OUTSIDE] = granting.outside(OUTSIDE)
     return roles
 
 
-def _with_refusals(stage: Stage) -> Access:
-    """What no handler can read becomes a dead letter, in the name of whichever stage it came to.
+def _access(stage: AnyStage) -> Access:
+    """Return a stage's access, with what every stage with durables needs.
 
-    And what comes late is looked for among what was decided (`archive.cursors`).
+    It stores a dead letter for a message that it cannot read, and it looks up whether a late message was already decided
+    on (`archive.cursors`).
     """
     if not stage.subscriptions:
         return stage.access
@@ -127,36 +104,16 @@ def _with_refusals(stage: Stage) -> Access:
     return replace(access, appends=(*access.appends, PoisonMessage), looks_up=looks_up)
 
 
-def _together(stages: Sequence[Stage]) -> Access:
-    """What several stages touch."""
-    each = [_with_refusals(stage) for stage in stages]
+def _together(stages: Sequence[AnyStage]) -> Access:
+    """Return the access of several stages in one process."""
+    each = [_access(stage) for stage in stages]
     return Access(
-        appends=tuple({kind: None for one in each for kind in one.appends}),
-        reads=tuple({stream: None for one in each for stream in one.reads}),
-        follows=tuple({stream: None for one in each for stream in one.follows}),
-        asks_about=tuple({stream: None for one in each for stream in one.asks_about}),
-        looks_up=tuple({bucket: None for one in each for bucket in one.looks_up}),
-        writes=tuple({key: None for one in each for key in one.writes}),
-        reads_archive=any(one.reads_archive for one in each),
-        keeps_archive=any(one.keeps_archive for one in each),
+        appends=tuple({kind: None for access in each for kind in access.appends}),
+        reads=tuple({stream: None for access in each for stream in access.reads}),
+        follows=tuple({stream: None for access in each for stream in access.follows}),
+        asks_about=tuple({stream: None for access in each for stream in access.asks_about}),
+        looks_up=tuple({bucket: None for access in each for bucket in access.looks_up}),
+        writes=tuple({key: None for access in each for key in access.writes}),
+        reads_archive=any(access.reads_archive for access in each),
+        keeps_archive=any(access.keeps_archive for access in each),
     )
-
-
-def _stages(settings: Settings) -> list[Stage]:
-    """Every stage that these settings lead to, composed on a client that is never connected."""
-    names, connection = names_of(settings), Connection(Client())
-    projections = NatsProjections(connection, names)
-    nowhere = Installation(
-        settings,
-        names,
-        connection,
-        NatsEventLog(connection, names),
-        projections,
-        SystemClock(),
-        NatsStoredLog(connection, names),
-        Archive(NatsArchiveStore(connection, names), projections),
-    )
-    return [
-        *compose(nowhere, STAGES, key=b""),
-        *(Stage(name, access=module.ACCESS) for name, module in (("recorder", recorder), ("archiver", archiver))),
-    ]

@@ -1,39 +1,103 @@
-"""Stages at work."""
+"""Starting and running the stages of a process."""
 
 import asyncio
-from collections.abc import Sequence
+import os
+import socket
+from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack, suppress
+from secrets import token_hex
+from typing import Final
 
 import structlog
 from faststream.nats import NatsBroker
 
+from .. import __version__
+from ..adapters.nats.admin.stream_purge import NatsStreamPurge
 from ..adapters.nats.client.connection import CLOSING_ERRORS, RECONNECT_FOREVER
 from ..adapters.nats.client.credentials import security_of
 from ..adapters.nats.consumers.greedy_batches import PriorityGate
 from ..adapters.nats.consumers.stage_router import stage_router
+from ..adapters.nats.log.stored_log import NatsStoredLog
+from ..archive.archive import Origin
 from ..archive.cursors import Cursors
+from ..domain import execution
 from ..engine.delivery_policy import DeliveryPolicy
-from . import archive
+from ..engine.leader_election import LeaderElection
+from ..engine.leadership_events import LeadershipEvents
+from ..engine.stage import BoundStage, StageContext, Storage
+from ..engine.state_cache import StateCache
+from ..ports import History
+from ..stages import STAGES
+from ..stages.archiver.stage import max_lag
+from ..stages.recorder import Recorder
+from ..subjects import RECORDED
 from .installation import Installation, report_key, servers
-from .stages import compose, compose_on
+
+STAGE_NAMES: Final = tuple(stage.name for stage in STAGES)
+"""The names of all stages, in the order in which an execution passes them."""
 
 _log = structlog.get_logger("tocsin")
 
 
+def compose(
+    installation: Installation, names: Collection[str], *, key: bytes, storage: Storage | None = None
+) -> list[BoundStage]:
+    """Start the named stages that the settings need; without `storage` only those that need no history."""
+    log = installation.log
+
+    def elect(lease: str, *, signs: Sequence[str] | None = None) -> LeaderElection:
+        return candidate(installation, lease, signs=signs)
+
+    context = StageContext(
+        settings=installation.settings,
+        log=log,
+        projections=installation.projections,
+        clock=installation.clock,
+        report_key=key,
+        executions=StateCache(log, execution.initial, execution.evolve),
+        elect=elect,
+        storage=storage,
+    )
+    started = [
+        stage.run_in(context)
+        for stage in STAGES
+        if stage.name in names
+        and stage.is_installed(installation.settings)
+        and (storage is not None or not stage.needs_history)
+    ]
+    return [stage for stage in started if stage is not None]
+
+
+def candidate(installation: Installation, lease: str, *, signs: Sequence[str] | None = None) -> LeaderElection:
+    """Return a candidate for a leader lease (`engine.stage.Elect`)."""
+    leader, log, clock = installation.settings.leader, installation.log, installation.clock
+    holder = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"  # unique, also among the processes of a host
+    return LeaderElection(
+        installation.projections,
+        clock,
+        key=lease,
+        holder=holder,
+        ttl=leader.ttl,
+        renew_interval=leader.renew_interval,
+        facts=None if signs is None else LeadershipEvents(log, clock, lease=lease, holder=holder, signs=signs),
+    )
+
+
 async def run_stages(installation: Installation, names: Sequence[str], *, ready: asyncio.Event | None = None) -> None:
-    """Run stages until cancelled; then what they are handling is finished, and the lease given back.
+    """Run stages until cancelled; then finish the messages in progress, and give the leases back.
 
     Raises:
         Unreachable: the installation was never initialized.
     """
     settings = installation.settings
-    stages = compose(installation, names, key=await report_key(installation))
+    key, storage = await report_key(installation), None
     running = [*names]
     async with AsyncExitStack() as stack:
-        stack.callback(_log.info, "stages have stopped", action="stages-stopped", stages=running)
-        if {"recorder", "archiver"} & set(names):
+        stack.callback(_log.info, "stages stopped", action="stages-stopped", stages=running)
+        if any(stage.needs_history and stage.name in names for stage in STAGES):
             history = await stack.enter_async_context(installation.history())
-            stages += await compose_on(history, installation, names)
+            storage = await _storage(installation, history)
+        stages = compose(installation, names, key=key, storage=storage)
         broker = NatsBroker(
             servers(settings),
             logger=None,
@@ -41,45 +105,74 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             **RECONNECT_FOREVER,
             **security_of(settings.nats).broker,
         )
-        cursors = Cursors(installation.projections, installation.clock, late=archive.late(settings))
-        outcomes = DeliveryPolicy(installation.log, is_behind=cursors.is_behind)
-        finish_within = settings.worker.shutdown_timeout
+        cursors = Cursors(installation.projections, installation.clock, late=max_lag(settings))
+        policy = DeliveryPolicy(installation.log, is_behind=cursors.is_behind)
         precedence = PriorityGate()
         for stage in stages:
             router = stage_router(
                 stage,
-                outcomes,
+                policy,
                 installation.names,
-                finish_within=finish_within,
+                finish_within=settings.worker.shutdown_timeout,
                 inbox_prefix=settings.nats.inbox_prefix,
                 precedence=precedence,
             )
             broker.include_router(router)
         stack.push_async_callback(_stop, broker)
         await broker.start()
-        _heed_cancellation()
-        _log.info("stages are running", action="stages-started", stages=running)
+        _raise_if_cancelled()
+        _log.info("stages running", action="stages-started", stages=running)
         if ready is not None:
             ready.set()
         async with asyncio.TaskGroup() as group:
             for stage in stages:
                 for loop in stage.loops:
                     group.create_task(loop(), name=stage.name)
-            group.create_task(_until_cancelled(running), name="until cancelled")
+            group.create_task(_log_cancellation(running), name="until cancelled")
 
 
-def _heed_cancellation() -> None:
-    """End, if that was asked for while the client connected: it swallows a cancellation that comes at the wrong moment."""
+async def rebuild_history(installation: Installation) -> int:
+    """Clear the history and record it again from the first event; return its number of executions.
+
+    Recorders may run meanwhile, and readers see the history grow.
+
+    Raises:
+        Unreachable: the installation was never initialized.
+        HistoryUnavailable: the database cannot be used.
+        LogUnavailable: the log did not answer.
+    """
+    async with installation.history() as history:
+        await history.forget()
+        log, clock, past = installation.log, installation.clock, installation.stored
+        recorders = [Recorder(log, history, clock, stream, gathering=0, past=past) for stream in RECORDED]
+        await asyncio.gather(*(recorder.catch_up() for recorder in recorders))
+        return await history.count()
+
+
+async def _storage(installation: Installation, history: History) -> Storage:
+    connection, names = installation.connection, installation.names
+    return Storage(
+        history=history,
+        stored=installation.stored,
+        streams=NatsStoredLog(connection, names),
+        purge=NatsStreamPurge(connection, names),
+        archive=installation.archive,
+        origin=Origin(installation=await installation.identity(), root=installation.settings.root, version=__version__),
+    )
+
+
+def _raise_if_cancelled() -> None:
+    """Raise a cancellation again that the client swallowed while it connected."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
 
 
-async def _until_cancelled(stages: Sequence[str]) -> None:
+async def _log_cancellation(stages: Sequence[str]) -> None:
     try:
         await asyncio.Event().wait()
     finally:
-        _log.info("stages are stopping", action="stages-stopping", stages=stages)
+        _log.info("stages stopping", action="stages-stopping", stages=stages)
 
 
 async def _stop(broker: NatsBroker) -> None:

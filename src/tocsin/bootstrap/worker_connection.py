@@ -13,7 +13,6 @@ from ..settings import load as load_settings
 from ..worker import Connection as WorkerConnection
 from ..worker.connection import Options as WorkerOptions
 from .installation import Installation, await_log, connect
-from .queues import bridged_queues
 
 
 @asynccontextmanager
@@ -37,7 +36,7 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
     Raises:
         SettingsError: the tasks of one of its queues are handed over to executors outside.
     """
-    if outside := set(options.queues) & set(bridged_queues(installation.settings)):
+    if outside := set(options.queues) & set(installation.settings.bridged_queues):
         reason = f"its transport is `mq`: executors outside take the tasks of `{min(outside)}`, and a worker would run them too"
         raise SettingsError(DefinitionProblem(reason, field=f"queues.{min(outside)}"))
     connection, names = installation.connection, installation.names

@@ -26,7 +26,7 @@ from .. import subjects
 from ..domain.events import Message, PoisonMessage, Recorded
 from ..ports import Delivery, EventLog, LogUnavailable, OutdatedState
 from ..subjects import Stream
-from .stage import NotReady, Preparation, Subscription
+from .stage import BoundSubscription, NotReady, Preparation
 
 CONFLICTS_AT_ONCE: Final = 5
 FAILURES: Final = 5
@@ -52,7 +52,7 @@ class DeliveryPolicy:
         self._chance = chance or random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._failures: Counter[tuple[str, int]] = Counter()
 
-    async def apply(self, subscription: Subscription, deliveries: Sequence[Delivery]) -> None:
+    async def apply(self, subscription: BoundSubscription, deliveries: Sequence[Delivery]) -> None:
         """Handle whatever came at once."""
         suspects = [d for d in deliveries if d.delivered > ALONE]
         queues: dict[str, list[_Taken]] = defaultdict(list)
@@ -66,14 +66,14 @@ class DeliveryPolicy:
         for delivery in suspects:
             await self._one(subscription, _Taken(delivery))
 
-    async def _in_order(self, subscription: Subscription, queue: "list[_Taken]") -> None:
+    async def _in_order(self, subscription: BoundSubscription, queue: "list[_Taken]") -> None:
         for i, taken in enumerate(queue):
             if not await self._one(subscription, taken):
                 for rest in queue[i + 1 :]:
                     await _tell(rest.delivery.nak(self._moment()))
                 return
 
-    async def _one(self, subscription: Subscription, taken: "_Taken") -> bool:
+    async def _one(self, subscription: BoundSubscription, taken: "_Taken") -> bool:
         """Whether the message is dealt with: those of the same entity behind it may be handled."""
         delivery = taken.delivery
         try:
@@ -99,7 +99,7 @@ class DeliveryPolicy:
         await _tell(delivery.nak(delay))
         return False
 
-    async def _handle(self, subscription: Subscription, taken: "_Taken") -> None:
+    async def _handle(self, subscription: BoundSubscription, taken: "_Taken") -> None:
         delivery = taken.delivery
         if self._is_behind is not None and await self._is_behind(subscription.stream, delivery.sequence, delivery.time):
             _log.info("decided long ago", action="behind-cursor", subject=delivery.subject, sequence=delivery.sequence)
@@ -114,7 +114,7 @@ class DeliveryPolicy:
             else:
                 return
 
-    async def _failed(self, subscription: Subscription, delivery: Delivery, error: Exception) -> bool:
+    async def _failed(self, subscription: BoundSubscription, delivery: Delivery, error: Exception) -> bool:
         key = (subscription.durable, delivery.sequence)
         self._failures[key] += 1
         _log.error(
@@ -131,7 +131,7 @@ class DeliveryPolicy:
             return await self._refuse(subscription, delivery, f"{type(error).__name__}: {error}")
         return await self._later(delivery, _BACKOFF[min(self._failures[key], len(_BACKOFF)) - 1])
 
-    async def _refuse(self, subscription: Subscription, delivery: Delivery, reason: str) -> bool:
+    async def _refuse(self, subscription: BoundSubscription, delivery: Delivery, reason: str) -> bool:
         job, durable = subjects.job_of(delivery.subject), subscription.durable
         fact = PoisonMessage.of(job, durable, delivery.subject, delivery.sequence, delivery.body, reason)
         try:
@@ -173,7 +173,7 @@ class _Taken:
         return self._recorded
 
 
-async def _prepare(subscription: Subscription, prepare: Preparation, several: "list[_Taken]") -> None:
+async def _prepare(subscription: BoundSubscription, prepare: Preparation, several: "list[_Taken]") -> None:
     messages: list[Recorded[Message]] = []
     try:
         for taken in several:

@@ -1,74 +1,222 @@
-"""What a stage is: a name, the durables that it reads, the loops that it runs.
+"""The declaration of a stage, and the stage as it runs.
 
-A stage is a value, so that the same code runs over FastStream and NATS (`adapters.nats.consumers.stage_router`), over the in-memory
-log in tests, and under a simulator that owns every delivery.
+A `Stage` is one value: what it reads, what it may store, and which handlers do the work. Permissions, durables, the
+documentation and the tests are derived from it. `Stage.bind` joins it with handlers; the result runs over NATS
+(`adapters.nats.consumers.stage_router`), over the in-memory log in tests, and in the simulation.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Any, Final, Generic, Protocol, TypeVar
 
+from ..archive.archive import Archive, Origin
 from ..domain.errors import TocsinError
 from ..domain.events import Message, Recorded
+from ..domain.execution import Execution
+from ..ports import Clock, DurableSpec, EventLog, History, Projections, StoredLog, StreamPurge
+from ..settings import Settings
 from ..subjects import Bucket, Stream, entity_of
+from .leader_election import LeaderElection
+from .state_cache import StateCache
 
-Handler = Callable[[Recorded[Message]], Awaitable[None]]
-Preparation = Callable[[Sequence[Recorded[Message]]], Awaitable[None]]
+H = TypeVar("H")
+"""The handlers of a stage."""
+Loop = Callable[[], Coroutine[None, None, None]]
 
-ACK_WAIT: Final = 30.0
-"""Seconds after which a message that nobody acknowledged is delivered again."""
+ACK_WAIT_S: Final = 30.0
+"""How long a message may stay unacknowledged before the log delivers it again."""
 
 
 class NotReady(TocsinError):
-    """What a message is about is not there, and may still come: hand it back for a moment."""
+    """The subject of a message does not exist yet; hand the message back and retry it later."""
 
     code = "not-ready"
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    """A durable and what to do with its messages. Those with the same `ordering_key(subject)` are handled in order.
+# --- declared ----------------------------------------------------------------------------------------------------------
 
-    `prepare` reads at once what the handler would read for each message that came at the same time. It decides nothing, and
-    when it fails each handler reads for itself.
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a stage touches besides its durables. The rules of its NATS user are derived from it."""
+
+    appends: tuple[type[Message], ...] = ()
+    """The messages it stores: events, inputs, public events, and timers that the log publishes later."""
+    reads: tuple[Stream, ...] = ()
+    """Streams in which it reads single messages or whole scopes."""
+    follows: tuple[Stream, ...] = ()
+    """Streams that it follows with an ephemeral consumer."""
+    asks_about: tuple[Stream, ...] = ()
+    """Streams of which it reads the progress of other durables."""
+    looks_up: tuple[Bucket, ...] = ()
+    """Buckets that it only reads."""
+    writes: tuple[tuple[Bucket, str], ...] = ()
+    """Buckets that it reads and writes, each with the key, or filter of keys, that it may write."""
+    reads_archive: bool = False
+    keeps_archive: bool = False
+    """It writes segments of the archive, and purges the streams."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription(Generic[H]):
+    """A durable, and the method of the stage's handlers that takes its messages.
+
+    Messages with the same `ordering_key(subject)` are handled in order; None handles every message independently.
+    `prepare` reads in one request what the handler would read for each message of a batch. It decides nothing; if it
+    fails, each handler reads for itself.
     """
+
+    durable: str
+    stream: Stream
+    filters: tuple[str, ...] | Callable[[Settings], tuple[str, ...]]
+    """Subjects, or a function if they depend on the settings."""
+    handle: Callable[[H, Recorded[Message]], Awaitable[None]]
+    ordering_key: Callable[[str], str] | None = entity_of
+    prepare: Callable[[H, Sequence[Recorded[Message]]], Awaitable[None]] | None = None
+    low_priority: bool = False
+    """No execution waits for it to start; under load it is served a little later than the others."""
+
+    def spec(self, settings: Settings) -> DurableSpec:
+        """Return the durable as the log must provide it."""
+        filters = self.filters(settings) if callable(self.filters) else self.filters
+        return DurableSpec(self.durable, self.stream, filters, ack_wait=settings.stages.ack_wait)
+
+    def bind(self, handlers: H, settings: Settings) -> "BoundSubscription":
+        """Return the subscription with the handlers that take its messages."""
+        spec = self.spec(settings)
+        return BoundSubscription(
+            spec.name,
+            spec.stream,
+            spec.filters,
+            partial(self.handle, handlers),
+            ordering_key=self.ordering_key,
+            ack_wait=spec.ack_wait,
+            prepare=None if self.prepare is None else partial(self.prepare, handlers),
+            low_priority=self.low_priority,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage(Generic[H]):
+    """One independent part of the scheduler, declared once.
+
+    `purpose`, `consumes` and `decides` are the row of the documentation's table of stages, in Markdown.
+    """
+
+    name: str
+    purpose: str
+    consumes: str
+    decides: str
+    access: Access
+    start: Callable[["StageContext"], H | None]
+    """Make the handlers; None: the settings give this stage nothing to do."""
+    subscriptions: tuple[Subscription[H], ...] = ()
+    loops: tuple[Callable[[H], Coroutine[None, None, None]], ...] = ()
+    """They run as long as the stage does, and end when cancelled."""
+    needs_history: bool = False
+    """It runs only where the history's database is open (`StageContext.storage`)."""
+    is_installed: Callable[[Settings], bool] = lambda _: True
+    """Whether an installation with these settings has the stage: its durables and its NATS user."""
+
+    @property
+    def user(self) -> str:
+        """The name of its NATS user, its service and its command: with hyphens."""
+        return self.name.replace("_", "-")
+
+    def bind(self, handlers: H, settings: Settings | None = None) -> "BoundStage":
+        """Return the stage with its handlers, ready to run."""
+        settings = settings or Settings()
+        return BoundStage(
+            self.name,
+            tuple(subscription.bind(handlers, settings) for subscription in self.subscriptions),
+            tuple(partial(loop, handlers) for loop in self.loops),
+            self.access,
+        )
+
+    def run_in(self, context: "StageContext") -> "BoundStage | None":
+        """Start the stage; None if the settings give it nothing to do."""
+        handlers = self.start(context)
+        return None if handlers is None else self.bind(handlers, context.settings)
+
+
+AnyStage = Stage[Any]
+
+
+# --- given -------------------------------------------------------------------------------------------------------------
+
+
+class Elect(Protocol):
+    """Make a candidate for a leader lease.
+
+    `signs`: filters over events that only a leader stores; None: the terms of the leaders are not recorded.
+    """
+
+    def __call__(self, lease: str, *, signs: Sequence[str] | None = None) -> LeaderElection:
+        """Make the candidate."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What the stages need that write the history and the archive."""
+
+    history: History
+    stored: StoredLog
+    """Every message ever stored, in the streams or in the archive."""
+    streams: StoredLog
+    purge: StreamPurge
+    archive: Archive
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class StageContext:
+    """What the stages of one process are started with. They share the folded executions and nothing else."""
+
+    settings: Settings
+    log: EventLog
+    projections: Projections
+    clock: Clock
+    report_key: bytes
+    """The installation's key, which proves that a report comes from the worker that holds the task."""
+    executions: StateCache[Execution]
+    elect: Elect
+    storage: Storage | None = None
+    """None: the history's database is not open."""
+
+    def require_storage(self) -> Storage:
+        """Return the storage of a stage that declares `needs_history`."""
+        if self.storage is None:
+            raise AssertionError("a stage that reads `storage` must declare `needs_history`")
+        return self.storage
+
+
+# --- running -----------------------------------------------------------------------------------------------------------
+
+Handler = Callable[[Recorded[Message]], Awaitable[None]]
+Preparation = Callable[[Sequence[Recorded[Message]]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundSubscription:
+    """A subscription and the handler of its messages."""
 
     durable: str
     stream: Stream
     filters: tuple[str, ...]
     handle: Handler
     ordering_key: Callable[[str], str] | None = entity_of
-    ack_wait: float = ACK_WAIT
+    ack_wait: float = ACK_WAIT_S
     prepare: Preparation | None = None
     low_priority: bool = False
-    """Whether nobody's beginning depends on it: while there are many beginnings, it is taken up a moment later."""
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """What a stage touches beside its durables. The rules of its NATS user are made of this: the rest is refused it."""
-
-    appends: tuple[type[Message], ...] = ()
-    """What it stores: facts, inputs, announcements, and timers that the log is to publish."""
-    reads: tuple[Stream, ...] = ()
-    """Where it looks up single messages, or whole scopes."""
-    follows: tuple[Stream, ...] = ()
-    """Where it reads on for ever, by itself."""
-    asks_about: tuple[Stream, ...] = ()
-    """Where it asks how far the durables of others have got."""
-    looks_up: tuple[Bucket, ...] = ()
-    writes: tuple[tuple[Bucket, str], ...] = ()
-    """Buckets that it looks up and writes, and the keys of each (a key or a filter)."""
-    reads_archive: bool = False
-    keeps_archive: bool = False
-    """It puts what is over into the archive, and takes it out of the streams."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One independent part of the scheduler. `loops` run for as long as it does, and end when cancelled."""
+class BoundStage:
+    """A stage and its handlers."""
 
     name: str
-    subscriptions: tuple[Subscription, ...] = ()
-    loops: tuple[Callable[[], Coroutine[None, None, None]], ...] = ()
+    subscriptions: tuple[BoundSubscription, ...] = ()
+    loops: tuple[Loop, ...] = ()
     access: Access = Access()

@@ -18,6 +18,11 @@ class StaleRead(OutdatedState):
 
     code = "stale-read"
 
+    @classmethod
+    def of(cls, scope: str) -> "StaleRead":
+        """Return the error for a read of a scope, or of a subject."""
+        return cls(f"The read of {scope} is stale: a lagging replica answered. Read it again.")
+
 
 class LogUnavailable(TocsinError):
     """The log did not answer, and the outcome of the request is unknown.

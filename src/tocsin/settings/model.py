@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from typing_extensions import override
 
 from ..domain.documented_model import DocumentedModel
+from ..subjects import DEFAULT_QUEUE
 from .fields import (
     Algorithm,
     Duration,
@@ -298,6 +299,16 @@ class Settings(DocumentedModel, BaseSettings):
     """Queues by name, beside the queue `default`."""
 
     _origins: dict[FieldPath, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def bridged_queues(self) -> tuple[str, ...]:
+        """The queues whose tasks go to executors outside (`transport: mq`)."""
+        return tuple(name for name, queue in self.queues.items() if queue.transport == "mq")
+
+    @property
+    def own_queues(self) -> tuple[str, ...]:
+        """The queues that Tocsin's workers serve; the others have no durable for workers."""
+        return tuple(sorted({DEFAULT_QUEUE, *self.queues} - set(self.bridged_queues)))
 
     @model_validator(mode="before")
     @classmethod

@@ -1,1 +1,39 @@
-"""Who decides. One small file each: subscribe, fold, decide, append; no acknowledgement, retry or logging in any of them."""
+"""The stages of the scheduler. To add a stage, write its module and list it in `STAGE_NAMES`.
+
+Each stage subscribes, folds, decides and appends. Delivery, retries and acknowledgement are the engine's
+(`engine.delivery_policy`).
+"""
+
+from typing import Final
+
+from ..engine.stage import AnyStage
+from .archiver.stage import ARCHIVER
+from .dag_advancer.stage import DAG_ADVANCER
+from .dead_letter_sink import DEAD_LETTER_SINK
+from .lease_keeper import LEASE_KEEPER
+from .lock_keeper.stage import LOCK_KEEPER
+from .mq_bridge import MQ_BRIDGE
+from .planner import PLANNER
+from .recorder import RECORDER
+from .recoverer.stage import RECOVERER
+from .registrar import REGISTRAR
+from .retrier import RETRIER
+from .ticker import TICKER
+
+STAGES: Final[tuple[AnyStage, ...]] = (
+    REGISTRAR,
+    TICKER,
+    PLANNER,
+    LOCK_KEEPER,
+    DAG_ADVANCER,
+    LEASE_KEEPER,
+    RETRIER,
+    DEAD_LETTER_SINK,
+    RECOVERER,
+    RECORDER,
+    ARCHIVER,
+    MQ_BRIDGE,
+)
+"""Every stage, in the order in which an execution passes them. Nothing else lists them."""
+
+__all__ = ["STAGES"]

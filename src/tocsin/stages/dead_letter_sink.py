@@ -1,9 +1,4 @@
-"""Dead-letter sink: keeps what failed for good, with the whole history of its attempts (hip-62, Dead Letter Handling).
-
-consumes  failed
-reads     the execution
-appends   dead-lettered
-"""
+"""Dead-letter sink: keeps failed executions with all their attempts (hip-62, Dead Letter Handling)."""
 
 from typing import Final
 
@@ -14,25 +9,38 @@ from ..engine.stage import Access, Stage, Subscription
 from ..ports import EventLog, SequenceConflict, StaleRead
 from ..subjects import Stream
 
-ACCESS: Final = Access(appends=(DeadLettered,), reads=(Stream.LOG,))
 
+class DeadLetterSink:
+    """Stores one dead letter for each failed execution whose job wants it."""
 
-def dead_letter_sink(log: EventLog) -> Stage:
-    """One dead letter for each execution that failed and whose job asks for it."""
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
 
-    async def on_failed(recorded: Recorded[Message]) -> None:
+    async def on_failed(self, recorded: Recorded[Message]) -> None:
+        """Store the dead letter of an execution."""
         failed = recorded.message
         if not isinstance(failed, Failed) or not failed.dead_letter:
             return
-        facts = await log.load(subjects.scope_of(failed))
-        if not facts or facts[-1].sequence < recorded.sequence:
-            raise StaleRead("the log's replica that answered has not seen the end yet")
+        scope = subjects.scope_of(failed)
+        events = await self._log.load(scope)
+        if not events or events[-1].sequence < recorded.sequence:
+            raise StaleRead.of(scope)
         try:
-            await log.append(dead_letter.of_failed(failed, facts), expect=0)
+            await self._log.append(dead_letter.of_failed(failed, events), expect=0)
         except SequenceConflict:
-            return  # kept before; only the acknowledgement was lost
+            return  # stored before; only the acknowledgement was lost
 
-    failures = (subjects.filter_for("execution.failed"),)
-    return Stage(
-        "dead_letter_sink", (Subscription("dead-letter-sink", Stream.LOG, failures, on_failed),), access=ACCESS
-    )
+
+DEAD_LETTER_SINK: Final = Stage(
+    name="dead_letter_sink",
+    purpose="keeps failed executions",
+    consumes="`failed`",
+    decides="`dead-lettered`, with every attempt",
+    access=Access(appends=(DeadLettered,), reads=(Stream.LOG,)),
+    start=lambda context: DeadLetterSink(context.log),
+    subscriptions=(
+        Subscription(
+            "dead-letter-sink", Stream.LOG, (subjects.filter_for("execution.failed"),), DeadLetterSink.on_failed
+        ),
+    ),
+)

@@ -1,10 +1,7 @@
-"""Lease keeper: takes back what an executor outside holds for too long, and what nobody has started in time.
+"""Lease keeper: ends leases that ran out, and expires executions that did not start in time.
 
-consumes  timers of leases, and of expiry
-folds     the execution
-appends   released, on which the DAG advancer dispatches anew; failed, for what expired
-publishes a report of failure for an attempt that is past its time limit, or that nobody who took it was heard of again: the
-          retrier decides on it as on any other
+A lease that ran out is released for the DAG advancer to dispatch again. If the attempt exceeded its time limit, or too
+many executors abandoned it, the lease keeper publishes a report of failure, on which the retrier decides as on any other.
 
 Implements the visibility timeout of ojs-worker-protocol, the execution timeout of ojs-timeouts, `expires_at` of ojs-core.
 """
@@ -36,33 +33,25 @@ from ..ports import EventLog, StaleRead
 from ..subjects import Stream
 
 STALLED: Final = "stalled"
-ACCESS: Final = Access(appends=(Released, Failed, Report), reads=(Stream.LOG,))
-
-
-def lease_keeper(log: EventLog, executions: StateCache[Execution], key: bytes) -> Stage:
-    """A timer is only an input: what it is about may have ended, or changed hands, and then nothing is decided."""
-    it = LeaseKeeper(log, executions, key)
-    timers = (subjects.filter_for("timer.lease"), subjects.filter_for("timer.expiry"))
-    subscription = Subscription("lease-keeper", Stream.LOG, timers, it.on_timer, prepare=it.before_timers)
-    return Stage("lease_keeper", (subscription,), access=ACCESS)
+"""The error type of an attempt that too many executors abandoned."""
 
 
 class LeaseKeeper:
-    """The lease keeper's handler."""
+    """Decides on timers. A timer is only an input: if its lease ended or moved on, nothing is decided."""
 
     def __init__(self, log: EventLog, executions: StateCache[Execution], key: bytes) -> None:
         self._log = log
         self._executions = executions
         self._key = key
 
-    async def before_timers(self, several: Sequence[Recorded[Message]]) -> None:
-        """Read at once what is not remembered: most that were handed out were answered long before."""
-        about = (one.message for one in several)
-        timers = (timer for timer in about if isinstance(timer, LeaseTimer))
-        await self._executions.recall({subjects.execution(timer.job, timer.execution_id) for timer in timers})
+    async def before_timers(self, batch: Sequence[Recorded[Message]]) -> None:
+        """Read in one request the executions that are not cached; most leases were answered long before."""
+        timers = (recorded.message for recorded in batch)
+        leases = (timer for timer in timers if isinstance(timer, LeaseTimer))
+        await self._executions.recall({subjects.execution(lease.job, lease.execution_id) for lease in leases})
 
     async def on_timer(self, recorded: Recorded[Message]) -> None:
-        """A time is over."""
+        """Decide on a lease, or on an expiry, that is due."""
         match recorded.message:
             case ExpiryTimer() as expiry:
                 scope = subjects.execution(expiry.job, expiry.execution_id)
@@ -71,25 +60,25 @@ class LeaseKeeper:
                 scope = subjects.execution(lease.job, lease.execution_id)
                 state, _ = await self._executions.load(scope)
                 if state.is_over:
-                    return  # for ever, so that it does not matter how old this is
-                self._executions.forget(scope)  # a claim is an executor's fact: nobody here has learned of it
-                if not await self._is_dealt_with(lease, recorded, scope):
+                    return  # an end is final, so that a cached state suffices
+                self._executions.forget(scope)  # an executor stored its claim; the cache may not hold it
+                if not await self._is_settled(lease, recorded, scope):
                     await self._executions.decide(scope, partial(execution.release, timer=lease, reason="lease_over"))
 
-    async def _is_dealt_with(self, lease: LeaseTimer, recorded: Recorded[Message], scope: str) -> bool:
-        """Report the attempt as failed if its time limit is over, or it was lost too often; whether it needs no release.
+    async def _is_settled(self, lease: LeaseTimer, recorded: Recorded[Message], scope: str) -> bool:
+        """Return whether the lease needs no release; report the attempt as failed if its time or its claims are used up.
 
-        Nor does one that is answered for: its executor was told so, however late whoever decides on the answer is.
+        An attempt with a stored report is not released, however late its stage decides on it.
         """
-        facts = await self._log.load(scope)
-        if not facts:
-            raise StaleRead(f"{scope}: a replica that lags was read")
-        state = execution.fold(facts)
+        events = await self._log.load(scope)
+        if not events:
+            raise StaleRead.of(scope)
+        state = execution.fold(events)
         if not execution.release(state, lease, reason="lease_over"):
             return False
-        if await self._is_answered(lease, state):
+        if await self._has_report(lease, state):
             return True
-        claimed = max(f.time for f in facts if isinstance(f.message, Started) and f.message.step == lease.step)
+        claimed = max(e.time for e in events if isinstance(e.message, Started) and e.message.step == lease.step)
         limit = next(step.timeout for step in state.request.plan.steps if step.name == lease.step)
         if lease.ends_attempt or recorded.time >= claimed + timedelta(seconds=limit):
             error = Failure(type=TIMED_OUT, message=f"its executor reported nothing within {duration.short(limit)}")
@@ -113,16 +102,35 @@ class LeaseKeeper:
         await self._log.publish(subject, report, message_id=f"{subject}.{lease.task}")
         return True
 
-    async def _is_answered(self, lease: LeaseTimer, state: Execution) -> bool:
-        """Whether a report that decides on the attempt is stored (`execution.succeed` and `execution.fail`)."""
-        about = subjects.reports_on(lease.job, lease.execution_id, lease.step, lease.attempt)
-        stored = await self._log.load(about)
-        if await self._log.tail(about) != (stored[-1].sequence if stored else 0):
-            raise StaleRead(f"{about}: a replica that lags was read")
+    async def _has_report(self, lease: LeaseTimer, state: Execution) -> bool:
+        """Return whether a report on the attempt is stored (`execution.succeed` and `execution.fail` decide on it)."""
+        subject = subjects.reports_on(lease.job, lease.execution_id, lease.step, lease.attempt)
+        stored = await self._log.load(subject)
+        if await self._log.tail(subject) != (stored[-1].sequence if stored else 0):
+            raise StaleRead.of(subject)
         claim = state.steps[lease.step].claim
-        reports = (one.message for one in stored if isinstance(one.message, Report))
+        reports = (recorded.message for recorded in stored if isinstance(recorded.message, Report))
         return any(
             is_believed(report, self._key)
             and (report.outcome == "completed" or (report.delivery == lease.delivery and report.claim in {None, claim}))
             for report in reports
         )
+
+
+LEASE_KEEPER: Final = Stage(
+    name="lease_keeper",
+    purpose="ends leases that ran out",
+    consumes="timers of leases and of expiry",
+    decides="`released` (an HTTP worker fell silent), `failed` (not started in time)",
+    access=Access(appends=(Released, Failed, Report), reads=(Stream.LOG,)),
+    start=lambda context: LeaseKeeper(context.log, context.executions, context.report_key),
+    subscriptions=(
+        Subscription(
+            "lease-keeper",
+            Stream.LOG,
+            (subjects.filter_for("timer.lease"), subjects.filter_for("timer.expiry")),
+            LeaseKeeper.on_timer,
+            prepare=LeaseKeeper.before_timers,
+        ),
+    ),
+)

@@ -1,10 +1,10 @@
-"""MQ bridge: hands tasks to executors that know only hip-62's subjects, and brings their answers back.
+"""MQ bridge: connects executors that know only hip-62's subjects.
 
-consumes  dispatched of the queues whose transport is `mq`; completions
-publishes the hip-62 envelope on `mq.scheduled.<job>`, at least once; reports
+It publishes each task of a queue whose transport is `mq` as a hip-62 envelope on `mq.scheduled.<job>`, at least once,
+and turns each completion into a report. It vouches for completions: every publisher on their subjects is believed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Final
 
 from pydantic import JsonValue
@@ -25,44 +25,29 @@ from ..domain.execution import Execution
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.state_cache import StateCache
 from ..ports import EventLog, StaleRead
+from ..settings import Settings
 from ..subjects import DecodeError, Stream
-
-ACCESS: Final = Access(appends=(Envelope, Report), reads=(Stream.LOG,))
-
-
-def mq_bridge(log: EventLog, executions: StateCache[Execution], key: bytes, queues: Sequence[str]) -> Stage:
-    """The bridge for `queues`. It vouches for answers: whoever may publish on the completion subjects is believed."""
-    it = MqBridge(log, executions, key, frozenset(queues))
-    tasks = tuple(subjects.tasks(queue) for queue in queues)
-    completions = (subjects.filter_for("mq.scheduler.complete"),)
-    return Stage(
-        "mq_bridge",
-        (
-            Subscription(subjects.MQ_BRIDGE, Stream.LOG, tasks, it.on_task),
-            Subscription("mq-bridge-completions", Stream.MQ, completions, it.on_completion),
-        ),
-        access=ACCESS,
-    )
 
 
 class MqBridge:
-    """The bridge's handlers."""
+    """Hands tasks over, and takes completions back."""
 
-    def __init__(self, log: EventLog, executions: StateCache[Execution], key: bytes, queues: frozenset[str]) -> None:
+    def __init__(self, log: EventLog, executions: StateCache[Execution], key: bytes, queues: Collection[str]) -> None:
+        """`queues`: the queues whose tasks are handed over."""
         self._log = log
         self._executions = executions
         self._key = key
-        self._queues = queues
+        self._queues = frozenset(queues)
 
     async def on_task(self, recorded: Recorded[Message]) -> None:
-        """A task for an executor outside."""
+        """Hand a task to the executors outside."""
         task = recorded.message
         if isinstance(task, Dispatched):
             message_id = f"{task.execution_id}:{task.step}:{task.attempt}"
             await self._log.publish(subjects.mq_tasks(task.job), envelope(task, recorded), message_id=message_id)
 
     async def on_completion(self, recorded: Recorded[Message]) -> None:
-        """An answer from outside, which may come again, and too late."""
+        """Report what a completion says; it may arrive repeatedly, and too late."""
         answer = recorded.message
         if not isinstance(answer, Completion):
             return
@@ -87,28 +72,28 @@ class MqBridge:
             await self._log.publish(subject, report, message_id=subject)
 
     async def _meant(self, answer: Completion, scope: str) -> list[tuple[str, int]]:
-        """The attempt that an answer is about, if that is still wanted."""
+        """Return the attempts in flight to which a completion may refer: at most one."""
         self._executions.forget(scope)
         state, sequence = await self._executions.load(scope)
-        fitting = [
+        candidates = [
             (step, attempt)
             for step, attempt in execution.running_steps(state)
             if answer.step in {None, step} and answer.attempt in {None, attempt} and self._is_outside(state, step)
         ]
-        if not fitting and not await self._executions.is_newest(scope, sequence):
-            raise StaleRead(f"{scope}: a replica that lags was read")
-        if len(fitting) > 1:
-            names = ", ".join(step for step, _ in fitting)
+        if not candidates and not await self._executions.is_newest(scope, sequence):
+            raise StaleRead.of(scope)
+        if len(candidates) > 1:
+            names = ", ".join(step for step, _ in candidates)
             raise DecodeError(f"the completion names no step, and several are in flight: {names}")
-        return fitting
+        return candidates
 
     def _is_outside(self, state: Execution, step: str) -> bool:
-        """Only tasks that were handed over can be answered for here."""
+        """Return whether the task of a step was handed over."""
         return any(planned.name == step and planned.queue in self._queues for planned in state.request.plan.steps)
 
 
 def envelope(task: Dispatched, recorded: Recorded[Message]) -> Envelope:
-    """A task as hip-62 writes it."""
+    """Return a task in the form of hip-62."""
     return Envelope(
         id=f"task_{task.execution_id}_{task.step}_{task.attempt}",
         timestamp=recorded.time,
@@ -133,8 +118,31 @@ def envelope(task: Dispatched, recorded: Recorded[Message]) -> Envelope:
 
 
 def _recovery(task: Dispatched) -> dict[str, JsonValue]:
-    """What the executor of a recovered execution is told (cloacina, recovery context)."""
+    """Return the metadata of a recovered execution (cloacina, recovery context)."""
     if not task.is_recovery:
         return {}
     fields = {"is_recovery", "original_scheduled_time", "recovery_attempt_time"}
     return task.model_dump(mode="json", include=fields, exclude_none=True)
+
+
+def _tasks(settings: Settings) -> tuple[str, ...]:
+    return tuple(subjects.tasks(queue) for queue in settings.bridged_queues)
+
+
+MQ_BRIDGE: Final = Stage(
+    name="mq_bridge",
+    purpose="connects executors that speak hip-62's MQ subjects",
+    consumes="`dispatched` of `mq` queues, completions",
+    decides="hip-62 envelopes; reports",
+    access=Access(appends=(Envelope, Report), reads=(Stream.LOG,)),
+    start=lambda context: MqBridge(
+        context.log, context.executions, context.report_key, context.settings.bridged_queues
+    ),
+    subscriptions=(
+        Subscription(subjects.MQ_BRIDGE, Stream.LOG, _tasks, MqBridge.on_task),
+        Subscription(
+            "mq-bridge-completions", Stream.MQ, (subjects.filter_for("mq.scheduler.complete"),), MqBridge.on_completion
+        ),
+    ),
+    is_installed=lambda settings: bool(settings.bridged_queues),
+)

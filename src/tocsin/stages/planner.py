@@ -1,9 +1,6 @@
-"""Planner: makes an execution of every due instant, of every trigger, of every job that is enqueued, and of every replay.
+"""Planner: makes an execution of every due instant, trigger, enqueued job and replay.
 
-consumes  due, passed, trigger, enqueued, replayed
-folds     the job's ledger, for its definition; the dead letter that is replayed
-appends   planned, or admitted where no lock is asked; skipped for instants that passed in public; dead letters for triggers
-          and replays of jobs that do not exist, or with input that the job refuses
+A trigger or replay of a job that does not exist, or with input that the job rejects, becomes a dead letter.
 """
 
 from collections.abc import Sequence
@@ -25,82 +22,89 @@ from ..subjects import REPLAYS, Stream
 
 TRIGGERS: Final = "planner-triggers"
 ENQUEUED: Final = "planner-enqueued"
-ACCESS: Final = Access(appends=(*BEGINNINGS, *SENT_AGAIN, *ANNOUNCED, CronMissed), reads=(Stream.LEDGER, Stream.LOG))
-
-
-def planner(log: EventLog, clock: Clock, executions: StateCache[Execution] | None = None) -> Stage:
-    """Time, triggers and replays become executions; ids made from facts make that idempotent.
-
-    `executions`: what the stages of this process remember, so that who decides next on what was planned needs not read it.
-    """
-    it = Planner(log, clock, executions)
-    time = (subjects.filter_for("ledger.due"), subjects.filter_for("ledger.passed"))
-    replayed = (subjects.filter_for("dead-letter.replayed"),)
-    return Stage(
-        "planner",
-        (
-            Subscription("planner", Stream.LEDGER, time, it.on_time, prepare=it.before_time),
-            Subscription(TRIGGERS, Stream.LEDGER, (subjects.filter_for("trigger"),), it.on_trigger, ordering_key=None),
-            Subscription(REPLAYS, Stream.LOG, replayed, it.replays.on_replayed),
-            Subscription(ENQUEUED, Stream.LEDGER, (subjects.filter_for("enqueue"),), it.on_enqueued, ordering_key=None),
-        ),
-        access=ACCESS,
-    )
 
 
 class Planner:
-    """The planner's handlers."""
+    """Plans executions. Their ids are made from the events that request them, so that planning is idempotent."""
 
-    def __init__(self, log: EventLog, clock: Clock, executions: StateCache[Execution] | None) -> None:
+    def __init__(self, log: EventLog, clock: Clock, executions: StateCache[Execution] | None = None) -> None:
+        """`executions`: the cache that the stages of this process share, which spares the next stage a read."""
         self._log = log
         self._ledgers = LedgerReader(log)
-        self._announcements = PublicEvents(log, clock)
-        self._beginnings = ExecutionWriter(log, self._announcements, executions)
-        self.replays = Reruns(log, self._ledgers, self._beginnings)
+        self._public_events = PublicEvents(log, clock)
+        self._writer = ExecutionWriter(log, self._public_events, executions)
+        self._reruns = Reruns(log, self._ledgers, self._writer)
 
-    async def before_time(self, several: Sequence[Recorded[Message]]) -> None:
-        """Read the definitions that are not remembered, for all instants that came at once."""
-        await self._ledgers.recall(
-            {t.definition: t.job for t in (one.message for one in several) if isinstance(t, Due | Passed)}
-        )
+    async def before_time(self, batch: Sequence[Recorded[Message]]) -> None:
+        """Read in one request the definitions that are not cached."""
+        decisions = (recorded.message for recorded in batch)
+        await self._ledgers.recall({d.definition: d.job for d in decisions if isinstance(d, Due | Passed)})
 
     async def on_time(self, recorded: Recorded[Message]) -> None:
-        """An instant came."""
+        """Plan the execution of an instant, or announce instants that passed."""
         fact = recorded.message
         if not isinstance(fact, Due | Passed):
             return
         definition = await self._ledgers.definition(fact.definition)
         if isinstance(fact, Due):
-            await self._beginnings.plan(execution_plan.from_due(fact, definition))
+            await self._writer.plan(execution_plan.from_due(fact, definition))
         else:
-            await self._announcements.missed(fact, definition)
+            await self._public_events.missed(fact, definition)
         for skipped in execution_plan.skipped_instants(fact, definition):
-            await self._beginnings.plan(skipped)
+            await self._writer.plan(skipped)
 
     async def on_trigger(self, recorded: Recorded[Message]) -> None:
-        """Somebody asked for a run."""
-        trigger, job = recorded.message, subjects.job_of(recorded.subject)
-        if not isinstance(trigger, Trigger):
+        """Plan the execution that a trigger requests."""
+        message, job = recorded.message, subjects.job_of(recorded.subject)
+        if not isinstance(message, Trigger):
             return
-        asked = Recorded(trigger, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
-        found = await self._ledgers.in_force(job, at=recorded.sequence)
-        if found is None:
-            await self._refuse(asked, job, f"no job is called {job!r}")
+        trigger = Recorded(message, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
+        in_force = await self._ledgers.in_force(job, at=recorded.sequence)
+        if in_force is None:
+            await self._refuse(trigger, job, f"no job is called {job!r}")
             return
-        definition, sequence = found
+        definition, sequence = in_force
         try:
-            check_input(definition, execution_plan.input_of(trigger, definition), trigger.args)
+            check_input(definition, execution_plan.input_of(message, definition), message.args)
         except DefinitionError as error:
-            await self._refuse(asked, job, str(error))
+            await self._refuse(trigger, job, str(error))
             return
-        await self._beginnings.plan(execution_plan.from_trigger(asked, definition, sequence))
+        await self._writer.plan(execution_plan.from_trigger(trigger, definition, sequence))
 
     async def on_enqueued(self, recorded: Recorded[Message]) -> None:
-        """Somebody wants a job to be run once that is registered nowhere."""
+        """Plan one execution of a job that is not registered."""
         if isinstance(recorded.message, Enqueued):
-            asked = Recorded(recorded.message, recorded.subject, recorded.sequence, recorded.time)
-            await self._beginnings.plan(execution_plan.from_enqueued(asked))
+            enqueued = Recorded(recorded.message, recorded.subject, recorded.sequence, recorded.time)
+            await self._writer.plan(execution_plan.from_enqueued(enqueued))
 
-    async def _refuse(self, asked: Recorded[Trigger], job: str, reason: str) -> None:
-        execution_id = execution_plan.execution_id_of(asked, job)
-        await self._beginnings.refuse(asked, reason, job=job, durable=TRIGGERS, execution_id=execution_id)
+    async def on_replayed(self, recorded: Recorded[Message]) -> None:
+        """Run a dead letter again."""
+        await self._reruns.on_replayed(recorded)
+
+    async def _refuse(self, trigger: Recorded[Trigger], job: str, reason: str) -> None:
+        execution_id = execution_plan.execution_id_of(trigger, job)
+        await self._writer.refuse(trigger, reason, job=job, durable=TRIGGERS, execution_id=execution_id)
+
+
+PLANNER: Final = Stage(
+    name="planner",
+    purpose="makes executions",
+    consumes="`due`, `passed`, triggers, enqueued jobs, replays",
+    decides="`planned`, or `admitted` at once for jobs without a lock",
+    access=Access(appends=(*BEGINNINGS, *SENT_AGAIN, *ANNOUNCED, CronMissed), reads=(Stream.LEDGER, Stream.LOG)),
+    start=lambda context: Planner(context.log, context.clock, context.executions),
+    subscriptions=(
+        Subscription(
+            "planner",
+            Stream.LEDGER,
+            (subjects.filter_for("ledger.due"), subjects.filter_for("ledger.passed")),
+            Planner.on_time,
+            prepare=Planner.before_time,
+        ),
+        Subscription(TRIGGERS, Stream.LEDGER, (subjects.filter_for("trigger"),), Planner.on_trigger, ordering_key=None),
+        Subscription(REPLAYS, Stream.LOG, (subjects.filter_for("dead-letter.replayed"),), Planner.on_replayed),
+        Subscription(
+            ENQUEUED, Stream.LEDGER, (subjects.filter_for("enqueue"),), Planner.on_enqueued, ordering_key=None
+        ),
+    ),
+)

@@ -1,9 +1,4 @@
-"""Registrar: shows the definitions in force where everybody can list and watch them.
-
-consumes  defined, paused, resumed, deleted
-folds     the job's ledger
-projects  KV `definitions`, one key a job
-"""
+"""Registrar: shows the definitions in force in the KV bucket `definitions`."""
 
 from typing import Final
 
@@ -15,33 +10,47 @@ from ..engine.stage import Access, Stage, Subscription
 from ..ports import EventLog, Projections, StaleRead
 from ..subjects import Bucket, Stream
 
-ACCESS: Final = Access(reads=(Stream.LEDGER,), writes=((Bucket.DEFINITIONS, ">"),))
 
+class Registrar:
+    """Writes each job's current definition, so that the last write is right in any order of messages."""
 
-def registrar(log: EventLog, projections: Projections) -> Stage:
-    """Projects each change from the ledger as it is now, so that the last write is right in whatever order they come."""
-    ledgers = LedgerReader(log)
+    def __init__(self, log: EventLog, projections: Projections) -> None:
+        self._log = log
+        self._projections = projections
+        self._ledgers = LedgerReader(log)
 
-    async def on_change(recorded: Recorded[Message]) -> None:
+    async def on_change(self, recorded: Recorded[Message]) -> None:
+        """Show a job's definition, or remove that of a deleted job."""
         if not isinstance(recorded.message, DefinitionFact):
             return
         job = recorded.message.job
         key = subjects.token(job)
-        shown = await projections.get(Bucket.DEFINITIONS, key)
-        ledger, sequence = await ledgers.load(job)
-        await check_newest(job, sequence)
+        shown = await self._projections.get(Bucket.DEFINITIONS, key)
+        ledger, sequence = await self._ledgers.load(job)
+        await self._check_newest(job, sequence)
         registration = Registration.of(ledger)
         revision = shown[1] if shown else 0
         if registration is None:
-            await projections.remove(Bucket.DEFINITIONS, key, expect=revision)
+            await self._projections.remove(Bucket.DEFINITIONS, key, expect=revision)
         elif shown is None or shown[0] != registration.encode():
-            await projections.put(Bucket.DEFINITIONS, key, registration.encode(), expect=revision)
-            if not revision:  # no revision tells of a key that came and went meanwhile
-                await check_newest(job, sequence)
+            await self._projections.put(Bucket.DEFINITIONS, key, registration.encode(), expect=revision)
+            if not revision:  # no revision reveals a key that was created and removed since it was read
+                await self._check_newest(job, sequence)
 
-    async def check_newest(job: str, sequence: int) -> None:
-        if await log.tail(subjects.ledger(job)) != sequence:
-            raise StaleRead(f"{job}: its ledger has moved, or a replica that lags was read")
+    async def _check_newest(self, job: str, sequence: int) -> None:
+        scope = subjects.ledger(job)
+        if await self._log.tail(scope) != sequence:
+            raise StaleRead.of(scope)
 
-    changes = tuple(subjects.filter_for(f"ledger.{fact}") for fact in ("defined", "paused", "resumed", "deleted"))
-    return Stage("registrar", (Subscription("registrar", Stream.LEDGER, changes, on_change),), access=ACCESS)
+
+_CHANGES: Final = tuple(subjects.filter_for(f"ledger.{event}") for event in ("defined", "paused", "resumed", "deleted"))
+
+REGISTRAR: Final = Stage(
+    name="registrar",
+    purpose="shows the registered jobs",
+    consumes="`defined`, `paused`, `resumed`, `deleted`",
+    decides="the KV bucket `definitions`",
+    access=Access(reads=(Stream.LEDGER,), writes=((Bucket.DEFINITIONS, ">"),)),
+    start=lambda context: Registrar(context.log, context.projections),
+    subscriptions=(Subscription("registrar", Stream.LEDGER, _CHANGES, Registrar.on_change),),
+)

@@ -1,9 +1,4 @@
-"""Retrier: tries again, later, or no more (hip-62, Retry Policy).
-
-consumes  reports of failure
-folds     the execution
-appends   retry-scheduled, and a delay that the log itself keeps; or exhausted, failed
-"""
+"""Retrier: decides on each failed attempt whether and when to try again (hip-62, Retry Policy)."""
 
 from functools import partial
 from typing import Final
@@ -18,23 +13,40 @@ from ..engine.state_cache import StateCache
 from ..ports import EventLog
 from ..subjects import Stream
 
-ACCESS: Final = Access(appends=(RetryScheduled, RetryTimer, Exhausted, Failed), reads=(Stream.LOG,))
 
+class Retrier:
+    """Stores the decision first and the delay second.
 
-def retrier(log: EventLog, executions: StateCache[Execution], key: bytes) -> Stage:
-    """The fact first, the delay second: the delay's target is only an input, so that storing it twice changes nothing."""
+    The delay's target is only an input, so that storing it twice changes nothing.
+    """
 
-    async def on_failure(recorded: Recorded[Message]) -> None:
+    def __init__(self, log: EventLog, executions: StateCache[Execution], key: bytes) -> None:
+        self._log = log
+        self._executions = executions
+        self._key = key
+
+    async def on_failure(self, recorded: Recorded[Message]) -> None:
+        """Schedule the next attempt of a step, or end the execution."""
         report = recorded.message
-        if not isinstance(report, Report) or not is_believed(report, key):
+        if not isinstance(report, Report) or not is_believed(report, self._key):
             return
-        learn_claim(executions, report)
+        learn_claim(self._executions, report)
         scope = subjects.execution(report.job, report.execution_id)
-        await executions.decide(scope, partial(execution.fail, report=report, at=recorded.time))
-        state, sequence = await executions.load(scope)
+        await self._executions.decide(scope, partial(execution.fail, report=report, at=recorded.time))
+        state, sequence = await self._executions.load(scope)
         for timer, until in execution.retry_timers(state):
             if timer.step == report.step:
-                await log.delay(timer, until=until, scope=scope, expect=sequence)
+                await self._log.delay(timer, until=until, scope=scope, expect=sequence)
 
-    failures = (subjects.filter_for("report.failed"),)
-    return Stage("retrier", (Subscription(subjects.RETRIER, Stream.LOG, failures, on_failure),), access=ACCESS)
+
+RETRIER: Final = Stage(
+    name="retrier",
+    purpose="retries failed attempts",
+    consumes="reports of failure",
+    decides="`retry-scheduled` and a timer; `exhausted`, `failed`",
+    access=Access(appends=(RetryScheduled, RetryTimer, Exhausted, Failed), reads=(Stream.LOG,)),
+    start=lambda context: Retrier(context.log, context.executions, context.report_key),
+    subscriptions=(
+        Subscription(subjects.RETRIER, Stream.LOG, (subjects.filter_for("report.failed"),), Retrier.on_failure),
+    ),
+)

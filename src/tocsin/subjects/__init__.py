@@ -29,6 +29,7 @@ from .codec import DecodeError, decode, entity_of, event_type, job_of, parse_can
 from .filters import (
     ENDINGS,
     OPENINGS,
+    RECORDED,
     audit_filters,
     claims,
     filter_for,
@@ -110,6 +111,7 @@ __all__ = [
     "NO_DELIVERY",
     "OPENINGS",
     "PUBLIC_EVENTS",
+    "RECORDED",
     "RECOVERER",
     "RECOVERER_LEASE",
     "REPLAYS",

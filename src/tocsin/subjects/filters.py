@@ -1,6 +1,7 @@
 """Filters over subjects: of one job or execution, or of all."""
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -140,3 +141,10 @@ def _pattern(subject_filter: str) -> re.Pattern[str]:
 def matches(subject_filter: str, subject: str) -> bool:
     """Return whether a filter with wildcards covers a subject."""
     return _pattern(subject_filter).fullmatch(subject) is not None
+
+
+RECORDED: Final[Mapping[Stream, tuple[str, ...]]] = {
+    Stream.LOG: (filter_for("execution.>"), filter_for("dead-letter.>")),
+    Stream.LEDGER: (filter_for("ledger.>"),),
+}
+"""Filters over the events of each stream that the history records."""

@@ -16,8 +16,7 @@ from tocsin.domain import ledger
 from tocsin.domain.job_record import Registration
 from tocsin.ports import ExecutionRow
 from tocsin.services.audit import Comparison, ProjectionReader
-from tocsin.stages.recorder import RECORDED
-from tocsin.subjects import Bucket, Stream
+from tocsin.subjects import RECORDED, Bucket, Stream
 from tocsin.testing import InMemoryProjections, ManualClock
 
 

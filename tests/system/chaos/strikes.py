@@ -24,7 +24,7 @@ class Fleet:
         """Start them: `COPIES` of each group of stages (`separate`: of each stage), and `WORKERS`."""
         self._tocsin = tocsin
         self._cluster = cluster
-        groups = [(stage,) for stage in bootstrap.STAGES] if separate else GROUPS
+        groups = [(stage,) for stage in bootstrap.STAGE_NAMES] if separate else GROUPS
         stages = [(f"{group[0]}{'+' * (len(group) > 1)}-{n + 1}", group) for group in groups for n in range(COPIES)]
         self.stages = {name: tocsin.start(*group) for name, group in stages}
         self.workers = {f"worker-{n + 1}": tocsin.start_worker() for n in range(WORKERS)}

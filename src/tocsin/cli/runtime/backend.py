@@ -91,7 +91,7 @@ class Backend:
         """The names of all stages, in flow order."""
         from ... import bootstrap  # noqa: PLC0415
 
-        return bootstrap.STAGES
+        return bootstrap.STAGE_NAMES
 
     async def run_stages(
         self, installation: "Installation", names: Sequence[str], *, ready: "asyncio.Event | None" = None

@@ -1,45 +1,77 @@
-"""Archiver: takes what is over out of the log, into the archive, and out of the history what nobody wants to see any more.
+"""Archiver: moves what is over from the streams into the archive, and expires old rows of the history.
 
-reads     both streams, up to where every durable and the history have dealt with everything, and it is old enough
-writes    segments of the archive, the cursors behind which durables begin, and then purges
-
-In this order, and each step can be repeated: objects, the archive's own state (with it they count), cursors, and a moment later,
-when everybody has heard of these, purges, and that they are done. Whoever leads next finishes what the one before it left undone, before it begins anything of its own.
+It archives a message after every durable and the history have handled it, and when it is old enough. Each step can be
+repeated: write the objects, write the archive's state (which makes them count), write the cursors from which durables
+begin, wait until all stages have read these, purge the streams, and note in the state that they are purged. A new leader
+finishes what the last leader left, before it begins a segment of its own.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import structlog
 
 from ...archive.archive import Archive, Origin, Segment, State
+from ...archive.purge_filters import PurgeFilters
 from ...engine.leader_election import LeaderElection
-from ...engine.stage import Access, Stage
-from ...ports import Clock, History, LogUnavailable, OutdatedState
-from ...subjects import ARCHIVE_STATE, ARCHIVER_LEASE, Bucket, cursor
+from ...engine.stage import Access, Stage, StageContext
+from ...ports import Clock, History, LogUnavailable, OutdatedState, StoredLog, StreamPurge
+from ...settings import Settings
+from ...subjects import ARCHIVE_STATE, ARCHIVER_LEASE, RECORDED, Bucket, cursor
 from .archive_eligibility import STREAMS, ArchiveEligibility, Keeping
-from .purge import PacedPurge
 
-ACCESS: Final = Access(
-    follows=STREAMS,
-    writes=(
-        (Bucket.LEADER, ARCHIVER_LEASE),
-        (Bucket.CURSORS, ARCHIVE_STATE),
-        *((Bucket.CURSORS, cursor(stream)) for stream in STREAMS),
-    ),
-    keeps_archive=True,
-)
+LEAST: Final = timedelta(minutes=2)
+"""The least age of an archived message, or the hot window if that is shorter; `max_messages` does not change it."""
 
 _log = structlog.get_logger("tocsin.archiver")
 
 
+class PacedPurge:
+    """Purges the messages of a segment from the streams, and leaves room for other writers (`archive.purge_filters`).
+
+    After a crash it finds the rest of the segment again; nothing is purged twice.
+    """
+
+    def __init__(self, streams: StoredLog, purge: StreamPurge, archive: Archive, clock: Clock) -> None:
+        """`archive`: each segment is read from it first, so that only readable messages are purged."""
+        self._streams = streams
+        self._purge = purge
+        self._archive = archive
+        self._clock = clock
+
+    def obstacle(self) -> str | None:
+        """Return why the server cannot purge, for the operator; None: it can."""
+        return self._purge.obstacle()
+
+    async def remove(self, segment: Segment) -> None:
+        """Purge one subject after the other, and pause after each for as long as the purge took.
+
+        A purge takes long if durables have a large backlog, and very little time otherwise.
+
+        Raises:
+            ArchiveDamaged: the segment cannot be read.
+            LogUnavailable: the log did not answer.
+        """
+        messages = await self._archive.messages(segment)
+        for stream, span in segment.streams.items():
+            filters = PurgeFilters([message for message in messages if message.stream is stream])
+            async for portion in self._streams.messages(stream, after=0, upto=span.last):
+                for message in portion:
+                    filters.take(message)
+            for subject, upto in filters.purges():
+                began = self._clock.monotonic()
+                await self._purge.purge(subject, upto=upto)
+                if took := self._clock.monotonic() - began:
+                    await self._clock.sleep(took)
+
+
 class Archiver:
-    """Works for as long as it leads."""
+    """Archives and expires, as long as it leads."""
 
     def __init__(
         self,
-        ripeness: ArchiveEligibility,
-        removing: PacedPurge,
+        eligibility: ArchiveEligibility,
+        purge: PacedPurge,
         archive: Archive,
         history: History,
         leadership: LeaderElection,
@@ -48,8 +80,8 @@ class Archiver:
         origin: Origin,
         keeping: Keeping,
     ) -> None:
-        self._ripeness = ripeness
-        self._removing = removing
+        self._eligibility = eligibility
+        self._purge = purge
         self._archive = archive
         self._history = history
         self._leadership = leadership
@@ -57,28 +89,33 @@ class Archiver:
         self._origin = origin
         self._keeping = keeping
 
+    async def lead(self) -> None:
+        """Hold the leader lease, or try to."""
+        await self._leadership.run()
+
     async def run(self) -> None:
-        """Archive and forget, for ever. Trouble costs time only: all that is not done is found again."""
+        """Archive and expire until cancelled. A failure only costs time: the rest is found again."""
         while True:
             try:
                 while self._leadership.is_leading and await self.run_once(self._clock.now()):
                     pass
             except (LogUnavailable, OutdatedState) as error:
-                _log.info("not archived", action="archiver-waits", reason=str(error))
-            except Exception as error:  # noqa: BLE001 - whatever ails the archive or a database may be over in a moment
-                _log.warning("not archived", action="archiver-failed", exc_info=error)
+                _log.info("archiving delayed; waiting for JetStream", action="archiver-waits", reason=str(error))
+            except Exception as error:  # noqa: BLE001 - a failure of the archive or the database may be over soon
+                _log.warning("archiving failed; retrying later", action="archiver-failed", exc_info=error)
             await self._clock.sleep(self._keeping.interval)
 
     async def run_once(self, now: datetime) -> bool:
-        """Finish what was begun, archive one portion, forget some of the history; whether there may be more to do.
+        """Archive one portion and expire some history; return whether there may be more to do.
 
         Raises:
             SequenceConflict: another archiver was faster.
-            LogUnavailable: the log did not answer; or whatever the archive's store and the history raise.
+            LogUnavailable: the log did not answer.
+            HistoryUnavailable: the history's database did not answer.
         """
         is_more = False
-        if obstacle := self._removing.obstacle():
-            _log.warning("nothing is archived", action="archiver-cannot", reason=obstacle)
+        if obstacle := self._purge.obstacle():
+            _log.warning("archiving is not possible", action="archiver-cannot", reason=obstacle)
         else:
             is_more = await self._archive_portion(now)
         forgotten = await self._history.expire(now, after=self._keeping.history)
@@ -86,9 +123,11 @@ class Archiver:
 
     async def _archive_portion(self, now: datetime) -> bool:
         state, revision = await self._finish(*await self._archive.state())
-        found, upto, is_more = await self._ripeness.look(state.upto, now)
+        messages, upto, is_more = await self._eligibility.look(state.upto, now)
         if upto != state.upto:
-            head: Segment | None = await self._archive.write(found, state, upto, self._origin) if found else None
+            head: Segment | None = None
+            if messages:
+                head = await self._archive.write(messages, state, upto, self._origin)
             changes = {} if head is None else {"head": head.name, "number": head.number}
             state = state.model_copy(update={"upto": upto, **changes})
             revision = await self._archive.move(state, expect=revision)
@@ -96,20 +135,64 @@ class Archiver:
         return is_more
 
     async def _finish(self, state: State, revision: int) -> tuple[State, int]:
-        """Tell where durables begin, if they do not know it, and take out of the streams what the newest segment holds."""
+        """Publish where durables begin, then purge the newest segment from the streams."""
         await self._archive.tell(state)
         if state.head is None or state.head == state.purged:
             return state, revision
         if self._keeping.settling:
             await self._clock.sleep(self._keeping.settling)
         segment = await self._archive.segment(state.head)
-        await self._removing.remove(segment)
+        await self._purge.remove(segment)
         state = state.model_copy(update={"purged": state.head})
         revision = await self._archive.move(state, expect=revision)
         _log.info("archived", action="archived", segment=segment.name, executions=segment.executions)
         return state, revision
 
 
-def archiver(it: Archiver, leadership: LeaderElection) -> Stage:
-    """One archiver and its candidature."""
-    return Stage("archiver", loops=(leadership.run, it.run), access=ACCESS)
+def max_lag(settings: Settings) -> timedelta:
+    """Return the age from which a message's consequences may be archived: half of the least that the streams keep."""
+    return min(timedelta(seconds=settings.archive.hot_window), LEAST) / 2
+
+
+def _start(context: StageContext) -> Archiver | None:
+    settings, storage = context.settings, context.require_storage()
+    if not settings.archive.enabled:
+        return None
+    hot_window = timedelta(seconds=settings.archive.hot_window)
+    keeping = Keeping(
+        hot_window=hot_window,
+        least=min(hot_window, LEAST),
+        max_messages=settings.archive.max_messages,
+        history=timedelta(days=settings.execution.history_retention_days),
+        interval=settings.archive.interval,
+    )
+    return Archiver(
+        ArchiveEligibility(storage.streams, storage.purge, storage.history, keeping=keeping, recorded=RECORDED),
+        PacedPurge(storage.streams, storage.purge, storage.archive, context.clock),
+        storage.archive,
+        storage.history,
+        context.elect(ARCHIVER_LEASE),
+        context.clock,
+        origin=storage.origin,
+        keeping=keeping,
+    )
+
+
+ARCHIVER: Final = Stage(
+    name="archiver",
+    purpose="moves old executions into the archive; one leads",
+    consumes="events that every durable and the history have handled",
+    decides="segments of the archive, then purges of the streams",
+    access=Access(
+        follows=STREAMS,
+        writes=(
+            (Bucket.LEADER, ARCHIVER_LEASE),
+            (Bucket.CURSORS, ARCHIVE_STATE),
+            *((Bucket.CURSORS, cursor(stream)) for stream in STREAMS),
+        ),
+        keeps_archive=True,
+    ),
+    start=_start,
+    loops=(Archiver.lead, Archiver.run),
+    needs_history=True,
+)

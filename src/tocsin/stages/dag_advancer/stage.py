@@ -1,9 +1,8 @@
-"""DAG advancer: dispatches the steps that are ready, and says when an execution is over.
+"""DAG advancer: dispatches the steps that are ready, and ends an execution after its last step.
 
-consumes  admitted, recovered, released, reports of success, retry-scheduled and its timers, requests to cancel
-folds     the execution
-appends   dispatched (which executors take from the log itself), advanced, completed, failed, cancelled; dead letters for
-          requests to cancel what does not exist; resolved, for the dead letter that a completed execution was a replay of
+It stores one decision for each message, so that a redelivery finishes what a crash interrupted. Workers take the
+`dispatched` events from the log itself. A request to cancel an execution that does not exist becomes a dead letter. When
+a replay completes, the dead letter that it replayed is resolved.
 """
 
 from collections.abc import Sequence
@@ -37,64 +36,38 @@ from ...engine.report_authentication import is_believed, learn_claim
 from ...engine.rerun import resolve_replayed
 from ...engine.stage import Access, NotReady, Stage, Subscription
 from ...engine.state_cache import StateCache
-from ...ports import Clock, EventLog, OutdatedState
+from ...ports import Clock, EventLog, SequenceConflict
 from ...subjects import Stream
 from .retry_timer import RetryTimers
 
 CANCELS: Final = "dag-advancer-cancels"
 RETRIES: Final = "dag-advancer-retries"
 PATIENCE: Final = timedelta(seconds=30)
-"""How long an execution that somebody wants to end may take to be planned: whoever triggered it knows its id before that."""
-
-ACCESS: Final = Access(
-    appends=(Dispatched, Advanced, Completed, Failed, Cancelled, PoisonMessage, Resolved, RetryTimer, ExpiryTimer),
-    reads=(Stream.LOG,),
-)
-
-
-def dag_advancer(log: EventLog, executions: StateCache[Execution], clock: Clock, key: bytes) -> Stage:
-    """One decision a message: a crash between two of them is finished by the redelivery."""
-    it = DagAdvancer(log, executions, clock, key)
-    admissions = tuple(subjects.filter_for(f"execution.{fact}") for fact in ("admitted", "recovered", "released"))
-    return Stage(
-        "dag_advancer",
-        (
-            Subscription(subjects.DAG_ADVANCER, Stream.LOG, admissions, it.on_admitted),
-            Subscription(
-                subjects.DAG_ADVANCER_REPORTS,
-                Stream.LOG,
-                (subjects.filter_for("report.completed"),),
-                it.on_success,
-                low_priority=True,
-                prepare=it.before_success,
-            ),
-            Subscription(subjects.DAG_ADVANCER_TIMERS, Stream.LOG, (subjects.filter_for("timer.retry"),), it.on_timer),
-            Subscription(RETRIES, Stream.LOG, (subjects.filter_for("execution.retry-scheduled"),), it.on_retry),
-            Subscription(CANCELS, Stream.LEDGER, (subjects.filter_for("cancel"),), it.on_cancel),
-        ),
-        loops=(it.punctual.run,),
-        access=ACCESS,
-    )
+"""How long a request to cancel waits for its execution: a client knows the id before the planner plans it."""
 
 
 class DagAdvancer:
-    """The DAG advancer's handlers."""
+    """Advances executions step by step."""
 
     def __init__(self, log: EventLog, executions: StateCache[Execution], clock: Clock, key: bytes) -> None:
         self._log = log
         self._executions = executions
         self._key = key
-        self.punctual = RetryTimers(clock, self._again)
+        self._retry_timers = RetryTimers(clock, self._retry)
+
+    async def run_timers(self) -> None:
+        """Dispatch retries when they are due."""
+        await self._retry_timers.run()
 
     async def on_admitted(self, recorded: Recorded[Message]) -> None:
-        """An execution may run, or was found lost and is to go on."""
+        """Dispatch the first steps of an execution, or the lost steps of a recovered execution."""
         match recorded.message:
             case Admitted() as admitted:
                 scope = subjects.scope_of(admitted)
                 self._executions.learn(scope, recorded, after=0)
                 await self._executions.decide(scope, partial(execution.dispatch, key=self._key))
                 if admitted.plan.start_at is not None or admitted.plan.expires_at is not None:
-                    await self._wait(scope)
+                    await self._schedule(scope)
             case Recovered() | Released() as lost:
                 scope = subjects.scope_of(lost)
                 self._executions.forget(scope)
@@ -102,20 +75,19 @@ class DagAdvancer:
                     scope, partial(execution.dispatch_missing, at=recorded.time, key=self._key)
                 )
 
-    async def before_success(self, several: Sequence[Recorded[Message]]) -> None:
-        """Read at once what another copy began, and learn of all claims in their order.
+    async def before_success(self, batch: Sequence[Recorded[Message]]) -> None:
+        """Read in one request the executions that are not cached, and learn all claims in their order.
 
-        The steps of a graph that run together claim one behind the other.
+        Each claim names the claim before it, also that of a step that runs in parallel.
         """
-        reports = [
-            one.message for one in several if isinstance(one.message, Report) and is_believed(one.message, self._key)
-        ]
+        messages = (recorded.message for recorded in batch)
+        reports = [message for message in messages if isinstance(message, Report) and is_believed(message, self._key)]
         for report in sorted(reports, key=lambda report: report.claim or 0):
             learn_claim(self._executions, report)
         await self._executions.recall({subjects.execution(report.job, report.execution_id) for report in reports})
 
     async def on_success(self, recorded: Recorded[Message]) -> None:
-        """A step completed."""
+        """Advance an execution after a step completed."""
         report = recorded.message
         if isinstance(report, Report) and is_believed(report, self._key):
             learn_claim(self._executions, report)
@@ -126,33 +98,33 @@ class DagAdvancer:
                 await resolve_replayed(self._log, report.job, state.request.replay_of, report.execution_id)
 
     async def on_retry(self, recorded: Recorded[Message]) -> None:
-        """An attempt is to be dispatched later: the server's timer sees to that, and we may be there first."""
+        """Remember when a retry is due; the log's own timer may fire up to a quarter of a second later."""
         fact = recorded.message
         if isinstance(fact, RetryScheduled):
             timer = RetryTimer(job=fact.job, execution_id=fact.execution_id, step=fact.step, attempt=fact.attempt + 1)
-            self.punctual.at(fact.next_attempt_at, timer)
+            self._retry_timers.at(fact.next_attempt_at, timer)
 
     async def on_timer(self, recorded: Recorded[Message]) -> None:
-        """The delay before an attempt is over."""
+        """Dispatch a retry, as the log's timer fired."""
         if isinstance(recorded.message, RetryTimer):
-            await self._again(recorded.message)
+            await self._retry(recorded.message)
 
-    async def _again(self, timer: RetryTimer) -> None:
+    async def _retry(self, timer: RetryTimer) -> None:
         scope = subjects.execution(timer.job, timer.execution_id)
         await self._executions.decide(scope, partial(execution.dispatch_retry, timer=timer, key=self._key))
 
-    async def _wait(self, scope: str) -> None:
-        """Have the log wake us when it may start, and when it may not start any more."""
+    async def _schedule(self, scope: str) -> None:
+        """Store timers in the log for the start and the expiry of an execution."""
         state, sequence = await self._executions.load(scope)
         for retry, until in execution.retry_timers(state):
             await self._log.delay(retry, until=until, scope=scope, expect=sequence)
-            self.punctual.at(until, retry)
+            self._retry_timers.at(until, retry)
         if not state.is_over and (expires_at := state.request.plan.expires_at) is not None:
             expiry = ExpiryTimer(job=state.request.job, execution_id=state.request.execution_id)
             await self._log.delay(expiry, until=expires_at, scope=scope, expect=sequence)
 
     async def on_cancel(self, recorded: Recorded[Message]) -> None:
-        """Somebody wants an execution to end."""
+        """Cancel an execution."""
         request = recorded.message
         if not isinstance(request, CancelRequest):
             return
@@ -165,7 +137,7 @@ class DagAdvancer:
         if (await self._executions.load(scope))[0].status is Status.UNKNOWN:
             self._executions.forget(scope)
             if await self._log.now() - recorded.time < PATIENCE:
-                raise NotReady(f"{scope}: nobody planned it")
+                raise NotReady(f"{scope} is not planned yet. The request to cancel waits for it.")
             await self._refuse(recorded, job, f"no execution of {job!r} has the id {execution_id!r}")
 
     async def _refuse(self, request: Recorded[Message], job: str, reason: str) -> None:
@@ -173,5 +145,40 @@ class DagAdvancer:
         fact = PoisonMessage.of(job or "-", CANCELS, request.subject, request.sequence, body, reason)
         try:
             await self._log.append(fact, expect=0)
-        except OutdatedState:
-            return  # recorded before
+        except SequenceConflict:
+            return  # stored before
+
+
+DAG_ADVANCER: Final = Stage(
+    name="dag_advancer",
+    purpose="dispatches the steps that are ready",
+    consumes="`admitted`, reports of success, timers, requests to cancel",
+    decides="`dispatched`, `advanced`, `completed`, `cancelled`",
+    access=Access(
+        appends=(Dispatched, Advanced, Completed, Failed, Cancelled, PoisonMessage, Resolved, RetryTimer, ExpiryTimer),
+        reads=(Stream.LOG,),
+    ),
+    start=lambda context: DagAdvancer(context.log, context.executions, context.clock, context.report_key),
+    subscriptions=(
+        Subscription(
+            subjects.DAG_ADVANCER,
+            Stream.LOG,
+            tuple(subjects.filter_for(f"execution.{event}") for event in ("admitted", "recovered", "released")),
+            DagAdvancer.on_admitted,
+        ),
+        Subscription(
+            subjects.DAG_ADVANCER_REPORTS,
+            Stream.LOG,
+            (subjects.filter_for("report.completed"),),
+            DagAdvancer.on_success,
+            low_priority=True,
+            prepare=DagAdvancer.before_success,
+        ),
+        Subscription(
+            subjects.DAG_ADVANCER_TIMERS, Stream.LOG, (subjects.filter_for("timer.retry"),), DagAdvancer.on_timer
+        ),
+        Subscription(RETRIES, Stream.LOG, (subjects.filter_for("execution.retry-scheduled"),), DagAdvancer.on_retry),
+        Subscription(CANCELS, Stream.LEDGER, (subjects.filter_for("cancel"),), DagAdvancer.on_cancel),
+    ),
+    loops=(DagAdvancer.run_timers,),
+)

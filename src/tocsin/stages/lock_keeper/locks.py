@@ -44,13 +44,13 @@ class Locks:
         executions: StateCache[Execution],
         projections: Projections,
         clock: Clock,
-        announcements: PublicEvents,
+        public_events: PublicEvents,
     ) -> None:
         self._log = log
         self._executions = executions
         self._locks = StateCache(log, lock.initial, lock.evolve, catches_up=False)
-        self._announcements = announcements
-        self.display = LockProjection(projections, clock, self.is_over)
+        self._public_events = public_events
+        self.projection = LockProjection(projections, clock, self.is_over)
 
     async def recall(self, wanted: Sequence[Planned]) -> None:
         """Read at once what is not remembered, and is about to be decided upon: most jobs run once in a long while."""
@@ -60,7 +60,7 @@ class Locks:
             if not self._locks.knows(lock_scope):
                 takers[lock_scope] = partial(self._locks.loaded, lock_scope)
                 said = subjects.public_event("triggered", one.job)
-                takers[said] = partial(self._announcements.loaded, said)
+                takers[said] = partial(self._public_events.loaded, said)
             if not self._executions.knows(scope):
                 takers[scope] = partial(self._executions.loaded, scope)
         if takers:
@@ -132,7 +132,7 @@ class Locks:
     async def _acquire(self, job: str, wanted: Waiter, *, ttl: float, known: tuple[Lock, int]) -> Lock:
         for fact in lock.acquire(known[0], job, wanted, ttl=ttl):
             known = await self._locks.append(subjects.lock(job), fact, behind=known)
-        self.display.held(job, wanted.execution_id, ttl=ttl)
+        self.projection.held(job, wanted.execution_id, ttl=ttl)
         return known[0]
 
     async def _queue(self, job: str, wanted: Waiter, *, known: tuple[Lock, int]) -> None:
@@ -149,7 +149,7 @@ class Locks:
         known = await self._planned(job, held.holder)
         for fact in execution.admit(known[0], fence=held.fence):
             _, stored = await self._executions.append(scope, fact, behind=known)
-            await self._announcements.decided(fact, after=stored)
+            await self._public_events.decided(fact, after=stored)
         if known[0].status is not Status.PLANNED:  # somebody else did, and may have died before saying so
             await self.announce_again(job, held.holder)
 
@@ -194,7 +194,7 @@ class Locks:
         """Whether an execution runs was decided before; make sure that it was also said."""
         for subject in subjects.admissions(job, execution_id):
             if (decided := await self._log.last(subject)) is not None:
-                await self._announcements.decided(decided.message, after=decided.sequence)
+                await self._public_events.decided(decided.message, after=decided.sequence)
                 return
         state, _ = await self._executions.load(subjects.execution(job, execution_id))
         if state.status is Status.SKIPPED or isinstance(state.requested, Admitted):

@@ -1,9 +1,7 @@
 """Lock keeper: lets one execution of a job run at a time (hip-62, Distributed Locking; ojs-cron §6, CRON-18).
 
-consumes  planned, recovered, and what ends an execution
-folds     the job's lock, and the executions that hold it and wait for it
-appends   acquired, then admitted; queued (`enqueue`); skipped (`skip`); cancelled, for the one before (`cancel_previous`)
-projects  KV `locks` (`lock_display`); the lock itself is in the log
+The lock's event is stored first, the execution's second: a crash between the two leaves a lock that its holder already has,
+and the redelivery finishes the rest. The KV bucket `locks` only shows the locks (`lock_projection`).
 """
 
 from collections.abc import Sequence
@@ -32,69 +30,42 @@ from ...ports import Clock, EventLog, Projections, StaleRead
 from ...subjects import Bucket, Stream
 from .locks import Locks
 
-ACCESS: Final = Access(
-    appends=(Acquired, Queued, Admitted, Skipped, Cancelled, *ANNOUNCED),
-    reads=(Stream.LOG,),
-    writes=((Bucket.LOCKS, ">"),),
-)
-
-
-def lock_keeper(log: EventLog, executions: StateCache[Execution], projections: Projections, clock: Clock) -> Stage:
-    """The lock's fact first, the execution's second: a crash between them leaves a lock that is already its own."""
-    it = LockKeeper(log, executions, projections, clock)
-    wanted = (subjects.filter_for("execution.planned"), subjects.filter_for("execution.recovered"))
-    ends = tuple(subjects.filter_for(f"execution.{end}") for end in ("completed", "failed", "cancelled"))
-    return Stage(
-        "lock_keeper",
-        (
-            Subscription(
-                subjects.LOCK_KEEPER,
-                Stream.LOG,
-                wanted,
-                it.on_wanted,
-                ordering_key=subjects.job_of,
-                prepare=it.before_wanted,
-            ),
-            Subscription(
-                subjects.LOCK_KEEPER_ENDS, Stream.LOG, ends, it.on_end, prepare=it.before_ends, low_priority=True
-            ),
-        ),
-        access=ACCESS,
-        loops=(it.display.run,),
-    )
-
 
 class LockKeeper:
-    """The lock keeper's handlers."""
+    """Decides which execution has its job's lock."""
 
     def __init__(
         self, log: EventLog, executions: StateCache[Execution], projections: Projections, clock: Clock
     ) -> None:
         self._log = log
         self._executions = executions
-        self._announcements = PublicEvents(log, clock)
-        self._locks = Locks(log, executions, projections, clock, self._announcements)
-        self.display = self._locks.display
+        self._public_events = PublicEvents(log, clock)
+        self._locks = Locks(log, executions, projections, clock, self._public_events)
 
-    async def before_wanted(self, several: Sequence[Recorded[Message]]) -> None:
-        """Read the locks that are not remembered, for all that want one."""
-        await self._locks.recall([one.message for one in several if isinstance(one.message, Planned)])
+    async def show_locks(self) -> None:
+        """Keep the KV bucket `locks` up to date."""
+        await self._locks.projection.run()
+
+    async def before_wanted(self, batch: Sequence[Recorded[Message]]) -> None:
+        """Read in one request the locks that are not cached."""
+        messages = (recorded.message for recorded in batch)
+        await self._locks.recall([message for message in messages if isinstance(message, Planned)])
 
     async def on_wanted(self, recorded: Recorded[Message]) -> None:
-        """An execution wants to run, or was found lost on its way to a decision on that."""
+        """Decide whether a planned execution may run now; do it again for a recovered execution."""
         match recorded.message:
             case Planned() as wanted:
                 scope = subjects.scope_of(wanted)
-                # Read, unless it is remembered: were it decided long ago, taking its lock would be found out too late.
+                # Load before learning: if it was decided long ago, it must not take the lock first.
                 await self._executions.load(scope)
-                self._executions.learn(scope, recorded, after=0)  # a replica that lags may not even know of it
+                self._executions.learn(scope, recorded, after=0)  # a lagging replica may not have it yet
                 await self._decide(wanted)
             case Recovered() as lost:
                 scope = subjects.scope_of(lost)
                 self._executions.forget(scope)
                 state, sequence = await self._executions.load(scope)
                 if sequence < recorded.sequence:
-                    raise StaleRead(f"{scope}: a replica that lags was read")
+                    raise StaleRead.of(scope)
                 if isinstance(state.requested, Planned) and state.status is Status.PLANNED:
                     await self._locks.read(lost.job)
                     await self._decide(state.requested)
@@ -111,20 +82,20 @@ class LockKeeper:
         elif not held.has_waiter(wanted.execution_id):
             for fact in execution.skip(state, active=held.holder or ""):
                 _, stored = await self._executions.append(scope, fact, behind=(state, sequence))
-                await self._announcements.decided(fact, after=stored)
+                await self._public_events.decided(fact, after=stored)
 
-    async def before_ends(self, several: Sequence[Recorded[Message]]) -> None:
-        """Read the locks that may be handed on: who queued before an end is for whoever sees that end."""
-        if jobs := {end.job for end in (one.message for one in several) if _may_hold(end)}:
+    async def before_ends(self, batch: Sequence[Recorded[Message]]) -> None:
+        """Read in one request the locks that may be handed on, with all executions that queued before."""
+        if jobs := {end.job for end in (recorded.message for recorded in batch) if _may_hold(end)}:
             await self._locks.look(jobs)
 
     async def on_end(self, recorded: Recorded[Message]) -> None:
-        """An execution is over: its lock needs no fact, but is shown no more, and the next one may have it."""
+        """Hand the lock of an execution that is over to the next; the release itself needs no event."""
         end = recorded.message
         if not _may_hold(end):
             return
-        self.display.released(end.job, end.execution_id)
-        # Whoever queues behind this end sees it, and hands the lock on.
+        self._locks.projection.released(end.job, end.execution_id)
+        # An execution that queues after this end reads it, and takes the lock itself.
         await self._locks.know(end.job, at=recorded.sequence)
         held = await self._locks.hand_on(end.job)
         if held.holder != end.execution_id:
@@ -133,9 +104,48 @@ class LockKeeper:
 
 
 def _may_hold(end: Message) -> TypeGuard[Terminal]:
-    """Without a fence it had no lock; but what ended before it was admitted may have been given one that nobody used."""
+    """Return whether an execution that ended may have the lock.
+
+    Without a fencing token it was never admitted; but if it was cancelled or abandoned before, it may have the lock.
+    """
     if not isinstance(end, Terminal):
         return False
     return (
         end.fence is not None or isinstance(end, Cancelled) or (isinstance(end, Failed) and end.reason == "abandoned")
     )
+
+
+_WANTED: Final = (subjects.filter_for("execution.planned"), subjects.filter_for("execution.recovered"))
+_ENDS: Final = tuple(subjects.filter_for(f"execution.{end}") for end in ("completed", "failed", "cancelled"))
+
+LOCK_KEEPER: Final = Stage(
+    name="lock_keeper",
+    purpose="lets one execution of a job run at a time",
+    consumes="`planned`, `recovered`, ends of executions",
+    decides="`acquired` and `admitted`, `queued`, `skipped`, or `cancelled`",
+    access=Access(
+        appends=(Acquired, Queued, Admitted, Skipped, Cancelled, *ANNOUNCED),
+        reads=(Stream.LOG,),
+        writes=((Bucket.LOCKS, ">"),),
+    ),
+    start=lambda context: LockKeeper(context.log, context.executions, context.projections, context.clock),
+    subscriptions=(
+        Subscription(
+            subjects.LOCK_KEEPER,
+            Stream.LOG,
+            _WANTED,
+            LockKeeper.on_wanted,
+            ordering_key=subjects.job_of,
+            prepare=LockKeeper.before_wanted,
+        ),
+        Subscription(
+            subjects.LOCK_KEEPER_ENDS,
+            Stream.LOG,
+            _ENDS,
+            LockKeeper.on_end,
+            prepare=LockKeeper.before_ends,
+            low_priority=True,
+        ),
+    ),
+    loops=(LockKeeper.show_locks,),
+)

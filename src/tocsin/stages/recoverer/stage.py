@@ -1,11 +1,10 @@
-"""Recoverer: ends what takes too long, hands on anew what was lost, and so frees every lock (cloacina, Recovery).
+"""Recoverer: ends attempts that take too long, and resumes executions that were lost (cloacina, Recovery).
 
-follows   that executions begin and end, without their bodies
-folds     an execution that stays open, when there may be something to be done
-publishes a report of failure for an attempt that is past its deadline: the retrier decides on it as on any other
-appends   recovered, on which the lock keeper and the DAG advancer decide anew; failed, with its reason
+It follows the beginnings and ends of executions without their bodies, and folds an execution that stays open. An attempt
+that is past its deadline gets a report of failure, on which the retrier decides as on any other. A lost message leads to
+`recovered`, on which the lock keeper and the DAG advancer decide again, or to `failed` with a reason.
 
-Only the holder of a lease acts, to save work: every append is guarded by what it was decided on, and so is each report.
+Only the holder of the lease acts. That only saves work: every append is guarded by the state it was decided on.
 """
 
 import asyncio
@@ -14,41 +13,98 @@ from typing import Final
 
 import structlog
 
-from ...domain import recovery
-from ...domain.events import Failed, Lost, Recovered, Report
-from ...domain.recovery import Findings, JobStatus, Policy, RecoveryDecision
+from ... import subjects
+from ...domain import ids, recovery
+from ...domain.events import Failed, Lost, Recorded, Recovered, Report
+from ...domain.execution import Execution
+from ...domain.recovery import Findings, JobStatus, Overdue, Policy, RecoveryDecision
 from ...engine.clock_guard import ClockGuard
 from ...engine.leader_election import LeaderElection
 from ...engine.leadership_events import RECORDED
 from ...engine.ledger_reader import LedgerReader
-from ...engine.stage import Access, Stage
+from ...engine.report_authentication import is_believed
+from ...engine.stage import Access, Stage, StageContext
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections
 from ...subjects import RECOVERER_LEASE, Bucket, Stream
-from .deadlines import Deadlines
 from .loss_detection import Evidence
 from .open_executions import CURSOR, OpenExecutions
 
 AT_ONCE: Final = 64
 FIRST_LOOK: Final = timedelta(seconds=5)
-"""How long an execution has before it costs a read. A shorter `execution_timeout` is noticed after as long."""
+"""How long an execution may run before the first read. A shorter `execution_timeout` is noticed after that."""
 SOON: Final = timedelta(seconds=1)
-"""After how long one is looked at again that somebody else was at, or of which there is more to be done."""
-UNDECIDABLE: Final = timedelta(seconds=30)
-SAVED_EVERY: Final = 30.0
-
-ACCESS: Final = Access(
-    appends=(Recovered, Failed, Report, *RECORDED),
-    reads=(Stream.LOG, Stream.LEDGER),
-    follows=(Stream.LOG,),
-    asks_about=(Stream.LOG,),
-    writes=((Bucket.LEADER, RECOVERER_LEASE), (Bucket.CURSORS, CURSOR)),
-)
+"""When an execution is examined again that another writer changed, or that needs another decision."""
+RETRY_UNDECIDABLE: Final = timedelta(seconds=30)
+SAVE_INTERVAL_S: Final = 30.0
 
 _log = structlog.get_logger("tocsin.recoverer")
 
 
+class Deadlines:
+    """Reports the failure of attempts whose executors fell silent.
+
+    A heartbeat keeps a task from other executors; it does not extend the task's time limit. A living executor ends an
+    attempt that takes too long, and reports that; an executor that is silent a grace period later is gone. The report is
+    an input like any other.
+    """
+
+    def __init__(self, log: EventLog, key: bytes, policy: Policy) -> None:
+        self._log = log
+        self._key = key
+        self._policy = policy
+
+    async def end(self, overdue: Overdue, state: Execution, now: datetime, evidence: Evidence) -> None:
+        """Report an attempt as failed, unless its executor's own report is stored."""
+        asked = state.request
+        if not await evidence.was_handed_over(overdue):
+            return
+        stored = await self._stored_report(overdue, state)
+        if stored is not None:
+            await self._publish_again(stored, now, evidence)
+            return
+        report = Report(
+            job=asked.job,
+            execution_id=asked.execution_id,
+            outcome="failed",
+            step=overdue.step,
+            attempt=overdue.attempt,
+            delivery=overdue.delivery,
+            error=overdue.error,
+            token=ids.report_token(self._key, asked.execution_id, overdue.step, overdue.attempt),
+            worker=subjects.RECOVERER,
+        )
+        subject = subjects.subject_of(report)
+        await self._log.publish(subject, report, message_id=subject)
+        _log.warning(
+            "attempt timed out",
+            action="attempt-timed-out",
+            job=asked.job,
+            execution_id=asked.execution_id,
+            step=overdue.step,
+            attempt=overdue.attempt,
+        )
+
+    async def _stored_report(self, overdue: Overdue, state: Execution) -> Recorded[Report] | None:
+        """Return the newest report that decides on the attempt (`execution.succeed` and `execution.fail`)."""
+        asked = state.request
+        subject = subjects.reports_on(asked.job, asked.execution_id, overdue.step, overdue.attempt)
+        for recorded in reversed(await self._log.load(subject)):
+            report = recorded.message
+            if not isinstance(report, Report) or not is_believed(report, self._key):
+                continue
+            if report.outcome == "completed" or report.delivery in {None, overdue.delivery}:
+                return Recorded(report, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
+        return None
+
+    async def _publish_again(self, stored: Recorded[Report], now: datetime, evidence: Evidence) -> None:
+        """Publish a report again whose stage handled it without effect."""
+        is_old = now - stored.time >= self._policy.threshold
+        if is_old and await evidence.is_dealt_with(stored.message, stored.sequence):
+            await self._log.publish(stored.subject, stored.message, message_id=f"{stored.subject}:{stored.sequence}")
+
+
 class Recoverer:
-    """Looks at executions that stay open."""
+    """Examines executions that stay open."""
 
     def __init__(
         self,
@@ -74,8 +130,16 @@ class Recoverer:
         self._saved_at = float("-inf")
         self.open = OpenExecutions(log, projections, first_look=min(FIRST_LOOK, policy.grace, policy.threshold))
 
+    async def lead(self) -> None:
+        """Hold the leader lease, or try to."""
+        await self._leadership.run()
+
+    async def follow(self) -> None:
+        """Follow which executions are open."""
+        await self.open.follow()
+
     async def run(self) -> None:
-        """Look, for as long as it leads."""
+        """Examine executions, as long as this recoverer leads."""
         while True:
             now = self._clock.now()
             if self._leadership.is_leading and self.open.is_complete and await self._time.is_credible(now):
@@ -83,53 +147,57 @@ class Recoverer:
             await self._clock.sleep(self._interval)
 
     async def run_once(self, now: datetime) -> None:
-        """Look at every execution whose time has come at `now` (UTC)."""
+        """Examine every execution that is due at `now` (UTC)."""
         evidence = Evidence(self._log)
         scopes = list(self.open.take(now))
         for i in range(0, len(scopes), AT_ONCE):
-            await asyncio.gather(*(self._look(scope, now, evidence) for scope in scopes[i : i + AT_ONCE]))
-        if self._clock.monotonic() - self._saved_at >= SAVED_EVERY:
+            await asyncio.gather(*(self._examine(scope, now, evidence) for scope in scopes[i : i + AT_ONCE]))
+        if self._clock.monotonic() - self._saved_at >= SAVE_INTERVAL_S:
             self._saved_at = self._clock.monotonic()
             await self.open.save()
 
-    async def _look(self, scope: str, now: datetime, evidence: Evidence) -> None:
+    async def _examine(self, scope: str, now: datetime, evidence: Evidence) -> None:
         try:
             again = await self._decide(scope, now, evidence)
         except OutdatedState:
             again = now + SOON
         except LogUnavailable as error:
-            _log.warning("not looked at", action="log-unavailable", scope=scope, error=str(error))
+            _log.warning(
+                "examination delayed; waiting for JetStream", action="log-unavailable", scope=scope, error=str(error)
+            )
             again = now + SOON
         except Exception as error:  # noqa: BLE001 - an execution that cannot be decided must not stop the others
-            _log.error("not looked at", action="undecidable", scope=scope, exc_info=error)
-            again = now + UNDECIDABLE
+            _log.error("examination failed; retrying later", action="undecidable", scope=scope, exc_info=error)
+            again = now + RETRY_UNDECIDABLE
         if again is not None:
             self.open.look_again(scope, again)
 
     async def _decide(self, scope: str, now: datetime, evidence: Evidence) -> datetime | None:
-        """Do what there is to be done about an execution; when to look again, if ever."""
+        """Decide on an execution; return when to examine it again, or None."""
         facts = await self._log.load(scope)
         if not facts and await self._log.tail(scope):
-            return now + SOON  # a replica that lags was read
-        found = recovery.examine(facts, now=now, policy=self._policy, outside=self._outside)
-        if found is None:
+            return now + SOON  # a lagging replica answered
+        findings = recovery.examine(facts, now=now, policy=self._policy, outside=self._outside)
+        if findings is None:
             self.open.forget(scope)
             return None
-        if decided := recovery.expire(found) or await self._recover(found, now, evidence):
+        if decided := recovery.expire(findings) or await self._recover(findings, now, evidence):
             for fact in decided:
-                await self._log.append(fact, expect=found.sequence)
+                await self._log.append(fact, expect=findings.sequence)
                 _log.warning(fact.type, action=fact.type, job=fact.job, execution_id=fact.execution_id)
             return now + SOON
-        for overdue in found.overdue:
-            await self._deadlines.end(overdue, found.state, now, evidence)
-        return found.next_look
+        for overdue in findings.overdue:
+            await self._deadlines.end(overdue, findings.state, now, evidence)
+        return findings.next_look
 
-    async def _recover(self, found: Findings, now: datetime, evidence: Evidence) -> list[RecoveryDecision]:
-        lost: list[Lost] = [one.lost for one in found.stalled if await evidence.is_lost(one, found.state)]
+    async def _recover(self, findings: Findings, now: datetime, evidence: Evidence) -> list[RecoveryDecision]:
+        lost: list[Lost] = [
+            stalled.lost for stalled in findings.stalled if await evidence.is_lost(stalled, findings.state)
+        ]
         if not lost:
             return []
-        job = await self._job(found.state.request.job)
-        return recovery.recover(found, lost, now=now, policy=self._policy, job=job)
+        job = await self._job(findings.state.request.job)
+        return recovery.recover(findings, lost, now=now, policy=self._policy, job=job)
 
     async def _job(self, name: str) -> JobStatus:
         ledger, _ = await self._ledgers.load(name)
@@ -138,17 +206,37 @@ class Recoverer:
         return "paused" if ledger.is_paused or not ledger.definition.enabled else "active"
 
 
-def recoverer(
-    log: EventLog,
-    projections: Projections,
-    leadership: LeaderElection,
-    clock: Clock,
-    key: bytes,
-    *,
-    policy: Policy,
-    outside: frozenset[str],
-    interval: float = 1.0,
-) -> Stage:
-    """One recoverer and its candidature. `outside` are the queues that are handed over; `interval` is seconds."""
-    it = Recoverer(log, projections, leadership, clock, key, policy=policy, outside=outside, interval=interval)
-    return Stage("recoverer", loops=(leadership.run, it.open.follow, it.run), access=ACCESS)
+def _start(context: StageContext) -> Recoverer:
+    settings = context.settings.recovery
+    return Recoverer(
+        context.log,
+        context.projections,
+        context.elect(RECOVERER_LEASE, signs=()),
+        context.clock,
+        context.report_key,
+        policy=Policy(
+            threshold=timedelta(seconds=settings.threshold),
+            max_attempts=settings.max_attempts,
+            max_age=timedelta(seconds=settings.max_age),
+            grace=timedelta(seconds=settings.grace),
+        ),
+        outside=frozenset(context.settings.bridged_queues),
+        interval=settings.interval,
+    )
+
+
+RECOVERER: Final = Stage(
+    name="recoverer",
+    purpose="resumes lost executions, ends overdue attempts; one leads",
+    consumes="beginnings and ends of executions",
+    decides="`recovered`; `failed` (timed out, abandoned); reports for silent executors",
+    access=Access(
+        appends=(Recovered, Failed, Report, *RECORDED),
+        reads=(Stream.LOG, Stream.LEDGER),
+        follows=(Stream.LOG,),
+        asks_about=(Stream.LOG,),
+        writes=((Bucket.LEADER, RECOVERER_LEASE), (Bucket.CURSORS, CURSOR)),
+    ),
+    start=_start,
+    loops=(Recoverer.lead, Recoverer.follow, Recoverer.run),
+)

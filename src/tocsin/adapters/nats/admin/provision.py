@@ -10,7 +10,7 @@ from typing import Final
 
 from nats.aio.client import Client
 
-from ....engine.stage import ACK_WAIT
+from ....engine.stage import ACK_WAIT_S
 from ....ports import DurableSpec, LogUnavailable, NotAllowed, SequenceConflict
 from ....subjects import DEFAULT_QUEUE, INSTALLATION_KEY, Bucket, Stream
 from ..client.connection import Connection, JetStreamError
@@ -36,7 +36,7 @@ async def provision(
     queues: Iterable[str] = (DEFAULT_QUEUE,),
     bridge: bool = False,
     durables: Iterable[DurableSpec] = (),
-    task_ack_wait: float = ACK_WAIT,
+    task_ack_wait: float = ACK_WAIT_S,
 ) -> list[Change]:
     """Create or update streams, buckets, durables and the installation's key.
 

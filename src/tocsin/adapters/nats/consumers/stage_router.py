@@ -9,7 +9,7 @@ from nats.aio.msg import Msg
 from nats.js.api import ConsumerConfig
 
 from ....engine.delivery_policy import DeliveryPolicy
-from ....engine.stage import Stage, Subscription
+from ....engine.stage import BoundStage, BoundSubscription
 from ..client.names import Names
 from .delivery import NatsDelivery
 from .greedy_batches import PriorityGate, Turns, make_greedy
@@ -27,7 +27,7 @@ FINISH_TIMEOUT_S: Final = 30.0
 
 
 def stage_router(
-    stage: Stage,
+    stage: BoundStage,
     outcomes: DeliveryPolicy,
     names: Names,
     *,
@@ -51,8 +51,8 @@ def stage_router(
 
 def _subscriber(
     router: NatsRouter,
-    stage: Stage,
-    subscription: Subscription,
+    stage: BoundStage,
+    subscription: BoundSubscription,
     outcomes: DeliveryPolicy,
     names: Names,
     *,
