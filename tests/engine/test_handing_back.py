@@ -5,7 +5,7 @@ import pytest
 from tests.domain.given import admitted
 from tests.stages.world import World
 from tocsin.domain.events import Message, Recorded
-from tocsin.engine.stage import NotReady, Subscription
+from tocsin.engine.stage import BoundSubscription, NotReady
 from tocsin.ports import LogUnavailable, SequenceConflict
 from tocsin.subjects import Stream
 
@@ -33,7 +33,7 @@ class FailsAt:
 @pytest.mark.parametrize("error", [LogUnavailable("no answer"), NotReady("not there"), SequenceConflict()])
 async def test_every_message_behind_a_failure_comes_again(world: World, failing: int, error: Exception) -> None:
     handler = FailsAt(failing, error)
-    subscription = Subscription("scripted", Stream.LOG, ("execution.>",), handler)
+    subscription = BoundSubscription("scripted", Stream.LOG, ("execution.>",), handler)
     await world.given(*[admitted()] * COUNT)
     await world.handle(subscription)
     assert handler.handled == list(range(1, failing + 1))
@@ -45,7 +45,7 @@ async def test_every_message_behind_a_failure_comes_again(world: World, failing:
 
 async def test_messages_of_other_entities_are_not_handed_back(world: World) -> None:
     handler = FailsAt(1, LogUnavailable("no answer"))
-    subscription = Subscription("scripted", Stream.LOG, ("execution.>",), handler)
+    subscription = BoundSubscription("scripted", Stream.LOG, ("execution.>",), handler)
     others = [admitted().model_copy(update={"execution_id": f"other-{n}"}) for n in range(COUNT)]
     await world.given(admitted(), *others)
     await world.handle(subscription)
