@@ -12,7 +12,7 @@ import structlog
 from faststream.nats import NatsBroker
 
 from .. import __version__
-from ..adapters.nats.admin.stream_purge import NatsStreamPurge
+from ..adapters.nats.admin.purge import NatsStreamPurge
 from ..adapters.nats.client.connection import CLOSING_ERRORS, RECONNECT_FOREVER
 from ..adapters.nats.client.credentials import security_of
 from ..adapters.nats.consumers.greedy_batches import PriorityGate
