@@ -242,7 +242,10 @@ def _end(begin: datetime, step: PlannedStep, policy: Policy) -> datetime:
 
 
 def _span(seconds: float) -> timedelta:
-    """Return a duration by which an instant can be moved, limited for plans of old versions."""
+    """Return a duration that can be added to an instant.
+
+    Plans of old versions may hold longer durations.
+    """
     return timedelta(seconds=min(seconds, duration.MAX_DURATION_S))
 
 

@@ -1,13 +1,13 @@
-"""The definition of a job, normalized: what every specification's spelling is read into, and what the ledger stores.
+"""The definition of a job, as the ledger stores it.
 
-A value of these classes is valid by construction: names, durations, the schedule, the graph of the steps, the size and the
-schema of the input have been checked (ojs-cron §2.2; hip-62, Job Registry and Job Input Sanitization). Durations are
-seconds. What was valid when it was recorded must stay readable when rules get stricter or a time zone disappears, so
-reading from the log passes `context=STORED`, which leaves out every check that is about what may be registered.
+Every format is read into these classes. A value is valid by construction: names, durations, the schedule, the graph of the steps, and the size
+and schema of the input have been checked (ojs-cron §2.2; hip-62, Job Registry and Job Input Sanitization). Durations
+are seconds. A stored definition must stay readable when rules get stricter or a time zone disappears. Reading from the
+log therefore passes `context=STORED`, which leaves out every check that is about registration.
 
-    problem                          what can be wrong, and how that is told
-    plain_json, fields, inputs       what is checked by itself
-    model                            the whole, and the rules that span its fields
+    errors                     problems of a definition, their codes, and their text
+    fields, inputs             checks of single fields and of inputs
+    model                      the definition, and the rules that span its fields
 """
 
 from .errors import DefinitionError, DefinitionProblem, shorten, show

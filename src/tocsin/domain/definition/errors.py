@@ -1,4 +1,4 @@
-"""What can be wrong with a definition, and how that is told."""
+"""Problems of definitions and messages, with codes and texts."""
 
 import dataclasses
 import json
@@ -31,17 +31,17 @@ _CODES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class DefinitionProblem:
-    """One thing that is wrong with a definition, addressed so that a person finds it and a program can mark it."""
+    """One problem of a definition, with the place where it is."""
 
     reason: str
-    """What would be right."""
+    """The reason, and what to write instead."""
     field: str = ""
-    """The field as it was spelled, dotted where it is nested; empty where the definition as a whole is meant."""
+    """The field as written, dotted where it is nested; empty for the whole definition."""
     value: str | None = None
-    """What was written there, shortened."""
+    """The written value, shortened."""
     step: str | None = None
     job: str | None = None
-    """The name of the job, or its place in the document where it has no usable one."""
+    """The name of the job, or its place in the document if it has no usable name."""
     source: str | None = None
     """The file."""
     unknown: bool = False
@@ -56,7 +56,7 @@ class DefinitionProblem:
 
     @override
     def __str__(self) -> str:
-        """The line that people read."""
+        """Return the line for people."""
         where = [part for part in (self.source, self.job) if part]
         subject = " in ".join(
             part for part in (self.field and f"`{self.field}`", self.step and f"step `{self.step}`") if part
@@ -71,23 +71,23 @@ class DefinitionProblem:
 
 
 class DefinitionError(TocsinError, ValueError):
-    """A definition is refused, or an input; `problems` holds everything that is wrong and not only the first thing."""
+    """A definition or an input is refused; `problems` lists all problems."""
 
     code = "invalid-definition"
 
     def __init__(self, *problems: DefinitionProblem) -> None:
-        """Refuse for these reasons."""
+        """Refuse for these problems."""
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
 
 
 def shorten(text: str, limit: int = 60) -> str:
-    """A text of at most so many characters, for a line about it."""
+    """Return a text of at most `limit` characters."""
     return text if len(text) <= limit else f"{text[: limit - 3]}…"
 
 
 def show(value: object) -> str:
-    """A value as an error message shows it: short, whatever it is."""
+    """Return a short form of any value for an error message."""
     match value:
         case None | bool() | float() | str():
             text = json.dumps(value, ensure_ascii=False, default=str)
@@ -103,14 +103,17 @@ def show(value: object) -> str:
 
 
 def problem_code(kind: str, cause: object = None) -> str:
-    """Return the code of a problem that pydantic found: that of our own error, or by the type of pydantic's error."""
+    """Return the code of a problem that pydantic found.
+
+    It is the code of Tocsin's own error if there is one, and otherwise depends on the type of pydantic's error.
+    """
     if isinstance(cause, TocsinError):
         return cause.code
     return _CODES.get(kind) or ("wrong-type" if kind.endswith("_type") else "invalid-value")
 
 
 def problems(error: ValidationError) -> Iterator[DefinitionProblem]:
-    """Every finding of the model that should have read it, in words that tell no program's insides."""
+    """Yield every problem that pydantic found, in words for clients."""
     for details in error.errors(include_url=False):
         field = ".".join(str(part) for part in details["loc"])
         cause = details.get("ctx", {}).get("error")

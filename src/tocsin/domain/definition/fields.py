@@ -1,4 +1,4 @@
-"""The types of fields."""
+"""The types of the fields of a definition, and plain JSON."""
 
 import json
 import re
@@ -12,19 +12,19 @@ from .. import duration
 from .errors import MAX_INTEGER_BITS, show
 
 STORED: Final[Mapping[str, bool]] = {"stored": True}
-"""The validation context for what is read from the log."""
+"""The validation context for definitions from the log."""
 
 OverlapPolicy: TypeAlias = Literal["skip", "allow", "cancel_previous", "enqueue"]
 CatchUp: TypeAlias = Literal["once", "skip", "all"]
 
 
 def is_stored(info: ValidationInfo) -> bool:
-    """Whether it is read from the log."""
+    """Return whether the definition comes from the log."""
     return bool((info.context or {}).get("stored"))
 
 
 def _plain(value: object, info: ValidationInfo) -> object:
-    """Only what every executor in every language can read, and small enough to be looked at."""
+    """Allow only small JSON that workers in every language can read."""
     if not is_stored(info) and (reason := json_problem(value)):
         raise ValueError(reason)
     return value
@@ -64,14 +64,17 @@ Flag: TypeAlias = Annotated[bool, Field(strict=True)]
 
 
 MAX_INPUT_BYTES: Final = 65_536
-"""Input and args together, as compact UTF-8 JSON (hip-62: payloads exceeding 64KB are rejected)."""
+"""Bytes of input and args together, as compact UTF-8 JSON (hip-62: 64KB)."""
 MAX_DEPTH: Final = 64
-"""Levels of nesting in a JSON value: more than anyone writes, and far below what stops a parser."""
+"""Levels of nesting in a JSON value; far below the limits of parsers."""
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 def json_problem(value: object) -> str | None:
-    """Why a value is no plain JSON; None if it is. Bounded in time and depth, whatever aliases or loops it is made of."""
+    """Return the reason why a value is not plain JSON; None: it is.
+
+    Time and depth are bounded, even for values with aliases or cycles.
+    """
     stack: list[tuple[int, object]] = [(0, value)]
     seen = 0
     while stack:
@@ -110,11 +113,11 @@ def _scalar_problem(value: object) -> str | None:
 
 
 def text_problem(text: str) -> str | None:
-    """Why a text cannot be stored; None if it can be."""
-    # JSON may escape half a surrogate pair, which is no character; PostgreSQL stores no U+0000.
+    """Return the reason why a text cannot be stored; None: it can."""
+    # JSON may contain half a surrogate pair, which is not a character; PostgreSQL cannot store U+0000.
     return "a character that cannot be stored (U+0000 or half a surrogate pair)" if _UNSTORABLE.search(text) else None
 
 
 def size_of(value: Mapping[str, JsonValue] | Sequence[JsonValue]) -> int:
-    """The bytes that it takes as compact UTF-8 JSON."""
+    """Return the number of bytes as compact UTF-8 JSON."""
     return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())

@@ -1,4 +1,4 @@
-"""What is wrong with an input, whoever gives it: a definition, a step of it, a trigger."""
+"""Checks of inputs: of definitions, steps and triggers."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,15 +10,18 @@ from ..secret_reference import SecretReferenceError, find_references
 from .errors import DefinitionProblem, shorten, show
 from .fields import MAX_INPUT_BYTES, json_problem, size_of
 
-_SENTENCE: Final = 200  # characters: a schema validator quotes what it looked at, however long
+_SENTENCE: Final = 200  # characters; schema validators quote whole values
 
 
 def input_problems(
-    input: Mapping[str, JsonValue],  # noqa: A002 - the field is called so
+    input: Mapping[str, JsonValue],  # noqa: A002 - the name of the field
     args: Sequence[JsonValue],
     schema: dict[str, JsonValue] | None = None,
 ) -> Iterator[DefinitionProblem]:
-    """Everything that is wrong with an input and its positional arguments; `schema` is for the input alone."""
+    """Yield the problems of an input and its positional arguments.
+
+    `schema` applies to the input alone.
+    """
     for field, value in (("input", input), ("args", args)):
         if reason := json_problem(value):
             yield DefinitionProblem(reason, field=field, code="not-plain-json")
@@ -46,7 +49,7 @@ def _schema_problems(schema: dict[str, JsonValue], instance: Mapping[str, JsonVa
     try:
         kind.check_schema(schema)
         if outside := [reference for reference in _schema_references(schema) if not reference.startswith("#")]:
-            # Looking one up would mean that whoever registers a job chooses what the scheduler fetches.
+            # A lookup would let the author of a job choose what the scheduler fetches.
             yield DefinitionProblem(
                 "a schema may refer to its own parts only",
                 field="input_schema.$ref",

@@ -1,4 +1,4 @@
-"""The model, and the rules that span its fields."""
+"""The definition of a job, and the rules that span its fields."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,9 +29,9 @@ from .fields import (
 from .inputs import input_problems
 
 MAX_PLAN_BYTES: Final = 524_288
-"""The inputs and args of a job and of all its steps together, as compact UTF-8 JSON."""
+"""Bytes of all inputs and args of a job and its steps, as compact UTF-8 JSON."""
 MAIN: Final = "main"
-"""The name of the one step of a job without a DAG."""
+"""The name of the only step of a job without a DAG."""
 
 
 class _Model(DocumentedModel):
@@ -40,7 +40,7 @@ class _Model(DocumentedModel):
     @model_validator(mode="before")
     @classmethod
     def _open_to_newer_versions(cls, data: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - before validation
-        """A field that a newer version recorded must not make the log unreadable for this one."""
+        """Ignore fields that a newer version stored, so that the log stays readable."""
         known = cls.__pydantic_fields__.keys()
         if is_stored(info) and isinstance(data, dict) and not data.keys() <= known:
             return {key: value for key, value in data.items() if key in known}
@@ -48,7 +48,10 @@ class _Model(DocumentedModel):
 
 
 class RetryPolicy(_Model):
-    """When to try again (hip-62, Retry Policy): the first attempt counts, delays grow until `max_delay`."""
+    """The rule for retries (hip-62, Retry Policy).
+
+    `max_attempts` includes the first attempt. Delays grow until `max_delay`.
+    """
 
     max_attempts: int = Field(default=3, ge=1, le=100, strict=True)
     initial_delay: Seconds = 30.0
@@ -57,15 +60,21 @@ class RetryPolicy(_Model):
     jitter: float = Field(default=0.1, ge=0, le=1, strict=True)
     """The share of a delay by which it may be longer or shorter."""
     max_delay_with_jitter: bool = False
-    """`max_delay` bounds the delay with its jitter too, as ojs-retry §5.3 has it; in hip-62 the jitter comes on top."""
+    """True: `max_delay` also limits the delay with its jitter (ojs-retry §5.3).
+
+    In hip-62 the jitter is added after the limit.
+    """
     backoff: Literal["exponential", "linear", "polynomial", "none"] = "exponential"
-    """How delays grow with the number of failures n: `multiplier^(n-1)`, `n`, `n^multiplier`, or not (ojs-retry §3)."""
+    """The growth of delays with the number of failures n (ojs-retry §3).
+
+    `exponential`: `multiplier^(n-1)`. `linear`: `n`. `polynomial`: `n^multiplier`. `none`: constant.
+    """
     non_retryable_errors: tuple[Text, ...] = ()
-    """Types of errors after which no attempt follows; one that ends with `*` covers every type that it begins."""
+    """Types of errors that are not retried; `*` at the end covers every type with that prefix."""
 
 
 class Step(_Model):
-    """A node of a job's graph. None means: as the job has it."""
+    """A node of a job's graph. An absent field has the job's value."""
 
     name: StepName
     function: Function
@@ -78,14 +87,14 @@ class Step(_Model):
 
 
 class JobDefinition(_Model):
-    """A named job: when it runs, what it runs, and what holds when it overlaps, fails or was missed."""
+    """A named job: its schedule, its work, and its rules for special cases."""
 
     name: Name
     schedule: Text | None = None
-    """Cron, `@every`, or a phrase such as `every weekday at 7am`. None: the job runs by trigger only."""
+    """Cron, `@every`, or a phrase such as `every weekday at 7am`. None: no schedule."""
     timezone: Text = "UTC"
     dst: DstPolicy | None = None
-    """What becomes of local times that do not exist, or exist twice; by default as ojs-cron §5.2 says."""
+    """The rule for local times that do not exist or exist twice; default: ojs-cron §5.2."""
     function: Function | None = None
     dag: tuple[Step, ...] = ()
     """Either this or `function`."""
@@ -94,7 +103,7 @@ class JobDefinition(_Model):
     """Positional arguments, as the Open Job Spec hands them to a job."""
     timeout: Timeout = 300.0
     execution_timeout: Timeout | None = None
-    """How long an execution may take from its admission to its end, with all steps, retries and delays; None: however long."""
+    """Seconds from admission to end, with all steps, retries and delays; None: unlimited."""
     retry: RetryPolicy = RetryPolicy()
     overlap_policy: OverlapPolicy = "skip"
     dead_letter: Flag = False
@@ -104,24 +113,24 @@ class JobDefinition(_Model):
     enabled: Flag = True
     meta: Object = {}
     catch_up: CatchUp = "once"
-    """After a pause of the scheduler: fire the newest missed instant, none, or every one."""
+    """After a downtime of the scheduler: fire the newest missed instant, none, or all."""
     catch_up_limit: int = Field(default=100, ge=1, le=1_000, strict=True)
-    """How many missed instants `catch_up: all` fires at most: the newest ones."""
+    """The number of newest missed instants that `catch_up: all` fires at most."""
     catch_up_max_age: Seconds = 86_400.0
-    """How old a missed instant may be that `catch_up: all` fires."""
+    """The age in seconds up to which `catch_up: all` fires a missed instant."""
     starting_deadline: Timeout | None = None
-    """How late an instant may fire at all; None: however late."""
+    """Seconds after which an instant that has not fired is missed; None: no limit."""
     input_schema: Object | None = None
-    """A JSON Schema that `input` satisfies, here and at every trigger."""
+    """A JSON Schema for `input`, checked here and at every trigger."""
     owner: Text | None = None
-    """Whose the job is, beside its creator: a person, or whatever keeps a file of jobs in step."""
+    """The owner of the job, beside its creator: a person, or a program that syncs job files."""
     retention: Timeout | None = None
-    """How long the history keeps its executions once they are over; None: as long as the installation keeps any."""
+    """Seconds for which the history keeps finished executions; None: the setting of the installation."""
     viewers: tuple[Text, ...] = ()
-    """The identities that may see the job, beside its creator, its owner and administrators; none named: everyone."""
+    """The identities that may see the job, beside creator, owner and administrators; empty: everyone."""
 
     def steps(self) -> tuple[Step, ...]:
-        """The steps with everything resolved: no field but `depends_on` is empty for want of being said."""
+        """Return the steps with every default resolved."""
         plain = () if self.function is None else (Step.model_construct(name=MAIN, function=self.function),)
         inherited = {
             "timeout": self.timeout,
@@ -144,10 +153,10 @@ class JobDefinition(_Model):
 
 def check_input(
     definition: JobDefinition,
-    input: Mapping[str, JsonValue],  # noqa: A002 - the field is called so
+    input: Mapping[str, JsonValue],  # noqa: A002 - the name of the field
     args: Sequence[JsonValue] | None = None,
 ) -> None:
-    """Check what a trigger would run the job with.
+    """Check the input and args of a trigger.
 
     Args:
         definition: the job.
@@ -155,7 +164,7 @@ def check_input(
         args: the trigger's positional arguments; None: the job's.
 
     Raises:
-        DefinitionError: it is no plain JSON, too large, refers to secrets in a wrong way, or does not fit `input_schema`.
+        DefinitionError: it is not plain JSON, is too large, has malformed references to secrets, or does not fit `input_schema`.
     """
     problems = tuple(input_problems(input, definition.args if args is None else args, definition.input_schema))
     if problems:
@@ -177,7 +186,7 @@ def _problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
     for problem in step_graph.problems(definition.dag):
         yield DefinitionProblem(problem.reason, field="depends_on", step=problem.step, code=problem.code)
     wrong = [*_inputs_problems(definition)]
-    yield from wrong or _plan_problems(definition)  # one input that is too large makes all of them so
+    yield from wrong or _plan_problems(definition)  # one input that is too large makes the plan too large
 
 
 def _schedule_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
@@ -210,7 +219,10 @@ def _inputs_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
 
 
 def _plan_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
-    """Every execution stores its plan, with the inputs of all steps, in one message."""
+    """Yield a problem if the plan does not fit a message.
+
+    The plan is stored with the inputs of all steps.
+    """
     inputs = (
         definition.input,
         definition.args,

@@ -1,14 +1,9 @@
 """Every event that Tocsin records, every input, and every public event.
 
-These classes are the only source of the JSON Schemas in `schemas/`.
-
-    message                 base classes, and parts that several messages share
-    ledger                  events of a job: its definitions, and the instants of its schedule
-    coordination            events of job locks and leader leases
-    execution, steps        events of an execution, and of its steps
-    dead_letter             events of executions that failed for good and of unusable messages
-    inputs                  requests, reports and timers: not decided yet
-    public, mq              what clients and executors outside Tocsin receive, and what they answer
+These classes are the only source of the JSON Schemas in `schemas/`. Base classes and shared parts are in `message`.
+Events of a job are in `ledger`, events of locks and leader leases in `coordination`. Events of an execution are in
+`execution` and `steps`, those of a dead letter in `dead_letter`. Requests, reports and timers are in `inputs`. Messages
+for clients and MQ executors are in `public` and `mq`.
 
 Events are in the past tense and immutable, and they are a storage format. A released class only gains fields with
 defaults; a breaking change is a new class with a new `v`. Times are aware UTC datetimes, durations are seconds.

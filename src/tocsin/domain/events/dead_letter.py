@@ -111,7 +111,7 @@ class PoisonMessage(DeadLetterFact):
 
     @classmethod
     def of(cls, job: str, durable: str, subject: str, sequence: int, body: bytes, reason: str) -> "PoisonMessage":
-        """Return the dead letter of a message; every copy of a stage gives the same id."""
+        """Return the dead letter of a message; its id is always the same."""
         return cls(
             job=job,
             id=cls.id_of(durable, sequence),

@@ -19,9 +19,9 @@ class PlannedStep(Message):
     function: str
     """The function that a worker runs."""
     depends_on: tuple[str, ...] = ()
-    """The steps that must complete before this step starts."""
+    """The steps that must complete first."""
     timeout: float
-    """Seconds that one attempt may take."""
+    """The time limit of an attempt, in seconds."""
     queue: str = "default"
     """The queue that receives the tasks of this step."""
     input: Input | None = None
@@ -47,7 +47,7 @@ class Plan(Message):
     args: tuple[JsonValue, ...] = ()
     """The positional arguments of the execution."""
     overlap_policy: Literal["skip", "allow", "cancel_previous", "enqueue"] = "skip"
-    """The rule for an execution while another one of the job holds the lock."""
+    """The rule for an execution while another execution holds the lock."""
     dead_letter: bool = False
     """True: a failure of the execution produces a dead letter."""
     execution_timeout: float | None = None

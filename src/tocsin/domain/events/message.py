@@ -36,7 +36,10 @@ M_co = TypeVar("M_co", bound=Message, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Recorded(Generic[M_co]):
-    """A message as the log stored it: `sequence` in its stream, `time` (UTC) by the log's clock."""
+    """A message as the log stored it.
+
+    `sequence` is its position in the stream, `time` (UTC) is by the log's clock.
+    """
 
     message: M_co
     subject: str

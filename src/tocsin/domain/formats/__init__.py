@@ -1,4 +1,4 @@
-"""How the specifications spell a job, and what they mean by it: one reader for each, one model behind all of them."""
+"""Formats of job documents: one reader for each specification, and one definition."""
 
 from ..definition import DefinitionError, DefinitionProblem
 from .reader import read, read_job, refuse_duplicates

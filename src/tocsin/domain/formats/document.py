@@ -1,4 +1,4 @@
-"""What a reader collects on its way through a document, and the step from there to a definition or to its refusal."""
+"""A document being read: its fields and problems, and suggestions for misspelt names."""
 
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -13,7 +13,7 @@ from ..definition import DefinitionError, DefinitionProblem, JobDefinition, shor
 from ..definition.errors import problem_code
 
 Path: TypeAlias = tuple[str | int, ...]
-"""Where a value lies in the normalized definition, e.g. `("retry", "max_delay")`."""
+"""The path of a value in the normalized definition, e.g. `("retry", "max_delay")`."""
 
 _MISSPELT: Final = {
     "cron": "schedule",
@@ -71,20 +71,20 @@ _REASONS: Final = {
 
 @dataclass
 class Document:
-    """The normalized fields of one job as far as they were understood, and everything that was not."""
+    """The fields of one job that were understood, and all problems."""
 
     spelled: Callable[[Path], Path]
-    """The path under which the document writes what the definition has at a path."""
+    """The function from a path in the definition to the path in the document."""
     fields: dict[str, Any] = field(default_factory=dict)
     problems: list[DefinitionProblem] = field(default_factory=list)
 
     def known(
         self, written: Mapping[Any, object], names: Collection[str], *, under: str = "", step: str | None = None
     ) -> dict[str, object]:
-        """The known members of a mapping; the others are problems.
+        """Return the known members of a mapping, and record a problem for each other member.
 
-        Where it is clear what an unknown name stands for its value goes on under the right one, so that what follows
-        does not complain of a field that is there, only misspelt. The definition is refused all the same.
+        If the meaning of an unknown name is clear, its value is read under the correct name, so that no second problem
+        reports the field as missing. The definition is refused anyway.
         """
         found = {name: value for name, value in written.items() if isinstance(name, str) and name in names}
         for name, value in written.items():
@@ -99,10 +99,10 @@ class Document:
         return found
 
     def definition(self) -> JobDefinition:
-        """The definition.
+        """Return the definition.
 
         Raises:
-            DefinitionError: with every problem, as the document spells the fields.
+            DefinitionError: with every problem, in the document's spelling.
         """
         try:
             definition = JobDefinition.model_validate(self.fields)
@@ -114,7 +114,10 @@ class Document:
         return definition
 
     def _seen_without(self, error: ValidationError) -> list[DefinitionProblem]:
-        """The rules that span fields are asked only when each field is right by itself: ask them of those that are."""
+        """Return the problems of rules that span fields.
+
+        Pydantic checks these rules only if each field is valid, so this checks them on the valid fields.
+        """
         wrong = {str(details["loc"][0]) for details in error.errors() if details["loc"]}
         if not wrong:
             return []
@@ -151,7 +154,7 @@ class Document:
         return _dotted((*self.spelled((head,)), *(int(part) if part.isdecimal() else part for part in rest)))
 
     def _addressed(self, path: Path) -> tuple[Path, str | None]:
-        """A path inside a step is told as the step's name and the path from there."""
+        """Split a path inside a step into the step's name and the rest."""
         match path:
             case ("dag", int(index), *rest) if rest:
                 name = self.fields["dag"][index].get("name")
@@ -161,7 +164,7 @@ class Document:
 
 
 def _reason(details: ErrorDetails) -> str:
-    """Pydantic's findings in our words: what would be right."""
+    """Return a problem that pydantic found, in Tocsin's words."""
     given, context = details["input"], details.get("ctx", {})
     match details["type"]:
         case "value_error":
@@ -190,7 +193,10 @@ _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def nearest(written: str, known: Collection[str], synonyms: Mapping[str, str] | None = None) -> str | None:
-    """The known name that `written` stands for: by synonym, by another way of joining words, or by a slip of the keyboard."""
+    """Return the known name that `written` probably means.
+
+    It is found by synonym, by another way of joining words, or by similarity.
+    """
     joined = _HUMP.sub("_", written[:64]).casefold().replace("-", "_").replace(" ", "_")
     if joined in known:
         return joined
@@ -201,6 +207,6 @@ def nearest(written: str, known: Collection[str], synonyms: Mapping[str, str] | 
 
 
 def listed(names: Collection[str]) -> str:
-    """Names in a sentence: `a`, `b` and `c`."""
+    """Return names as a phrase: `a`, `b` and `c`."""
     quoted = [f"`{name}`" for name in names]
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"

@@ -1,8 +1,8 @@
 """The job registry of hip-62: `schedule`, `function` or `dag`, `retry`, `lock`.
 
-The fields that hip-62 does not know (`overlap_policy`, `queue`, `catch_up`, …) are written here under the names that the
-definition has for them. `lock: true` asks for a lock, so that a tick is skipped while a run is active; `lock: false` and
-`concurrent: true` allow runs to overlap; where nothing is said the rule of ojs-cron §6.2 holds, skip.
+Fields that hip-62 does not have (`overlap_policy`, `queue`, `catch_up`, …) are written under the names of the
+definition. `lock: true` skips a run while another is active; `lock: false` and `concurrent: true` let runs overlap.
+Without any of them the rule of ojs-cron §6.2 applies: skip.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def reading(written: Mapping[Any, object]) -> Document:
 
 
 def _spelled(path: Path) -> Path:
-    """A step is called by `step`; all else is written as the definition has it."""
+    """Return the path in the document; a step's name is written as `step`."""
     match path:
         case ("dag", "name"):
             return ("step",)
@@ -42,7 +42,7 @@ def _spelled(path: Path) -> Path:
 
 
 def _switch(read: Document, job: dict[str, object], name: str, *, locks: bool) -> None:
-    """`lock` and its opposite `concurrent`, as an overlap policy."""
+    """Read `lock`, or its opposite `concurrent`, as an overlap policy."""
     value = job.pop(name)
     if not isinstance(value, bool):
         read.problems.append(

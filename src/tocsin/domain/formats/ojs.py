@@ -1,11 +1,11 @@
 """The CronJob of the Open Job Spec (ojs-cron §2), read and written.
 
-Where the two worlds differ: a retry policy that is silent has the defaults of ojs-retry (first delay one second);
-`jitter: true` is ±10 %; `on_exhaustion: dead_letter` is our `dead_letter`. Fields that the system manages are ignored
-(CRON-06). The registration form of the conformance suite, `expression` and `job_template`, is read as well, and so
-are a `meta` beside the options and `timeout_ms` in them, as the HTTP binding has them. `input`, `input_schema`, `catch_up`,
-`owner`, `viewers` and `execution_timeout` (`options.timeout` limits one attempt) are extensions under their own names, so
-that writing loses nothing.
+A retry policy has the defaults of ojs-retry (first delay one second). `jitter: true` is ±10 %, and `on_exhaustion:
+dead_letter` is `dead_letter`. Fields that the system manages are ignored (CRON-06). The registration form of the
+conformance suite, `expression` and `job_template`, is read as well, and so are a `meta` beside the options and
+`timeout_ms` in them, as the HTTP binding writes them. `input`, `input_schema`, `catch_up`, `owner`, `viewers` and
+`execution_timeout` are extensions under their own names, so that writing loses nothing (`options.timeout` limits one
+attempt).
 """
 
 import re
@@ -28,7 +28,7 @@ TYPE: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 """ojs-core's job type (CRON-04)."""
 
 _JITTER: Final = 0.1
-_STAND_IN: Final = "unknown"  # for a type whose problem has been told, so that no second one is
+_STAND_IN: Final = "unknown"  # for an invalid type, so that it is reported once
 _SAME: Final = frozenset({"name", "timezone", "args", "overlap_policy", "enabled", "description"})
 _EXTENSIONS: Final = frozenset({"input", "input_schema", "catch_up", "owner", "viewers", "execution_timeout"})
 _JOB: Final = _SAME | _EXTENSIONS | MANAGED | {"cron", "type", "options"}
@@ -67,10 +67,10 @@ def reading(written: Mapping[Any, object]) -> Document:
 
 
 def write(definition: JobDefinition) -> dict[str, JsonValue]:
-    """The CronJob that reads back as this definition. What the system manages is for the caller to add.
+    """Return the CronJob that reads back as this definition, without managed fields.
 
     Raises:
-        DefinitionError: a CronJob cannot say it: the job has steps, no schedule, or a function whose name is no type.
+        DefinitionError: a CronJob cannot express the job: it has steps, no schedule, or a function that is not a type.
     """
     if problems := tuple(_unsayable(definition)):
         raise DefinitionError(*problems)
@@ -116,7 +116,7 @@ def _spelled(path: Path) -> Path:
 
 
 def _unfolded(read: Document, written: Mapping[Any, object]) -> dict[Any, object]:
-    """A registration as the conformance suite writes it, with its template laid out."""
+    """Return a registration of the conformance suite with its template unfolded."""
     job = dict(written)
     if "expression" in job:
         job.setdefault("cron", job.pop("expression"))
@@ -129,7 +129,7 @@ def _unfolded(read: Document, written: Mapping[Any, object]) -> dict[Any, object
                 DefinitionProblem("must be a mapping", field="job_template", value=show(template), code="wrong-type")
             )
     options = job.get("options", {})
-    if "meta" in job and isinstance(options, Mapping):  # where the HTTP binding and its clients have it
+    if "meta" in job and isinstance(options, Mapping):  # the HTTP binding and its clients write it here
         job["options"] = {"meta": job.pop("meta"), **options}
     return job
 
@@ -156,7 +156,7 @@ def _options(read: Document, written: object) -> dict[str, object]:
 
 
 def _in_seconds(options: Mapping[Any, object]) -> dict[Any, object]:
-    """`timeout_ms`, as the HTTP binding has it, as the `timeout` of ojs-cron."""
+    """Return the options with `timeout_ms` of the HTTP binding as `timeout`."""
     given = dict(options)
     timeout = given.get("timeout_ms")
     if isinstance(timeout, int | float) and not isinstance(timeout, bool) and "timeout" not in given:

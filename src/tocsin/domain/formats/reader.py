@@ -1,4 +1,4 @@
-"""Read a document of jobs, whichever specification it follows: tell the forms apart, and refuse with all reasons at once."""
+"""Reading of job documents: detection of the format, and all problems at once."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -14,16 +14,17 @@ _HIP62: Final = frozenset({"schedule", "function", "dag"})
 
 
 def read(document: object, source: str | None = None) -> tuple[JobDefinition, ...]:
-    """The definitions in a document: a mapping with `jobs`, a list of jobs, or one job; each as hip-62 or ojs-cron spells it.
+    """Return the definitions in a document, in the format of hip-62 or ojs-cron.
 
-    Keys that begin with `x-` (a place for YAML anchors) and `$schema` are passed over beside `jobs`.
+    A document is a mapping with `jobs`, a list of jobs, or one job. Beside `jobs`, keys that begin with `x-` (a place
+    for YAML anchors) and `$schema` are ignored.
 
     Args:
-        document: what a YAML or JSON parser made of it.
-        source: the file, for the problems' sake.
+        document: the result of a YAML or JSON parser.
+        source: the file, for the problems.
 
     Raises:
-        DefinitionError: with everything that is wrong in any of the jobs.
+        DefinitionError: with the problems of all jobs.
     """
     jobs, problems = _entries(document)
     found: list[tuple[str, JobDefinition]] = []
@@ -39,14 +40,14 @@ def read(document: object, source: str | None = None) -> tuple[JobDefinition, ..
 
 
 def read_job(written: object, place: str | None = None) -> JobDefinition:
-    """One job.
+    """Return the definition of one job.
 
     Args:
-        written: the job as a parser made it of the document.
-        place: where it stands, e.g. `jobs[2]`, for a job whose name cannot tell.
+        written: the job as parsed.
+        place: its place, e.g. `jobs[2]`, for a job without a usable name.
 
     Raises:
-        DefinitionError: with everything that is wrong.
+        DefinitionError: with all problems.
     """
     if not isinstance(written, Mapping):
         raise DefinitionError(
@@ -61,10 +62,10 @@ def read_job(written: object, place: str | None = None) -> JobDefinition:
 
 
 def refuse_duplicates(found: Iterable[tuple[str, JobDefinition]]) -> None:
-    """Refuse a name that two places define; each definition comes with its place.
+    """Refuse a name that several places define; each definition comes with its place.
 
     Raises:
-        DefinitionError: with each such name and all its places (CRON-01).
+        DefinitionError: with each such name and its places (CRON-01).
     """
     if problems := _duplicates(found):
         raise DefinitionError(*problems)
@@ -84,7 +85,7 @@ def _duplicates(found: Iterable[tuple[str, JobDefinition]]) -> list[DefinitionPr
 
 
 def _reading(job: Mapping[Any, object]) -> Document:
-    # A job with fields of both is taken as hip-62, which then says what its fields are called.
+    # A job with fields of both formats is read as hip-62, whose problems then name the fields.
     is_ojs = not _OJS.isdisjoint(job) and _HIP62.isdisjoint(job)
     return ojs.reading(job) if is_ojs else hip62.reading(job)
 
@@ -112,7 +113,7 @@ def _wrapped(document: Mapping[Any, object]) -> tuple[list[tuple[str, object]], 
         return [("the job", document)], []
     beside = {name: value for name, value in document.items() if not str(name).startswith(("x-", "$schema"))}
     if key == "cron_jobs":
-        beside.pop("count", None)  # the listing of ojs-cron §8.2 reads back as it is
+        beside.pop("count", None)  # the listing of ojs-cron §8.2 can be read back unchanged
     read = Document(spelled=lambda path: path)
     jobs = read.known(beside, {key})[key]
     if not isinstance(jobs, list | tuple):

@@ -78,7 +78,7 @@ def anchor_of(state: Ledger, regime: Regime) -> datetime:
 PUNCTUALITY: Final = timedelta(seconds=2)
 """The age up to which an instant fires normally; the catch-up policy decides on older instants."""
 MAX_INSTANTS_PER_DECISION: Final = 1_000
-"""Instants that one call decides; a longer absence takes several calls."""
+"""Maximum number of instants in a decision; a longer absence takes several calls."""
 
 
 def decide_instants(state: Ledger, now: datetime, *, allowance: int = MAX_INSTANTS_PER_DECISION) -> list[Due | Passed]:
