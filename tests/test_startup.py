@@ -1,10 +1,14 @@
 """The libraries a process imports before it needs them."""
 
+import json
+import socket
 import subprocess
 import sys
 from typing import Final
 
 import pytest
+
+from tocsin.cli.runtime.exit_codes import Exit
 
 SERVER_LIBRARIES: Final = frozenset(
     {"sqlalchemy", "alembic", "fastapi", "starlette", "psycopg", "faststream", "croniter", "uvicorn", "redis"}
@@ -24,6 +28,22 @@ try:
 except SystemExit:
     pass
 """
+
+TIMED_RUN: Final = """
+import sys, time
+from tocsin.cli import main
+sys.argv = ["tocsin", *{args!r}]
+try:
+    main()  # imports what the command needs
+except SystemExit:
+    pass
+started = time.monotonic()
+try:
+    main()
+finally:
+    print(time.monotonic() - started)
+"""
+NOT_LISTENING_WITHIN_S: Final = 1.5
 
 
 def imported_by(code: str) -> set[str]:
@@ -60,3 +80,16 @@ def test_command_imports_no_server_library(args: list[str]) -> None:
 )
 def test_worker_and_client_import_no_server_library(code: str) -> None:
     assert imported_by(code) & SERVER_LIBRARIES == set()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("command", [["jobs", "list"], ["status"], ["doctor"], ["init"], ["executions", "list"]])
+def test_closed_nats_port_is_reported_without_patience(command: list[str], host: str) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    code = TIMED_RUN.format(args=[*command, "-o", "json", "--nats", f"nats://{host}:{port}"])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == Exit.UNREACHABLE
+    assert [json.loads(line)["error"]["kind"] for line in done.stderr.splitlines()] == ["unreachable"] * 2
+    assert float(done.stdout.splitlines()[-1]) < NOT_LISTENING_WITHIN_S

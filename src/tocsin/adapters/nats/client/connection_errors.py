@@ -4,6 +4,8 @@ What failed, why, and what to do, each with a stable code.
 """
 
 import asyncio
+import errno
+import re
 import socket
 import ssl
 from dataclasses import dataclass
@@ -77,9 +79,25 @@ _TLS_ERRORS: Final = {
     "`handshake_first` too",
 }
 _ALERT_PREFIX: Final = "ALERT_"
+_ERRNO: Final = re.compile(r"\[Errno (\d+)\]")
+_NOT_LISTENING: Final = frozenset({errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
-def reason_for(error: BaseException | None) -> Reason:
+def is_not_listening(error: BaseException) -> bool:
+    """Return whether the machine answered that no process listens on the port.
+
+    For a name with several addresses, asyncio raises one `OSError` that lists the error of each address. An address family
+    that this machine does not have counts as not listening.
+    """
+    if isinstance(error, ConnectionRefusedError):
+        return True
+    if not isinstance(error, OSError) or error.errno is not None:
+        return False
+    numbers = {int(number) for number in _ERRNO.findall(str(error))}
+    return errno.ECONNREFUSED in numbers and numbers <= _NOT_LISTENING
+
+
+def reason_for(error: BaseException | None) -> Reason:  # noqa: PLR0911 - one line for each kind of error
     """Return the reason for an error of a client that connects.
 
     None if no server answered at all.
@@ -89,6 +107,8 @@ def reason_for(error: BaseException | None) -> Reason:
     for kind, reason in _SYSTEM_ERRORS.items():
         if isinstance(error, kind):
             return reason
+    if is_not_listening(error):
+        return _SYSTEM_ERRORS[ConnectionRefusedError]
     if isinstance(error, ssl.SSLError):
         return Reason(_TLS, _tls_text(error), is_final=True)
     if isinstance(error, OSError):
