@@ -138,7 +138,7 @@ def request_replay(
 
 def find_replay(state: DeadLetter, request: str | None) -> Replay | None:
     """Return the replay that a request led to."""
-    return next((one for one in state.replays if request is not None and one.fact.request == request), None)
+    return next((replay for replay in state.replays if request is not None and replay.fact.request == request), None)
 
 
 def resolve(
@@ -228,12 +228,12 @@ def _asked(facts: Iterable[Recorded[Message]]) -> _Asked:
     """Return the fields that a replay needs from the original request."""
     for recorded in facts:
         if isinstance(recorded.message, Requested):
-            asked, plan = recorded.message, recorded.message.plan
+            requested, plan = recorded.message, recorded.message.plan
             return {
                 "definition": plan.definition,
                 "plan_input": plan.input,
                 "plan_args": plan.args,
-                "replay_of": asked.replay_of,
+                "replay_of": requested.replay_of,
             }
     return {}
 

@@ -118,7 +118,11 @@ class ExecutionRecord:
 
 def executions_of(messages: Iterable[Recorded[Message]]) -> set[str]:
     """Return the ids of the executions that messages may change."""
-    return {cast("ExecutionFact", one.message).execution_id for one in messages if type(one.message) in _EVOLVE}
+    return {
+        cast("ExecutionFact", recorded.message).execution_id
+        for recorded in messages
+        if type(recorded.message) in _EVOLVE
+    }
 
 
 def fold(known: Mapping[str, ExecutionRecord], messages: Iterable[Recorded[Message]]) -> dict[str, ExecutionRecord]:
@@ -326,13 +330,13 @@ class DeadLetterRecord:
 
 def dead_letters(messages: Iterable[Recorded[Message]]) -> dict[str, DeadLetterRecord]:
     """Return the dead letters among messages, by id."""
-    letters = (_dead_letter(one) for one in messages if type(one.message) in _LETTERS)
+    letters = (_dead_letter(recorded) for recorded in messages if type(recorded.message) in _LETTERS)
     return {letter.id: letter for letter in letters if letter is not None}
 
 
 def resolved(messages: Iterable[Recorded[Message]]) -> set[str]:
     """Return the ids of the dead letters that messages resolve."""
-    return {one.message.id for one in messages if type(one.message) is Resolved}
+    return {recorded.message.id for recorded in messages if type(recorded.message) is Resolved}
 
 
 _LETTERS: Final[frozenset[type[Message]]] = frozenset({DeadLettered, PoisonMessage})

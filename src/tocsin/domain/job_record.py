@@ -90,7 +90,7 @@ class JobRecord:
 
 def jobs_of(messages: Iterable[Recorded[Message]]) -> set[str]:
     """Return the names of the jobs that messages may change."""
-    return {cast("LedgerFact", one.message).job for one in messages if type(one.message) in _EVOLVE}
+    return {cast("LedgerFact", recorded.message).job for recorded in messages if type(recorded.message) in _EVOLVE}
 
 
 def fold(known: Mapping[str, JobRecord], messages: Iterable[Recorded[Message]]) -> dict[str, JobRecord]:

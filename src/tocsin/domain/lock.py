@@ -106,11 +106,11 @@ def effective_policy(state: Lock, wanted: Requested, active: Requested | None) -
     If a replay or a backfill holds the lock, a regular execution neither skips nor cancels it: it waits, in front of
     other replays and backfills. Under `skip`, at most one regular execution waits in this way.
     """
-    asked = wanted.plan.overlap_policy
+    declared = wanted.plan.overlap_policy
     if active is None or active.trigger not in COMPENSATING_TRIGGERS or wanted.trigger in COMPENSATING_TRIGGERS:
-        return asked
-    if asked == "skip" and any(not waiter.yields for waiter in state.waiting):
-        return asked
+        return declared
+    if declared == "skip" and any(not waiter.yields for waiter in state.waiting):
+        return declared
     return "enqueue"
 
 

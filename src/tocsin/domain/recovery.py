@@ -133,14 +133,14 @@ def examine(
     looks = [now + policy.threshold, *(_end(now, step, policy) for step in plan.steps)]
     expires = _expiry(plan, times)
     overdue, stalled = [], []
-    for one, at in _overdue(state, times, policy, outside):
+    for attempt, at in _overdue(state, times, policy, outside):
         if at <= now:
-            overdue.append(one)
+            overdue.append(attempt)
         looks.append(at)
-    for this in _stalled(state, times, outside):
-        at = this.lost.since + policy.threshold
+    for stall in _stalled(state, times, outside):
+        at = stall.lost.since + policy.threshold
         if at <= now:
-            stalled.append(this)
+            stalled.append(stall)
         looks.append(at)
     if expires is not None:
         looks.append(expires)

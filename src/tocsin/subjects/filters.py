@@ -52,10 +52,10 @@ def job_filters(job: str) -> dict[Stream, tuple[str, ...]]:
     """Return filters over everything about a job: events, inputs and public events."""
     of = token(job)
     spellings = dict.fromkeys((of, job))  # the public may write the dots of a name as they are
-    asked = (filter_ for one in spellings for filter_ in (f"trigger.{one}", f"cancel.{one}.*"))
+    requests = (pattern for name in spellings for pattern in (f"trigger.{name}", f"cancel.{name}.*"))
     kinds = ("execution", "lock", "dead-letter", "report", "timer", "delay")
     return {
-        Stream.LEDGER: (f"ledger.{of}.>", *asked),
+        Stream.LEDGER: (f"ledger.{of}.>", *requests),
         Stream.LOG: (*(f"{kind}.{of}.>" for kind in kinds), f"cron.*.{of}"),
     }
 

@@ -208,8 +208,10 @@ def _due(state: Ledger, regime: Regime, occurrence: Occurrence, now: datetime) -
 def _passed(
     state: Ledger, regime: Regime, occurrences: list[Occurrence], reason: PassedReason, start: datetime
 ) -> Passed:
-    told = occurrences if reason in {"paused", "dst_skip"} else [o for o in occurrences if o.skipped_local is not None]
-    riding = 0 if reason in {"paused", "dst_skip"} else len(told)
+    listed = (
+        occurrences if reason in {"paused", "dst_skip"} else [o for o in occurrences if o.skipped_local is not None]
+    )
+    riding = 0 if reason in {"paused", "dst_skip"} else len(listed)
     return Passed(
         job=state.job,
         start=start,
@@ -217,5 +219,5 @@ def _passed(
         reason=reason,
         count=len(occurrences) - riding,
         definition=regime.definition,
-        scheduled_times=tuple(o.at for o in told),
+        scheduled_times=tuple(o.at for o in listed),
     )
