@@ -1,11 +1,12 @@
-"""The archive: what the streams need not hold any more, in immutable segments that are chained from the newest to the first.
+"""The archive: old messages in a chain of immutable segments.
 
-A segment is two objects of a store: an export of messages, gzipped, as `tocsin events export` writes one; and a manifest that
-says what is in it, its digest, and which segment came before. Which segment is the newest is said by one key in KV `cursors`,
-moved by compare-and-set: with it a segment belongs to the archive, and an object that no manifest leads to does not. So of
-two archivers that write at once one adds a segment, and a crash leaves either all of it or nothing.
+A segment is two objects of a store: a gzipped export of messages, as `tocsin events export` writes, and a manifest with its
+content, its digest and the segment before. One key in KV `cursors`, changed by compare-and-set, names the newest segment; a
+segment belongs to the archive if the chain from that key reaches it. So of two archivers that write at once, a single archiver adds its
+segment, and a crash leaves a whole segment or none.
 
-`upto` says for each stream up to which sequence all is decided: what of that is left in the stream belongs to what is open.
+`upto` is the sequence of each stream up to which everything is decided; messages before it that are still in the stream
+belong to open executions.
 """
 
 import gzip
@@ -25,12 +26,12 @@ from ..subjects import ARCHIVE_STATE, Bucket, Stream, cursor
 from .export import ExportError, Manifest, encode_all, open_export
 from .stream_reader import STREAMS, Selection
 
-KEPT: Final = 4
+CACHED_SEGMENTS: Final = 4
 """Segments that a reader keeps in memory."""
 
 
 class ArchiveDamaged(TocsinError):
-    """A segment is not there, or not what was written; the text says which."""
+    """A segment is missing or differs from what was written."""
 
     code = "archive-damaged"
 
@@ -40,7 +41,7 @@ class _Model(BaseModel):
 
 
 class Span(_Model):
-    """What a segment holds of one stream."""
+    """The messages of one stream in a segment."""
 
     first: int
     last: int
@@ -53,31 +54,31 @@ class Segment(_Model):
     number: int
     previous: str | None
     sha256: str
-    """Of its object, as it is stored."""
+    """Digest of the stored object."""
     upto: Mapping[Stream, int]
     streams: Mapping[Stream, Span]
     since: datetime
     until: datetime
-    """When its oldest and its newest message were stored (UTC)."""
+    """Times of the oldest and the newest message (UTC)."""
     executions: int
     ids: tuple[str, str] | None
-    """The least and the greatest id of an execution in it."""
+    """Smallest and greatest id of an execution."""
     letters: tuple[str, str] | None = ("", "~")
-    """Those of a dead letter in it. A manifest that does not say so may have any."""
+    """Smallest and greatest id of a dead letter. An old manifest without it may hold any."""
 
     @property
     def name(self) -> str:
-        """What its objects are called, but for the ending."""
+        """Name of its objects, without the ending."""
         return f"{self.number:08}-{self.sha256[:16]}"
 
     def may_hold(self, kind: str, entity: str) -> bool:
-        """Whether an `execution` or a `dead-letter` of some id may be in it."""
+        """Return whether it may hold an `execution` or a `dead-letter` with this id."""
         ids = self.letters if kind == "dead-letter" else self.ids
         return ids is not None and ids[0] <= entity <= ids[1]
 
 
 class State(_Model):
-    """How far the archive goes. `purged`: the newest segment whose messages have left the streams."""
+    """Progress of the archive. `purged`: the newest segment deleted from the streams."""
 
     head: str | None = None
     purged: str | None = None
@@ -89,45 +90,45 @@ class Archive:
     """The archive of one installation."""
 
     def __init__(self, store: ArchiveStore, projections: Projections) -> None:
-        """`projections` keep its state."""
+        """`projections` holds the state."""
         self._store = store
         self._projections = projections
         self._segments: dict[str, Segment] = {}  # a manifest never changes
         self._read: OrderedDict[str, list[StoredMessage]] = OrderedDict()
 
     async def state(self) -> tuple[State, int]:
-        """How far it goes, and the revision of that."""
+        """Return the progress of the archive and its revision."""
         found = await self._projections.get(Bucket.CURSORS, ARCHIVE_STATE)
         return (State(), 0) if found is None else (State.model_validate_json(found[0]), found[1])
 
     async def move(self, state: State, *, expect: int) -> int:
-        """Say how far it goes from now on; the revision.
+        """Store the progress of the archive; return its revision.
 
         Raises:
-            SequenceConflict: somebody else said so meanwhile.
+            SequenceConflict: another archiver stored it first.
         """
         return await self._projections.put(
             Bucket.CURSORS, ARCHIVE_STATE, state.model_dump_json().encode(), expect=expect
         )
 
     async def tell(self, state: State) -> None:
-        """Say in the cursors of the streams up to where all is decided: behind that durables begin.
+        """Advance the cursors of the streams, after which new durables start.
 
-        Nothing is written where they say it: somebody may have died before it told, or not.
+        Repeatable: a cursor that is already there is not written.
 
         Raises:
-            SequenceConflict: somebody else said so meanwhile.
+            SequenceConflict: another archiver advanced a cursor first.
         """
         for stream, sequence in state.upto.items():
-            told, revision = await self._projections.get(Bucket.CURSORS, cursor(stream)) or (b"0", 0)
-            if int(told) < sequence:
+            value, revision = await self._projections.get(Bucket.CURSORS, cursor(stream)) or (b"0", 0)
+            if int(value) < sequence:
                 await self._projections.put(Bucket.CURSORS, cursor(stream), str(sequence).encode(), expect=revision)
 
     async def segments(self, *, behind: str | None = None) -> list[Segment]:
-        """Every segment, the oldest first; or those behind one of them.
+        """Return every segment, the oldest first; or those after `behind`.
 
         Raises:
-            ArchiveDamaged: a manifest is not there.
+            ArchiveDamaged: a manifest is missing.
         """
         state, _ = await self.state()
         found: list[Segment] = []
@@ -138,10 +139,10 @@ class Archive:
         return found[::-1]
 
     async def segment(self, name: str) -> Segment:
-        """The manifest of a segment.
+        """Return the manifest of a segment.
 
         Raises:
-            ArchiveDamaged: it is not there, or cannot be read.
+            ArchiveDamaged: it is missing or unreadable.
         """
         if name not in self._segments:
             body = await self._store.get(f"{name}.json")
@@ -154,10 +155,10 @@ class Archive:
         return self._segments[name]
 
     async def messages(self, segment: Segment) -> Sequence[StoredMessage]:
-        """All that a segment holds: each stream in its order.
+        """Return the messages of a segment, each stream in its order.
 
         Raises:
-            ArchiveDamaged: it is not there, or not what was written.
+            ArchiveDamaged: it is missing or changed.
         """
         if segment.name in self._read:
             self._read.move_to_end(segment.name)
@@ -167,21 +168,21 @@ class Archive:
         if body is None:
             raise ArchiveDamaged(f"the archive has no {name}, to which its chain leads")
         if sha256(body).hexdigest() != segment.sha256:
-            raise ArchiveDamaged(f"{name} of the archive was changed: its digest is not the one in its manifest")
+            raise ArchiveDamaged(f"{name} of the archive was changed: its digest differs from its manifest")
         try:
             with open_export(Path("-"), io.BufferedReader(io.BytesIO(body))) as export:
                 found = list(export.messages)
         except ExportError as error:
             raise ArchiveDamaged(f"{name} of the archive: {error}") from None
         self._read[segment.name] = found
-        if len(self._read) > KEPT:
+        if len(self._read) > CACHED_SEGMENTS:
             self._read.popitem(last=False)
         return found
 
     async def write(
         self, messages: Sequence[StoredMessage], state: State, upto: Mapping[Stream, int], origin: "Origin"
     ) -> Segment:
-        """Store the objects of the segment that follows `state`. It belongs to the archive once `move` says so."""
+        """Store the segment that follows `state`; `move` then adds it to the archive."""
         extents = dict(_extents(messages))
         manifest = Manifest(origin.installation, origin.root, origin.version, Selection(STREAMS), extents)
         body = gzip.compress(b"".join(encode_all(manifest, messages)), mtime=0)
@@ -209,7 +210,7 @@ class Archive:
 
 
 class Origin(_Model):
-    """Whose messages a segment holds."""
+    """Installation and version that wrote a segment."""
 
     installation: str
     root: str

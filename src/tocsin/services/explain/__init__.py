@@ -1,12 +1,11 @@
-"""Why did my job run, or not? The decision on one instant, with the facts that led to it.
+"""Explain why a job ran at an instant, or why it did not.
 
-    Asking (reads the log) ──definitions, decisions, leadership──▶ judge ──▶ Answer ──execution──▶ Outcome
+    ExplainReader (reads the log) ──definitions, decisions, leadership──▶ judge ──▶ Answer ──execution──▶ Outcome
 
-`judge` is pure: the same facts give the same answer, whoever shows it. `Moment` is the state of everything as of a moment.
+`judge` is pure: the same facts give the same answer. `Moment` is the state of the whole installation at an instant.
 """
 
-from .answer import Answer, Gap, Outcome, Verdict
-from .execution_outcome import outcome_of
+from .answer import Answer, Gap, Outcome, Verdict, outcome_of
 from .fold_until import Moment
 from .judgement import Evidence, judge, latest
 from .reader import ExplainReader

@@ -1,4 +1,4 @@
-"""The state of everything as of a moment: what the domain's folds make of the facts up to then."""
+"""The state of the whole installation at an instant, folded from all facts before."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -27,9 +27,9 @@ _OPEN: Final = frozenset({"pending", "running"})
 
 @dataclass(slots=True)
 class Moment:
-    """Everything that was taken in, folded.
+    """The fold of all facts taken so far.
 
-    It holds the ledger and the lock of each job, the executions that are open, and the ids of those that are over.
+    It holds the ledger and lock of each job, the open executions, and the ids of finished executions.
     """
 
     facts: int = 0
@@ -40,14 +40,14 @@ class Moment:
     open: dict[str, ExecutionRecord] = field(default_factory=dict)
     over: set[str] = field(default_factory=set)
     ended: Counter[str] = field(default_factory=Counter)
-    """How many executions ended in which way."""
+    """Number of finished executions by status."""
     dead_letters: set[tuple[str, str]] = field(default_factory=set)
-    """Those that nobody has dealt with: (job, id)."""
+    """Unresolved dead letters: (job, id)."""
     leaders: dict[str, str] = field(default_factory=dict)
-    """Who held each lease."""
+    """Holder of each leader lease."""
 
     def take(self, recorded: Recorded[Message]) -> None:
-        """Take one more fact in, each stream in its order."""
+        """Take one more fact; the facts of a stream must come in order."""
         self.facts += 1
         self.last[stream_of(recorded.subject)] = recorded
         match recorded.message:
@@ -69,7 +69,7 @@ class Moment:
                 pass
 
     def holder(self, job: str) -> str | None:
-        """The execution that holds the lock of a job: one that is over holds nothing."""
+        """Return the unfinished execution that holds the lock of a job."""
         held = self.locks.get(job, lock.initial).holder
         return None if held is None or held in self.over else held
 

@@ -1,4 +1,4 @@
-"""The judgement: which definition governed an instant, whether it named it, and what was decided."""
+"""Judge an instant: the definition in force, the instants it names, the decision."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,14 +21,14 @@ _SECOND: Final = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the log says of a job, each oldest first.
+    """Facts about a job, each list oldest first.
 
     Attributes:
         job: its name.
         definitions: all facts on its definition.
-        decisions: what became of its time, at least from a while before the instant in question until behind it.
-        leadership: who led, as far as that is recorded.
-        now: up to when all of this is known (UTC).
+        decisions: decisions on its time, at least around the judged instant.
+        leadership: facts on the ticker's leadership.
+        now: time up to which the facts are known (UTC).
     """
 
     job: str
@@ -40,7 +40,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """What held from one fact on the definition to the next (`until`: None: it still does)."""
+    """The rules between two facts on the definition. `until` None: still in force."""
 
     fact: Recorded[DefinitionFact]
     until: datetime | None
@@ -51,7 +51,7 @@ class Regime:
 
     @property
     def schedule(self) -> Schedule | None:
-        """Its schedule, if it has one."""
+        """The parsed schedule, if any."""
         rule = self.definition
         if rule is None or rule.schedule is None:
             return None
@@ -59,11 +59,11 @@ class Regime:
 
 
 def judge(evidence: Evidence, asked: datetime) -> tuple[Answer, ...]:
-    """What became of an instant: several answers where a local time that was asked for (naive) came more than once.
+    """Judge an instant; a naive local time that came twice has two answers.
 
     Raises:
-        JobNotFound: no fact speaks of such a job.
-        ScheduleError: its schedule cannot be read any more.
+        JobNotFound: no fact names this job.
+        ScheduleError: the schedule can no longer be parsed.
     """
     regimes = _regimes(evidence)
     if asked.tzinfo is not None:
@@ -75,10 +75,10 @@ def judge(evidence: Evidence, asked: datetime) -> tuple[Answer, ...]:
 
 
 def latest(evidence: Evidence) -> datetime | None:
-    """The latest instant (UTC) up to now that a definition in force named; None: there was none.
+    """Return the latest instant (UTC) up to now that a definition in force named.
 
     Raises:
-        JobNotFound: no fact speaks of such a job.
+        JobNotFound: no fact names this job.
     """
     for regime in reversed(_regimes(evidence)):
         schedule, since = regime.schedule, regime.fact.time
@@ -91,7 +91,7 @@ def latest(evidence: Evidence) -> datetime | None:
     return None
 
 
-# --- what governed ---------------------------------------------------------------------------------------------------
+# --- definition in force ---------------------------------------------------------------------------------------------------
 
 
 def _regimes(evidence: Evidence) -> list[Regime]:
@@ -117,7 +117,10 @@ def _regime(
 
 
 def _governing(evidence: Evidence, regimes: Sequence[Regime], at: datetime) -> Regime | None:
-    """The last regime that began before an instant; but what was decided before a regime was stored it cannot govern."""
+    """Return the regime in force at an instant.
+
+    A regime does not govern instants that were decided on before it was stored.
+    """
     for regime in reversed(regimes):
         decided_before = any(
             decision.sequence < regime.fact.sequence and _upto(decision) >= at for decision in evidence.decisions
@@ -128,7 +131,7 @@ def _governing(evidence: Evidence, regimes: Sequence[Regime], at: datetime) -> R
 
 
 def _meant(regimes: Sequence[Regime], local: datetime) -> list[tuple[datetime, bool]]:
-    """The instants that a local time means, each in a zone in force then, and whether its clocks show that time."""
+    """Return the instants of a local time, and whether the zone's clocks show it."""
     reigns = [(one.fact.time, one.until, one.definition.timezone) for one in regimes if one.definition is not None]
     found = {
         at: exists
@@ -136,7 +139,7 @@ def _meant(regimes: Sequence[Regime], local: datetime) -> list[tuple[datetime, b
         for at, exists in _read(timezone, local)
         if since < at and (until is None or at <= until)
     }
-    if not found:  # before the job, or while there was none
+    if not found:  # before the job was registered, or while it was deleted
         before = [timezone for since, _, timezone in reigns if since < skipped(timezone, local)]
         found = dict(_read((before or [reigns[0][2] if reigns else "UTC"])[-1], local))
     return sorted(found.items())
@@ -148,7 +151,7 @@ def _read(timezone: str, local: datetime) -> list[tuple[datetime, bool]]:
 
 
 def _anchor(evidence: Evidence, regime: Regime, at: datetime) -> datetime:
-    """What intervals count from: any firing of theirs is as good as the last one, counted back to before `at`."""
+    """Return the origin of intervals: any firing, counted back to before `at`."""
     schedule = regime.schedule
     fired = [d.message.scheduled_time for d in evidence.decisions if isinstance(d.message, Due)]
     of_this = [
@@ -164,7 +167,7 @@ def _anchor(evidence: Evidence, regime: Regime, at: datetime) -> datetime:
     return origin
 
 
-# --- what was decided ------------------------------------------------------------------------------------------------
+# --- decision ------------------------------------------------------------------------------------------------
 
 
 def _judged(evidence: Evidence, regimes: Sequence[Regime], at: datetime, *, local: datetime | None = None) -> Answer:
@@ -181,7 +184,7 @@ def _judged(evidence: Evidence, regimes: Sequence[Regime], at: datetime, *, loca
     fires = next((one for one in named if one.skipped_local is None), None)
     left_out = [one for one in named if one.skipped_local is not None]
     leaves_out = next((one for one in left_out if local is None or one.skipped_local == local), None)
-    # Who asks for a local time that does not exist means that one, whatever fires at the instant that it falls on.
+    # A local time that does not exist means the skipped occurrence, not an occurrence that fires at the same instant.
     meant = (leaves_out or fires) if local is not None else (fires or leaves_out)
     answer = _nearest(
         evidence,
@@ -220,7 +223,7 @@ def _without_schedule(evidence: Evidence, regimes: Sequence[Regime], regime: Reg
 
 
 def _named(schedule: Schedule, at: datetime, anchor: datetime) -> Iterator[Occurrence]:
-    """What the schedule names at an instant; within its second, where whole seconds were asked for."""
+    """Yield the occurrences at an instant, or within its second for whole seconds."""
     until = at if at.microsecond else at + _SECOND - _INSTANT
     first: datetime | None = None
     for occurrence in schedule.occurrences(at - _INSTANT, until, anchor=anchor):
@@ -301,7 +304,7 @@ def _passed(
 
 
 def _began(regimes: Sequence[Regime], regime: Regime) -> Regime:
-    """The regime with which it began that the job does not fire: edits in between leave it paused, or disabled."""
+    """Return the regime since which the job does not fire; later edits left it so."""
     found = regime
     for earlier in reversed(regimes[: regimes.index(regime)]):
         same = earlier.paused if regime.paused else earlier.definition is not None and not earlier.definition.enabled

@@ -1,4 +1,4 @@
-"""When no ticker led, from the facts on leadership."""
+"""Times without a leading ticker, from the facts on leadership."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -15,7 +15,10 @@ from .answer import Gap
 
 
 def gap_around(at: datetime, decided: datetime | None, leadership: Iterable[Recorded[Message]]) -> Gap | None:
-    """The gap in which an instant came that was decided on at `decided` (None: not yet); None: somebody led, or none tells."""
+    """Return the gap that contains an instant decided on at `decided` (None: not yet).
+
+    None: a ticker led, or no fact shows a gap.
+    """
     sign: datetime | None = None
     holder: str | None = None
     for recorded in leadership:
@@ -24,7 +27,7 @@ def gap_around(at: datetime, decided: datetime | None, leadership: Iterable[Reco
             continue
         match fact:
             case LeadershipGained():
-                seen = max((one for one in (sign, fact.last_sign) if one is not None), default=None)
+                seen = max((time for time in (sign, fact.last_sign) if time is not None), default=None)
                 if (seen is None or seen < at) and at <= fact.at:
                     return Gap(seen, fact.at, holder, fact.holder)
                 sign, holder = max(fact.at, seen or fact.at), fact.holder
@@ -38,6 +41,6 @@ def gap_around(at: datetime, decided: datetime | None, leadership: Iterable[Reco
 
 
 def _is_over(leadership: Iterable[Recorded[Message]]) -> bool:
-    """Whether the last to lead said that it does not any more."""
+    """Return whether the last leader recorded that it no longer leads."""
     facts = [recorded.message for recorded in leadership]
     return bool(facts) and not isinstance(facts[-1], LeadershipGained)

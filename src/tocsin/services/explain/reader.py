@@ -1,4 +1,4 @@
-"""Reads what a judgement needs, and no more: the definitions of one job, and its time around one instant."""
+"""Read what a judgement needs: definitions, and decisions around an instant."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -11,34 +11,33 @@ from ...archive import decoded, wherever
 from ...domain.events import DefinitionFact, Due, Message, Passed, Recorded
 from ...ports import EventLog, StoredLog, StoredMessage
 from ...subjects import TICKER_LEASE, Stream
-from .answer import Answer
-from .execution_outcome import outcome_of
+from .answer import Answer, outcome_of
 from .judgement import Evidence, judge, latest
 
 M = TypeVar("M", bound=Message)
 
 MARGIN: Final = timedelta(minutes=1)
-"""How long before an instant the decision on it may be stored: clocks differ, though not by that much."""
+"""Time before an instant from which decisions are read, because clocks differ."""
 _DAY: Final = timedelta(days=1)
 _DEFINITIONS: Final = ("defined", "paused", "resumed", "deleted")
 _TIME: Final = ("due", "passed")
 
 
 class ExplainReader:
-    """Asks the log why a job ran at an instant, or did not."""
+    """Explains from the log why a job ran at an instant, or did not."""
 
     def __init__(self, log: EventLog, stored: StoredLog) -> None:
         self._log = log
         self._stored = stored
 
     async def why(self, job: str, at: datetime | None = None) -> tuple[Answer, ...]:
-        """What became of an instant of a job, aware or on the wall clock of the job's zone (naive).
+        """Explain an instant, aware or on the clock of the job's zone (naive).
 
-        Two answers where a local time came twice; without an instant the latest one that the job's schedule named.
+        Returns two answers for a local time that came twice. Without `at`, explains the latest instant of the schedule.
 
         Raises:
-            JobNotFound: no fact speaks of such a job.
-            ScheduleError: its schedule cannot be read any more.
+            JobNotFound: no fact names this job.
+            ScheduleError: the schedule can no longer be parsed.
         """
         evidence = await self._newest(job)
         if at is None:
@@ -65,7 +64,7 @@ class ExplainReader:
         )
 
     async def _decisions(self, job: str, begin: datetime, end: datetime) -> list[Recorded[Due | Passed]]:
-        """What was decided from `begin` on, until behind `end`."""
+        """Return the decisions from `begin` until the first after `end`."""
         upto = (await self._stored.extent(Stream.LEDGER)).last
         filters = subjects.ledger_subjects(job, *_TIME)
         portions = self._stored.messages(Stream.LEDGER, *filters, after=begin, upto=upto)
