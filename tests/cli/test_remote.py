@@ -146,4 +146,4 @@ def test_token_identifies_the_actor(tmp_path: Path) -> None:
         assert (refused.code, token in refused.err) == (1, False)
         assert "the roles of this token are: scheduler-viewer" in refused.err
         assert json.loads(call(url, "-o", "json", "jobs", "list", "--token", token).out)
-        assert "a bearer token is needed" in call(url, "jobs", "list").err
+        assert "a bearer token is required" in call(url, "jobs", "list").err

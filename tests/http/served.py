@@ -1,4 +1,4 @@
-"""The API of an in-memory world on a socket, in a thread of its own: for clients that block."""
+"""The API of an in-memory world on a socket, in a thread, for blocking clients."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator

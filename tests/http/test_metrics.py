@@ -5,7 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.domain.given import NOON, admitted, recorded, started
 from tests.http.conftest import World
-from tocsin.adapters.http.metrics import REFRESHED, Metrics
+from tocsin.adapters.http.metrics import REFRESH_INTERVAL_S, Metrics
 from tocsin.domain.events import (
     Advanced,
     Completed,
@@ -87,7 +87,7 @@ async def test_jobs_locks_and_leader_are_reported(world: World, metrics: Metrics
 
     await world.projections.put(Bucket.LEADER, TICKER_LEASE, b"{}")
     await world.projections.put(Bucket.LOCKS, lock_key("nightly"), b"{}")
-    world.clock.advance(REFRESHED)
+    world.clock.advance(REFRESH_INTERVAL_S)
     found = await told(metrics)
     assert found["hanzo_scheduler_leader_active", TICKER_LEASE] == 1
     assert found["hanzo_scheduler_lock_held", "nightly"] == 1

@@ -1,4 +1,4 @@
-"""`/ojs/v1/cron`: ojs-cron §8 by its numbers, in the spelling of the specification and in that of its conformance suite."""
+"""`/ojs/v1/cron`: ojs-cron §8 by its numbers, in both spellings."""
 
 from datetime import timedelta
 from typing import Any

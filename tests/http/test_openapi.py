@@ -1,4 +1,4 @@
-"""Requests made of the OpenAPI document: none is answered with a failure of ours, or with what the document does not say."""
+"""Generated requests: every answer is one that the OpenAPI document describes."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -51,7 +51,7 @@ def test_every_answer_is_one_that_the_document_describes(url: str, path: str, me
     @given(case=DOCUMENT[path][method.upper()].as_strategy())
     @settings(max_examples=15, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     def ask(case: Any) -> None:  # noqa: ANN401 - schemathesis' own
-        """Half of the requests are about what there is, so that they get further than to a 404."""
+        """Send a request; half of them name existing resources, to get past a 404."""
         number = len(str(case.path_parameters) + str(case.body)) % 3
         for name, known in (("name", "job"), ("id", RUN)):
             if number and name in (case.path_parameters or {}):

@@ -1,4 +1,4 @@
-"""The API on a real socket over a real nats-server, with stages and a worker behind it."""
+"""The API on a real socket over a real nats-server, with stages and a worker."""
 
 import asyncio
 import json
@@ -205,7 +205,7 @@ async def test_busy_port_is_explained(section: str, tocsin: Running) -> None:
         busy = tocsin.settings.model_copy(update={section: with_port})
         installation = replace(tocsin.installation, settings=busy)
         setting, variable = f"{section}.port", f"TOCSIN_{section.upper()}__PORT"
-        text = f"port {port} on 127.0.0.1 is in use: stop what listens there, or set another `{setting}` ({variable})"
+        text = f"port {port} on 127.0.0.1 is in use: stop the program that listens there, or change `{setting}` ({variable})"
         with pytest.raises(PortInUseError, match=f"^{re.escape(text)}$"):
             async with serving(installation):
                 pass

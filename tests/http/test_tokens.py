@@ -14,14 +14,14 @@ from structlog.testing import capture_logs
 from tests.http.conftest import World
 from tests.http.identity_provider import IssuingKey, Provider, identity_provider
 from tocsin.adapters.http.auth.authentication import (
-    KEYS_LIFE,
-    KEYS_TTL,
-    LEAST_PAUSE,
-    LOOKED,
+    FETCH_PAUSE_S,
+    KEYS_MAX_AGE_S,
+    KEYS_TTL_S,
+    TOKEN_CHECK_S,
     Authentication,
     IdentityProvider,
 )
-from tocsin.adapters.http.auth.tokens import CACHED, PREFIX, Tokens
+from tocsin.adapters.http.auth.tokens import CACHE_TTL_S, PREFIX, Tokens
 from tocsin.domain.access import Role
 from tocsin.settings import Auth
 from tocsin.subjects import Bucket
@@ -59,7 +59,7 @@ def encoded(part: dict[str, object]) -> str:
 
 
 def signed_with_what_is_public(provider: Provider) -> str:
-    """A token whose HMAC secret is the public key, which a careless verifier would take for one."""
+    """A token whose HMAC secret is the public key, which a careless verifier accepts."""
     public = provider.key.private.public_key().public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
@@ -75,20 +75,20 @@ REFUSED: dict[str, tuple[Callable[[Provider], str], str]] = {
     "not valid yet": (lambda p: p.token(nbf=datetime.now(UTC) + timedelta(minutes=2)), "it is not valid yet"),
     "for others": (lambda p: p.token(aud="elsewhere"), "it is for another audience"),
     "for nobody": (lambda p: p.token(aud=None), "a claim is missing"),
-    "of another issuer": (lambda p: p.token(iss="https://elsewhere.example"), "it is of another issuer"),
+    "of another issuer": (lambda p: p.token(iss="https://elsewhere.example"), "it comes from another issuer"),
     "without end": (lambda p: p.token(exp=None), "a claim is missing"),
     "about nobody": (lambda p: p.token(sub=None), "a claim is missing"),
     "of an unknown key": (
         lambda p: p.token(key=IssuingKey("two")),
         "a key that the identity provider does not publish",
     ),
-    "forged": (lambda p: p.token(key=IssuingKey("one")), "its signature is not right"),
-    "changed": (lambda p: p.token()[:-6] + "AAAAAA", "its signature is not right"),
-    "unsigned": (lambda p: unsigned(p.token()), "its algorithm is none of RS256, ES256, EdDSA"),
-    "signed with what is public": (signed_with_what_is_public, "its algorithm is none of RS256, ES256, EdDSA"),
+    "forged": (lambda p: p.token(key=IssuingKey("one")), "its signature is wrong"),
+    "changed": (lambda p: p.token()[:-6] + "AAAAAA", "its signature is wrong"),
+    "unsigned": (lambda p: unsigned(p.token()), "its algorithm is not among RS256, ES256, EdDSA"),
+    "signed with what is public": (signed_with_what_is_public, "its algorithm is not among RS256, ES256, EdDSA"),
     "no token": (lambda _: "nonsense", "it cannot be verified"),
-    "no token of ours": (lambda _: f"{PREFIX}0123456789ab_nonsense", "not known here, or was revoked"),
-    "the id of another key": (lambda _: f"{PREFIX}*_x", "not known here, or was revoked"),
+    "no token of ours": (lambda _: f"{PREFIX}0123456789ab_nonsense", "unknown or revoked"),
+    "the id of another key": (lambda _: f"{PREFIX}*_x", "unknown or revoked"),
 }
 
 
@@ -117,7 +117,7 @@ async def test_presented_token_counts_where_none_is_required(world: World) -> No
 async def test_missing_token_is_requested(guarded: World, header: str) -> None:
     answer = await guarded.ask("GET", "/v1/jobs", Authorization=header)
     assert answer.status_code == 401
-    assert answer.json()["detail"] == "a bearer token is needed: `Authorization: Bearer <token>`"
+    assert answer.json()["detail"].startswith("a bearer token is required")
 
 
 async def test_roles_of_a_token_are_list_or_text(guarded: World, provider: Provider) -> None:
@@ -140,7 +140,7 @@ async def test_new_key_is_fetched_and_old_key_refused(guarded: World, provider: 
     assert await status(guarded, old) == 200
     new = IssuingKey("two")
     provider.published = [new]
-    guarded.clock.advance(LEAST_PAUSE)
+    guarded.clock.advance(FETCH_PAUSE_S)
     assert await status(guarded, provider.token(key=new, roles="scheduler-viewer")) == 200
     assert await status(guarded, old) == 401
 
@@ -157,9 +157,9 @@ async def test_cached_keys_serve_for_a_limited_time(guarded: World, provider: Pr
     token = provider.token(roles="scheduler-viewer", exp=datetime.now(UTC) + timedelta(days=1))
     assert await status(guarded, token) == 200
     provider.is_down = True
-    guarded.clock.advance(KEYS_TTL)
+    guarded.clock.advance(KEYS_TTL_S)
     assert await status(guarded, token) == 200
-    guarded.clock.advance(KEYS_LIFE)
+    guarded.clock.advance(KEYS_MAX_AGE_S)
     answer = await guarded.ask("GET", "/v1/jobs", Authorization=f"Bearer {token}")
     assert answer.status_code == 503
     assert answer.headers["Retry-After"]
@@ -176,12 +176,12 @@ async def test_provider_that_never_answered_admits_no_caller(guarded: World, pro
 async def test_first_token_closes_access_and_revoking_reopens_nothing(world: World) -> None:
     assert await status(world, None) == 200
     token, stored = await Tokens(world.projections, world.clock).create("ada", [Role.VIEWER])
-    world.clock.advance(LOOKED)
+    world.clock.advance(TOKEN_CHECK_S)
     assert await status(world, None) == 401
     assert await status(world, token) == 200
 
     assert await Tokens(world.projections, world.clock).revoke(stored.id)
-    world.clock.advance(CACHED)
+    world.clock.advance(CACHE_TTL_S)
     assert await status(world, token) == 401
     assert await status(world, None) == 401
 

@@ -1,4 +1,7 @@
-"""`python -m tests.ojs [ID …]` plays the public suite on a `tocsin dev` of its own; `--slow` only what waits for whole minutes."""
+"""Play the public suite: `python -m tests.ojs [ID …]`.
+
+The suite runs against its own `tocsin dev`. `--slow` plays only the cases that wait for whole minutes.
+"""
 
 import argparse
 import asyncio

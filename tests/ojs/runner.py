@@ -1,4 +1,4 @@
-"""Plays the cases of the public conformance suite of the Open Job Spec against a server.
+"""Play the cases of the public Open Job Spec conformance suite against a server.
 
 It honours all that the cases of levels 0 to 2 say, and refuses to play a case with a word that it does not know. The suite's
 own runner leaves out more: it sends nothing where a `raw_body` is to be sent, and does not look at `exclusive_claim` and
@@ -183,7 +183,7 @@ def check_same(one: object, other: object) -> None:
 
 
 async def played(case: Case, client: httpx.AsyncClient) -> list[str]:
-    """Play one case on a server that is made to forget everything first; what is wrong."""
+    """Reset the server, play a case, and return its faults."""
     (await client.post("/dev/reset")).raise_for_status()
     try:
         return await Play(client).run(case)

@@ -1,4 +1,4 @@
-"""A `tocsin dev` that may be reset, as a process of its own with a server of its own."""
+"""A `tocsin dev --allow-reset` in its own process with its own nats-server."""
 
 import json
 import subprocess

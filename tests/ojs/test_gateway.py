@@ -144,16 +144,16 @@ async def test_an_unknown_job_is_404(client: httpx.AsyncClient) -> None:
         ({"queues": ["Q"]}, "`queues` must be an array of at least one queue's name"),
         ({"queues": ["q"], "count": 101}, "`count` must be an integer from 1 to 100"),
         ({"queues": ["q"], "count": "1"}, "`count` must be an integer from 1 to 100"),
-        ({"queues": ["q"], "worker_id": 1}, "`worker_id` must be a text of at most 255 characters"),
+        ({"queues": ["q"], "worker_id": 1}, "`worker_id` must be a string of at most 255 characters"),
         (
             {"queues": ["q"], "visibility_timeout_ms": -1},
-            "`visibility_timeout_ms` must be a number of milliseconds, at most a year of them",
+            "`visibility_timeout_ms` must be a number of milliseconds, at most a year",
         ),
         (
             {"queues": ["q"], "visibility_timeout_ms": 1e300},
-            "`visibility_timeout_ms` must be a number of milliseconds, at most a year of them",
+            "`visibility_timeout_ms` must be a number of milliseconds, at most a year",
         ),
-        ({"queues": ["q"], "wait_ms": "1"}, "`wait_ms` must be a number of milliseconds, at most a year of them"),
+        ({"queues": ["q"], "wait_ms": "1"}, "`wait_ms` must be a number of milliseconds, at most a year"),
     ],
 )
 async def test_a_fetch_that_makes_no_sense(body: Any, text: str, client: httpx.AsyncClient) -> None:  # noqa: ANN401
@@ -221,9 +221,9 @@ async def test_a_failure_must_say_what_failed(client: httpx.AsyncClient) -> None
     await fetched(client, queue)
     for error, text in (
         (None, "`error` must be an object with `code` and `message`"),
-        ({"message": 1}, "`error` must be an object: `code` and `message` are texts, `details` is an object"),
-        ({"code": []}, "`error` must be an object: `code` and `message` are texts, `details` is an object"),
-        ({"details": []}, "`error` must be an object: `code` and `message` are texts, `details` is an object"),
+        ({"message": 1}, "`error` must be an object: `code` and `message` are strings, `details` is an object"),
+        ({"code": []}, "`error` must be an object: `code` and `message` are strings, `details` is an object"),
+        ({"details": []}, "`error` must be an object: `code` and `message` are strings, `details` is an object"),
     ):
         status, answer = await told(client, "nack", job_id=id_, error=error)
         assert (status, answer["error"]["message"]) == (400, text)

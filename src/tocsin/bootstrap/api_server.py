@@ -99,7 +99,7 @@ async def _over_nats(installation: Installation, app: FastAPI) -> AsyncIterator[
     inside = InProcessClient(app, source="nats")
 
     async def ask(question: Question) -> tuple[int, Mapping[str, str], bytes]:
-        return await inside.ask(question.method, question.path, question.query, question.body, question.headers)
+        return await inside.request(question.method, question.path, question.query, question.body, question.headers)
 
     known = [Operation(*operation) for operation in operations(routes())]
     async with front(installation.connection.client, installation.names, known, ask, version=__version__):

@@ -1,4 +1,6 @@
-"""The HTTP API (hip-62, API Endpoints; ojs-cron §8). Stateless: any number of copies serve one installation.
+"""The HTTP API (hip-62, API Endpoints; ojs-cron §8).
+
+It is stateless: any number of copies serve an installation.
 
 `services.jobs.Registry` and the operations append every change to the log as an event. An answer about a single job or
 execution is folded from the log at that moment, so a read after a write sees the write on every copy. Lists of executions

@@ -1,8 +1,6 @@
 """Serve the application on a socket, or in process without one.
 
-Serving the application on a socket, inside a loop that is somebody else's.
-
-The application asked from inside, without a socket: for those who speak another protocol outside.
+The in-process client is for adapters that serve the same operations over another protocol.
 """
 
 import asyncio
@@ -24,7 +22,7 @@ from .middleware.guards import HeadLimit
 
 @asynccontextmanager
 async def answering(app: Starlette, listener: socket.socket, server: Server) -> AsyncIterator[None]:
-    """Answer requests within the block; behind it those that have begun are finished."""
+    """Serve requests within the block. At its end, running requests are completed."""
     config = uvicorn.Config(
         app,
         http=HeadLimit,
@@ -41,18 +39,18 @@ async def answering(app: Starlette, listener: socket.socket, server: Server) -> 
     running = _Server(config)
     task = asyncio.create_task(running.serve([listener]))
     try:
-        while not running.started and not task.done():  # noqa: ASYNC110 - uvicorn says it no other way
+        while not running.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
         yield
     finally:
-        app.state.closing.set()  # streams of events end, so that nobody waits for them
+        app.state.closing.set()  # ends the event streams, which would otherwise delay the shutdown
         running.should_exit = True
         await task
         listener.close()
 
 
 class _Server(uvicorn.Server):
-    """Without uvicorn's signal handlers: what signals do is for the program to say."""
+    """A server without uvicorn's signal handlers, because the program handles signals."""
 
     @override
     @contextmanager
@@ -60,29 +58,29 @@ class _Server(uvicorn.Server):
         yield
 
 
-NO_END: Final = "streamEvents"
-"""Its answer has no end, so that only HTTP can tell it."""
+ENDLESS: Final = "streamEvents"
+"""The operation whose answer is an endless stream, which only HTTP can carry."""
 
 
 def operations(routes: Iterable[APIRoute]) -> Iterator[tuple[str, str, str, bool]]:
-    """Each operation: its name, its method, its path, and whether it takes a body."""
+    """Yield each operation: its id, its method, its path, and whether it has a body."""
     for route in routes:
-        if route.operation_id and route.operation_id != NO_END:
+        if route.operation_id and route.operation_id != ENDLESS:
             [method] = route.methods or ("GET",)
             yield route.operation_id, method, route.path, route.body_field is not None
 
 
 class InProcessClient:
-    """Asks an application."""
+    """A client of an application in the same process."""
 
     def __init__(self, app: FastAPI, source: str) -> None:
-        """`source`: where facts say that requests come from."""
+        """Record `source` in events as the origin of requests."""
         transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=(source, 0))
         self._client = httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
-    async def ask(
+    async def request(
         self, method: str, path: str, query: Mapping[str, Any], body: object, headers: Mapping[str, str]
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """The status, the headers and the body of the answer."""
+        """Return the status, the headers and the body of the answer."""
         answer = await self._client.request(method, path, params=query, json=body, headers=headers)
         return answer.status_code, answer.headers, answer.content

@@ -1,4 +1,4 @@
-"""Sockets that listen, or the reason why they cannot."""
+"""Open listening sockets, or explain why that fails."""
 
 import errno
 import socket
@@ -11,16 +11,18 @@ _BACKLOG: Final = 512
 
 
 class PortInUseError(TocsinError):
-    """Something else listens there, or nobody may; the text says what to do."""
+    """The address is in use, or may not be used."""
 
     code = "port-in-use"
 
 
 def listen(host: str, port: int, *, setting: str = "server.port") -> socket.socket:
-    """A socket that listens; port 0: any that is free. `setting`: what says which port.
+    """Return a listening socket. Port 0 chooses a free port.
+
+    `setting` is the name of the port's setting, for the error text.
 
     Raises:
-        PortInUseError: it cannot.
+        PortInUseError: the address cannot be used.
     """
     try:
         [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
@@ -37,9 +39,7 @@ def listen(host: str, port: int, *, setting: str = "server.port") -> socket.sock
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             variable = f"TOCSIN_{setting.replace('.', '__').upper()}"
-            reason = (
-                f"port {port} on {host} is in use: stop what listens there, or set another `{setting}` ({variable})"
-            )
+            reason = f"port {port} on {host} is in use: stop the program that listens there, or change `{setting}` ({variable})"
         else:
             reason = f"cannot listen on {host}:{port}: {error.strerror or error}"
         raise PortInUseError(reason) from error
@@ -47,6 +47,6 @@ def listen(host: str, port: int, *, setting: str = "server.port") -> socket.sock
 
 
 def url_of(listener: socket.socket) -> str:
-    """Where a listening socket is reached."""
+    """Return the URL of a listening socket."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

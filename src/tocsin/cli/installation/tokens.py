@@ -102,6 +102,6 @@ def _as_json(token: StoredToken) -> dict[str, object]:
 
 
 def _row(token: StoredToken) -> tuple[object, ...]:
-    over = " (over)" if token.is_over(datetime.now(UTC)) else ""
+    over = " (over)" if token.is_expired(datetime.now(UTC)) else ""
     expires = Text("never" if token.expires_at is None else f"{token.expires_at.astimezone():%Y-%m-%d %H:%M}{over}")
     return token.id, Text(token.identity, style="bold"), ", ".join(sorted(token.roles)), token.created_at, expires

@@ -85,7 +85,7 @@ def api(parts: Components, authenticator: Authenticator, rate: RateLimit) -> Fas
     app.state.paths = tuple(dict.fromkeys(route.path for route in routes()))
     app.state.authenticator = authenticator
     app.state.rate = rate
-    app.state.answers = Answers(parts.projections, parts.clock, patience=server.request_timeout)
+    app.state.answers = Answers(parts.projections, parts.clock, timeout_s=server.request_timeout)
     app.state.closing = asyncio.Event()
     app.add_middleware(FastRoutes)  # the first is the innermost
     app.add_middleware(ErrorHandler)

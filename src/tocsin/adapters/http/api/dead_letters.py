@@ -16,7 +16,7 @@ from ....services.operations.dead_letters import Letter
 from ....services.operations.errors import NotFound
 from ....services.operations.errors import OperationError as NotPossible
 from ..auth.security import Reader, Replayer, actor, forbidden
-from ..middleware.idempotency import IdempotentRoute, asking
+from ..middleware.idempotency import IdempotentRoute, request_name
 from .dependencies import Components, Here, Reason, ReasonText
 from .events import StoredFact
 from .problems import documented
@@ -239,7 +239,7 @@ async def replay_dead_letter(
     """
     body = body or ReplayRequest()
     await _check(here, caller, await _visible_letter(here, caller, id))
-    request_name = asking(request)
+    name = request_name(request)
     replay = await dead_letters.replay(
         here.log,
         id,
@@ -247,7 +247,7 @@ async def replay_dead_letter(
         by=actor(caller),
         reason=body.reason or reason,
         again=body.again,
-        request=request_name.name if request_name else None,
+        request=name.name if name else None,
         stored=here.stored,
     )
     return Replayed(job=replay.job, id=replay.id, number=replay.number, execution_id=replay.execution_id)

@@ -15,7 +15,7 @@ from ....domain.schedule import parse, warnings_at
 from ....services.jobs import Job
 from ....subjects import Stream
 from ..auth.security import Author, Reader, Triggerer, actor, permitted, visible
-from ..middleware.idempotency import IdempotentRoute, asking
+from ..middleware.idempotency import IdempotentRoute, request_name
 from .dependencies import Components, Here, Precondition, Reason, ReasonText, both, etag
 from .events import StoredFact
 from .problems import Problem, documented, invalid, not_found
@@ -256,7 +256,7 @@ async def trigger_job(
         by=actor(caller),
         kind=body.trigger,
         reason=body.reason or reason,
-        asking=asking(request),
+        asking=request_name(request),
         check=permitted(caller, Permission.TRIGGER),
     )
     return Triggered(job=name, execution_id=execution_id)

@@ -162,7 +162,7 @@ class Problem(TocsinError):
 
 
 def not_found(resource: str, name: str) -> Problem:
-    """Return the answer to a name that does not exist or is hidden from the caller."""
+    """Return the answer to a name that is unknown or hidden from the caller."""
     return Problem(404, "not-found", f"no {resource} is called {show(name)}")
 
 

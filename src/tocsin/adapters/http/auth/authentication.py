@@ -1,12 +1,10 @@
-"""Who somebody is by their token: one of the installation's own, or one of the identity provider's.
+"""Authenticate a caller by a token of the installation or of an identity provider.
 
-JSON Web Tokens of an identity provider, verified against the keys that it publishes (RFC 7517, 7519, 8725).
-
-The algorithms are ours to say and asymmetric: what a token's header names is only ever compared with them. The keys are
-fetched when first needed, again when they are `KEYS_TTL` old, and when a token names one that is not among them, though
-no more often than every `LEAST_PAUSE` seconds, or anybody could have us fetch at will. While the provider does not answer
-the keys at hand serve on, up to `KEYS_LIFE`.
-
+JSON Web Tokens of an identity provider are verified with the keys that it publishes (RFC 7517, 7519, 8725). The settings
+name the accepted algorithms, which are asymmetric; the algorithm in a token's header must be among them. The keys are
+fetched at first use, when they are `KEYS_TTL_S` old, and when a token names an unknown key. `FETCH_PAUSE_S` separates
+fetches, so that a caller with invented key names cannot cause requests to the provider. While the provider does not answer,
+the known keys stay in use for `KEYS_MAX_AGE_S`.
 """
 
 import asyncio
@@ -23,45 +21,44 @@ from ....ports import Clock
 from ....settings import Auth
 from .tokens import PREFIX, InvalidToken, Tokens
 
-KEYS_TTL: Final = 300.0
-KEYS_LIFE: Final = 3_600.0
-LEAST_PAUSE: Final = 10.0
-MAX_ANSWER: Final = 1_048_576
-"""Bytes of a key set."""
+KEYS_TTL_S: Final = 300.0
+KEYS_MAX_AGE_S: Final = 3_600.0
+FETCH_PAUSE_S: Final = 10.0
+MAX_RESPONSE_BYTES: Final = 1_048_576
 
 _log = structlog.get_logger("tocsin.http")
 
 
 class ProviderUnavailable(TocsinError):
-    """The keys cannot be had, so nobody can be told from anybody."""
+    """The identity provider's keys cannot be fetched, so no token can be verified."""
 
     code = "identity-provider-unavailable"
 
 
 class IdentityProvider:
-    """Verifies the tokens of one issuer."""
+    """Verify the tokens of an issuer."""
 
     def __init__(self, auth: Auth, http: httpx.AsyncClient, clock: Clock) -> None:
-        """`auth` names at least `iam_url` or `jwks_url`."""
+        """Use `auth`, which has `iam_url` or `jwks_url`."""
         self._auth = auth
         self._http = http
         self._clock = clock
         self._keys: dict[str | None, jwt.PyJWK] = {}
-        self._fetched: float | None = None
-        self._tried: float | None = None
+        self._fetched_at: float | None = None
+        self._tried_at: float | None = None
         self._fetching = asyncio.Lock()
 
     async def verify(self, token: str) -> tuple[str, frozenset[Role]]:
-        """The identity and the roles that a token stands for.
+        """Return the identity and the roles of a token.
 
         Raises:
-            InvalidToken: it is not this issuer's, not for us, not valid now, or signed otherwise than it must be.
-            ProviderUnavailable: the keys cannot be had.
+            InvalidToken: the issuer, the audience, the validity period or the signature is wrong.
+            ProviderUnavailable: the keys cannot be fetched.
         """
         try:
             header = jwt.get_unverified_header(token)
             if header.get("alg") not in self._auth.algorithms:
-                raise InvalidToken(f"its algorithm is none of {', '.join(self._auth.algorithms)}")
+                raise InvalidToken(f"its algorithm is not among {', '.join(self._auth.algorithms)}")
             claims = jwt.decode(
                 token,
                 await self._key(header.get("kid")),
@@ -75,19 +72,19 @@ class IdentityProvider:
             raise InvalidToken(_REASONS.get(type(error), "it cannot be verified")) from error
         identity = claims[self._auth.identity_claim]
         if not isinstance(identity, str) or not identity:
-            raise InvalidToken(f"its `{self._auth.identity_claim}` names nobody")
+            raise InvalidToken(f"its claim `{self._auth.identity_claim}` is empty")
         return identity, roles_of(_listed(_at(claims, self._auth.roles_claim)))
 
     async def _key(self, kid: object) -> jwt.PyJWK:
         name = kid if isinstance(kid, str) else None
-        if self._is_older_than(KEYS_TTL) or self._find(name) is None:
+        if self._is_older_than(KEYS_TTL_S) or self._find(name) is None:
             await self._fetch(name)
-        if not self._keys or self._is_older_than(KEYS_LIFE):
-            raise ProviderUnavailable("the keys of the identity provider cannot be had")
-        found = self._find(name)
-        if found is None:
+        if not self._keys or self._is_older_than(KEYS_MAX_AGE_S):
+            raise ProviderUnavailable("the keys of the identity provider cannot be fetched")
+        key = self._find(name)
+        if key is None:
             raise InvalidToken("it is signed with a key that the identity provider does not publish")
-        return found
+        return key
 
     def _find(self, name: str | None) -> jwt.PyJWK | None:
         if name is None and len(self._keys) == 1:
@@ -95,23 +92,23 @@ class IdentityProvider:
         return self._keys.get(name) if name is not None else None
 
     def _is_older_than(self, seconds: float) -> bool:
-        return self._fetched is None or self._clock.monotonic() - self._fetched >= seconds
+        return self._fetched_at is None or self._clock.monotonic() - self._fetched_at >= seconds
 
     async def _fetch(self, name: str | None) -> None:
         async with self._fetching:
-            if not self._is_older_than(KEYS_TTL) and self._find(name) is not None:
-                return  # another request fetched them meanwhile
+            if not self._is_older_than(KEYS_TTL_S) and self._find(name) is not None:
+                return  # another request fetched the keys meanwhile
             now = self._clock.monotonic()
-            if self._tried is not None and now - self._tried < LEAST_PAUSE:
+            if self._tried_at is not None and now - self._tried_at < FETCH_PAUSE_S:
                 return
-            self._tried = now
+            self._tried_at = now
             try:
                 keys = jwt.PyJWKSet.from_dict(await self._get(await self._url())).keys
             except (httpx.HTTPError, jwt.PyJWTError, ValueError, KeyError, TypeError) as error:
-                _log.warning("no keys from the identity provider", action="no-keys", error=repr(error))
+                _log.warning("fetch of the identity provider's keys failed", action="no-keys", error=repr(error))
                 return
             self._keys = {key.key_id: key for key in keys if key.public_key_use in {None, "sig"}}
-            self._fetched = now
+            self._fetched_at = now
 
     async def _url(self) -> str:
         if self._auth.jwks_url is not None:
@@ -123,78 +120,78 @@ class IdentityProvider:
     async def _get(self, url: str) -> dict[str, Any]:
         answer = await self._http.get(url, headers={"Accept": "application/json"})
         answer.raise_for_status()
-        if len(answer.content) > MAX_ANSWER:
-            raise ValueError(f"{url}: more than {MAX_ANSWER} bytes")
-        found = answer.json()
-        if not isinstance(found, dict):
-            raise TypeError(f"{url}: no JSON object")
-        return found
+        if len(answer.content) > MAX_RESPONSE_BYTES:
+            raise ValueError(f"{url}: the response is larger than {MAX_RESPONSE_BYTES} bytes")
+        document = answer.json()
+        if not isinstance(document, dict):
+            raise TypeError(f"{url}: the response is not a JSON object")
+        return document
 
 
 _REASONS: Final[Mapping[type[Exception], str]] = {
     jwt.ExpiredSignatureError: "it has expired",
     jwt.ImmatureSignatureError: "it is not valid yet",
     jwt.InvalidAudienceError: "it is for another audience",
-    jwt.InvalidIssuerError: "it is of another issuer",
-    jwt.InvalidSignatureError: "its signature is not right",
-    jwt.MissingRequiredClaimError: "a claim is missing: it needs `exp`, `iss`, `aud` and whom it is about",
+    jwt.InvalidIssuerError: "it comes from another issuer",
+    jwt.InvalidSignatureError: "its signature is wrong",
+    jwt.MissingRequiredClaimError: "a claim is missing: `exp`, `iss`, `aud` and the identity are required",
 }
 
 
 def _at(claims: Mapping[str, Any], path: str) -> object:
-    """A claim by its path: as it is called, or dotted where it lies in others."""
+    """Return a claim by its name, or by its dotted path if it is nested."""
     if path in claims:
         return claims[path]
-    found: object = claims
+    claim: object = claims
     for part in path.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
+        claim = claim.get(part) if isinstance(claim, Mapping) else None
+    return claim
 
 
 def _listed(claim: object) -> list[object]:
-    """Roles are a list, or one text with spaces between them."""
+    """Return the roles in a claim: a list, or a string separated by spaces."""
     if isinstance(claim, str):
         return [*claim.split()]
     return list(claim) if isinstance(claim, list) else []
 
 
-LOOKED: Final = 5.0
-"""Seconds until it is asked again whether there is a token by now."""
+TOKEN_CHECK_S: Final = 5.0
+"""Interval of the check whether the first token was created."""
 
 
 class Authentication:
-    """Implements `security.Authenticator`.
+    """Implement `security.Authenticator`.
 
-    A token is asked for where an identity provider is configured, and as soon as the installation has a token of its own; from
-    then on for as long as this copy runs, so that revoking the last token opens nothing.
+    Requests need a token if an identity provider is configured, or once the installation has a token. The requirement then
+    holds as long as this copy runs, so that revoking the last token does not open the API.
     """
 
     def __init__(self, tokens: Tokens, provider: IdentityProvider | None, clock: Clock) -> None:
-        """Without a provider only the installation's own tokens are known."""
+        """Accept only the installation's tokens if `provider` is None."""
         self._tokens = tokens
         self._provider = provider
         self._clock = clock
         self._required = provider is not None
-        self._looked: float | None = None
+        self._checked_at: float | None = None
 
     async def is_required(self) -> bool:
-        """Whether anybody is asked for a token."""
+        """Report whether requests need a token."""
         now = self._clock.monotonic()
-        if not self._required and (self._looked is None or now - self._looked >= LOOKED):
-            self._looked = now
+        if not self._required and (self._checked_at is None or now - self._checked_at >= TOKEN_CHECK_S):
+            self._checked_at = now
             self._required = bool(await self._tokens.list())
         return self._required
 
     async def authenticate(self, token: str) -> tuple[str, frozenset[Role]]:
-        """The identity behind a token, and its roles.
+        """Return the identity and the roles of a token.
 
         Raises:
-            InvalidToken: it is not accepted.
-            ProviderUnavailable: whether it is cannot be known now.
+            InvalidToken: the token is not accepted.
+            ProviderUnavailable: the token cannot be verified now.
         """
         if token.startswith(PREFIX):
-            known = await self._tokens.verify(token)
-            return known.identity, known.roles
+            stored = await self._tokens.verify(token)
+            return stored.identity, stored.roles
         if self._provider is None:
-            raise InvalidToken("this token is not known here, or was revoked")
+            raise InvalidToken("the token is unknown or revoked")
         return await self._provider.verify(token)

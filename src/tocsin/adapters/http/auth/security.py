@@ -1,9 +1,8 @@
-"""Who asks, and whether they may: the dependencies that every handler names (hip-62, Authentication and Authorization).
+"""The caller of a request and the permissions of the caller (hip-62, Authentication and Authorization).
 
-A handler asks for the permission that its endpoint needs; whether that holds for the very job is asked again on the state
-that the change is decided on, so that a job which went to another owner meanwhile is not changed.
-
-Who may see what became of a job, whether or not it is still registered: its last definition says.
+A handler's dependency checks the permission of its endpoint. The permission for the particular job is checked again on the
+state on which the change is decided, because the job may have another owner by then. A job's last definition says who may
+see its executions, also after the job is deleted.
 """
 
 import math
@@ -27,56 +26,59 @@ from ..middleware.rate_limit import RateLimit
 from .authentication import ProviderUnavailable
 from .tokens import InvalidToken
 
-REMEMBERED: Final = 2.0
-"""Seconds for which a job's viewers are believed, when many facts or rows are looked at."""
+VIEWERS_TTL_S: Final = 2.0
+"""How long the viewers of a job stay cached while a list of events or rows is filtered."""
 _CAPACITY: Final = 10_000
 
 
 class LastDefinition:
-    """What a job's newest `defined` fact says of whose it is. Implements `access.Owned`."""
+    """The owner and the viewers in a job's newest `defined` event. Implements `access.Owned`."""
 
     def __init__(self, fact: Defined) -> None:
-        """Of a fact."""
+        """Read a `defined` event."""
         self.definition: JobDefinition = fact.definition
         is_first = fact.created_at is None
         self.created_by = fact.by.identity if is_first and fact.by else fact.created_by
 
 
 class Visibility:
-    """Tells whether somebody may see what became of a job."""
+    """Decide which callers may see or change the executions of a job."""
 
     def __init__(self, log: EventLog, clock: Clock) -> None:
-        """Reads the log."""
+        """Read definitions from `log`."""
         self._log = log
         self._clock = clock
         self._known: OrderedDict[str, tuple[float, LastDefinition | None]] = OrderedDict()
 
     async def may_see(self, caller: Principal, job: str) -> bool:
-        """Whether they may; a job that was never defined hides nothing."""
+        """Check that a caller may see a job's executions.
+
+        A job that was never defined is visible to every reader.
+        """
         if caller.may(Permission.ADMINISTER):
             return True
-        found = await self._definition(job)
-        return caller.may(Permission.READ) if found is None else caller.may_see(found)
+        last = await self._definition(job)
+        return caller.may(Permission.READ) if last is None else caller.may_see(last)
 
     async def permits(self, caller: Principal, permission: Permission, job: str) -> bool:
-        """Whether they may do something with the executions of a job."""
+        """Check that a caller has a permission for the executions of a job."""
         if caller.may(Permission.ADMINISTER):
             return True
-        found = await self._definition(job)
-        return caller.may(permission) if found is None else caller.may_with(permission, found)
+        last = await self._definition(job)
+        return caller.may(permission) if last is None else caller.may_with(permission, last)
 
     async def _definition(self, job: str) -> LastDefinition | None:
         now = self._clock.monotonic()
-        read_at, found = self._known.get(job, (-REMEMBERED, None))
-        if now - read_at < REMEMBERED:
-            return found
+        read_at, last = self._known.get(job, (-VIEWERS_TTL_S, None))
+        if now - read_at < VIEWERS_TTL_S:
+            return last
         recorded = await self._log.last(subjects.definition(job))
         fact = recorded.message if recorded else None
-        found = LastDefinition(fact) if isinstance(fact, Defined) else None
-        self._known[job] = now, found
+        last = LastDefinition(fact) if isinstance(fact, Defined) else None
+        self._known[job] = now, last
         if len(self._known) > _CAPACITY:
             self._known.popitem(last=False)
-        return found
+        return last
 
 
 ANONYMOUS: Final = "anonymous"
@@ -89,66 +91,69 @@ _bearer = HTTPBearer(
 
 
 class Authenticator(Protocol):
-    """Says who somebody is by their token."""
+    """Returns the identity and the roles of a token."""
 
     async def is_required(self) -> bool:
-        """Whether anybody is asked at all. If not, whoever reaches the API is an administrator."""
+        """Report whether requests need a token. If not, every caller is an administrator."""
         ...
 
     async def authenticate(self, token: str) -> tuple[str, frozenset[Role]]:
-        """The identity and its roles.
+        """Return the identity and the roles of a token.
 
         Raises:
-            InvalidToken: not a token of ours, or no longer one.
-            ProviderUnavailable: nobody can say.
+            InvalidToken: the token is not accepted.
+            ProviderUnavailable: the token cannot be verified now.
         """
         ...
 
 
 async def principal(request: Request) -> Principal:
-    """Who asks, once for each request, and as often as they may.
+    """Authenticate the caller once per request, and count the request against its rate.
 
     Raises:
-        Problem: nobody knows them, or they ask too often.
+        Problem: the caller is not authenticated, or exceeds its rate.
     """
     known: Principal | None = getattr(request.state, "principal", None)
     if known is None:
         known = request.state.principal = await _authenticated(request)
-        await _take(request, f"identity:{known.identity}")
+        await _count(request, f"identity:{known.identity}")
     return known
 
 
-async def _take(request: Request, who: str) -> None:
-    wait = await cast("RateLimit", request.app.state.rate).take(who)
+async def _count(request: Request, key: str) -> None:
+    wait = await cast("RateLimit", request.app.state.rate).take(key)
     if wait:
         headers = {"Retry-After": str(math.ceil(wait))}
         raise Problem(
-            429, "too-many-requests", "you ask too often: wait as long as `Retry-After` says", headers=headers
+            429,
+            "too-many-requests",
+            "the caller exceeds its request rate. Wait as long as `Retry-After` says",
+            headers=headers,
         )
 
 
 async def _authenticated(request: Request) -> Principal:
     authenticator = cast("Authenticator", request.app.state.authenticator)
     source = request.client.host if request.client else None
-    # Whoever shows a token is who it says, also where nobody would have asked.
+    # A token is checked even if none is required.
     if "Authorization" not in request.headers and not await authenticator.is_required():
-        _refuse_other_sites(request)
+        _reject_other_sites(request)
         return Principal(ANONYMOUS, frozenset({Role.ADMIN}), source)
     try:
         return await _by_token(request, authenticator, source)
     except Problem:
-        await _take(request, f"refused:{source}")  # whoever tries tokens is slowed down by where they are
+        await _count(request, f"refused:{source}")  # slows down a client that guesses tokens, by its address
         raise
 
 
 async def _by_token(request: Request, authenticator: Authenticator, source: str | None) -> Principal:
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
-        raise unauthenticated("a bearer token is needed: `Authorization: Bearer <token>`")
+        raise unauthenticated("a bearer token is required. Send `Authorization: Bearer <token>`")
     try:
         identity, roles = await authenticator.authenticate(token.strip())
     except InvalidToken as error:
-        _log.info("a token was refused", action="token-refused", reason=str(error), source=source)
+        _log.info("token rejected", action="token-refused", reason=str(error), source=source)
         raise unauthenticated(f"the token is not accepted: {error}", error="invalid_token") from None
     except ProviderUnavailable as error:
         raise Problem(503, "unavailable", str(error), headers={"Retry-After": "10"}) from None
@@ -156,23 +161,29 @@ async def _by_token(request: Request, authenticator: Authenticator, source: str 
 
 
 def unauthenticated(detail: str, *, error: str | None = None) -> Problem:
-    """The answer to somebody who is not known."""
+    """Return the answer to a caller that is not authenticated."""
     challenge = 'Bearer realm="tocsin"' + (f', error="{error}"' if error else "")
     return Problem(401, "unauthenticated", detail, headers={"WWW-Authenticate": challenge})
 
 
 def forbidden(caller: Principal, permission: Permission) -> Problem:
-    """The answer to somebody whose roles do not permit it."""
+    """Return the answer to a caller without a permission."""
     roles = ", ".join(sorted(caller.roles)) or "none"
-    return Problem(403, "forbidden", f"this needs the permission `{permission}`; the roles of this token are: {roles}")
+    return Problem(
+        403, "forbidden", f"the request requires the permission `{permission}`; the roles of this token are: {roles}"
+    )
 
 
-def _refuse_other_sites(request: Request) -> None:
-    """Without tokens a browser on this machine must not be made to call by a page from elsewhere (nor by a rebound name)."""
+def _reject_other_sites(request: Request) -> None:
+    """Reject requests that a page of another site sends, also through DNS rebinding."""
     origin = request.headers.get("Origin")
     host = request.url.hostname
     if host not in _LOOPBACK or (origin is not None and _host_of(origin) not in _LOOPBACK):
-        raise Problem(403, "forbidden", "without authentication only this machine may call, by its loopback address")
+        raise Problem(
+            403,
+            "forbidden",
+            "without authentication only this machine may call, through its loopback address. Create a token with `tocsin tokens create`",
+        )
 
 
 def _host_of(origin: str) -> str:
@@ -181,10 +192,10 @@ def _host_of(origin: str) -> str:
 
 
 async def permitted_to(request: Request, *permissions: Permission) -> Principal:
-    """Who asks, if they may do one of some things.
+    """Return the caller if it has one of the permissions.
 
     Raises:
-        Problem: nobody knows them, or they may not, or they ask too often.
+        Problem: the caller is not authenticated, lacks the permissions, or exceeds its rate.
     """
     caller = await principal(request)
     if not any(caller.may(permission) for permission in permissions):
@@ -200,7 +211,7 @@ def _may(*permissions: Permission) -> Callable[..., Awaitable[Principal]]:
 
 
 TRIGGERS: Final = (Permission.TRIGGER, Permission.REGISTER)
-"""Either lets somebody ask for runs, and carry them out."""
+"""Each of them permits triggering runs and executing tasks."""
 
 Reader: TypeAlias = Annotated[Principal, Depends(_may(Permission.READ))]
 Triggerer: TypeAlias = Annotated[Principal, Depends(_may(*TRIGGERS))]
@@ -210,15 +221,15 @@ Author: TypeAlias = Annotated[Principal, Depends(_may(Permission.REGISTER))]
 
 
 def actor(caller: Principal) -> Actor:
-    """The caller, as facts name them."""
+    """Return the caller as events record it."""
     return Actor(identity=caller.identity, source=caller.source)
 
 
 def visible(caller: Principal, job: Job) -> Job:
-    """The job, if the caller may know of it.
+    """Return the job if the caller may see it.
 
     Raises:
-        JobNotFound: they may not: what is hidden is not told from what is not there.
+        JobNotFound: the caller may not see it. The answer is the same as for a job that does not exist.
     """
     if not caller.may_see(job):
         raise JobNotFound(job.name)
@@ -226,7 +237,7 @@ def visible(caller: Principal, job: Job) -> Job:
 
 
 def permitted(caller: Principal, permission: Permission) -> Check:
-    """A check that the caller may do something with the job at hand; one that is not there yet may be registered."""
+    """Return a check of the caller's permission for a job; a new job passes."""
 
     def check(job: Job | None) -> None:
         if job is None or caller.may_with(permission, job):
@@ -234,7 +245,9 @@ def permitted(caller: Principal, permission: Permission) -> Check:
         if not caller.may_see(job):
             raise JobNotFound(job.name)
         raise Problem(
-            403, "forbidden", f"{job.name!r} is not yours: it needs the role `{Role.ADMIN}`, its creator or its owner"
+            403,
+            "forbidden",
+            f"job {job.name!r} may be changed only by its creator, its owner, or the role `{Role.ADMIN}`",
         )
 
     return check

@@ -1,7 +1,7 @@
-"""Tokens of the installation itself, for those without an identity provider: shown once, kept as a hash (KV `tokens`).
+"""Tokens of an installation without an identity provider, stored as hashes (KV `tokens`).
 
-A token is `tcsn_<id>_<secret>`. The secret has 256 bits from the system, so that a plain SHA-256 is as good as any slower
-hash: there is nothing to guess. What was revoked, or is over, is refused within `CACHED` seconds by every copy.
+A token is `tcsn_<id>_<secret>`. It is shown once. The secret has 256 random bits, so SHA-256 is as safe as a slower hash: it cannot be guessed.
+Every copy rejects a revoked or expired token within `CACHE_TTL_S` seconds.
 """
 
 import hashlib
@@ -21,21 +21,21 @@ from ....ports import Clock, Projections
 from ....subjects import Bucket
 
 PREFIX: Final = "tcsn_"
-CACHED: Final = 5.0
-"""Seconds for which what the bucket says is believed."""
+CACHE_TTL_S: Final = 5.0
+"""How long an entry read from the bucket stays valid."""
 _CAPACITY: Final = 10_000
 _ID_BYTES: Final = 6
 _SECRET_BYTES: Final = 32
 
 
 class InvalidToken(TocsinError):
-    """Somebody's token is not accepted; the text says why, and nothing of the token."""
+    """A token is not accepted; the text contains no part of it."""
 
     code = "invalid-token"
 
 
 class StoredToken(BaseModel):
-    """What is kept of a token."""
+    """The stored part of a token."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -47,8 +47,8 @@ class StoredToken(BaseModel):
     created_by: Actor | None = None
     expires_at: datetime | None = None
 
-    def is_over(self, now: datetime) -> bool:
-        """Whether its time has passed."""
+    def is_expired(self, now: datetime) -> bool:
+        """Report whether the token has expired."""
         return self.expires_at is not None and self.expires_at <= now
 
 
@@ -56,7 +56,7 @@ class Tokens:
     """The tokens of an installation."""
 
     def __init__(self, projections: Projections, clock: Clock) -> None:
-        """The bucket exists: `tocsin init` made it."""
+        """Use the bucket that `tocsin init` created."""
         self._projections = projections
         self._clock = clock
         self._known: OrderedDict[str, tuple[float, StoredToken | None]] = OrderedDict()
@@ -64,7 +64,7 @@ class Tokens:
     async def create(
         self, identity: str, roles: Collection[Role], *, lifetime: timedelta | None = None, by: Actor | None = None
     ) -> tuple[str, StoredToken]:
-        """A new token, which nobody can be shown again, and what is kept of it."""
+        """Create a token. Return it, which cannot be shown again, and its stored part."""
         token_id, secret = secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
         now = self._clock.now()
         stored = StoredToken(
@@ -80,40 +80,40 @@ class Tokens:
         return f"{PREFIX}{token_id}_{secret}", stored
 
     async def list(self) -> list[StoredToken]:
-        """What is kept of each token, the oldest first."""
+        """Return the stored part of every token, oldest first."""
         entries = (await self._projections.entries(Bucket.TOKENS)).values()
         return sorted((StoredToken.model_validate_json(value) for value in entries), key=lambda token: token.created_at)
 
     async def revoke(self, token_id: str) -> bool:
-        """Accept a token no more; whether there was one."""
+        """Revoke a token. Return whether it existed."""
         if not is_id(token_id) or await self._projections.get(Bucket.TOKENS, token_id) is None:
             return False
         await self._projections.remove(Bucket.TOKENS, token_id)
         return True
 
     async def verify(self, token: str) -> StoredToken:
-        """What a token stands for.
+        """Return the stored part of a valid token.
 
         Raises:
-            InvalidToken: it is none of this installation's, was revoked, or is over.
+            InvalidToken: the token is unknown, revoked or expired.
         """
         token_id, _, secret = token.removeprefix(PREFIX).partition("_")
         stored = await self._stored(token_id) if is_id(token_id) else None
-        # Compared in any case, so that the time it takes tells nothing of which ids there are.
+        # Compared even if the id is unknown, so that the response time does not reveal which ids exist.
         matches = hmac.compare_digest(_hash(secret), stored.hash if stored else _hash(""))
         if stored is None or not matches:
-            raise InvalidToken("this token is not known here, or was revoked")
-        if stored.is_over(self._clock.now()):
-            raise InvalidToken("this token has expired")
+            raise InvalidToken("the token is unknown or revoked")
+        if stored.is_expired(self._clock.now()):
+            raise InvalidToken("the token has expired")
         return stored
 
     async def _stored(self, token_id: str) -> StoredToken | None:
         now = self._clock.monotonic()
-        read_at, stored = self._known.get(token_id, (-CACHED, None))
-        if now - read_at < CACHED:
+        read_at, stored = self._known.get(token_id, (-CACHE_TTL_S, None))
+        if now - read_at < CACHE_TTL_S:
             return stored
-        found = await self._projections.get(Bucket.TOKENS, token_id)
-        stored = StoredToken.model_validate_json(found[0]) if found else None
+        entry = await self._projections.get(Bucket.TOKENS, token_id)
+        stored = StoredToken.model_validate_json(entry[0]) if entry else None
         self._known[token_id] = now, stored
         if len(self._known) > _CAPACITY:
             self._known.popitem(last=False)
@@ -121,7 +121,7 @@ class Tokens:
 
 
 def is_id(text: str) -> bool:
-    """Whether a text can be the id of a token: only such a one is made a key."""
+    """Check that a text has the form of a token's id."""
     return len(text) == 2 * _ID_BYTES and all(c in "0123456789abcdef" for c in text)
 
 

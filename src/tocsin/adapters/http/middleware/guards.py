@@ -1,15 +1,11 @@
 """Limits on the size and the duration of requests, and safe response headers.
 
-The head of a request is bounded: httptools, which parses it, would keep as much as somebody sends.
-
-A request's body is bounded, whatever it says about its length.
-
-A request that takes too long is answered, and its work cancelled: a slow client holds nothing for ever.
-
-Headers that keep browsers from doing with answers what they are not meant for.
+`HeadLimit` is needed because httptools keeps a request head of any length. `BodyLimit` counts the bytes received, because a
+`Content-Length` may be wrong. `Timeouts` cancels slow requests, so that a slow client cannot hold resources.
 """
 
 import asyncio
+from http import HTTPStatus
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -20,14 +16,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..api.problems import Problem, as_response
 
-MOST: Final = 65_536
-"""Bytes of a request line and its headers; a head that came in one piece may be longer by that piece."""
+MAX_HEAD_BYTES: Final = 65_536
+"""Size of a request line and its headers. A head may exceed it by the last piece received."""
 
 
 class HeadLimit(HttpToolsProtocol):
-    """One connection."""
+    """An HTTP connection that closes when a request head is too long."""
 
-    _unfinished = 0
+    _head_bytes = 0
     _is_in_head = False
 
     @override
@@ -35,13 +31,13 @@ class HeadLimit(HttpToolsProtocol):
         super().data_received(data)
         if not self._is_in_head:
             return
-        self._unfinished += len(data)
-        if self._unfinished > MOST:
-            self.send_400_response(f"the head of the request is longer than {MOST:,} bytes")
+        self._head_bytes += len(data)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self.send_400_response(f"the head of the request is longer than {MAX_HEAD_BYTES:,} bytes")
 
     @override
     def on_message_begin(self) -> None:
-        self._is_in_head, self._unfinished = True, 0
+        self._is_in_head, self._head_bytes = True, 0
         super().on_message_begin()
 
     @override
@@ -50,26 +46,23 @@ class HeadLimit(HttpToolsProtocol):
         super().on_headers_complete()
 
 
-TOO_LARGE: Final = 413
-
-
 class BodyLimit:
-    """Refuses a body of more than `size` bytes, and reads no more of it than that."""
+    """Reject a body of more than `size` bytes, and stop reading there."""
 
     def __init__(self, app: ASGIApp, size: int) -> None:
-        """Around `app`."""
+        """Wrap `app`."""
         self._app = app
         self._size = size
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        reason = f"the body is larger than {self._size:,} bytes: send less at once"
-        said = Headers(scope=scope).get("Content-Length", "")
-        if said.isdecimal() and int(said[:20]) > self._size:
-            await as_response(Problem(TOO_LARGE, "too-large", reason))(scope, receive, send)
+        reason = f"the body is larger than {self._size:,} bytes. Send less in one request"
+        declared = Headers(scope=scope).get("Content-Length", "")
+        if declared.isdecimal() and int(declared[:20]) > self._size:
+            await as_response(Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", reason))(scope, receive, send)
             return
         received = 0
 
@@ -78,49 +71,49 @@ class BodyLimit:
             message = await receive()
             received += len(message.get("body", b""))
             if received > self._size:
-                # Raised where the body is read, which is inside the application: it becomes an answer there.
-                raise HTTPException(TOO_LARGE, reason)
+                # Raised inside the application, where the body is read. `ErrorHandler` answers it.
+                raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
             return message
 
         await self._app(scope, counted, send)
 
 
-STREAMS: Final = "/v1/events"
-"""Answered for as long as somebody listens."""
+STREAM_PATH: Final = "/v1/events"
+"""Its answer lasts until the client disconnects."""
 
 
 class Timeouts:
-    """Bounds requests in time, from their first byte of body to the last of the answer."""
+    """Limit the time from the start of a request to the end of its answer."""
 
     def __init__(self, app: ASGIApp, seconds: float) -> None:
-        """Around `app`."""
+        """Wrap `app`."""
         self._app = app
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if scope["type"] != "http" or scope["path"] == STREAMS:
+        """Serve a request."""
+        if scope["type"] != "http" or scope["path"] == STREAM_PATH:
             await self._app(scope, receive, send)
             return
-        begun = False
+        has_begun = False
 
-        async def noticed(message: Message) -> None:
-            nonlocal begun
-            begun = True
+        async def observed(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
             await send(message)
 
         timeout = asyncio.timeout(self._seconds)
         try:
             async with timeout:
-                await self._app(scope, receive, noticed)
+                await self._app(scope, receive, observed)
         except TimeoutError:
-            if not timeout.expired() or begun:
+            if not timeout.expired() or has_begun:
                 raise
-            detail = f"not done within {self._seconds:g} seconds: what became of it is not known, so look before trying again"
+            detail = f"not done within {self._seconds:g} seconds. The outcome is unknown: read the state, then retry"
             await as_response(Problem(503, "timeout", detail))(scope, receive, send)
 
 
-SAFE: Final = {
+SAFE_HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -130,19 +123,19 @@ SAFE: Final = {
 
 
 class SafeHeaders:
-    """Adds them where a handler did not say otherwise."""
+    """Add headers that restrict browsers, unless a handler set them."""
 
     def __init__(self, app: ASGIApp) -> None:
-        """Around `app`."""
+        """Wrap `app`."""
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve a request."""
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in SAFE.items():
+                for name, value in SAFE_HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
 

@@ -1,8 +1,11 @@
-"""`Idempotency-Key`: the same request again has the same answer, and no second effect, whichever copy it comes to.
+"""`Idempotency-Key`: a repeated request gets the same answer and has no second effect.
 
-The first to ask claims the key in KV `answers`; the others wait for its answer. A claim whose holder died is taken over once
-no request of its age can still run; what was asked for carries a name that is made of the key (`asking`), so that
-the log, or the decision, knows it again. Only what was done is remembered: a refusal had no effect and may be asked anew.
+This holds on every copy of the API.
+
+The first request claims the key in KV `answers`; the others wait for its answer. If the holder of a claim died, another
+request takes the claim over once no request of that age can still run. The input carries a name derived from the key
+(`request_name`), so that the log or the decision recognizes it. Only answers with an effect are stored: a rejected request
+may be sent again.
 """
 
 import asyncio
@@ -24,26 +27,26 @@ from ..api.problems import Problem, invalid, problem_of
 from ..auth.security import principal
 
 HEADER: Final = "Idempotency-Key"
-LIFE: Final = timedelta(hours=24)
-"""For so long an answer is remembered."""
+ANSWER_LIFETIME: Final = timedelta(hours=24)
+"""How long an answer is stored."""
 MAX_KEY: Final = 255
-MAX_ANSWER: Final = 700_000
-"""Bytes of an answer that is remembered: a value of the store holds a mebibyte, and JSON within JSON grows."""
-POLL: Final = 0.05
-GRACE: Final = 5.0
-"""Seconds beyond the longest request after which a claim is an orphan's."""
-_REMEMBERED: Final = ("Content-Type", "ETag", "Location")
+MAX_ANSWER_BYTES: Final = 700_000
+"""Size of a stored answer. A value of the store may have 1 MiB, and JSON grows when it is nested in JSON."""
+POLL_INTERVAL_S: Final = 0.05
+CLAIM_GRACE_S: Final = 5.0
+"""Time after the longest request before a claim counts as abandoned."""
+_STORED_HEADERS: Final = ("Content-Type", "ETag", "Location")
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class Answer(BaseModel):
-    """What is kept under a key: who claimed it when, and, once it is there, the answer."""
+    """The value of a key: the claim, and then the answer."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     fingerprint: str
-    """Of the request's body: another body under the same key is a mistake."""
+    """The hash of the request's body. Another body with the same key is an error of the client."""
     claimed_at: datetime
     status: int | None = None
     headers: dict[str, str] = {}
@@ -51,50 +54,52 @@ class Answer(BaseModel):
 
 
 class Answers:
-    """The answers that are remembered."""
+    """The stored answers."""
 
-    def __init__(self, projections: Projections, clock: Clock, *, patience: float) -> None:
-        """`patience`: seconds that a request can last at most."""
+    def __init__(self, projections: Projections, clock: Clock, *, timeout_s: float) -> None:
+        """Expect requests to end within `timeout_s` seconds."""
         self._projections = projections
         self._clock = clock
-        self._patience = patience + GRACE
+        self._timeout_s = timeout_s + CLAIM_GRACE_S
 
     async def once(self, key: str, fingerprint: str, do: Callable[[bool], Awaitable[Response]]) -> Response:
-        """The answer to a request. `do` makes it, and is told whether somebody may have tried before.
+        """Return the answer to a request.
+
+        `do` computes it. Its argument says whether an earlier try may have had an effect.
 
         Raises:
-            Problem: another request bears this key, or this one is still being worked on.
+            Problem: the key belongs to another request, or the first request is still running.
         """
         claim = Answer(fingerprint=fingerprint, claimed_at=self._clock.now())
         value = claim.model_dump_json().encode()
         revision = await self._put(key, value, 0)
         if revision is not None:
             return await self._answer(key, claim, revision, do, retried=False)
-        begin = self._clock.monotonic()
-        while self._clock.monotonic() - begin < self._patience:
-            found = await self._projections.get(Bucket.ANSWERS, key)
-            if found is None:  # it was refused, and let go
+        start = self._clock.monotonic()
+        while self._clock.monotonic() - start < self._timeout_s:
+            entry = await self._projections.get(Bucket.ANSWERS, key)
+            if entry is None:  # the first request was rejected and released the key
                 revision = await self._put(key, value, 0)
                 if revision is not None:
                     return await self._answer(key, claim, revision, do, retried=False)
                 continue
-            known = Answer.model_validate_json(found[0])
-            if known.fingerprint != fingerprint:
+            stored = Answer.model_validate_json(entry[0])
+            if stored.fingerprint != fingerprint:
                 raise Problem(
                     422,
                     "idempotency-key-reused",
-                    f"`{HEADER}` was used for a request with another body: take a new one",
+                    f"`{HEADER}` was used for a request with another body. Send a new key",
                 )
-            if known.status is not None:
-                return Response(known.body, known.status, {**known.headers, "Idempotency-Replayed": "true"})
-            if (self._clock.now() - known.claimed_at).total_seconds() > self._patience:
-                revision = await self._put(key, value, found[1])
+            if stored.status is not None:
+                return Response(stored.body, stored.status, {**stored.headers, "Idempotency-Replayed": "true"})
+            if (self._clock.now() - stored.claimed_at).total_seconds() > self._timeout_s:
+                revision = await self._put(key, value, entry[1])
                 if revision is not None:
                     return await self._answer(key, claim, revision, do, retried=True)
                 continue
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(POLL_INTERVAL_S)
         raise Problem(
-            409, "in-progress", "a request with this key is still being worked on", headers={"Retry-After": "1"}
+            409, "in-progress", "a request with this key is still running. Retry later", headers={"Retry-After": "1"}
         )
 
     async def _answer(
@@ -103,46 +108,48 @@ class Answers:
         try:
             response = await do(retried)
         except Exception as error:
-            # What is refused now may have been done before: a claim that was taken over is kept.
+            # A taken-over claim is kept, because the earlier try may have had an effect.
             if not retried and is_without_effect(error):
                 with suppress(OutdatedState):
                     await self._projections.remove(Bucket.ANSWERS, key, expect=revision)
             raise
-        headers = {name: response.headers[name] for name in _REMEMBERED if name in response.headers}
+        headers = {name: response.headers[name] for name in _STORED_HEADERS if name in response.headers}
         body = bytes(response.body)
-        if len(body) <= MAX_ANSWER:
+        if len(body) <= MAX_ANSWER_BYTES:
             update = {"status": response.status_code, "headers": headers, "body": body.decode()}
-            kept = claim.model_copy(update=update).model_dump_json().encode()
-            await self._put(key, kept, revision)
+            value = claim.model_copy(update=update).model_dump_json().encode()
+            await self._put(key, value, revision)
         return response
 
     async def _put(self, key: str, value: bytes, expect: int) -> int | None:
         try:
-            return await self._projections.put(Bucket.ANSWERS, key, value, expect=expect, ttl=LIFE.total_seconds())
+            return await self._projections.put(
+                Bucket.ANSWERS, key, value, expect=expect, ttl=ANSWER_LIFETIME.total_seconds()
+            )
         except OutdatedState:
             return None
 
 
 class IdempotentRoute(APIRoute):
-    """A route whose POSTs heed the header."""
+    """A route whose POST requests support the header."""
 
     @override
     def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()
 
         async def once(request: Request) -> Response:
-            given = request.headers.get(HEADER)
-            if given is None or request.method != "POST":
+            key_header = request.headers.get(HEADER)
+            if key_header is None or request.method != "POST":
                 return await handle(request)
-            if not 0 < len(given) <= MAX_KEY or not given.isascii() or not given.isprintable():
-                raise invalid(HEADER, given, f"must be 1 to {MAX_KEY} printable ASCII characters")
+            if not 0 < len(key_header) <= MAX_KEY or not key_header.isascii() or not key_header.isprintable():
+                raise invalid(HEADER, key_header, f"must be 1 to {MAX_KEY} printable ASCII characters")
             caller = await principal(request)
             answers = cast("Answers", request.app.state.answers)
-            key = _digest(caller.identity, request.url.path, request.url.query, given)
+            key = _digest(caller.identity, request.url.path, request.url.query, key_header)
             fingerprint = hashlib.sha256(await request.body()).hexdigest()
 
             async def do(retried: bool) -> Response:  # noqa: FBT001 - a callback's one argument
-                request.state.asking = RequestName(key, is_retried=retried)
+                request.state.request_name = RequestName(key, is_retried=retried)
                 return await handle(request)
 
             return await answers.once(key, fingerprint, do)
@@ -150,15 +157,15 @@ class IdempotentRoute(APIRoute):
         return once
 
 
-def asking(request: Request) -> RequestName | None:
-    """What the request at hand is called; None: it bears no key."""
-    found: RequestName | None = getattr(request.state, "asking", None)
-    return found
+def request_name(request: Request) -> RequestName | None:
+    """Return the name derived from the request's key; None without a key."""
+    name: RequestName | None = getattr(request.state, "request_name", None)
+    return name
 
 
 def is_without_effect(error: Exception) -> bool:
-    """Whether an exception says that nothing was done: then the key may be used again."""
-    return problem_of(error).status < 500  # noqa: PLR2004 - the first of the server's own failures
+    """Report whether an exception excludes an effect, so that the key may be used again."""
+    return problem_of(error).status < 500  # noqa: PLR2004 - the first status of server failures
 
 
 def _digest(*parts: str) -> str:

@@ -1,4 +1,8 @@
-"""How often somebody may ask: a token bucket for each identity, in Redis where all copies share one, else in memory."""
+"""Request rates: a token bucket for each identity, shared through Redis or kept in memory.
+
+The library `limits` is not used. It has no token bucket, so `Retry-After` would be the rest of a window, not the time until
+the next token. Its memory storage has no bound on identities and scans all of them at each request.
+"""
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator
@@ -14,55 +18,56 @@ from ...extras import require_extra
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-_CAPACITY: Final = 100_000
+MAX_BUCKETS: Final = 100_000
+"""Buckets in memory. The least recently used is dropped first, and its identity starts again with a full bucket."""
 
 _log = structlog.get_logger("tocsin.http")
 
 
 class RateLimit(Protocol):
-    """Counts requests."""
+    """Counts requests by identity."""
 
-    async def take(self, who: str) -> float:
-        """Take one request from somebody's bucket; seconds after which there is one again, 0: it was taken."""
+    async def take(self, key: str) -> float:
+        """Take a token from a bucket. Return 0, or the seconds until the next token."""
         ...
 
 
 class Unlimited:
-    """Implements `RateLimit`: everybody may, always."""
+    """A `RateLimit` that permits every request."""
 
-    async def take(self, who: str) -> float:
-        """Granted."""
-        _ = who
+    async def take(self, key: str) -> float:
+        """Permit the request."""
+        _ = key
         return 0.0
 
 
 class MemoryRateLimit:
-    """Implements `RateLimit` for this copy alone."""
+    """A `RateLimit` that counts the requests of this copy."""
 
     def __init__(self, clock: Clock, *, rate: float, burst: int) -> None:
-        """`rate` requests a second, `burst` at once."""
+        """Permit `rate` requests per second on average, and `burst` at once."""
         self._clock = clock
         self._rate = rate
         self._burst = burst
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # who -> (left, as of)
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # key -> (tokens left, time)
 
-    async def take(self, who: str) -> float:
+    async def take(self, key: str) -> float:
         """See `RateLimit`."""
         now = self._clock.monotonic()
-        left, at = self._buckets.pop(who, (float(self._burst), now))
+        left, at = self._buckets.pop(key, (float(self._burst), now))
         left = min(self._burst, left + (now - at) * self._rate)
         wait = 0.0 if left >= 1 else (1 - left) / self._rate
-        self._buckets[who] = (left - 1 if left >= 1 else left), now
-        if len(self._buckets) > _CAPACITY:
+        self._buckets[key] = (left - 1 if left >= 1 else left), now
+        if len(self._buckets) > MAX_BUCKETS:
             self._buckets.popitem(last=False)
         return wait
 
 
 class RedisRateLimit:
-    """Implements `RateLimit` for all copies together; while Redis does not answer each counts for itself."""
+    """A `RateLimit` for all copies; without Redis each copy counts its own requests."""
 
     def __init__(self, redis: "Redis", fallback: RateLimit, *, prefix: str, rate: float, burst: int) -> None:
-        """`prefix` keeps installations apart that share a Redis."""
+        """Begin keys with `prefix`, which separates installations that share a Redis."""
         from redis.exceptions import RedisError  # noqa: PLC0415 - Redis belongs to an extra
 
         self._errors = (RedisError, OSError)
@@ -72,44 +77,49 @@ class RedisRateLimit:
         self._rate = rate
         self._burst = burst
 
-    async def take(self, who: str) -> float:
+    async def take(self, key: str) -> float:
         """See `RateLimit`."""
         try:
-            wait = await self._take(keys=[f"{self._prefix}:rate:{who}"], args=[self._rate, self._burst])
+            wait = await self._take(keys=[f"{self._prefix}:rate:{key}"], args=[self._rate, self._burst])
         except self._errors as error:
-            _log.warning("Redis does not answer: counting alone", action="rate-limit-alone", error=repr(error))
-            return await self._fallback.take(who)
+            _log.warning(
+                "Redis unavailable; counting requests in this copy", action="rate-limit-alone", error=repr(error)
+            )
+            return await self._fallback.take(key)
         return float(wait)
 
 
 @asynccontextmanager
 async def rate_limit(settings: Settings, clock: Clock) -> AsyncIterator[RateLimit]:
-    """What the settings ask for."""
+    """Return the rate limit of the settings."""
     if settings.server.rate is None:
         yield Unlimited()
         return
     rate, burst = settings.server.rate, settings.server.burst
-    alone = MemoryRateLimit(clock, rate=rate, burst=burst)
+    local = MemoryRateLimit(clock, rate=rate, burst=burst)
     if settings.redis.url is None:
-        yield alone
+        yield local
         return
     require_extra("`redis.url`", "redis")
     from redis.asyncio import Redis  # noqa: PLC0415 - it belongs to an extra
 
     async with Redis.from_url(settings.redis.url, socket_timeout=1, socket_connect_timeout=1) as redis:
-        yield RedisRateLimit(redis, alone, prefix=settings.root, rate=rate, burst=burst)
+        yield RedisRateLimit(redis, local, prefix=settings.root, rate=rate, burst=burst)
 
 
 _TAKE: Final = """
 local rate, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
+-- refill the bucket since its last use
 local kept = redis.call('HMGET', KEYS[1], 'left', 'at')
 local left, at = tonumber(kept[1]) or burst, tonumber(kept[2]) or now
 left = math.min(burst, left + math.max(0, now - at) * rate)
+-- take a token, or compute the wait
 local wait = 0
 if left >= 1 then left = left - 1 else wait = (1 - left) / rate end
 redis.call('HSET', KEYS[1], 'left', tostring(left), 'at', tostring(now))
+-- a full bucket does not need a key
 redis.call('PEXPIRE', KEYS[1], math.ceil(burst / rate * 1000) + 1000)
 return tostring(wait)
 """

@@ -1,8 +1,8 @@
-"""`/ojs/v1/cron`: the cron jobs of the Open Job Spec (ojs-cron §8, CRON-06, 07, 26 to 28).
+"""`/ojs/v1/cron`: the cron jobs of the Open Job Spec (ojs-cron §8).
 
-A cron job is a job with a schedule and one function whose name is an OJS type; a job that a CronJob cannot say (it has
-steps, or no schedule) is not shown here. What the system manages is ignored where a client sends it. Answers carry the
-names of the specification (`cron_job`, `cron`) and beside them those of its conformance suite (`cron`, `expression`).
+The tests cover CRON-06, 07 and 26 to 28. A cron job is a job with a schedule and one function whose name is an OJS type. A job that a CronJob cannot express (it has
+steps, or no schedule) is not listed here. Fields that the server manages are ignored if a client sends them. Answers have
+the names of the specification (`cron_job`, `cron`) and those of its conformance suite (`cron`, `expression`).
 """
 
 import asyncio
@@ -38,7 +38,7 @@ router = APIRouter(
 
 
 class CronJob(BaseModel):
-    """A cron job: what was registered, and what the system knows of it (ojs-cron §2)."""
+    """A cron job: the registered fields, and those that the server manages (ojs-cron §2)."""
 
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
 
@@ -53,22 +53,22 @@ class CronJob(BaseModel):
     description: str | None
     last_run_at: datetime | None
     next_run_at: datetime | None
-    """None: it is disabled, or paused, or there is no such instant."""
+    """None: it is disabled or paused, or it has no further occurrence."""
     run_count: int
     created_at: datetime
     expression: str
-    """The same as `cron`, as the conformance suite calls it."""
+    """The value of `cron`, under the name of the conformance suite."""
 
 
 class CronAnswer(BaseModel):
-    """One cron job, under both its names."""
+    """A cron job, under both names."""
 
     cron_job: CronJob
     cron: CronJob
 
 
 class CronList(BaseModel):
-    """The cron jobs, under both their names."""
+    """The cron jobs, under both names."""
 
     cron_jobs: list[CronJob]
     crons: list[CronJob]
@@ -76,13 +76,13 @@ class CronList(BaseModel):
 
 
 class CronName(BaseModel):
-    """Which."""
+    """The name of a cron job."""
 
     name: str
 
 
 class CronRemoved(BaseModel):
-    """A cron job that is gone."""
+    """The answer to a removal."""
 
     deleted: bool = True
     name: str
@@ -90,7 +90,7 @@ class CronRemoved(BaseModel):
 
 
 class Toggle(BaseModel):
-    """Whether a cron job fires."""
+    """A request to enable or disable a cron job."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -111,9 +111,9 @@ async def register_cron(
     response: Response,
     reason: Reason = None,
 ) -> CronAnswer:
-    """Register a cron job, or update the one of that name."""
+    """Register a cron job, or update the cron job of that name."""
     definition = with_defaults(ojs.reading(written).definition(), here)
-    ojs.write(definition)  # refuses what could not be shown again
+    ojs.write(definition)  # rejects a definition that could not be shown again
     verb = await here.registry.define(
         definition, by=actor(caller), reason=reason, check=permitted(caller, Permission.REGISTER)
     )
@@ -125,22 +125,22 @@ async def register_cron(
 async def list_crons(
     here: Here,
     caller: Reader,
-    enabled: Annotated[bool | None, Query(description="Only those that are, or are not.")] = None,
+    enabled: Annotated[bool | None, Query(description="Return enabled or disabled cron jobs only.")] = None,
 ) -> CronList:
     """List the cron jobs."""
     now = here.clock.now()
     jobs = [
         job
         for job in await here.registry.jobs()
-        if caller.may_see(job) and _is_sayable(job) and (enabled is None or enabled == job.definition.enabled)
+        if caller.may_see(job) and _is_cron(job) and (enabled is None or enabled == job.definition.enabled)
     ]
-    found = await asyncio.gather(*(_shown(here, job, now) for job in jobs))
-    return CronList(cron_jobs=found, crons=found, count=len(found))
+    crons = await asyncio.gather(*(_cron_of(here, job, now) for job in jobs))
+    return CronList(cron_jobs=crons, crons=crons, count=len(crons))
 
 
 @router.get("/{name}", operation_id="getCron")
 async def get_cron(here: Here, caller: Reader, name: str, response: Response) -> CronAnswer:
-    """Show one cron job."""
+    """Show a cron job."""
     visible(caller, await _existing(here, name))
     return await _answer(here, name, response)
 
@@ -149,7 +149,7 @@ async def get_cron(here: Here, caller: Reader, name: str, response: Response) ->
 async def remove_cron(
     here: Here, caller: Author, name: str, precondition: Precondition, reason: Reason = None
 ) -> CronRemoved:
-    """Remove a cron job; what it has triggered runs on."""
+    """Remove a cron job. Its running executions continue."""
     await _existing(here, name)
     check = both(permitted(caller, Permission.REGISTER), precondition)
     await here.registry.delete(name, by=actor(caller), reason=reason, check=check)
@@ -161,45 +161,45 @@ async def toggle_cron(
     here: Here,
     caller: Author,
     name: str,
-    asked: Toggle,
+    body: Toggle,
     response: Response,
     precondition: Precondition,
     reason: Reason = None,
 ) -> CronAnswer:
     """Enable or disable a cron job, which stays registered."""
     job = await _existing(here, name)
-    unmoved = etag(job)
+    version = etag(job)
 
-    def check(now: Job | None) -> None:
-        precondition(now)
-        permitted(caller, Permission.REGISTER)(now)
-        if now is None:
+    def check(current: Job | None) -> None:
+        precondition(current)
+        permitted(caller, Permission.REGISTER)(current)
+        if current is None:
             raise JobNotFound(name)
-        if etag(now) != unmoved:
-            raise SequenceConflict(f"{name!r} was changed meanwhile: try again")
+        if etag(current) != version:
+            raise SequenceConflict(f"job {name!r} was changed by another request. Retry")
 
-    definition = job.definition.model_copy(update={"enabled": asked.enabled})
+    definition = job.definition.model_copy(update={"enabled": body.enabled})
     await here.registry.define(definition, by=actor(caller), reason=reason, check=check)
     return await _answer(here, name, response)
 
 
 async def _existing(here: Components, name: str) -> Job:
-    """A job that is a cron job.
+    """Return a job that is a cron job.
 
     Raises:
-        JobNotFound: there is none of that name.
+        JobNotFound: no cron job has that name.
     """
     try:
         _NAME.validate_python(name)
     except ValidationError:
         raise JobNotFound(name) from None
     job = await here.registry.job(name, fresh=True)
-    if not _is_sayable(job):
+    if not _is_cron(job):
         raise JobNotFound(name)
     return job
 
 
-def _is_sayable(job: Job) -> bool:
+def _is_cron(job: Job) -> bool:
     try:
         ojs.write(job.definition)
     except DefinitionError:
@@ -210,16 +210,16 @@ def _is_sayable(job: Job) -> bool:
 async def _answer(here: Components, name: str, response: Response) -> CronAnswer:
     job = await here.registry.job(name, fresh=True)
     response.headers["ETag"] = etag(job)
-    shown = await _shown(here, job, here.clock.now())
-    return CronAnswer(cron_job=shown, cron=shown)
+    cron = await _cron_of(here, job, here.clock.now())
+    return CronAnswer(cron_job=cron, cron=cron)
 
 
-async def _shown(here: Components, job: Job, now: datetime) -> CronJob:
+async def _cron_of(here: Components, job: Job, now: datetime) -> CronJob:
     triggered = await here.log.last(subjects.public_event("triggered", job.name))
     event = triggered.message if triggered else None
-    # Runs are counted under the name for ever; those before this registration are of a job that is gone.
-    is_of_this = triggered is not None and triggered.time >= job.created_at
-    data = event.data if isinstance(event, CronTriggered) and is_of_this else None
+    # The count of a name outlives its job: runs before this registration belong to a deleted job.
+    is_current = triggered is not None and triggered.time >= job.created_at
+    data = event.data if isinstance(event, CronTriggered) and is_current else None
     written = ojs.write(job.definition)
     return CronJob.model_validate(
         {

@@ -1,4 +1,4 @@
-"""Read the job envelope that a client of the Open Job Spec pushes (ojs-core §5, ojs-http-binding §9.1).
+"""Validate the job envelope of the Open Job Spec (ojs-core §5, ojs-http-binding §9.1).
 
 Several documents of the specification place the same field differently, and all of them are read: queue, times and policies
 inside `options` or next to it (`options` wins), intervals in ISO 8601 or in milliseconds, times with a zone or relative to
@@ -208,7 +208,9 @@ class Defaults:
 
 
 def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqueued:
-    """Return the input that a pushed job stands for; `execution_id` is used if the job brings no id.
+    """Return the input of a pushed job.
+
+    `execution_id` is the id of a job that brings none.
 
     Raises:
         Problem: the job is invalid. The answer names the first invalid field, its value and the requirement.
@@ -247,7 +249,7 @@ def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqu
 
 
 def _flattened(body: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the values of a body by field of `_Envelope`, and where the body has each of them."""
+    """Return the values of a body by field of `_Envelope`, and the source of each."""
     options = body.get("options")
     inner = options if isinstance(options, dict) else {}
     fields = {name: body[name] for name in ("options", "id", "type", "meta") if body.get(name) is not None}
@@ -306,7 +308,7 @@ def _retry_policy(retry: _Retry | None) -> RetryPolicy:
         return RetryPolicy(initial_delay=1, jitter=JITTER, max_delay_with_jitter=True)
     try:
         return retry.policy()
-    except ValidationError:  # the one constraint that `_Retry` does not have
+    except ValidationError:  # the only constraint that `_Retry` does not have
         requirement = _policy_rule("must be an array of strings that can be stored")
         raise _invalid("retry.non_retryable_errors", retry.non_retryable_errors, requirement) from None
 

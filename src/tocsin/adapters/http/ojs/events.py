@@ -1,4 +1,4 @@
-"""`GET /ojs/v1/events`: what has happened to jobs lately (ojs-events). For a stream of them there is `/v1/events`."""
+"""`GET /ojs/v1/events`: recent events of jobs (ojs-events). `/v1/events` streams events."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -24,9 +24,9 @@ from ..auth.security import Reader
 from .job_view import about_of, instant
 from .protocol import OjsResponse, documented
 
-LATELY: Final = 2_000
-"""Messages of the log that are looked at."""
-MOST: Final = 1_000
+MAX_SCANNED: Final = 2_000
+"""Number of messages of the log that are searched, newest first."""
+MAX_LIMIT: Final = 1_000
 
 router = APIRouter(
     prefix="/ojs/v1/events",
@@ -50,15 +50,19 @@ _KINDS: Final[dict[type[Message], str]] = {
 async def list_events(
     here: Here,
     caller: Reader,
-    types: Annotated[str | None, Query(description="Only these, joined by commas.", max_length=1_000)] = None,
-    queues: Annotated[str | None, Query(description="Only those of these, joined by commas.", max_length=4_000)] = None,
-    limit: Annotated[int, Query(ge=1, le=MOST)] = 100,
+    types: Annotated[
+        str | None, Query(description="Return these types only, separated by commas.", max_length=1_000)
+    ] = None,
+    queues: Annotated[
+        str | None, Query(description="Return events of these queues only, separated by commas.", max_length=4_000)
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 100,
 ) -> dict[str, Any]:
-    """The newest events, the newest first."""
+    """List recent events, newest first."""
     newest = await here.log.last("execution.>")
     if newest is None:
         return {"events": []}
-    facts = await here.log.read("execution.>", after=max(0, newest.sequence - LATELY), limit=LATELY)
+    facts = await here.log.read("execution.>", after=max(0, newest.sequence - MAX_SCANNED), limit=MAX_SCANNED)
     wanted_types, wanted_queues = _split(types), _split(queues)
     events = [
         event

@@ -1,10 +1,9 @@
-"""Shows an execution as a job of the Open Job Spec: its eight states are a view of the fold (ojs-core §6).
+"""Show an execution as a job of the Open Job Spec (ojs-core §6).
 
-From the id of a job to the execution that stands for it now.
+The eight states of a job are derived from the fold.
 
-A dead letter that is retried makes a new execution, which a client of the Open Job Spec goes on calling by the old id. A step
-of a graph is called by its execution's id and its own name, `<execution>:<step>`.
-
+A job keeps its id when its dead letter is retried, although the retry is a new execution. The id of a step of a DAG is
+`<execution>:<step>`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,26 +39,26 @@ Json: TypeAlias = dict[str, Any]
 
 _ENDS: Final = {Status.COMPLETED: "completed", Status.FAILED: "discarded", Status.CANCELLED: "cancelled"}
 _TYPES: Final = {TIMED_OUT: "timeout"}
-"""What ojs-core calls otherwise than we do."""
+"""Error types that have another name in ojs-core."""
 
 
-def job(facts: Facts, *, id: str | None = None, step: str | None = None) -> Json:  # noqa: A002 - the field is called so
-    """An execution, or one of its steps, as its facts tell it; `id`: what the client knows it by.
+def job(facts: Facts, *, id: str | None = None, step: str | None = None) -> Json:  # noqa: A002 - the field has this name
+    """Return an execution or a step as a job. `id` is the client's id.
 
     Raises:
-        LookupError: none of the facts asks for it.
+        LookupError: the facts contain no request of the execution.
     """
     state = execution.fold(facts)
     requested = next(fact for fact in facts if isinstance(fact.message, Requested))
-    asked = state.request
-    plan = asked.plan
-    planned = next((one for one in plan.steps if one.name == step), plan.steps[0])
+    request = state.request
+    plan = request.plan
+    planned = next((candidate for candidate in plan.steps if candidate.name == step), plan.steps[0])
     about = about_of(plan.meta)
     current = _current(state, planned.name)
     shown: Json = {
         **_extra(about),
         "specversion": "1.0",
-        "id": id or about.get("id") or asked.execution_id,
+        "id": id or about.get("id") or request.execution_id,
         "type": planned.function,
         "queue": planned.queue,
         "args": list(plan.args if planned.args is None else planned.args),
@@ -81,8 +80,8 @@ def job(facts: Facts, *, id: str | None = None, step: str | None = None) -> Json
     return shown
 
 
-def standing(facts: Facts, state: Execution, step: str) -> Json:
-    """What `job` says of where a step is, and no more: `state`, `attempt`, and `completed_at` or None."""
+def progress(facts: Facts, state: Execution, step: str) -> Json:
+    """Return the fields of `job` on a step's progress: `state`, `attempt`, and `completed_at` or None."""
     current = _current(state, step)
     times = _times([fact for fact in facts if isinstance(fact.message, Completed | Failed)], state, step)
     return {
@@ -93,13 +92,13 @@ def standing(facts: Facts, state: Execution, step: str) -> Json:
 
 
 def about_of(meta: Json) -> Json:
-    """What only this protocol knows of a job."""
+    """Return the fields of a job that only this protocol knows."""
     about = meta.get(META_KEY)
     return about if isinstance(about, dict) else {}
 
 
 def state_of(state: Execution, step: Step) -> str:
-    """One of the eight states."""
+    """Return one of the eight states of the specification."""
     if state.is_over:
         return _ENDS.get(state.status, "discarded")
     match step.phase:
@@ -114,12 +113,12 @@ def state_of(state: Execution, step: Step) -> str:
 
 
 def attempts_of(step: Step) -> int:
-    """How often it was started."""
+    """Return the number of started attempts."""
     return step.attempt - 1 if step.phase in {Phase.DISPATCHED, Phase.LOST} and step.attempt else step.attempt
 
 
 def _current(state: Execution, name: str) -> Step:
-    """The step that stands for the execution: the one that is meant, else one that somebody is at."""
+    """Return the step that represents the execution: a running step, or else the named step."""
     for phase in (Phase.STARTED, Phase.RETRYING, Phase.DISPATCHED):
         if len(state.steps) > 1 and (found := next((s for s in state.steps.values() if s.phase is phase), None)):
             return found
@@ -199,16 +198,16 @@ def _error(failure: Failure, attempt: int, at: datetime) -> Json:
 
 
 def instant(at: datetime) -> str:
-    """An instant as the specification writes it: RFC 3339, in UTC, with milliseconds."""
+    """Write an instant as the specification does: RFC 3339, in UTC, with milliseconds."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-async def find(log: EventLog, id: str, stored: StoredLog | None = None) -> ExecutionMatch:  # noqa: A002 - the field is called so
-    """The newest execution of a job; what the log holds no more is found in what was ever stored (`stored`).
+async def find(log: EventLog, id: str, stored: StoredLog | None = None) -> ExecutionMatch:  # noqa: A002 - the field has this name
+    """Return the newest execution of a job. Archived events are read from `stored`.
 
     Raises:
-        NotFound: there is none.
-        NotAnId: no id looks like this.
+        NotFound: no execution has this id.
+        NotAnId: the text cannot be an id.
     """
     found = await lookup.find(log, id.partition(":")[0], stored=stored)
     while execution.fold(found.facts).status is Status.FAILED:

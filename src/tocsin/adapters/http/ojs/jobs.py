@@ -1,8 +1,7 @@
-"""`/ojs/v1/jobs`: any client of the Open Job Spec enqueues here (ojs-http-binding §9).
+"""`/ojs/v1/jobs`: enqueue, show and cancel jobs of the Open Job Spec (ojs-http-binding §9).
 
-A job is an execution: it is seen by `tocsin executions show`, cancelled here as there, and audited with all others.
-
-Ids that a client may bring, and else is given: UUIDs of version 7, whose first part is the time.
+A job is an execution, so `tocsin executions show`, `tocsin executions cancel` and `tocsin audit` apply to it.
+A client may bring a job's id, a UUID of version 7; otherwise the server creates one.
 """
 
 from collections.abc import Collection, Sequence
@@ -30,14 +29,13 @@ _VARIANT: Final = 0x8000_0000_0000_0000
 
 
 def uuid7(now: datetime) -> str:
-    """A new id at `now` (UTC)."""
+    """Return a new id of the time `now` (UTC)."""
     milliseconds = int(now.timestamp() * 1000) & 0xFFFF_FFFF_FFFF
     high = milliseconds << 16 | _VERSION | randbits(12)
     return str(UUID(int=high << 64 | _VARIANT | randbits(62)))
 
 
-MOST: Final = 1_000
-"""Jobs of one batch."""
+MAX_BATCH: Final = 1_000
 
 router = APIRouter(
     prefix="/ojs/v1/jobs",
@@ -61,8 +59,8 @@ _ENVELOPE: Final[dict[str, Any]] = {
 async def push(here: Here, caller: Triggerer, body: Body, response: Response) -> dict[str, Any]:
     """Enqueue a job."""
     made = uuid7(here.clock.now())
-    wish = envelope.read(body, made, _defaults(here), actor(caller))
-    [shown] = await _pushed(here, [wish], {made})
+    job_input = envelope.read(body, made, _defaults(here), actor(caller))
+    [shown] = await _pushed(here, [job_input], {made})
     response.headers["Location"] = f"/ojs/v1/jobs/{shown['id']}"
     return {"job": shown}
 
@@ -74,83 +72,86 @@ async def push(here: Here, caller: Triggerer, body: Body, response: Response) ->
     openapi_extra=protocol.body_schema("jobs", jobs={"type": "array", "items": {"type": "object"}}),
 )
 async def push_batch(here: Here, caller: Triggerer, body: Body) -> dict[str, Any]:
-    """Enqueue several jobs: all of them, or none if one cannot be used."""
-    given = body.get("jobs")
-    if not isinstance(given, list) or not 1 <= len(given) <= MOST:
-        right = f"must be an array of 1 to {MOST} jobs"
+    """Enqueue several jobs: all of them, or none if a job is invalid."""
+    jobs = body.get("jobs")
+    if not isinstance(jobs, list) or not 1 <= len(jobs) <= MAX_BATCH:
+        right = f"must be an array of 1 to {MAX_BATCH} jobs"
         raise Problem(400, "invalid-request", f"`jobs` {right}", (FieldError(field="jobs", right=right),))
-    defaults, wishes = _defaults(here), []
-    made = [uuid7(here.clock.now()) for _ in given]
-    for index, one in enumerate(given):
+    defaults, inputs = _defaults(here), []
+    made = [uuid7(here.clock.now()) for _ in jobs]
+    for index, job in enumerate(jobs):
         try:
-            wishes.append(envelope.read(one, made[index], defaults, actor(caller)))
-        except Problem as refusal:
+            inputs.append(envelope.read(job, made[index], defaults, actor(caller)))
+        except Problem as problem:
             errors = tuple(
-                wrong.model_copy(update={"field": f"jobs[{index}].{wrong.field}"}) for wrong in refusal.errors
+                wrong.model_copy(update={"field": f"jobs[{index}].{wrong.field}"}) for wrong in problem.errors
             )
-            raise Problem(refusal.status, refusal.kind, f"job {index} of the batch: {refusal.detail}", errors) from None
-    jobs = await _pushed(here, wishes, set(made))
-    return {"jobs": jobs, "count": len(jobs)}
+            raise Problem(problem.status, problem.kind, f"job {index} of the batch: {problem.detail}", errors) from None
+    shown = await _pushed(here, inputs, set(made))
+    return {"jobs": shown, "count": len(shown)}
 
 
 @router.get("/{id}", operation_id="getJobOfOjs")
-async def show(here: Here, caller: Reader, id: str) -> dict[str, Any]:  # noqa: A002 - the field is called so
+async def show(here: Here, caller: Reader, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
     """Show a job."""
-    found = await seen(here, caller, id)
-    return {"job": job_view.job(found.facts, id=id)}
+    match = await visible_match(here, caller, id)
+    return {"job": job_view.job(match.facts, id=id)}
 
 
 @router.delete("/{id}", operation_id="cancelJob")
-async def cancel(here: Here, caller: Triggerer, id: str) -> dict[str, Any]:  # noqa: A002 - the field is called so
+async def cancel(here: Here, caller: Triggerer, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
     """Cancel a job that has not ended."""
-    found = await seen(here, caller, id)
-    if not await here.visibility.permits(caller, Permission.CANCEL, found.job):
+    match = await visible_match(here, caller, id)
+    if not await here.visibility.permits(caller, Permission.CANCEL, match.job):
         raise forbidden(caller, Permission.CANCEL)
-    before = job_view.job(found.facts, id=id)
-    if not execution.fold(found.facts).is_over:
-        await cancellation.cancel(here.log, found.execution_id, job=found.job, by=actor(caller), reason="by OJS client")
-    found = await job_view.find(here.log, id, here.stored)
-    shown = job_view.job(found.facts, id=id)
-    if execution.fold(found.facts).status is not Status.CANCELLED or before["state"] == "cancelled":
+    before = job_view.job(match.facts, id=id)
+    if not execution.fold(match.facts).is_over:
+        await cancellation.cancel(here.log, match.execution_id, job=match.job, by=actor(caller), reason="by OJS client")
+    match = await job_view.find(here.log, id, here.stored)
+    shown = job_view.job(match.facts, id=id)
+    if execution.fold(match.facts).status is not Status.CANCELLED or before["state"] == "cancelled":
         raise Problem(409, "conflict", f"job {id} cannot be cancelled: it is {before['state']}")
     return {"job": {**shown, "previous_state": before["state"]}}
 
 
-async def seen(here: Components, caller: Principal, id: str) -> ExecutionMatch:  # noqa: A002 - the field is called so
-    """The execution that stands for a job now, if the caller may know of it.
+async def visible_match(here: Components, caller: Principal, id: str) -> ExecutionMatch:  # noqa: A002 - the field has this name
+    """Return the current execution of a job, if the caller may see it.
 
     Raises:
-        Problem: there is none, or none that they may see.
+        Problem: no job has this id, or the caller may not see it.
     """
-    found = await job_view.find(here.log, id, here.stored)
-    if not await here.visibility.may_see(caller, found.job):
+    match = await job_view.find(here.log, id, here.stored)
+    if not await here.visibility.may_see(caller, match.job):
         raise Problem(404, "not-found", f"no job has the id {id!r}")
-    return found
+    return match
 
 
-async def _pushed(here: Components, wishes: Sequence[Enqueued], made: Collection[str]) -> list[dict[str, Any]]:
-    """Have them enqueued; `made`: the ids that are new because they were made here."""
+async def _pushed(here: Components, inputs: Sequence[Enqueued], made: Collection[str]) -> list[dict[str, Any]]:
+    """Enqueue inputs and return the jobs. The ids in `made` are certainly new."""
 
-    async def was_there(execution_id: str) -> bool:
+    async def exists(execution_id: str) -> bool:
         return execution_id not in made and await was_archived(execution_id, here.history, here.stored)
 
     try:
-        pushed = await enqueue.enqueue(here.log, *wishes, arrivals=here.arrivals, was_there=was_there)
+        pushed = await enqueue.enqueue(here.log, *inputs, arrivals=here.arrivals, was_there=exists)
     except enqueue.Duplicate as error:
         raise Problem(409, "duplicate", str(error)) from None
-    return [job_view.job(facts) if facts else _to_come(here, wish) for wish, facts in zip(wishes, pushed, strict=True)]
+    return [
+        job_view.job(facts) if facts else _pending(here, job_input)
+        for job_input, facts in zip(inputs, pushed, strict=True)
+    ]
 
 
-def _to_come(here: Components, wish: Enqueued) -> dict[str, Any]:
-    # Stored, but the stages are away: it will be, as it says.
-    kept = wish.definition
-    about = job_view.about_of(kept.meta)
+def _pending(here: Components, job_input: Enqueued) -> dict[str, Any]:
+    # The input is stored, and no stage has processed it yet.
+    definition = job_input.definition
+    about = job_view.about_of(definition.meta)
     return {
-        "id": wish.execution_id,
-        "type": kept.function,
-        "state": "available" if wish.start_at is None else "scheduled",
-        "queue": kept.queue,
-        "args": list(kept.args),
+        "id": job_input.execution_id,
+        "type": definition.function,
+        "state": "available" if job_input.start_at is None else "scheduled",
+        "queue": definition.queue,
+        "args": list(definition.args),
         "attempt": 0,
         "priority": about.get("priority", 0),
         "created_at": job_view.instant(here.clock.now()),

@@ -1,4 +1,4 @@
-"""`/ojs/manifest` and `/ojs/v1/health`: what this server can do, and whether it can now (ojs-conformance §4)."""
+"""`/ojs/manifest` and `/ojs/v1/health`: capabilities and health of the server (ojs-conformance §4)."""
 
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ router = APIRouter(
 
 @router.get("/manifest", operation_id="manifest")
 async def manifest(here: Here) -> dict[str, Any]:
-    """What is implemented."""
+    """List the implemented capabilities."""
     return {
         "specversion": VERSION,
         "ojs_version": VERSION,
@@ -46,7 +46,7 @@ async def manifest(here: Here) -> dict[str, Any]:
 
 @router.get("/v1/health", operation_id="ojsHealth", responses={503: {"description": "The log cannot be reached."}})
 async def health(here: Here, response: Response) -> dict[str, Any]:
-    """Whether jobs can be taken in and handed out."""
+    """Check that jobs can be enqueued and fetched."""
     try:
         await here.log.last(subjects.PUBLIC_EVENTS)
     except LogUnavailable:

@@ -1,4 +1,6 @@
-"""The wire format of the Open Job Spec: media type, version header, request bodies and error shape (ojs-http-binding §4, §6).
+"""The wire format of the Open Job Spec (ojs-http-binding §4, §6).
+
+This module has the media type, the version header, the request bodies and the error shape.
 
 An error is `{error: {code, message, retryable, hint, docs_url, details, request_id}}`. `ERRORS` lists every code. An invalid
 registration is `invalid_request` with 400 (ojs-cron §3.5); a body that is not JSON is `invalid_payload`.
@@ -30,12 +32,12 @@ _MAX_REQUEST_ID_LENGTH: Final = 128
 
 @dataclass(frozen=True)
 class ErrorCode:
-    """A code of the Open Job Spec: the advice to the client, and the problem kinds and statuses that become it."""
+    """The hint, the statuses and the problem kinds of an error code."""
 
     hint: str
     statuses: tuple[int, ...] = ()
     kinds: tuple[str, ...] = ()
-    """Kinds that have this code whatever their status is, and that keep status 422."""
+    """Kinds that have this code with any status, and that keep status 422."""
 
 
 ERRORS: Final[Mapping[str, ErrorCode]] = {
@@ -122,7 +124,7 @@ class OjsHeaders:
 
 
 def status_of(problem: Problem) -> int:
-    """Return the status of a problem: the specification answers invalid JSON and invalid fields alike with 400."""
+    """Return the status of a problem: invalid JSON and invalid fields are 400."""
     is_invalid = problem.status == HTTPStatus.UNPROCESSABLE_ENTITY and problem.kind not in _CODE_OF_KIND
     return HTTPStatus.BAD_REQUEST if is_invalid else problem.status
 
@@ -163,7 +165,7 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 async def read_object(request: Request) -> dict[str, Any]:
-    """Return the JSON object in a request's body, whatever its `Content-Type` is.
+    """Return the JSON object in a request's body of any `Content-Type`.
 
     Raises:
         Problem: the body is not a JSON object, or it holds NaN or Infinity.

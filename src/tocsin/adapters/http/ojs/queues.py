@@ -1,6 +1,6 @@
-"""`/ojs/v1/queues`: how queues stand; and pausing one (ojs-queue-config, ojs-http-binding §11).
+"""`/ojs/v1/queues`: list, show, pause and resume queues (ojs-queue-config, ojs-http-binding §11).
 
-A queue is a durable of the log, and its pause is the durable's own: it holds whichever copy of the gateway is asked.
+A queue is a durable of the log, and NATS pauses the durable itself, so a pause holds for all copies of the API.
 """
 
 from typing import Any
@@ -24,19 +24,19 @@ router = APIRouter(
 
 @router.get("", operation_id="listQueues")
 async def list_queues(here: Here, _: Reader) -> dict[str, Any]:
-    """Every queue that there is."""
+    """List the queues."""
     names = await here.queues.names()
-    found = [standing for name in names if (standing := await here.queues.standing(name)) is not None]
-    pages = {"total": len(found), "limit": len(found), "offset": 0, "has_more": False}
-    return {"queues": [_shown(standing) for standing in found], "pagination": pages}
+    standings = [standing for name in names if (standing := await here.queues.standing(name)) is not None]
+    pages = {"total": len(standings), "limit": len(standings), "offset": 0, "has_more": False}
+    return {"queues": [_queue_of(standing) for standing in standings], "pagination": pages}
 
 
 @router.get("/{name}/stats", operation_id="queueStats")
 async def stats(here: Here, _: Reader, name: str) -> dict[str, Any]:
-    """What is in a queue."""
+    """Show the backlog of a queue."""
     standing = await _standing(here, name)
     return {
-        "queue": _shown(standing),
+        "queue": _queue_of(standing),
         "name": name,
         "status": "paused" if standing.is_paused else "active",
         "stats": {"available": standing.waiting, "in_hand": standing.in_hand},
@@ -46,36 +46,36 @@ async def stats(here: Here, _: Reader, name: str) -> dict[str, Any]:
 
 @router.post("/{name}/pause", operation_id="pauseQueue")
 async def pause(here: Here, _: Triggerer, name: str) -> dict[str, Any]:
-    """Hand out nothing of a queue any more; jobs are still taken in."""
-    await here.queues.pause(_named(name))
+    """Pause a queue: no job is handed out, and new jobs are accepted."""
+    await here.queues.pause(_checked_name(name))
     return await _answer(here, name)
 
 
 @router.post("/{name}/resume", operation_id="resumeQueue")
 async def resume(here: Here, _: Triggerer, name: str) -> dict[str, Any]:
-    """Hand out jobs again."""
-    await here.queues.resume(_named(name))
+    """Resume a queue: jobs are handed out again."""
+    await here.queues.resume(_checked_name(name))
     return await _answer(here, name)
 
 
 async def _answer(here: Components, name: str) -> dict[str, Any]:
     standing = await _standing(here, name)
-    return {"queue": _shown(standing), "name": name, "status": "paused" if standing.is_paused else "active"}
+    return {"queue": _queue_of(standing), "name": name, "status": "paused" if standing.is_paused else "active"}
 
 
 async def _standing(here: Components, name: str) -> QueueStatus:
-    standing = await here.queues.standing(_named(name))
+    standing = await here.queues.standing(_checked_name(name))
     if standing is None:
         raise Problem(404, "not-found", f"no queue is called {name!r}")
     return standing
 
 
-def _named(name: str) -> str:
+def _checked_name(name: str) -> str:
     if not envelope.QUEUE.fullmatch(name):
         raise Problem(404, "not-found", f"no queue is called {name!r}")
     return name
 
 
-def _shown(standing: QueueStatus) -> dict[str, Any]:
+def _queue_of(standing: QueueStatus) -> dict[str, Any]:
     status = "paused" if standing.is_paused else "active"
     return {"name": standing.name, "paused": standing.is_paused, "status": status, "available": standing.waiting}

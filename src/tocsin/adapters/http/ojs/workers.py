@@ -1,11 +1,8 @@
-"""`/ojs/v1/workers`: executors in any language take tasks and answer (ojs-worker-protocol, ojs-http-binding §10).
+"""`/ojs/v1/workers`: workers in any language fetch tasks and report (ojs-worker-protocol, ojs-http-binding §10).
 
-Endpoints that are asked for every job, found in a table by their path.
-
-FastAPI looks for a route in one list after the other and resolves the parameters of its handler by a graph of dependencies:
-for a request that does little, that is most of the work. The same handlers stay routes of the application, which documents
-them, and answers any other method.
-
+Every job needs these endpoints, so `FastRoutes` finds them by path in a table. FastAPI would search its routes and resolve a
+graph of dependencies, which takes longer than the handler. The handlers stay routes of the application, which documents
+them and answers other methods.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -32,12 +29,11 @@ from . import envelope, job_view, protocol
 from .protocol import Body, OjsResponse, documented, read_object
 
 PREFIX: Final = "/ojs/v1/workers"
-MOST: Final = 100
-"""Jobs of one fetch."""
-LONGEST_WAIT: Final = 20.0
-"""Seconds that a fetch may wait for its first job."""
-TRIES: Final = 5
-TEXT: Final = 255
+MAX_JOBS_PER_FETCH: Final = 100
+MAX_WAIT_S: Final = 20.0
+"""How long a fetch may wait for its first job."""
+MAX_TRIES: Final = 5
+MAX_WORKER_ID_LENGTH: Final = 255
 
 router = APIRouter(
     prefix=PREFIX,
@@ -54,20 +50,20 @@ _ID: Final = {"type": "string"}
     openapi_extra=protocol.body_schema(
         "queues",
         queues={"type": "array", "items": _ID},
-        count={"type": "integer", "minimum": 1, "maximum": MOST},
+        count={"type": "integer", "minimum": 1, "maximum": MAX_JOBS_PER_FETCH},
         worker_id=_ID,
         visibility_timeout_ms={"type": "integer", "minimum": 1},
         wait_ms={"type": "integer", "minimum": 0, "description": "How long to wait for the first job (an extension)."},
     ),
 )
 async def fetch(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
-    """Take jobs: those of the first queue first."""
+    """Fetch jobs, those of the first queue first."""
     names = body.get("queues")
     if not isinstance(names, list) or not names or not all(_is_queue(name) for name in names):
         raise _wrong("queues", "must be an array of at least one queue's name")
     count = body.get("count") or 1
-    if not isinstance(count, int) or not 1 <= count <= MOST:
-        raise _wrong("count", f"must be an integer from 1 to {MOST}")
+    if not isinstance(count, int) or not 1 <= count <= MAX_JOBS_PER_FETCH:
+        raise _wrong("count", f"must be an integer from 1 to {MAX_JOBS_PER_FETCH}")
     held = await task_leases.take(
         here.log,
         here.queues,
@@ -76,23 +72,23 @@ async def fetch(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
         limit=count,
         worker=_worker(body),
         lease=Lease(here.settings.worker.lease, _seconds(body, "visibility_timeout_ms")),
-        wait=min(_seconds(body, "wait_ms") or 0.0, LONGEST_WAIT),
+        wait=min(_seconds(body, "wait_ms") or 0.0, MAX_WAIT_S),
     )
-    return {"jobs": [_shown(one) for one in held]}
+    return {"jobs": [_shown(lease) for lease in held]}
 
 
 @router.post(
     "/ack", operation_id="ackJob", openapi_extra=protocol.body_schema("job_id", job_id=_ID, worker_id=_ID, result={})
 )
 async def ack(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
-    """A job is done."""
-    id = _id(body)  # noqa: A001 - the field is called so
+    """Report that a job completed."""
+    id = _id(body)  # noqa: A001 - the field has this name
     held = await _held(here, id, _worker(body))
     found = await worker_answers.complete(here.log, held, _result(body), arrivals=here.arrivals)
     state, step = execution.fold(found.facts), held.claim.message.step
-    shown = job_view.standing(found.facts, state, step)
+    shown = job_view.progress(found.facts, state, step)
     if state.steps[step].phase is Phase.COMPLETED:
-        shown["state"] = "completed"  # also where other steps go on
+        shown["state"] = "completed"  # also if other steps continue
     return {"acknowledged": True, "id": id, "job_id": id, **shown}
 
 
@@ -104,17 +100,17 @@ async def ack(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
     ),
 )
 async def nack(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
-    """A job failed; or with `requeue` it is given back, and is for another worker."""
-    id = _id(body)  # noqa: A001 - the field is called so
+    """Report that a job failed, or with `requeue` return it to its queue."""
+    id = _id(body)  # noqa: A001 - the field has this name
     held = await _held(here, id, _worker(body))
     if body.get("requeue") is True:
-        found = await _handed_back(here, id, held)
+        found = await _requeued(here, id, held)
     else:
         found = await worker_answers.fail(here.log, held, _error(body), arrivals=here.arrivals)
     shown = job_view.job(found.facts, id=id, step=held.claim.message.step)
     answer = {"acknowledged": True, "id": id, "job_id": id}
-    told = ("state", "attempt", "max_attempts", "next_attempt_at", "retry_delay_ms", "completed_at", "discarded_at")
-    return answer | {name: shown[name] for name in told if name in shown}
+    reported = ("state", "attempt", "max_attempts", "next_attempt_at", "retry_delay_ms", "completed_at", "discarded_at")
+    return answer | {name: shown[name] for name in reported if name in shown}
 
 
 @router.post(
@@ -125,10 +121,10 @@ async def nack(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
     ),
 )
 async def heartbeat(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
-    """A worker lives, and is at some jobs: their leases begin anew. Those that are not its own any more are named."""
+    """Extend the leases of a worker's jobs, and name the jobs it lost."""
     active = body.get("active_jobs", body.get("active_job_ids", []))
     ids = active if isinstance(active, list) else body.get("active_job_ids", [])
-    if not isinstance(ids, list) or not all(isinstance(id_, str) for id_ in ids) or len(ids) > 10 * MOST:
+    if not isinstance(ids, list) or not all(isinstance(id_, str) for id_ in ids) or len(ids) > 10 * MAX_JOBS_PER_FETCH:
         raise _wrong("active_jobs", "must be an array of job ids")
     extended, lost, state = [], [], "running"
     for id_ in ids:
@@ -164,15 +160,15 @@ def _shown(held: Held) -> dict[str, Any]:
     }
 
 
-async def _held(here: Components, id: str, worker: str) -> Held:  # noqa: A002 - the field is called so
-    """What a worker answers for.
+async def _held(here: Components, id: str, worker: str) -> Held:  # noqa: A002 - the field has this name
+    """Return the lease that a worker reports on.
 
     Raises:
-        Problem: nobody holds it, or somebody else does.
+        Problem: no worker holds the job, or another worker does.
     """
     step = id.partition(":")[2] or None
     found, why = await job_view.find(here.log, id), ""
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         try:
             held = task_leases.held_of(found, step=step, worker=worker)
         except NotPossible as error:
@@ -184,13 +180,13 @@ async def _held(here: Components, id: str, worker: str) -> Held:  # noqa: A002 -
         found, why = (
             await job_view.find(here.log, id),
             "",
-        )  # a replica that lags was read, or it moved just now
+        )  # stale read from a lagging replica, or the job changed just now
     state = job_view.job(found.facts, id=id, step=step)["state"]
     raise Problem(409, "conflict", why or f"job {id} is not active, but {state}")
 
 
-async def _handed_back(here: Components, id: str, held: Held) -> ExecutionMatch:  # noqa: A002 - the field is called so
-    for _ in range(TRIES):
+async def _requeued(here: Components, id: str, held: Held) -> ExecutionMatch:  # noqa: A002 - the field has this name
+    for _ in range(MAX_TRIES):
         try:
             await task_leases.hand_back(here.log, held)
             break
@@ -200,13 +196,13 @@ async def _handed_back(here: Components, id: str, held: Held) -> ExecutionMatch:
 
 
 def _directive(here: Components, held: Held) -> str | None:
-    """What the conformance suite has a job say that its worker is to be told; only where it may run."""
+    """Return the test directive of the conformance suite, if `/dev/reset` is enabled."""
     if here.reset is None:
         return None
     options = job_view.about_of(held.state.request.plan.meta).get("options")
     metadata = options.get("metadata") if isinstance(options, dict) else None
-    said = metadata.get("test_directive") if isinstance(metadata, dict) else None
-    return said if said in {"quiet", "terminate"} else None
+    directive = metadata.get("test_directive") if isinstance(metadata, dict) else None
+    return directive if directive in {"quiet", "terminate"} else None
 
 
 def _error(body: dict[str, Any]) -> Failure:
@@ -216,7 +212,7 @@ def _error(body: dict[str, Any]) -> Failure:
     details = error.get("details")
     code, message = error.get("code"), error.get("message", "")
     if not isinstance(message, str) or not isinstance(code, str | None) or not isinstance(details, dict | None):
-        raise _wrong("error", "must be an object: `code` and `message` are texts, `details` is an object")
+        raise _wrong("error", "must be an object: `code` and `message` are strings, `details` is an object")
     kinds = (error.get("type"), (details or {}).get("error_class"), code, "handler_error")
     return Failure(
         type=next(kind for kind in kinds if isinstance(kind, str) and kind),
@@ -242,8 +238,8 @@ def _id(body: dict[str, Any]) -> str:
 
 def _worker(body: dict[str, Any]) -> str:
     given = body.get("worker_id") or ""
-    if not isinstance(given, str) or len(given) > TEXT:
-        raise _wrong("worker_id", f"must be a text of at most {TEXT} characters")
+    if not isinstance(given, str) or len(given) > MAX_WORKER_ID_LENGTH:
+        raise _wrong("worker_id", f"must be a string of at most {MAX_WORKER_ID_LENGTH} characters")
     return given
 
 
@@ -254,9 +250,9 @@ def _seconds(body: dict[str, Any], name: str) -> float | None:
     if (
         not isinstance(given, int | float)
         or isinstance(given, bool)
-        or not 0 <= given / 1000 <= task_leases.MAX_LEASE_S
+        or not 0 <= given <= 1000 * task_leases.MAX_LEASE_S
     ):
-        raise _wrong(name, "must be a number of milliseconds, at most a year of them")
+        raise _wrong(name, "must be a number of milliseconds, at most a year")
     return given / 1000 or None
 
 
@@ -276,18 +272,18 @@ DIRECT: Final[Mapping[str, Handler]] = {
     f"{PREFIX}/nack": nack,
     f"{PREFIX}/heartbeat": heartbeat,
 }
-"""What is posted to an endpoint of the Open Job Spec's workers, as their routes declare it."""
+"""Path of a POST request -> its handler, as the routes declare it."""
 
 
 class FastRoutes:
-    """Answers what is in the table, and passes all else on."""
+    """Answer the requests in `DIRECT`, and pass the others on."""
 
     def __init__(self, app: ASGIApp) -> None:
-        """In front of `app`."""
+        """Wrap `app`."""
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve a request."""
         handle = DIRECT.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
         if handle is None:
             await self._app(scope, receive, send)
