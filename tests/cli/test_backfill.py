@@ -31,7 +31,7 @@ def test_missing_terminal_exits_2_and_names_the_option(nightly: World) -> None:
     told = nightly.call("backfill", JOB, *SPAN)
     assert (told.code, told.err.strip()) == (
         2,
-        f"error: run {JOB} for instants of the past? Nobody is there to answer: say --yes",
+        f"error: run {JOB} for instants of the past? stdin is not a terminal; pass --yes to confirm",
     )
     assert nightly.recorded("trigger.>") == []
 

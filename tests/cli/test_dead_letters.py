@@ -137,7 +137,7 @@ def test_replay_all_confirms_and_supports_a_dry_run(kept: World) -> None:
     record(kept, Stream.LOG)
     refused = kept.call("dead-letters", "replay-all")
     assert refused.code == 2
-    assert refused.err.strip() == "error: replay what failed? Nobody is there to answer: say --yes"
+    assert refused.err.strip() == "error: replay what failed? stdin is not a terminal; pass --yes to confirm"
     tried = kept.call("dead-letters", "replay-all", "--dry-run", "--error", "NO ROUTE")
     assert (tried.code, tried.out.splitlines()[-1]) == (0, "2 to replay")
     assert kept.recorded("dead-letter.*.*.replayed.>") == []

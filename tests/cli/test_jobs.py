@@ -185,13 +185,13 @@ def test_pause_and_resume_are_recorded_with_their_reason(applied: World) -> None
 
 def test_pruning_without_a_terminal_requires_yes(applied: World) -> None:
     told = applied.call("jobs", "apply", "-f", applied.jobs("jobs: []"), "--prune", "--owner", "us")
-    assert (told.code, told.err.strip()) == (2, "error: delete 1 jobs? Nobody is there to answer: say --yes")
+    assert (told.code, told.err.strip()) == (2, "error: delete 1 jobs? stdin is not a terminal; pass --yes to confirm")
     assert not any(isinstance(recorded.message, Deleted) for recorded in applied.recorded("ledger.>"))
 
 
 def test_delete_without_a_terminal_requires_yes(applied: World) -> None:
     told = applied.call("jobs", "delete", "nightly")
-    assert (told.code, told.err.strip()) == (2, "error: delete nightly? Nobody is there to answer: say --yes")
+    assert (told.code, told.err.strip()) == (2, "error: delete nightly? stdin is not a terminal; pass --yes to confirm")
     assert not isinstance(applied.recorded("ledger.nightly.>")[-1].message, Deleted)
     assert applied.call("jobs", "delete", "nightly", "--yes").out.strip() == "deleted nightly"
     assert isinstance(applied.recorded("ledger.nightly.>")[-1].message, Deleted)

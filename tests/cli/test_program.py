@@ -9,9 +9,9 @@ from tests.cli.conftest import World
 from tocsin import __version__
 from tocsin.cli.processes.run import chosen
 from tocsin.cli.runtime.command_group import hoisted
-from tocsin.cli.runtime.error_report import failure_of
+from tocsin.cli.runtime.error_report import exit_codes, failure_of
 from tocsin.cli.runtime.errors import UsageError
-from tocsin.cli.runtime.exit_codes import MEANINGS
+from tocsin.cli.runtime.exit_codes import MEANINGS, Exit
 from tocsin.ports import LogUnavailable
 
 STAGES = ("registrar", "ticker", "lock_keeper")
@@ -155,6 +155,32 @@ def test_first_of_several_failures_is_reported() -> None:
     failures = ExceptionGroup("stages", [ExceptionGroup("loops", [LogUnavailable("no leader")]), ValueError("later")])
     assert failure_of(failures).message == "the log cannot be reached: no leader"
     assert failure_of(ValueError("what?")).code == 6
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "error_code"),
+    [
+        (("jobs", "lits"), Exit.USAGE, "usage"),
+        (("jobs", "show", "missing"), Exit.NOT_FOUND, "job-not-found"),
+        (("executions", "show", "0193a5b0-0000-7000-8000-000000000001"), Exit.NOT_FOUND, "not-found"),
+        (("executions", "list"), Exit.UNREACHABLE, "history-not-found"),
+        (("executions", "list", "--all", "--limit", "3"), Exit.USAGE, "conflicting-options"),
+        (("executions", "list", "--since", "soon"), Exit.USAGE, "invalid-time"),
+        (("explain", "0 25 * * *"), Exit.USAGE, "invalid-field"),
+        (("run", "tickr"), Exit.USAGE, "unknown-stage"),
+        (("dead-letters", "replay-all"), Exit.USAGE, "confirmation-required"),
+    ],
+)
+def test_json_error_has_stable_code(args: tuple[str, ...], code: Exit, error_code: str, world: World) -> None:
+    failed = world.call(*args, "-o", "json")
+    assert failed.code == code
+    assert (failed.error["code"], failed.error["kind"]) == (code.value, code.name.lower())
+    assert failed.error["error_code"] == error_code
+
+
+def test_table_of_exit_codes_can_be_imported() -> None:
+    assert exit_codes()["tocsin.ports.errors.LogUnavailable"] == Exit.UNREACHABLE
+    assert exit_codes()["tocsin.settings.errors.SettingsError"] == Exit.USAGE
 
 
 # --- small commands --------------------------------------------------------------------------------------------------

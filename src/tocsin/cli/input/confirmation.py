@@ -14,7 +14,7 @@ def check(question: str, *, yes: bool) -> None:
         UsageError: nobody is there to be asked, and nobody said `--yes`.
     """
     if not yes and not is_interactive():
-        raise UsageError(f"{question} Nobody is there to answer: say --yes")
+        raise UsageError(f"{question} stdin is not a terminal; pass --yes to confirm", code="confirmation-required")
 
 
 def confirm(question: str, *, yes: bool, otherwise: str) -> None:
@@ -25,4 +25,4 @@ def confirm(question: str, *, yes: bool, otherwise: str) -> None:
     """
     check(question, yes=yes)
     if not yes and not typer.confirm(question):
-        raise UsageError(otherwise, Exit.NO)
+        raise UsageError(otherwise, Exit.NO, code="declined")

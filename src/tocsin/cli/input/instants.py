@@ -34,7 +34,7 @@ def instant(written: str | None, option: str, *, now: datetime, timezone: str | 
         at = datetime.fromisoformat(written)
         return (at if at.tzinfo or timezone is None else at.replace(tzinfo=ZoneInfo(timezone))).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise UsageError(f"{option} is {written!r}: write {FORMS}") from None
+        raise UsageError(f"{option} is {written!r}: write {FORMS}", code="invalid-time") from None
 
 
 def length(written: str, option: str) -> timedelta:

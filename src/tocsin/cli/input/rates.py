@@ -21,5 +21,5 @@ def rate(written: str, option: str) -> float:
     except (ValueError, KeyError):
         often = 0.0
     if not 0 < often <= MOST:
-        raise UsageError(f"{option} is {written!r}: write 10/s, 100/m or 20/h")
+        raise UsageError(f"{option} is {written!r}: write 10/s, 100/m or 20/h", code="invalid-rate")
     return often

@@ -30,7 +30,7 @@ def permissions(
         if role not in known:
             meant = nearest(role, known)
             hint = f", did you mean `{meant}`?" if meant else f": there are {listed(known)}"
-            raise UsageError(f"no role is called `{role}`{hint}")
+            raise UsageError(f"no role is called `{role}`{hint}", code="unknown-role")
     chosen = {name: rules for name, rules in known.items() if not roles or name in roles}
     session.output.answer(
         {

@@ -37,7 +37,7 @@ def limit_of(limit: int | None, *, is_all: bool) -> int:
         UsageError: both a limit and all are asked for.
     """
     if is_all and limit is not None:
-        raise UsageError("--all and --limit exclude each other")
+        raise UsageError("--all and --limit exclude each other", code="conflicting-options")
     return MAX_LIMIT if is_all else limit or USUAL_LIMIT
 
 

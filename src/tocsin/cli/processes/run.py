@@ -31,12 +31,12 @@ def chosen(given: list[str], known: tuple[str, ...], *, every: bool) -> tuple[st
         UsageError: none was named, or one does not exist.
     """
     if every == bool(given):
-        raise UsageError(f"name stages, or say --all: {listed(known)}")
+        raise UsageError(f"name stages, or say --all: {listed(known)}", code="stage-required")
     for name in given:
         if name.replace("-", "_") not in known:
             meant = nearest(name, known)
             hint = f", did you mean `{meant}`?" if meant else f": there are {listed(known)}"
-            raise UsageError(f"no stage is called `{name}`{hint}")
+            raise UsageError(f"no stage is called `{name}`{hint}", code="unknown-stage")
     wanted = {name.replace("-", "_") for name in given}
     return tuple(name for name in known if every or name in wanted)
 

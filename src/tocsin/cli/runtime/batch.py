@@ -51,4 +51,4 @@ def on_each(
     if done:
         session.output.answer([asdict(one) for one in done], lambda: [line(one) for one in done])
     if missing:
-        raise UsageError("; ".join(map(str, missing)), failure_of(missing[0]).code)
+        raise UsageError("; ".join(map(str, missing)), failure_of(missing[0]).code, code=missing[0].code)

@@ -1,4 +1,4 @@
-"""What went wrong, as a user is told it: one clear sentence and an exit code, never a traceback."""
+"""The report of a failure: a message, an exit code and a stable error code."""
 
 import sys
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ import typer
 
 from ...adapters.extras import ExtraNotInstalled, extra_of
 from ...domain.definition import DefinitionError, DefinitionProblem
+from ...domain.errors import TocsinError
 from ...domain.ledger import JobNotFound
 from ...domain.schedule import ScheduleError
 from ...ports import HistoryUnavailable, LogUnavailable, OutdatedState
@@ -24,33 +25,55 @@ from .exit_codes import Exit
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error as it is shown. `problems` are its parts, where there are several."""
+    """A failure as the program reports it. `problems` lists its parts if it has several."""
 
     code: Exit
     message: str
     problems: tuple[DefinitionProblem, ...] = ()
+    error_code: str = TocsinError.code
+    """The stable code of the exception; the message may change."""
 
     def as_json(self) -> dict[str, Any]:
-        """The error object of `--output json`."""
-        error: dict[str, Any] = {"code": self.code.value, "kind": self.code.name.lower(), "message": self.message}
+        """Return the error object of `--output json`."""
+        error: dict[str, Any] = {
+            "code": self.code.value,
+            "kind": self.code.name.lower(),
+            "error_code": self.error_code,
+            "message": self.message,
+        }
         if self.problems:
             error["problems"] = [str(problem) for problem in self.problems]
         return {"error": error}
 
 
+def exit_codes() -> dict[str, Exit]:
+    """Return the exit code of each exception by its name, for the documentation."""
+    return {f"{kind.__module__}.{kind.__qualname__}": code for kind, code, _ in chain(_KNOWN, _of_the_outside())}
+
+
 def failure_of(error: BaseException) -> Failure:
-    """What to tell of an exception."""
+    """Return the failure to report for an exception."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]  # what failed first ended the others
     if isinstance(error, UsageError):
-        return Failure(error.exit_code, str(error))
+        return Failure(error.exit_code, str(error), error_code=error.code)
     for kind, code, text in chain(_KNOWN, _of_the_outside()):
         if isinstance(error, kind):
             problems = error.problems if isinstance(error, SettingsError | DefinitionError) else ()
-            return Failure(code, text.format(_reason(error)), problems)
+            return Failure(code, text.format(_reason(error)), problems, _code_of(error))
     if isinstance(error, ImportError) and (extra := extra_of(error)):
-        return Failure(Exit.USAGE, str(ExtraNotInstalled("This command", extra)))
+        missing = ExtraNotInstalled("This command", extra)
+        return Failure(Exit.USAGE, str(missing), error_code=missing.code)
     return Failure(Exit.UNFORESEEN, f"{type(error).__name__}: {error}")
+
+
+def _code_of(error: BaseException) -> str:
+    """Return the stable code of an exception; the exceptions of libraries have one here."""
+    if isinstance(error, TocsinError):
+        return error.code
+    if isinstance(error, typer.TyperException):
+        return "usage"
+    return "interrupted" if isinstance(error, KeyboardInterrupt | typer.Abort) else "database-error"
 
 
 _Row: TypeAlias = tuple[type[BaseException], Exit, str]

@@ -33,9 +33,10 @@ def no_such_job(job: str, known: list[str]) -> UsageError:
         return UsageError(
             f"{job} is an execution's id, and a job's name is needed: `tocsin executions show {job}` tells of the execution",
             Exit.NOT_FOUND,
+            code="job-not-found",
         )
     from ...domain.formats.document import nearest  # noqa: PLC0415 - only this failure needs it
 
     meant = nearest(job, known)
     hint = f", did you mean {meant!r}?" if meant else "; `tocsin jobs list` shows those that are"
-    return UsageError(f"no job is called {job!r}{hint}", Exit.NOT_FOUND)
+    return UsageError(f"no job is called {job!r}{hint}", Exit.NOT_FOUND, code="job-not-found")

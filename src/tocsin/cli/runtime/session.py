@@ -83,7 +83,9 @@ class Session:
                 await self.backend.await_log(installation)
             if checked and not await self._is_set_up(installation, within):
                 raise UsageError(
-                    f"nothing is set up under {settings.root!r} on this NATS: run `tocsin init` first", Exit.UNREACHABLE
+                    f"nothing is set up under {settings.root!r} on this NATS: run `tocsin init` first",
+                    Exit.UNREACHABLE,
+                    code="not-initialized",
                 )
             yield installation
 
@@ -97,7 +99,11 @@ class Session:
         where = _kept_in(installation.settings.database.url)
         async with installation.history() as history:
             if not await history.offset(Stream.LOG) and await installation.log.last("execution.>") is not None:
-                raise UsageError(f"nothing of this installation is recorded in {where}: {_POINT}", Exit.UNREACHABLE)
+                raise UsageError(
+                    f"nothing of this installation is recorded in {where}: {_POINT}",
+                    Exit.UNREACHABLE,
+                    code="history-not-found",
+                )
             yield history
 
     async def _is_set_up(self, installation: "Installation", within: float | None) -> bool:
@@ -138,7 +144,7 @@ def _kept_in(url: str) -> str:
         return "the database of `database.url`"
     file = Path(url.removeprefix(_SQLITE))
     if not file.exists():
-        raise UsageError(f"no history is kept in {file}: {_POINT}", Exit.UNREACHABLE)
+        raise UsageError(f"no history is kept in {file}: {_POINT}", Exit.UNREACHABLE, code="history-not-found")
     return str(file)
 
 
