@@ -1,4 +1,4 @@
-"""The time of this machine."""
+"""The clock of this machine."""
 
 import asyncio
 import time
@@ -6,16 +6,16 @@ from datetime import UTC, datetime
 
 
 class SystemClock:
-    """Implements `ports.Clock`."""
+    """Implement `ports.Clock`."""
 
     def now(self) -> datetime:
-        """Aware, UTC."""
+        """Return the current time (UTC)."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Seconds that never step back."""
+        """Return seconds that never go back."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Let others work for so long."""
+        """Wait for a number of seconds."""
         await asyncio.sleep(seconds)

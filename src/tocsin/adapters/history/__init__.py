@@ -1,1 +1,1 @@
-"""What the SQL and the Redis history share, and how a URL chooses one of them."""
+"""Parts that the SQL and the Redis history share, and the choice between them."""

@@ -1,7 +1,7 @@
-"""The history behind a URL, whichever technology it names.
+"""The history of a database URL, in SQL or Redis.
 
-Most processes have no history, and none has two: a database's client is imported by whoever needs it. With both a start
-would take a third longer.
+Most processes have no history, and none has two. A database client is therefore imported only when it is needed;
+importing both would make a start a third slower.
 """
 
 from contextlib import AbstractAsyncContextManager
@@ -11,10 +11,11 @@ from ..extras import history_extra
 
 
 def open_history(url: str, *, installation: str, max_connections: int) -> AbstractAsyncContextManager[History]:
-    """The history in the database of a URL, for as long as the context lasts.
+    """Open the history in the database of a URL, for the duration of the context.
 
     Raises:
-        HistoryUnavailable: the URL, the password, the database or what is in it is not what is needed.
+        HistoryUnavailable: the URL or the password is wrong, the database does not answer, or its content is not
+            usable.
     """
     is_redis = url.startswith(("redis://", "rediss://"))
     with history_extra("A history in Redis" if is_redis else "The history"):

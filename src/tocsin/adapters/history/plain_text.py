@@ -1,4 +1,4 @@
-"""Texts and JSON that every database takes, whatever the log holds."""
+"""Texts and JSON that every database can store."""
 
 import re
 from typing import Final
@@ -9,7 +9,7 @@ _NUL: Final = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
 
 
 def json_text(value: object) -> str:
-    """JSON without NaN, infinity and U+0000."""
+    """Return JSON without NaN, infinity and U+0000."""
     encoded = to_json(value, inf_nan_mode="null")
     if b"\\u0000" in encoded:
         encoded = _NUL.sub(rb"\1\\ufffd", encoded)
@@ -17,5 +17,5 @@ def json_text(value: object) -> str:
 
 
 def plain(text: str | None) -> str | None:
-    """A text without U+0000."""
+    """Return a text without U+0000."""
     return text.replace("\0", "\ufffd") if text is not None and "\0" in text else text

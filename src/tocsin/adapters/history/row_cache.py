@@ -1,4 +1,7 @@
-"""What a recorder remembers of the rows that it wrote: whoever moved the place the last time need not read them again."""
+"""A recorder's cache of the rows that it wrote.
+
+The recorder that moved the offset last does not need to read them again.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -10,21 +13,24 @@ from ...domain.job_record import JobRecord
 
 OPEN_EXECUTIONS: Final = 20_000
 JOBS: Final = 100_000
-"""How many records of what is still going on are kept in memory."""
+"""The number of open records in memory."""
 
 R = TypeVar("R", ExecutionRecord, JobRecord)
 
 
 @dataclass(slots=True)
 class RowCache(Generic[R]):
-    """The records of what is not over, as they are stored, for as long as nobody else stores any."""
+    """The records of open executions or of jobs, as they are stored.
+
+    They are valid as long as no other recorder writes.
+    """
 
     capacity: int
     is_over: Callable[[R], bool]
     records: OrderedDict[str, R] = field(default_factory=OrderedDict)
 
     def recall(self, names: Iterable[str]) -> tuple[dict[str, R], list[str]]:
-        """The records of some names as far as they are remembered, and the names of the others."""
+        """Return the cached records of some names, and the names of the others."""
         found, missing = dict[str, R](), list[str]()
         for name in names:
             if (record := self.records.get(name)) is None:
@@ -34,7 +40,7 @@ class RowCache(Generic[R]):
         return found, missing
 
     def keep(self, records: Mapping[str, R]) -> None:
-        """Remember what is stored now."""
+        """Remember the stored records."""
         for name, record in records.items():
             if self.is_over(record):
                 self.records.pop(name, None)
@@ -46,10 +52,10 @@ class RowCache(Generic[R]):
 
 
 def executions() -> RowCache[ExecutionRecord]:
-    """A memory of executions."""
+    """Create a cache of executions."""
     return RowCache(OPEN_EXECUTIONS, lambda record: record.completed_at is not None)
 
 
 def jobs() -> RowCache[JobRecord]:
-    """A memory of jobs."""
+    """Create a cache of jobs."""
     return RowCache(JOBS, lambda record: record.deleted)

@@ -1,1 +1,4 @@
-"""The ports in memory: no server, no real time. They refuse exactly what the real ones refuse (`tests/conformance`)."""
+"""The ports in memory, without a server or real time.
+
+They reject exactly what the real adapters reject (`tests/conformance`).
+"""

@@ -1,17 +1,17 @@
-"""Objects in memory."""
+"""Archive objects in memory."""
 
 
 class InMemoryArchiveStore:
-    """Implements `ports.ArchiveStore`."""
+    """Implement `ports.ArchiveStore`."""
 
     def __init__(self) -> None:
-        """Empty."""
+        """Start empty."""
         self._objects: dict[str, bytes] = {}
 
     async def put(self, name: str, body: bytes) -> None:
-        """Keep an object."""
+        """Store an object."""
         self._objects.setdefault(name, body)
 
     async def get(self, name: str) -> bytes | None:
-        """An object."""
+        """Return an object, or None if it does not exist."""
         return self._objects.get(name)

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to move."""
+"""A clock that moves only when a test moves it."""
 
 import asyncio
 import heapq
@@ -14,41 +14,44 @@ _ROUNDS: Final = 50
 
 @dataclass(order=True, slots=True)
 class Alarm:
-    """A call that the clock will make; cancelled by `cancel`."""
+    """A scheduled call of the clock."""
 
     due: timedelta
     number: int
     call: Callable[[], None] | None = field(compare=False)
 
     def cancel(self) -> None:
-        """Not any more."""
+        """Cancel the call."""
         self.call = None
 
 
 class ManualClock:
-    """Implements `ports.Clock`. Nothing passes but by `advance`, `run` and `step`, so that every test runs alike."""
+    """Implement `ports.Clock`.
+
+    Time passes only in `advance`, `run` and `step`, so that every test is deterministic.
+    """
 
     def __init__(self, start: datetime = START) -> None:
-        """`start`: aware."""
+        """Start at an aware time."""
         self._start = start.astimezone(UTC)
         self._stepped = timedelta()
         self._elapsed = timedelta()
         self._numbers = itertools.count()
         self._after: list[Alarm] = []
-        self._at: list[Alarm] = []  # `due` counted from `_start`, by the wall clock
+        self._at: list[Alarm] = []  # `due` counts from `_start` on the wall clock
 
     # --- the port ----------------------------------------------------------------------------------------------------
 
     def now(self) -> datetime:
-        """What the wall clock shows; it may have been set back."""
+        """Return the wall clock's time, which a test may have set back."""
         return self._start + self._stepped + self._elapsed
 
     def monotonic(self) -> float:
-        """Seconds since the start; they never go back."""
+        """Return the seconds since the start, which never go back."""
         return self._elapsed.total_seconds()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until the clock has been moved on by as much."""
+        """Wait until the clock has moved by a number of seconds."""
         awake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         alarm = self.after(seconds, lambda: awake.set_result(None))
         try:
@@ -59,31 +62,34 @@ class ManualClock:
     # --- alarms ------------------------------------------------------------------------------------------------------
 
     def after(self, seconds: float, call: Callable[[], None]) -> Alarm:
-        """Call once that many seconds have passed, whatever the wall clock shows."""
+        """Call a function after a number of seconds, independent of the wall clock."""
         return self._set(self._after, self._elapsed + timedelta(seconds=seconds), call)
 
     def at(self, instant: datetime, call: Callable[[], None]) -> Alarm:
-        """Call once the wall clock shows `instant`; at once if it does."""
+        """Call a function when the wall clock reaches `instant`."""
         alarm = self._set(self._at, instant - self._start, call)
         self._ring()
         return alarm
 
     def next_alarm(self) -> float | None:
-        """Seconds until the next alarm, if there is one: a simulator's way past idle time."""
+        """Return the seconds until the next alarm, so that a simulator can skip idle time."""
         alarm = self._next()
         return None if alarm is None else alarm[0].total_seconds()
 
     # --- moving it ---------------------------------------------------------------------------------------------------
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and make every call in its order at its time. Tasks that it wakes run later."""
+        """Let time pass, and make all due calls in order.
+
+        Tasks that they wake run later.
+        """
         end = self._elapsed + timedelta(seconds=seconds)
         while self._ring_until(end):
             pass
         self._elapsed = end
 
     async def run(self, seconds: float) -> None:
-        """Let time pass, and let every task that an alarm wakes act before the next one rings."""
+        """Let time pass, and let all woken tasks act before the next alarm."""
         end = self._elapsed + timedelta(seconds=seconds)
         await settle()
         while self._ring_until(end):
@@ -92,7 +98,7 @@ class ManualClock:
         await settle()
 
     def step(self, seconds: float) -> None:
-        """Set the wall clock forward or back, as an administrator does; no time passes."""
+        """Set the wall clock forward or back, as an administrator does. No time passes."""
         self._stepped += timedelta(seconds=seconds)
         self._ring()
 
@@ -102,7 +108,7 @@ class ManualClock:
         return alarm
 
     def _next(self) -> tuple[timedelta, int, list[Alarm]] | None:
-        """How far off the next alarm is, and the list whose first it is."""
+        """Return the time until the next alarm, and the list that starts with it."""
         for alarms in (self._after, self._at):
             while alarms and alarms[0].call is None:
                 heapq.heappop(alarms)
@@ -133,6 +139,6 @@ class ManualClock:
 
 
 async def settle() -> None:
-    """Let every task run until it waits for something."""
+    """Let every task run until it waits."""
     for _ in range(_ROUNDS):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A durable in memory: who has which message, and when it comes again."""
+"""A durable in memory: its delivered messages and their redelivery."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from .stored_stream import Entry, StoredStream
 
 @dataclass(slots=True)
 class _Out:
-    """A message that was handed out and not yet dealt with; `alarm` brings it back."""
+    """A delivered message that is not settled; `alarm` redelivers it."""
 
     entry: Entry
     delivered: int = 0
@@ -23,10 +23,10 @@ class _Out:
 
 
 class InMemoryDurable:
-    """A consumer with explicit acknowledgement: each message comes until somebody has acknowledged or ended it."""
+    """A consumer with explicit acknowledgement, which redelivers each message until it is settled."""
 
     def __init__(self, stream: StoredStream, spec: DurableSpec, clock: ManualClock) -> None:
-        """It begins with the first message of the stream."""
+        """Start with the first message of the stream."""
         self.spec = spec
         self._stream = stream
         self._clock = clock
@@ -37,9 +37,9 @@ class InMemoryDurable:
         stream.on_store(self._look_at)
 
     async def take(self, limit: int, *, wait: float) -> "Sequence[InMemoryDelivery]":
-        """Up to `limit` messages, whatever is there: those that come again first, then new ones in their order.
+        """Return up to `limit` messages: redeliveries first, then new messages in order.
 
-        Waits for the first one for up to `wait` seconds of the clock, which pass only when the clock is moved.
+        Waits for the first message up to `wait` seconds of the clock, which pass only when a test moves the clock.
         """
         deliveries = self._hand_out(limit)
         if deliveries or wait <= 0:
@@ -55,7 +55,7 @@ class InMemoryDurable:
         return deliveries
 
     def recount(self) -> None:
-        """Hand everything out again that is out, and count its deliveries anew, as a server that crashed may do."""
+        """Redeliver all unsettled messages and restart their delivery counts, as a crashed server may."""
         for sequence, out in self._out.items():
             out.delivered = 0
             if out.alarm is not None:
@@ -63,7 +63,7 @@ class InMemoryDurable:
             self._requeue(sequence)
 
     def again(self, sequence: int) -> None:
-        """Hand a message out again that was dealt with, as a server does that forgot the acknowledgement."""
+        """Redeliver a settled message, as a server does that lost the acknowledgement."""
         entry = self._stream.get(sequence)
         if entry is not None and sequence not in self._out and self._wants(entry.subject):
             self._out[sequence] = _Out(entry)
@@ -71,12 +71,12 @@ class InMemoryDurable:
 
     @property
     def outstanding(self) -> int:
-        """How many messages are handed out, or wait to come again."""
+        """The number of messages that are delivered or wait for redelivery."""
         return len(self._out)
 
     @property
     def progress(self) -> Progress:
-        """How far it has got: what is not handed out yet counts only where it is for this durable."""
+        """Return the progress; undelivered messages count only if they match."""
         ahead = next((e.sequence for e in self._stream.behind(self._upto) if self._wants(e.subject)), None)
         first = min(self._out, default=ahead)
         return Progress(self._upto if first is None else first - 1, is_idle=first is None)
@@ -122,10 +122,11 @@ class InMemoryDurable:
             self._again.append(sequence)
             self._changed.notify()
 
-    # --- what a delivery says ----------------------------------------------------------------------------------------
+    # --- settlement by deliveries
+    # ------------------------------------------------------------------------------------
 
     def done(self, sequence: int) -> None:
-        """Acknowledged or ended, by whichever delivery. A work queue needs the message no longer."""
+        """Settle a message for good. A work queue then removes it."""
         out = self._out.pop(sequence, None)
         if out is None:
             return
@@ -133,10 +134,10 @@ class InMemoryDurable:
             out.alarm.cancel()
         if self.spec.stream is Stream.MQ:
             self._stream.remove(sequence)
-        self._changed.notify()  # there may be room again for another
+        self._changed.notify()  # there may be room for another message
 
     def back(self, sequence: int, delay: float) -> None:
-        """Handed back."""
+        """Hand a message back."""
         out = self._out.get(sequence)
         if out is None or sequence in self._again:
             return
@@ -147,17 +148,17 @@ class InMemoryDurable:
             self._requeue(sequence)
 
     def keep(self, sequence: int) -> None:
-        """Still at work."""
+        """Restart the acknowledgement wait of a message."""
         out = self._out.get(sequence)
         if out is not None and sequence not in self._again:
             self._come_again(out, self.spec.ack_wait)
 
 
 class InMemoryDelivery:
-    """Implements `ports.Delivery`."""
+    """Implement `ports.Delivery`."""
 
     def __init__(self, durable: InMemoryDurable, entry: Entry, delivered: int) -> None:
-        """Made by its durable."""
+        """Create a delivery of a durable."""
         self._durable = durable
         self._entry = entry
         self._delivered = delivered
@@ -165,51 +166,51 @@ class InMemoryDelivery:
 
     @property
     def subject(self) -> str:
-        """Relative."""
+        """The relative subject."""
         return self._entry.subject
 
     @property
     def body(self) -> bytes:
-        """As it was published."""
+        """The body as it was published."""
         return self._entry.body
 
     @property
     def sequence(self) -> int:
-        """In its stream."""
+        """The sequence in its stream."""
         return self._entry.sequence
 
     @property
     def time(self) -> datetime:
-        """When it was stored."""
+        """The time at which it was stored."""
         return self._entry.time
 
     @property
     def message_id(self) -> str | None:
-        """What its publisher called it."""
+        """The id that its publisher set."""
         return self._entry.message_id
 
     @property
     def delivered(self) -> int:
-        """1 the first time."""
+        """The delivery number; 1 for the first."""
         return self._delivered
 
     async def ack(self) -> None:
-        """Dealt with."""
+        """Acknowledge the message."""
         self._answer()
         self._durable.done(self.sequence)
 
     async def nak(self, delay: float) -> None:
-        """Hand it back, to come again after `delay` seconds."""
+        """Hand the message back; it is redelivered after `delay` seconds."""
         self._answer()
         self._durable.back(self.sequence, delay)
 
     async def term(self) -> None:
-        """Never again."""
+        """Prevent any further delivery."""
         self._answer()
         self._durable.done(self.sequence)
 
     async def in_progress(self) -> None:
-        """Start the acknowledgement wait anew."""
+        """Restart the acknowledgement wait."""
         self._durable.keep(self.sequence)
 
     def _answer(self) -> None:

@@ -14,10 +14,13 @@ from .stored_stream import Entry, StoredStream
 
 
 class InMemoryEventLog:
-    """Implements `ports.EventLog`, with the durables that read it. Delays are over when its clock says so."""
+    """Implement `ports.EventLog`, with the durables that read it.
+
+    Delays end by its clock.
+    """
 
     def __init__(self, clock: ManualClock | None = None) -> None:
-        """Empty streams, all of them."""
+        """Start with empty streams."""
         self.clock = clock or ManualClock()
         self._streams = {stream: StoredStream(self.clock) for stream in Stream}
         self._delays: dict[str, tuple[int, Alarm]] = {}
@@ -26,18 +29,21 @@ class InMemoryEventLog:
     # --- writing -----------------------------------------------------------------------------------------------------
 
     async def append(self, fact: Message, *, expect: int) -> int:
-        """Store a fact if the last sequence in its scope is `expect`; its sequence."""
+        """Store a fact if the last sequence in its scope is `expect`; return its sequence."""
         subject = subjects.subject_of(fact)
         stream = self._capturing(subject)
         stream.check(subjects.scope_of(fact), expect)
         return stream.store(subject, fact.encode())
 
     async def publish(self, subject: str, message: Message, *, message_id: str) -> int:
-        """Store an input once within the duplicate window; the sequence of the first."""
+        """Store an input once within the duplicate window; return the sequence of the first copy."""
         return self.receive(subject, message.encode(), message_id=message_id)
 
     async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
-        """Have `timer` stored under its own subject at `until`; a second one of the same subject replaces the first."""
+        """Store `timer` under its own subject at `until`.
+
+        A second timer of the subject replaces the first.
+        """
         subject = subjects.delay(timer)
         stream = self._capturing(subject)
         stream.check(scope, expect)
@@ -51,17 +57,17 @@ class InMemoryEventLog:
         self._delays[subject] = sequence, self.clock.at(until, fire)
 
     def receive(self, subject: str, body: bytes, *, message_id: str | None = None) -> int:
-        """Store whatever bytes somebody published on a subject that a stream captures; its sequence."""
+        """Store a body that any client published on a captured subject; return its sequence."""
         return self._capturing(subject).store(subject, body, message_id=message_id)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
-        """The last message of each subject in a scope, oldest first."""
+        """Return the last message of each subject in a scope, oldest first."""
         return self._load(scope, after)
 
     async def load_each(self, *scopes: str) -> Loaded:
-        """What `load` says of each scope."""
+        """Return the facts of each scope as `load` does."""
         facts = [self._load(scope) for scope in scopes]
         return Loaded(facts, self._streams[subjects.stream_of(scopes[0])].last_sequence if any(facts) else 0)
 
@@ -70,26 +76,29 @@ class InMemoryEventLog:
         return [entry.recorded() for entry in stream.last_of_each((scope,)) if entry.sequence > after]
 
     async def tail(self, scope: str) -> int:
-        """The last sequence in a scope."""
+        """Return the last sequence in a scope."""
         entry = self._streams[subjects.stream_of(scope)].last(scope)
         return 0 if entry is None else entry.sequence
 
     async def now(self) -> datetime:
-        """What its clock says."""
+        """Return the time of the clock."""
         return self.clock.now()
 
     async def last(self, subject: str) -> Recorded[Message] | None:
-        """The newest message of a subject or filter."""
+        """Return the newest message of a subject or filter."""
         entry = self._streams[subjects.stream_of(subject)].last(subject)
         return None if entry is None else entry.recorded()
 
     async def get(self, stream: Stream, sequence: int) -> Recorded[Message] | None:
-        """One message by its sequence."""
+        """Return the message of a sequence."""
         entry = self._streams[stream].get(sequence)
         return None if entry is None else entry.recorded()
 
     async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
-        """Up to `limit` matching messages behind `after`, oldest first; ends before an unreadable one, or raises at it."""
+        """Return up to `limit` matching messages after a sequence, oldest first.
+
+        The result ends before an unreadable message; if that is the first, the call raises its error.
+        """
         messages: list[Recorded[Message]] = []
         for entry in self._streams[subjects.stream_of(subject)].matching((subject,), after)[:limit]:
             try:
@@ -101,7 +110,7 @@ class InMemoryEventLog:
         return messages
 
     async def follow(self, stream: Stream, *filters: str, after: int | None) -> AsyncIterator[Batch]:
-        """Everything that matches, for ever; unreadable messages are left out."""
+        """Yield all matching messages without an end; skip unreadable messages."""
         stored = self._streams[stream]
         entries = stored.last_of_each(filters or (">",)) if after is None else _behind(stored, filters, after)
         is_first = True
@@ -115,7 +124,7 @@ class InMemoryEventLog:
             entries = _behind(stored, filters, upto)
 
     async def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncIterator[Headings]:
-        """That something was stored, for ever."""
+        """Yield the headings of new messages without an end."""
         stored = self._streams[stream]
         since = after if isinstance(after, datetime) else None
         upto = 0 if isinstance(after, datetime) else after
@@ -131,25 +140,25 @@ class InMemoryEventLog:
                 await stored.stored.wait()
 
     async def progress(self, stream: Stream, durable: str) -> Progress | None:
-        """How far a durable has got."""
+        """Return the progress of a durable."""
         found = self._durables.get((stream, durable))
         return None if found is None else found.progress
 
     def progress_of_all(self, stream: Stream) -> list[Progress]:
-        """How far every durable of a stream has got."""
+        """Return the progress of every durable of a stream."""
         return [durable.progress for (of, _), durable in self._durables.items() if of is stream]
 
     def stream(self, stream: Stream) -> StoredStream:
-        """One stream as it is stored."""
+        """Return a stream as it is stored."""
         return self._streams[stream]
 
     # --- durables ----------------------------------------------------------------------------------------------------
 
     def durable(self, spec: DurableSpec) -> InMemoryDurable:
-        """The durable of that name, made on the first call.
+        """Return the durable of a spec, and create it at the first call.
 
         Raises:
-            ValueError: there is one of the same name that is otherwise.
+            ValueError: a different durable has the same name.
         """
         durable = self._durables.get((spec.stream, spec.name))
         if durable is None:

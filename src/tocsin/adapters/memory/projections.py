@@ -16,25 +16,31 @@ class _Value:
 
 
 class InMemoryProjections:
-    """Implements `ports.Projections`. Life times end when its clock says so."""
+    """Implement `ports.Projections`.
+
+    Lifetimes end by its clock.
+    """
 
     def __init__(self, clock: ManualClock | None = None) -> None:
-        """Empty buckets, all of them."""
+        """Start with empty buckets."""
         self.clock = clock or ManualClock()
         self._buckets: dict[Bucket, dict[str, _Value]] = {bucket: {} for bucket in Bucket}
         self._revisions = dict.fromkeys(Bucket, 0)
 
     async def get(self, bucket: Bucket, key: str) -> tuple[bytes, int] | None:
-        """The value and its revision."""
+        """Return a key's value and revision."""
         value = self._buckets[bucket].get(key)
         return None if value is None else (value.body, value.revision)
 
     async def put(
         self, bucket: Bucket, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None
     ) -> int:
-        """Store a value if its revision is `expect`; its revision. Life times are whole seconds, rounded up."""
+        """Store a value if the key's revision is `expect`; return the new revision.
+
+        Lifetimes are rounded up to whole seconds.
+        """
         if ttl is not None and ttl <= 0:
-            raise ValueError(f"ttl {ttl}: more than 0 seconds are needed")
+            raise ValueError(f"ttl {ttl}: it must be more than 0 seconds")
         self._check(bucket, key, expect)
         self._revisions[bucket] += 1
         revision = self._revisions[bucket]
@@ -52,7 +58,7 @@ class InMemoryProjections:
         del self._buckets[bucket][key]
 
     async def entries(self, bucket: Bucket) -> dict[str, bytes]:
-        """Every key and its value."""
+        """Return all keys and their values."""
         return {key: value.body for key, value in self._buckets[bucket].items()}
 
     def _check(self, bucket: Bucket, key: str, expect: int | None) -> None:

@@ -1,10 +1,10 @@
-"""Waking whoever waits for a change."""
+"""A signal that wakes waiting tasks."""
 
 import asyncio
 
 
 class Signal:
-    """Each `notify` ends every `wait` that began before it, in the order in which they began."""
+    """Each `notify` ends all earlier calls of `wait`, in their order."""
 
     def __init__(self) -> None:
         self._waiting: list[asyncio.Future[None]] = []
@@ -16,7 +16,7 @@ class Signal:
         await future
 
     def notify(self) -> None:
-        """Wake them."""
+        """Wake all waiting tasks."""
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():

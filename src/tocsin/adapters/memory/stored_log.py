@@ -1,4 +1,4 @@
-"""The streams in memory, as they are stored."""
+"""The stored messages of the streams in memory."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
@@ -15,22 +15,22 @@ MESSAGE_ID: Final = "Nats-Msg-Id"
 
 
 class InMemoryStoredLog:
-    """Implements `ports.StoredLog` over an `InMemoryEventLog`."""
+    """Implement `ports.StoredLog` over an `InMemoryEventLog`."""
 
     def __init__(self, log: InMemoryEventLog) -> None:
-        """Whatever that log stores."""
+        """Read the streams of `log`."""
         self._log = log
 
-    async def archived(self, stream: Stream) -> int:  # noqa: ARG002 - the port's
-        """Nothing: these are the streams alone."""
+    async def archived(self, stream: Stream) -> int:  # noqa: ARG002 - the port's parameter
+        """Return 0: the streams alone have no archive."""
         return 0
 
-    async def may_be_archived(self, scope: str) -> bool:  # noqa: ARG002 - the port's
-        """Never: these are the streams alone."""
+    async def may_be_archived(self, scope: str) -> bool:  # noqa: ARG002 - the port's parameter
+        """Return False: the streams alone have no archive."""
         return False
 
     async def extent(self, stream: Stream) -> Extent:
-        """What a stream holds now."""
+        """Return the extent of a stream."""
         stored = self._log.stream(stream)
         entries = list(stored.behind(0))
         first = entries[0].sequence if entries else stored.last_sequence + 1
@@ -39,7 +39,7 @@ class InMemoryStoredLog:
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
     ) -> AsyncIterator[Sequence[StoredMessage]]:
-        """Everything that matches, up to a sequence."""
+        """Yield all matching messages up to a sequence."""
         entries = [
             entry
             for entry in self._log.stream(stream).behind(after if isinstance(after, int) else 0)

@@ -1,4 +1,7 @@
-"""One stream in memory: bodies as bytes, so that what is read back went through the codec as it does on a server."""
+"""A stream in memory.
+
+It stores bodies as bytes, so that every read passes through the codec as it does with a server.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,12 +17,12 @@ from .signal import Signal
 from .subject_tree import SubjectTree
 
 DUPLICATE_WINDOW: Final = 120.0
-"""Seconds in which a second message of the same id is not stored."""
+"""Within this number of seconds, a second message of the same id is not stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One stored message."""
+    """A stored message."""
 
     subject: str
     sequence: int
@@ -28,7 +31,7 @@ class Entry:
     message_id: str | None
 
     def recorded(self) -> Recorded[Message]:
-        """Decoded.
+        """Return the decoded message.
 
         Raises:
             DecodeError: it does not decode.
@@ -42,10 +45,10 @@ class Entry:
 
 
 class StoredStream:
-    """Messages by sequence and by subject, and those who wait for more."""
+    """Messages by sequence and by subject, and the durables that wait for more."""
 
     def __init__(self, clock: ManualClock) -> None:
-        """Empty."""
+        """Start empty."""
         self._clock = clock
         self._entries: dict[int, Entry] = {}
         self._tree = SubjectTree()
@@ -55,7 +58,10 @@ class StoredStream:
         self.last_sequence = 0
 
     def store(self, subject: str, body: bytes, *, message_id: str | None = None) -> int:
-        """Store unguarded; the sequence, of the first one if this repeats a message id."""
+        """Store a message without a guard.
+
+        Return its sequence, or that of the first copy of its id.
+        """
         if message_id is not None:
             known = self._known_ids.get(message_id)
             if known is not None and self._clock.monotonic() - known[0] < DUPLICATE_WINDOW:
@@ -70,7 +76,7 @@ class StoredStream:
         return self.last_sequence
 
     def on_store(self, notify: Callable[[str], None]) -> None:
-        """Have the subject of every new message announced to a durable."""
+        """Call `notify` with the subject of every new message."""
         self._readers.append(notify)
 
     def check(self, scope: str, expect: int) -> None:
@@ -80,26 +86,26 @@ class StoredStream:
             raise SequenceConflict(f"{scope}: expected {expect}, is {last}")
 
     def remove(self, sequence: int) -> None:
-        """Forget one message, as a purge does."""
+        """Remove a message, as a purge does."""
         entry = self._entries.pop(sequence, None)
         if entry is not None:
             self._tree.remove(entry.subject, sequence)
 
     def get(self, sequence: int) -> Entry | None:
-        """By sequence."""
+        """Return the message of a sequence."""
         return self._entries.get(sequence)
 
     def last(self, filter_subject: str) -> Entry | None:
-        """The newest that matches."""
+        """Return the newest matching message."""
         return self._entries.get(self._tree.last(filter_subject))
 
     def last_of_each(self, filters: tuple[str, ...]) -> list[Entry]:
-        """The newest of each subject that matches, the oldest first."""
+        """Return the newest message of each matching subject, oldest first."""
         found = {sequences[-1] for name in filters for sequences in self._tree.each(name)}
         return [self._entries[sequence] for sequence in sorted(found)]
 
     def matching(self, filters: tuple[str, ...], after: int) -> list[Entry]:
-        """All that match behind `after`, the oldest first."""
+        """Return all matching messages after a sequence, oldest first."""
         found = {
             sequence
             for name in filters
@@ -110,7 +116,7 @@ class StoredStream:
         return [self._entries[sequence] for sequence in sorted(found)]
 
     def behind(self, after: int) -> Iterator[Entry]:
-        """All behind `after`, in order, without looking at what lies before."""
+        """Yield all messages after a sequence in order, without reading earlier messages."""
         for sequence in range(after + 1, self.last_sequence + 1):
             entry = self._entries.get(sequence)
             if entry is not None:

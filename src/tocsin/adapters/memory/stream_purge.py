@@ -1,4 +1,4 @@
-"""What may leave the streams in memory, and taking it out."""
+"""Removal of archived messages from the streams in memory."""
 
 from ... import subjects
 from ...subjects import Stream
@@ -6,24 +6,24 @@ from .event_log import InMemoryEventLog
 
 
 class InMemoryStreamPurge:
-    """Implements `ports.StreamPurge` over an `InMemoryEventLog`."""
+    """Implement `ports.StreamPurge` over an `InMemoryEventLog`."""
 
     def __init__(self, log: InMemoryEventLog) -> None:
-        """Whatever that log stores."""
+        """Purge the streams of `log`."""
         self._log = log
 
     async def decided(self, stream: Stream) -> int:
-        """The sequence up to which every durable has dealt with what it was given."""
+        """Return the sequence up to which every durable is done."""
         end = self._log.stream(stream).last_sequence
         found = [progress.floor for progress in self._log.progress_of_all(stream) if not progress.is_idle]
         return min([end, *found])
 
     def obstacle(self) -> str | None:
-        """Nothing is ever in the way."""
+        """Return None: purging is always possible."""
         return None
 
     async def purge(self, subject: str, *, upto: int) -> None:
-        """Remove what matches, up to a sequence."""
+        """Remove matching messages up to a sequence."""
         stream = self._log.stream(subjects.stream_of(subject))
         for entry in stream.matching((subject,), 0):
             if entry.sequence <= upto:

@@ -1,4 +1,7 @@
-"""Which sequences lie under which subjects: a tree of tokens, so that a scope is found without looking at the others."""
+"""An index of sequences by subject.
+
+A tree of tokens, which finds a scope without a scan.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,30 +14,30 @@ class _Node:
 
 
 class SubjectTree:
-    """Sequences, ascending under each subject."""
+    """Sequences in ascending order for each subject."""
 
     def __init__(self) -> None:
-        """Empty."""
+        """Start empty."""
         self._root = _Node()
 
     def add(self, subject: str, sequence: int) -> None:
-        """`sequence` is greater than any before."""
+        """Add a sequence, which must be greater than all before."""
         node = self._root
         for token in subject.split("."):
             node = node.children.setdefault(token, _Node())
         node.sequences.append(sequence)
 
     def remove(self, subject: str, sequence: int) -> None:
-        """Forget one."""
+        """Remove a sequence."""
         for sequences in self.each(subject):
             sequences.remove(sequence)
 
     def each(self, filter_subject: str) -> Iterator[list[int]]:
-        """The sequences of each subject that matches and has any."""
+        """Yield the sequences of each matching subject that has any."""
         yield from _walk(self._root, filter_subject.split("."), 0)
 
     def last(self, filter_subject: str) -> int:
-        """The greatest sequence of all that match; 0 if none does."""
+        """Return the greatest sequence of all matching subjects; 0 if none matches."""
         return max((sequences[-1] for sequences in self.each(filter_subject)), default=0)
 
 

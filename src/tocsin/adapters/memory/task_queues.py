@@ -1,4 +1,4 @@
-"""The executors' queues by name, in memory."""
+"""Task queues by name, in memory."""
 
 from collections.abc import Sequence
 
@@ -10,30 +10,30 @@ from .task_queue import InMemoryTaskQueue
 
 
 class InMemoryTaskQueues:
-    """Implements `ports.TaskQueues`."""
+    """Implement `ports.TaskQueues`."""
 
     def __init__(self, log: InMemoryEventLog, *, ack_wait: float = 30.0) -> None:
-        """Over a log; `ack_wait`: seconds."""
+        """Use a log; `ack_wait` is in seconds."""
         self._log = log
         self._ack_wait = ack_wait
         self._open: dict[str, _Pausable] = {}
 
     async def open(self, queue: str) -> "_Pausable":
-        """A queue, made when it is first asked for."""
+        """Return a queue, and create it at the first request."""
         if queue not in self._open:
             self._open[queue] = _Pausable(InMemoryTaskQueue(self._log, queue, ack_wait=self._ack_wait))
         return self._open[queue]
 
     async def pause(self, queue: str) -> None:
-        """Hand out nothing more."""
+        """Stop deliveries."""
         (await self.open(queue)).is_paused = True
 
     async def resume(self, queue: str) -> None:
-        """Hand out tasks again."""
+        """Resume deliveries."""
         (await self.open(queue)).is_paused = False
 
     async def standing(self, queue: str) -> QueueStatus | None:
-        """How a queue stands; None: nobody has opened one of that name."""
+        """Return the state of a queue; None if it was never opened."""
         if queue not in self._open:
             return None
         progress = await self._log.progress(Stream.LOG, subjects.executor_durable(queue))
@@ -42,12 +42,12 @@ class InMemoryTaskQueues:
         return QueueStatus(queue, self._open[queue].is_paused, waiting, 0)
 
     async def names(self) -> Sequence[str]:
-        """Those that were opened."""
+        """Return the names of the opened queues."""
         return sorted(self._open)
 
 
 class _Pausable:
-    """A queue, or for as long as it is paused an empty one."""
+    """A queue, which is empty while it is paused."""
 
     def __init__(self, queue: InMemoryTaskQueue) -> None:
         self._queue = queue

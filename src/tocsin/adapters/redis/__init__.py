@@ -1,10 +1,11 @@
-"""The history in Redis, for installations that have no SQL database: the same rows, lists and guarantees.
+"""The history in Redis, for installations without a SQL database: same rows, lists and guarantees.
 
-keys.py       how everything is named
-rows.py       records to hashes and back
-recording.py  one batch of facts, in one transaction
-lists.py      pages out of sorted sets
-history.py    the port
+keys.py          the names of all keys
+rows.py          records to hashes and back
+batch_writer.py  a batch of facts in one transaction
+pages.py         pages from sorted sets
+expiry.py        removal of old executions and dead letters
+history.py       the port
 """
 
 from .history import RedisHistory, open_history

@@ -1,6 +1,7 @@
-"""One batch of facts, in one transaction: it is carried out if the place in the stream has not moved since it was looked at.
+"""Recording of a batch of facts in one Redis transaction.
 
-Redis carries out a transaction whole, and writes it to its file whole: rows and place go together, also when it is killed.
+The transaction fails if the offset in the stream has moved since it was read. Redis executes a transaction as a whole
+and writes it to its file as a whole, so rows and offset stay consistent, even after a kill.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,11 +23,11 @@ from ..history import row_cache
 from . import keys, rows
 
 CHUNK: Final = 500
-"""Rows asked for at once."""
+"""The number of rows in one request."""
 
 
 class BatchWriter:
-    """Records the streams of one installation, one batch of each at a time."""
+    """Recorder of an installation's streams, with one batch of each stream at a time."""
 
     def __init__(self, client: Redis, installation: str) -> None:
         self._client = client
@@ -36,10 +37,10 @@ class BatchWriter:
         self._jobs = row_cache.jobs()
 
     async def record(self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int) -> None:
-        """Fold messages into the rows and move the place in the stream from `after` to `upto`.
+        """Fold messages into the rows, and move the offset from `after` to `upto`.
 
         Raises:
-            SequenceConflict: the place is elsewhere.
+            SequenceConflict: the offset is different.
         """
         place = keys.place(self._installation, stream)
         if self._places.pop(stream, None) != after:
@@ -116,7 +117,7 @@ class BatchWriter:
 
 
 def remove_execution(transaction: Pipeline, record: ExecutionRecord) -> None:
-    """Take an execution out of everything."""
+    """Remove an execution from all keys."""
     name = record.execution_id
     transaction.delete(keys.execution(name))
     for one in _places(record):
@@ -135,7 +136,7 @@ def _write_execution(transaction: Pipeline, record: ExecutionRecord, before: Exe
 
 
 def _places(record: ExecutionRecord) -> dict[str, int]:
-    """The sorted sets in which an execution lies, and its score in each."""
+    """Return the sorted sets that contain an execution, with its score in each."""
     places = dict.fromkeys(_sets(record), microseconds(rows.aware(record.scheduled_time)))
     places |= {keys.EXECUTION_IDS: 0, keys.STARTED: microseconds(rows.aware(record.started_at))}
     if record.duration_ms is not None:
@@ -144,7 +145,7 @@ def _places(record: ExecutionRecord) -> dict[str, int]:
 
 
 def _sets(record: ExecutionRecord) -> Iterator[str]:
-    """The sets in which an execution lies, scored by its scheduled time."""
+    """Return the sets that contain an execution by scheduled time."""
     yield keys.EXECUTIONS
     yield keys.executions_by("job", record.job)
     yield keys.executions_by("status", record.status)

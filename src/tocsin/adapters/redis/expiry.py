@@ -1,4 +1,4 @@
-"""Forgetting what has been over for too long."""
+"""Removal of executions and dead letters whose retention is over."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ AT_ONCE: Final = 1_000
 
 
 async def expire(client: Redis, *, now: datetime, after: timedelta) -> int:
-    """Remove some executions and resolved dead letters that have been over for too long; how many."""
+    """Remove some expired executions and resolved dead letters; return how many."""
     own = {job: float(seconds) for job, seconds in cast("Hash", await client.hgetall(keys.RETENTIONS)).items()}
     removed = await _executions(client, keys.EXECUTIONS, now - after, but=frozenset(own))
     for job, seconds in own.items():

@@ -1,4 +1,4 @@
-"""`ports.History` in Redis."""
+"""Implementation of `ports.History` in Redis."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -28,13 +28,13 @@ from .pages import Pages
 from .rows import Hash, dead_letter_row, execution_row, job_row
 
 SCHEMA: Final = 1
-"""What the keys of this version mean."""
+"""The version of the keys' meaning."""
 
 EMPTYING: Final = -1
-"""The place of a history that is being emptied."""
+"""The offset of a history that is being emptied."""
 
 TIMEOUT: Final = 10.0
-"""Seconds that Redis is given to let us in, or to answer."""
+"""The time limit for a connection and for a reply."""
 
 _ORDERS: Final = {
     "newest": (keys.EXECUTIONS, True),
@@ -47,10 +47,13 @@ _ORDERS: Final = {
 
 
 class RedisHistory:
-    """The history behind a client. Besides what the port says, a method raises `redis.exceptions.RedisError`."""
+    """The history of a Redis client.
+
+    A method may also raise `redis.exceptions.RedisError`.
+    """
 
     def __init__(self, client: Redis, *, installation: str = "") -> None:
-        """`installation` names the one whose streams are recorded."""
+        """Record the streams of `installation`."""
         self._client = client
         self._installation = installation
         self._recording = BatchWriter(client, installation)
@@ -59,12 +62,12 @@ class RedisHistory:
         """See `ports.History`.
 
         Raises:
-            HistoryUnavailable: somebody is emptying it, or stopped half-way.
+            HistoryUnavailable: the history is being emptied, or this was interrupted.
         """
         place = int(await self._client.get(keys.place(self._installation, stream)) or 0)
         if place == EMPTYING:
             raise HistoryUnavailable(
-                "the history is being emptied: if nobody is at it, run `tocsin history rebuild` again"
+                "the history is being emptied; if that was interrupted, run `tocsin history rebuild` again"
             )
         return place
 
@@ -78,7 +81,7 @@ class RedisHistory:
 
     async def count(self, query: ExecutionQuery = EVERY_EXECUTION) -> int:
         """See `ports.History`."""
-        # A count does not ask for an order.
+        # A count needs no order.
         is_exact = query.error is None and query.id_prefix is None
         return await pages.count(self._client, _executions(query, order=(keys.EXECUTIONS, True)), is_exact=is_exact)
 
@@ -101,11 +104,11 @@ class RedisHistory:
         return await expiry.expire(self._client, now=now, after=after)
 
     async def forget(self) -> None:
-        """See `ports.History`. The places of other installations in the same database are forgotten with their rows."""
+        """See `ports.History`. The offsets of other installations in the same database are removed too."""
         own = [keys.place(self._installation, stream) for stream in Stream]
         others = [key async for key in self._client.scan_iter(match=f"{keys.ROOT}:place:*")]
         places = {*own, *others}
-        await self._client.mset(dict.fromkeys(places, EMPTYING))  # from here on nobody records
+        await self._client.mset(dict.fromkeys(places, EMPTYING))  # from here on, no recorder can write
         async for key in self._client.scan_iter(match=f"{keys.ROOT}:*", count=1_000):
             if key not in places and key != keys.SCHEMA:
                 await self._client.unlink(key)
@@ -114,10 +117,10 @@ class RedisHistory:
 
 @asynccontextmanager
 async def open_history(url: str, *, installation: str = "", max_connections: int = 10) -> AsyncIterator[RedisHistory]:
-    """The history in the Redis of a URL, for as long as the context lasts.
+    """Open the history in the Redis of a URL, for the duration of the context.
 
     Raises:
-        HistoryUnavailable: the URL, the password, the server or what is in it is not what is needed.
+        HistoryUnavailable: the URL or the password is wrong, the server does not answer, or its content is not usable.
     """
     try:
         pool = BlockingConnectionPool.from_url(
@@ -145,18 +148,16 @@ async def _check(client: Redis, url: str) -> None:
         await client.set(keys.SCHEMA, SCHEMA, nx=True)
         schema = int(await client.get(keys.SCHEMA) or SCHEMA)
     except (RedisError, OSError, ValueError) as error:
-        raise HistoryUnavailable(
-            f"`database.url` is {shown(url)}, and the history cannot be kept there: {error}"
-        ) from None
+        raise HistoryUnavailable(f"`database.url` is {shown(url)}, and the history cannot use it: {error}") from None
     if schema > SCHEMA:
         raise HistoryUnavailable(
-            f"`database.url` is {shown(url)}, and a newer version of Tocsin has been there: what it keeps is of version "
-            f"{schema}, and this one knows {SCHEMA} at most. There is no way back: run the newer version, or name another "
-            "database, which is filled from the log anew"
+            f"`database.url` is {shown(url)}, and a newer version of Tocsin has written it: its schema is {schema}, "
+            f"and this version knows {SCHEMA} at most. There is no downgrade: run the newer version, or use another "
+            "database, which is filled from the log"
         )
 
 
-# --- what is asked, as sets ------------------------------------------------------------------------------------------
+# --- queries as sets ------------------------------------------------------------------------------------------------
 
 
 def _executions(query: ExecutionQuery, *, order: tuple[str, bool] | None = None) -> Pages[ExecutionRow]:
@@ -211,7 +212,7 @@ def _dead_letters(query: DeadLetterQuery) -> Pages[DeadLetterRow]:
 
 
 def _says(query: ExecutionQuery | DeadLetterQuery, stored: Hash, error: str, name: str) -> bool:
-    """Whether a row says what no set does."""
+    """Return whether a row matches the conditions that no set can express."""
     has_error = query.error is None or query.error.lower() in stored.get(error, "").lower()
     return has_error and stored[name].startswith(query.id_prefix or "")
 

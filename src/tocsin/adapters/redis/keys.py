@@ -1,15 +1,17 @@
-"""How everything is named in Redis. Every key begins alike, so that a database may be shared.
+"""The keys of the history in Redis.
 
-    tocsin:history:place:<installation>:<stream>   the last sequence that is folded in
-    tocsin:history:execution:<id>                  a hash, one field for each column
-    tocsin:history:dead-letter:<id>                the same
-    tocsin:history:jobs                            a hash of JSON by name
-    tocsin:history:retentions                      a hash of seconds, of the jobs that have a retention of their own
-    tocsin:history:executions…                     sorted sets of ids: all, and by what lists are narrowed down and sorted
-    tocsin:history:dead-letters…
+All keys have the same prefix, so that a database may be shared.
 
-Sets are scored by scheduled time (of dead letters: by last attempt) in microseconds since 1970, which a score holds to the
-last digit until the year 2255; `:started` and `:duration` (milliseconds) are scored by what they are called.
+    tocsin:history:place:<installation>:<stream>   the last recorded sequence.
+    tocsin:history:execution:<id>                  a hash with a field for each column.
+    tocsin:history:dead-letter:<id>                the same.
+    tocsin:history:jobs                            a hash of JSON by job name.
+    tocsin:history:retentions                      a hash of seconds, for jobs with their own retention.
+    tocsin:history:executions…                     sorted sets of ids: all, by condition, and by order.
+    tocsin:history:dead-letters…                   the same.
+
+Sets are scored by scheduled time (dead letters by last attempt) in microseconds since 1970. A score is exact until the
+year 2255. `:started` and `:duration` (milliseconds) are scored by what their names say.
 """
 
 from typing import Final
@@ -33,25 +35,25 @@ DEAD_LETTER_IDS: Final = f"{DEAD_LETTERS}:ids"
 
 
 def place(installation: str, stream: Stream) -> str:
-    """The place in a stream of an installation."""
+    """Return the key of the offset in a stream of an installation."""
     return f"{ROOT}:place:{installation}:{stream.value}"
 
 
 def execution(execution_id: str) -> str:
-    """The hash of an execution."""
+    """Return the key of an execution's hash."""
     return f"{ROOT}:execution:{execution_id}"
 
 
 def dead_letter(letter_id: str) -> str:
-    """The hash of a dead letter."""
+    """Return the key of a dead letter's hash."""
     return f"{ROOT}:dead-letter:{letter_id}"
 
 
 def executions_by(field: str, value: str) -> str:
-    """The executions whose `job`, `status`, `trigger` or `tag` is a value."""
+    """Return the set of executions with a `job`, `status`, `trigger` or `tag`."""
     return f"{EXECUTIONS}:{field}:{value}"
 
 
 def dead_letters_of(job: str) -> str:
-    """The dead letters of a job."""
+    """Return the set of a job's dead letters."""
     return f"{DEAD_LETTERS}:job:{job}"

@@ -1,8 +1,8 @@
-"""Pages out of sorted sets.
+"""Pages of rows from sorted sets.
 
-One set is walked in order, from behind the cursor's place: the set of all, or of what the query narrows it down to; where it
-narrows it down in several ways, the server intersects the sets first. What no set says, the text of an error and the
-beginning of an id, is looked at row by row.
+A set is read in order from the cursor's place: the set of all rows, or the set of a condition. If there are several
+conditions, the server intersects their sets first. Conditions that no set can express, the text of an error and the
+beginning of an id, are tested row by row.
 """
 
 import secrets
@@ -20,18 +20,21 @@ from .rows import Hash
 T = TypeVar("T")
 
 CHUNK: Final = 200
-"""Members asked for at once, at least."""
+"""The least number of members in one request."""
 FEW: Final = 1_000
-"""Ids that are looked for one by one, rather than among all."""
+"""Up to this number, ids with a prefix are looked up by name."""
 _SCORED_ALIKE: Final = frozenset({keys.EXECUTIONS, keys.DEAD_LETTERS})
-"""Orders whose scores the sets have that narrow a list down."""
+"""The orders whose scores the sets of conditions share."""
 _KEPT: Final = 60
-"""Seconds after which an intersection is gone, should whoever made it be."""
+"""The lifetime of an intersection, in seconds, if its reader dies."""
 
 
 @dataclass(frozen=True)
 class Pages(Generic[T]):
-    """A list: the set whose scores it is sorted by, those that narrow it down, and how members become rows."""
+    """A list of rows.
+
+    The set that sorts it, the sets of its conditions, and the conversion of members to rows.
+    """
 
     sort: str
     order: str
@@ -39,9 +42,9 @@ class Pages(Generic[T]):
     is_downwards: bool
     least: int | None
     most: int | None
-    """Bounds of the score; both belong to it."""
+    """Inclusive bounds of the score."""
     ids: str
-    """The set of all ids, in the order of the alphabet."""
+    """The set of all ids in alphabetical order."""
     id_prefix: str | None
     key: Callable[[str], str]
     is_wanted: Callable[[Hash], bool]
@@ -49,7 +52,7 @@ class Pages(Generic[T]):
 
 
 async def page(client: Redis, listing: Pages[T], place: Place | None, limit: int) -> Page[T]:
-    """A page of a list, from behind a place."""
+    """Return the page of a list after a place."""
     found: list[tuple[Place, T]] = []
     async with _walked(client, listing) as walked:
         async for member in _members(client, walked, listing, place, limit + 1):
@@ -61,7 +64,10 @@ async def page(client: Redis, listing: Pages[T], place: Place | None, limit: int
 
 
 async def count(client: Redis, listing: Pages[T], *, is_exact: bool) -> int:
-    """How many rows a list has. `is_exact`: the sets say it all, and no row need be looked at."""
+    """Return the number of rows in a list.
+
+    `is_exact`: the sets express all conditions, so no row has to be read.
+    """
     async with _walked(client, listing) as walked:
         if is_exact:
             bounds = _bound(listing.least, "-inf"), _bound(listing.most, "+inf")
@@ -74,7 +80,10 @@ async def count(client: Redis, listing: Pages[T], *, is_exact: bool) -> int:
 
 @asynccontextmanager
 async def _walked(client: Redis, listing: Pages[T]) -> AsyncIterator[str]:
-    """The one set to walk: scored by what the list is sorted by, and with nothing in it that a set could leave out."""
+    """Yield the set to read.
+
+    Sorted as the list is, and reduced by all conditions that have sets.
+    """
     few = await _meant(client, listing)
     if few is None and not listing.narrowed_by:
         yield listing.order
@@ -97,7 +106,10 @@ async def _walked(client: Redis, listing: Pages[T]) -> AsyncIterator[str]:
 
 
 async def _meant(client: Redis, listing: Pages[T]) -> Sequence[str] | None:
-    """The ids that begin as they should, if they are few; None: they are many, or may begin as they like."""
+    """Return the ids with the requested prefix if they are few.
+
+    None if they are many or no prefix is requested.
+    """
     if listing.id_prefix is None:
         return None
     bounds = f"[{listing.id_prefix}", f"({listing.id_prefix}\U0010ffff"
@@ -108,11 +120,11 @@ async def _meant(client: Redis, listing: Pages[T]) -> Sequence[str] | None:
 async def _members(
     client: Redis, walked: str, listing: Pages[T], place: Place | None, at_once: int
 ) -> AsyncIterator[Sequence[Place]]:
-    """The members of a set behind a place, in order, some at a time."""
+    """Yield chunks of a set's members after a place, in order."""
     size = max(at_once, CHUNK)
     least, most = _bound(listing.least, "-inf"), _bound(listing.most, "+inf")
     while True:
-        # From the score of the last one on, and so those that are equal to it in that once more.
+        # Start at the score of the last member, because others may have the same score.
         if place is not None:
             least, most = (least, str(place.key)) if listing.is_downwards else (str(place.key), most)
         ask: Callable[..., Awaitable[object]] = (
@@ -128,7 +140,7 @@ async def _members(
         if len(pairs) < size:
             return
         if not behind:
-            size *= 2  # more are equal than were asked for
+            size *= 2  # more members than requested have the same score
 
 
 def _is_behind(one: Place, place: Place, *, is_downwards: bool) -> bool:

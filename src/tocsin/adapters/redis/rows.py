@@ -1,4 +1,7 @@
-"""Records to hashes and back, and hashes as the port shows them. A field that is absent is None."""
+"""Conversion of records to hashes and back, and of hashes to the port's rows.
+
+An absent field is None.
+"""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -16,9 +19,11 @@ from ...ports import DeadLetterRow, ExecutionRow, JobRow
 from ..history.plain_text import json_text, plain
 
 Hash: TypeAlias = dict[str, str]
-"""A hash as Redis gives it."""
+"""A hash as Redis returns it."""
 Values: TypeAlias = dict[Any, Any]
-"""A hash as the client takes it: texts and integers by name; its types are invariant."""
+"""A hash as the client accepts it: texts and integers by name. The type is `Any` because the client's types are
+invariant.
+"""
 
 _ABSENT: Final[dict[str, Any]] = dict.fromkeys(("completed_at", "duration_ms", "worker", "error"))
 _STEPS: Final = TypeAdapter(dict[str, StepRecord])
@@ -29,7 +34,7 @@ _JOB: Final = TypeAdapter(JobRow)
 
 
 def execution_hash(record: ExecutionRecord) -> Values:
-    """The hash of an execution."""
+    """Return the hash of an execution."""
     values: dict[str, str | int | None] = {
         "job_name": record.job,
         "execution_id": record.execution_id,
@@ -55,7 +60,7 @@ def execution_hash(record: ExecutionRecord) -> Values:
 
 
 def execution_record(stored: Hash) -> ExecutionRecord:
-    """The record that a hash was written from."""
+    """Return the record of an execution from its hash."""
     row = _execution(stored)
     steps = _STEPS.validate_json(stored["dag_state"])
     names = {field.name for field in fields(ExecutionRecord)} & row.keys()
@@ -63,7 +68,7 @@ def execution_record(stored: Hash) -> ExecutionRecord:
 
 
 def execution_row(stored: Hash) -> ExecutionRow:
-    """An execution as the port shows it."""
+    """Return the port's row of an execution."""
     return ExecutionRow(**{**_ABSENT, **_execution(stored)})
 
 
@@ -87,7 +92,7 @@ def _execution(stored: Hash) -> dict[str, Any]:
 
 
 def dead_letter_hash(record: DeadLetterRecord) -> Values:
-    """The hash of a dead letter, but for `resolved`, which a later fact says."""
+    """Return the hash of a dead letter, without `resolved`, which a later fact sets."""
     values: dict[str, str | int | None] = {
         "id": record.id,
         "job_name": record.job,
@@ -103,7 +108,7 @@ def dead_letter_hash(record: DeadLetterRecord) -> Values:
 
 
 def dead_letter_row(stored: Hash) -> DeadLetterRow:
-    """A dead letter as the port shows it."""
+    """Return the port's row of a dead letter."""
     optional = {"execution_id": None, "last_error": None, "resolved": False}
     return _LETTER.validate_python({**optional, **stored, "input": from_json(stored["input"])})
 
@@ -112,7 +117,7 @@ def dead_letter_row(stored: Hash) -> DeadLetterRow:
 
 
 def job_text(record: JobRecord, definition: Mapping[str, Any] | None) -> str:
-    """A job as JSON. `definition` is its own, or what was stored of it before."""
+    """Return a job as JSON; `definition` is its own, or the stored definition."""
     row = {
         "job_id": record.id,
         "job_name": record.job,
@@ -131,7 +136,7 @@ def job_text(record: JobRecord, definition: Mapping[str, Any] | None) -> str:
 
 
 def job_record(stored: Mapping[str, Any]) -> JobRecord:
-    """The record that a job was written from, without the definition."""
+    """Return the record of a job without its definition."""
     definition = stored["definition"]
     if definition is not None:
         definition = JobDefinition.model_validate(definition, context=STORED)
@@ -150,12 +155,15 @@ def job_record(stored: Mapping[str, Any]) -> JobRecord:
 
 
 def job_row(text: str) -> JobRow:
-    """A job as the port shows it."""
+    """Return the port's row of a job."""
     return _JOB.validate_json(text)
 
 
 def aware(time: datetime) -> datetime:
-    """An instant in UTC; one without a zone is taken to be that."""
+    """Return an instant in UTC.
+
+    An instant without a zone is assumed to be in UTC.
+    """
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
@@ -163,5 +171,5 @@ def _text(time: datetime) -> str:
     return aware(time).isoformat()
 
 
-def _time(text: str | None) -> Any:  # noqa: ANN401 - what is never absent is not None
+def _time(text: str | None) -> Any:  # noqa: ANN401 - required times are never None
     return None if text is None else datetime.fromisoformat(text)

@@ -1,15 +1,15 @@
-"""The history in a SQL database: SQLite for development and for a single node, PostgreSQL for the rest.
+"""The history in a SQL database: SQLite for development and single nodes, PostgreSQL otherwise.
 
-Reading is dialect-neutral SQLAlchemy Core; writing, where the time goes, is a few statements of our own.
+Reads are dialect-neutral SQLAlchemy Core. Writes, which take most of the time, are a few statements of our own.
 
-    tables.py     what is stored, and how times and texts are
-    engine.py     the database of a URL
-    migration.py  bringing a database to these tables; migrations/ how they came to be
-    rows.py       records to rows and back
-    encoding.py   values and statements as the drivers take them
-    recording.py  one batch of facts, in one transaction
-    queries.py    what readers ask
-    history.py    the port: all of it off the event loop
+    tables.py        tables, and the types of times and texts.
+    engine.py        the database of a URL.
+    migration.py     migration of a database to these tables, by migrations/.
+    rows.py          records to rows and back.
+    encoding.py      values and statements for the drivers.
+    batch_writer.py  a batch of facts in one transaction.
+    queries.py       queries of readers.
+    history.py       the port, which runs all of this in threads.
 """
 
 from .history import SqlHistory, open_history

@@ -1,10 +1,11 @@
-"""One batch of facts, in one transaction: the place in the stream first, then one row for each thing that changed.
+"""Recording of a batch of facts in one SQL transaction.
 
-The place is moved by compare-and-set, so whoever moves it owns the batch; a second recorder waits there for the first one
-and then finds the place moved. Whoever moved it the last time, too, knows the rows of what is still going on without
-reading them: nobody else has written any since. What it remembers is dropped with the first transaction that fails.
+First the offset, then the changed rows. The offset is moved by compare-and-set, so the transaction that moves it owns
+the batch. A second recorder waits there for the first, and then finds the offset moved. The recorder that moved the
+offset last knows the rows of open executions without reading them, because no other recorder wrote any since. It drops
+this cache with the first transaction that fails.
 
-A row is written whole once, and then only what has become of it: most of its indexes do not speak of that.
+A row is written as a whole once, and then only its progress, because most of its indexes do not contain progress.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,11 +27,11 @@ from .encoding import Encoding
 from .tables import dead_letters, execution_tags, executions, jobs, offsets
 
 CHUNK: Final = 500
-"""Rows asked for at once; databases limit the parameters of a statement."""
+"""The number of rows in one request; databases limit the parameters of a statement."""
 
 
 class BatchWriter:
-    """Records the streams of one installation, one batch of each at a time."""
+    """Recorder of an installation's streams, with one batch of each stream at a time."""
 
     def __init__(self, installation: str, dialect: str) -> None:
         self._installation = installation
@@ -50,10 +51,10 @@ class BatchWriter:
     def record(
         self, connection: Connection, *, stream: Stream, messages: Sequence[Recorded[Message]], after: int, upto: int
     ) -> None:
-        """Fold messages into the rows and move the place in the stream from `after` to `upto`.
+        """Fold messages into the rows, and move the offset from `after` to `upto`.
 
         Raises:
-            SequenceConflict: the place is elsewhere; nothing is to be committed.
+            SequenceConflict: the offset is different; the transaction must not be committed.
         """
         self._move(connection, stream, after, upto)
         if self._places.pop(stream, None) != after:
@@ -64,11 +65,11 @@ class BatchWriter:
             self._record_executions(connection, messages)
 
     def committed(self, stream: Stream, upto: int) -> None:
-        """What was recorded is stored: what is remembered of it holds for whoever goes on from there."""
+        """Mark a recorded batch as committed, so that the cache stays valid."""
         self._places[stream] = upto
 
     def forget(self, stream: Stream) -> None:
-        """Remember nothing of a stream."""
+        """Drop the cache of a stream."""
         self._places.pop(stream, None)
         (self._jobs if stream is Stream.LEDGER else self._executions).records.clear()
 
@@ -86,7 +87,7 @@ class BatchWriter:
             else:
                 whole.append(rows.execution_values(record, encoding))
         for statement, values in ((self._execution, whole), (self._progress, progress)):
-            values.sort(key=itemgetter(-1))  # by id: what lies side by side in the database, one behind the other
+            values.sort(key=itemgetter(-1))  # sorted by id, because neighbouring rows are faster to write in order
             self._write(connection, statement, values)
         self._write(connection, self._tag, list(self._tags(known, changed)))
         letters = history.dead_letters(messages).values()
@@ -124,7 +125,7 @@ class BatchWriter:
         self._jobs.keep({name: one.without_definition() for name, one in changed.items()})
 
     def _move(self, connection: Connection, stream: Stream, after: int, upto: int) -> None:
-        # What is returned tells, not the count of rows, which not every driver gives for an insert.
+        # Use the returned row: not every driver counts the rows of an insert.
         where = {"installation": self._installation, "stream": stream.value}
         here = (offsets.c.installation == self._installation, offsets.c.stream == stream.value)
         step = update(offsets).where(*here, offsets.c.sequence == after).values(sequence=upto)

@@ -1,4 +1,7 @@
-"""Values as the drivers take them, without SQLAlchemy's way round each of them: recording is where the time goes."""
+"""Values and statements for the drivers.
+
+They bypass SQLAlchemy's processing of each value, because recording is where the time goes.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +15,7 @@ from .tables import UuidText
 
 @dataclass(frozen=True)
 class Encoding:
-    """How the driver of a dialect takes values."""
+    """The encoding of values for the driver of a dialect."""
 
     dialect: str
 
@@ -22,7 +25,7 @@ class Encoding:
         return self.dialect == "sqlite"
 
     def time(self, time: datetime) -> object:
-        """An instant; one without a zone is taken to be UTC."""
+        """Encode an instant; an instant without a zone is assumed to be in UTC."""
         if time.tzinfo is None:
             time = time.replace(tzinfo=UTC)
         if not self.is_file:
@@ -33,26 +36,27 @@ class Encoding:
         return written[:-6]
 
     def maybe_time(self, time: datetime | None) -> object:
-        """An aware instant that may be absent."""
+        """Encode an aware instant or None."""
         return None if time is None else self.time(time)
 
     def upsert(self, table: Table, columns: Sequence[str], key: str) -> str:
-        """A statement that inserts a row of these columns; where one of the same key is there, it sets all the others."""
+        """Return a statement that inserts a row, or updates the row of the same key."""
         names = ", ".join(f'"{name}"' for name in columns)
         values = ", ".join(self._placeholder(table, name) for name in columns)
         changes = ", ".join(f'"{name}" = excluded."{name}"' for name in columns if name not in {"id", key})
         return f'INSERT INTO {table.name} ({names}) VALUES ({values}) ON CONFLICT ("{key}") DO UPDATE SET {changes}'  # noqa: S608 - our own names
 
     def update(self, table: Table, columns: Sequence[str], key: str) -> str:
-        """A statement that sets these columns of the row of a key, which is its last value.
+        """Return a statement that sets columns of the row of a key.
 
-        It leaves alone the indexes of all other columns: an upsert, too, writes every index of the row anew.
+        The key is its last value. The indexes of all other columns stay untouched, whereas an upsert rewrites every
+        index of the row.
         """
         changes = ", ".join(f'"{name}" = {self._placeholder(table, name)}' for name in columns)
         return f'UPDATE {table.name} SET {changes} WHERE "{key}" = {self._placeholder(table, key)}'  # noqa: S608 - our own names
 
     def insert(self, table: Table, columns: Sequence[str]) -> str:
-        """A statement that inserts a row unless it is there."""
+        """Return a statement that inserts a row unless it exists."""
         names = ", ".join(f'"{name}"' for name in columns)
         values = ", ".join(self._placeholder(table, name) for name in columns)
         return f"INSERT INTO {table.name} ({names}) VALUES ({values}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names

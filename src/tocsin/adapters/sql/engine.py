@@ -1,4 +1,4 @@
-"""The database of a URL, set up so that a writer is fast and readers never wait for it."""
+"""The engine of a database, configured for fast writes and readers that never wait."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -15,31 +15,35 @@ from ..extras import history_extra
 from ..history.plain_text import json_text
 
 DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
-"""What is put for the scheme of a URL; one that names a driver of its own is left as it is."""
+"""Drivers by URL scheme; a URL that names a driver stays unchanged."""
 
 SCHEMES: Final = frozenset({*DRIVERS, "postgresql+psycopg"})
 
 BUSY_TIMEOUT: Final = 5.0
-"""Seconds that SQLite waits for another process's transaction before it gives up."""
+"""SQLite waits this number of seconds for another process's transaction."""
 
 CONNECT_TIMEOUT: Final = 10
-"""Seconds that PostgreSQL is given to let us in."""
+"""The time limit, in seconds, for a connection to PostgreSQL."""
 
 CHECKPOINT: Final = 8_000
-"""Pages (32 MB) that SQLite gathers in its write-ahead log before it puts them in their places: a page is written again and
-again while what it speaks of goes on."""
+"""SQLite collects this number of pages (32 MB) in its write-ahead log before a checkpoint.
+
+The pages of open executions are written many times before.
+"""
 
 MAX_FILE_CONNECTIONS: Final = 4
-"""Connections to an SQLite file: one writes, and some read beside it."""
+"""Connections to an SQLite file: one writes, the others read."""
 
 _WRITES: Final = "tocsin_writes"
 
 
 def connect(url: str, *, max_connections: int = 10) -> Engine:
-    """The engine of a database, e.g. `sqlite:////var/lib/tocsin/history.db` or `postgresql://…`; not open yet.
+    """Create the engine of a database, such as `sqlite:////var/lib/tocsin/history.db` or `postgresql://…`.
+
+    It does not connect yet.
 
     Raises:
-        HistoryUnavailable: that is no URL of SQLite or PostgreSQL.
+        HistoryUnavailable: the URL is not one of SQLite or PostgreSQL.
     """
     scheme, _, rest = url.partition("://")
     if scheme not in SCHEMES:
@@ -72,7 +76,10 @@ def connect(url: str, *, max_connections: int = 10) -> Engine:
 
 
 def writing(engine: Engine) -> Engine:
-    """The same, for transactions that write: on SQLite they wait for the writer before them at once, not half-way."""
+    """Return the engine for write transactions.
+
+    On SQLite they wait for an earlier writer at their beginning, not half-way.
+    """
     return engine.execution_options(**{_WRITES: True})
 
 
@@ -84,8 +91,9 @@ def _make_folder(path: str) -> None:
 
 
 def _prepare_file(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
-    connection.isolation_level = None  # transactions begin where we say so
-    # With NORMAL a power cut may take the last transactions, rows and offset together: they are read from the log again.
+    connection.isolation_level = None  # transactions begin explicitly
+    # With NORMAL, a power failure may lose the last transactions, rows and offset together; they are read from the
+    # log again.
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT * 1_000:.0f}")
     cursor.execute("PRAGMA journal_mode = WAL")

@@ -1,4 +1,7 @@
-"""`ports.History` in a SQL database. Every call is one transaction, in one of the threads that own the connections."""
+"""Implementation of `ports.History` in a SQL database.
+
+Every call is one transaction, in one of the threads that own the connections.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -23,14 +26,14 @@ T = TypeVar("T")
 
 
 class SqlHistory:
-    """The history behind an engine (`engine.connect`), whose tables `migration.migrate` made.
+    """The history of an engine (`engine.connect`), whose tables `migration.migrate` created.
 
-    Besides what the port says, a method raises `sqlalchemy.exc.SQLAlchemyError` when the database does not do as asked;
-    nothing is stored then, unless the connection broke at the very commit: ask for the offset.
+    A method may also raise `sqlalchemy.exc.SQLAlchemyError`. Then nothing is stored, unless the connection broke during
+    the commit; compare the offset.
     """
 
     def __init__(self, engine: Engine, *, installation: str = "", threads: int = 4) -> None:
-        """`installation` names the one whose streams are recorded."""
+        """Record the streams of `installation`."""
         self._engine = engine
         self._writing = writing(engine)
         self._installation = installation
@@ -38,7 +41,7 @@ class SqlHistory:
         self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="tocsin-history")
 
     async def close(self) -> None:
-        """Let go of the database, after what was asked before is done."""
+        """Close the database after all pending calls."""
         await asyncio.to_thread(self._threads.shutdown)
         self._engine.dispose()
 
@@ -47,7 +50,7 @@ class SqlHistory:
         return await self._read(partial(queries.offset, installation=self._installation, stream=stream))
 
     async def record(self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int) -> None:
-        """See `ports.History`. When cancelled, the transaction may still be committed."""
+        """See `ports.History`. If it is cancelled, the transaction may still be committed."""
 
         def committed() -> None:
             recording = self._recording
@@ -91,7 +94,7 @@ class SqlHistory:
         return await self._in_thread(committed)
 
     async def forget(self) -> None:
-        """See `ports.History`. The places of other installations in the same database are forgotten with their rows."""
+        """See `ports.History`. The offsets of other installations in the same database are removed too."""
 
         def committed() -> None:
             with self._writing.begin() as connection:
@@ -112,13 +115,14 @@ class SqlHistory:
 
 @asynccontextmanager
 async def open_history(url: str, *, installation: str = "", max_connections: int = 10) -> AsyncIterator[SqlHistory]:
-    """The history in the database of a URL, with its tables, for as long as the context lasts.
+    """Open the history in the database of a URL, for the duration of the context.
 
-    The places that it keeps are those of one installation: it may be pointed at another NATS, or at a NATS that began anew,
-    and then records that from its beginning.
+    The offsets belong to one installation: if the database is used with another NATS, or with an empty NATS, the
+    history records that from its beginning.
 
     Raises:
-        HistoryUnavailable: the URL, the password, the database or what is in it is not what is needed.
+        HistoryUnavailable: the URL or the password is wrong, the database does not answer, or its content is not
+            usable.
     """
     engine = connect(url, max_connections=max_connections)
     try:

@@ -1,9 +1,9 @@
-"""Bringing a database to the tables that this version uses, whoever comes first.
+"""Migration of a database to the tables of this version.
 
-Whoever opens the history looks which revision the database is at, and where it is not the newest, takes a lock, looks again
-and migrates in one transaction: two recorders that start at once do it one after the other, and one that is killed leaves
-things as they were. Alembic is only loaded where there is something to do. There is no way back: an older version refuses a
-database that a newer one has migrated.
+Each process that opens the history compares the revision of the database. If it is not the newest, the process takes a
+lock, compares again and migrates in one transaction. Two recorders that start together migrate one after the other, and
+a killed migration changes nothing. Alembic is loaded only if there is something to migrate. Downgrades do not exist: an
+older version rejects a database that a newer version has migrated.
 """
 
 from pathlib import Path
@@ -19,19 +19,19 @@ from .engine import writing
 VERSION_TABLE: Final = "scheduler_migrations"
 SCRIPTS: Final = Path(__file__).with_name("migrations")
 REVISIONS: Final = ("r0001",)
-"""Every revision, oldest first."""
+"""All revisions, oldest first."""
 
 _LOCK: Final = 7_062_062
-"""The key of the advisory lock of PostgreSQL under which migrations run."""
+"""The key of PostgreSQL's advisory lock for migrations."""
 _PATIENCE: Final = 120
-"""Seconds that SQLite waits for another process's migration."""
+"""SQLite waits this number of seconds for another process's migration."""
 
 
 def migrate(engine: Engine) -> None:
-    """Make or change the tables, unless they are as they should be.
+    """Create or change the tables if necessary.
 
     Raises:
-        HistoryUnavailable: the database cannot be reached, refuses, or was migrated by a newer version.
+        HistoryUnavailable: the database does not answer, rejects the migration, or was migrated by a newer version.
     """
     try:
         with engine.connect() as connection:
@@ -46,13 +46,13 @@ def migrate(engine: Engine) -> None:
                     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
                 if not _is_newest(connection):
                     _upgrade(connection)
-            connection.invalidate()  # its settings were those of a migration
+            connection.invalidate()  # the connection has the settings of a migration
     except DBAPIError as error:
         raise unavailable(engine, error) from error
 
 
 def unavailable(engine: Engine, error: DBAPIError) -> HistoryUnavailable:
-    """What to tell of an error of the database."""
+    """Return the error for a failure of the database."""
     lines = [line.strip() for line in str(error.orig).splitlines() if line.strip()]
     reason = " ".join(lines) or type(error.orig).__name__
     return HistoryUnavailable(
@@ -69,8 +69,8 @@ def _is_newest(connection: Connection) -> bool:
     if revision is not None and revision not in REVISIONS:
         raise HistoryUnavailable(
             f"`database.url` is {shown(_url(connection.engine))}, and a newer version of "
-            f"Tocsin has been there: the tables are at {revision}, and this version knows {REVISIONS[-1]} at most. There is "
-            "no way back: run the newer version, or name another database, which is filled from the log anew"
+            f"Tocsin has migrated it: the tables are at {revision}, and this version knows {REVISIONS[-1]} at most. There is "
+            "no downgrade: run the newer version, or use another database, which is filled from the log"
         )
     return revision == REVISIONS[-1]
 
@@ -82,7 +82,7 @@ def _revision(connection: Connection) -> str | None:
 
 
 def _upgrade(connection: Connection) -> None:
-    from alembic import command  # noqa: PLC0415 - seldom needed, and slow to load
+    from alembic import command  # noqa: PLC0415 - rarely needed, and slow to load
     from alembic.config import Config  # noqa: PLC0415
 
     config = Config(attributes={"connection": connection})

@@ -1,4 +1,4 @@
-"""What readers ask: a page of executions or of dead letters, one execution, the place in a stream."""
+"""Queries of readers: pages, single executions, offsets; and the removal of old rows."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -25,32 +25,32 @@ ORDERS: Final[dict[str, tuple[Column[Any], bool]]] = {
     "longest": (_EXECUTIONS.duration_ms, True),
     "shortest": (_EXECUTIONS.duration_ms, False),
 }
-"""What each order of executions sorts by, and whether downwards."""
+"""The column and the direction of each order."""
 
 _LAST: Final = "\U0010ffff"
-"""No id goes on with it."""
+"""No id continues with this character."""
 
 EXPIRED_AT_ONCE: Final = 1_000
-"""Executions that one transaction removes."""
+"""The limit of executions that a transaction removes."""
 
 RowT = TypeVar("RowT", bound=tuple[Any, ...])
 
 
 def offset(connection: Connection, *, installation: str, stream: Stream) -> int:
-    """The last sequence of an installation's stream that is folded in (0: none)."""
+    """Return the last recorded sequence of an installation's stream, or 0."""
     offsets = tables.offsets
     here = (offsets.c.installation == installation, offsets.c.stream == stream.value)
     return connection.execute(select(offsets.c.sequence).where(*here)).scalar() or 0
 
 
 def executions(connection: Connection, query: ExecutionQuery) -> Page[ExecutionRow]:
-    """A page of executions."""
+    """Return a page of executions."""
     column, is_downwards = ORDERS[query.sort]
     key, time = _EXECUTIONS.execution_id, _EXECUTIONS.scheduled_time
     asked = select(tables.executions)
     if query.tag is not None:
         asked = asked.join(tables.execution_tags, key == _TAGS.execution_id).where(_TAGS.tag == query.tag)
-        # They lie there in the order of a list by scheduled time, too.
+        # They have the order of a list by scheduled time, too.
         key, time = _TAGS.execution_id, _TAGS.scheduled_time
         column = time if column is _EXECUTIONS.scheduled_time else column
     asked = asked.where(*_wanted_executions(query, time))
@@ -65,7 +65,7 @@ def executions(connection: Connection, query: ExecutionQuery) -> Page[ExecutionR
 
 
 def count(connection: Connection, query: ExecutionQuery) -> int:
-    """How many executions match."""
+    """Return the number of matching executions."""
     asked = (
         select(func.count())
         .select_from(tables.executions)
@@ -78,13 +78,13 @@ def count(connection: Connection, query: ExecutionQuery) -> int:
 
 
 def execution(connection: Connection, execution_id: str) -> ExecutionRow | None:
-    """One execution, if the history knows it."""
+    """Return an execution, or None if the history does not have it."""
     row = connection.execute(select(tables.executions).where(_EXECUTIONS.execution_id == execution_id)).one_or_none()
     return None if row is None else execution_row(row)
 
 
 def dead_letters(connection: Connection, query: DeadLetterQuery) -> Page[DeadLetterRow]:
-    """A page of dead letters."""
+    """Return a page of dead letters."""
     asked = select(tables.dead_letters).where(*_wanted_dead_letters(query))
     is_downwards = query.sort == "newest"
     asked = _behind(asked, query.place, _DEAD_LETTERS.last_attempt, _DEAD_LETTERS.letter_id, is_downwards=is_downwards)
@@ -96,17 +96,17 @@ def dead_letters(connection: Connection, query: DeadLetterQuery) -> Page[DeadLet
 
 
 def jobs(connection: Connection) -> Sequence[JobRow]:
-    """Every job, by name."""
+    """Return all jobs by name."""
     return [job_row(row) for row in connection.execute(select(tables.jobs).order_by(tables.jobs.c.job_name))]
 
 
 def expire(connection: Connection, *, now: datetime, after: timedelta) -> int:
-    """Remove up to `EXPIRED_AT_ONCE` executions, and as many resolved dead letters, that have been over for too long."""
+    """Remove up to `EXPIRED_AT_ONCE` executions, and as many resolved dead letters, whose retention is over."""
     own = dict(connection.execute(select(_JOBS.job_name, _JOBS.retention).where(_JOBS.retention.is_not(None))).all())
     terms = [(timedelta(seconds=seconds), [_EXECUTIONS.job_name == job]) for job, seconds in own.items()]
     removed = 0
     for term, whose in [(after, [_EXECUTIONS.job_name.not_in(own)]), *terms]:
-        # By scheduled time too: there is an index on it, and what is over was scheduled before.
+        # Limit the scheduled time too: it has an index, and ended executions were scheduled before.
         old = (_EXECUTIONS.scheduled_time < now - term, _EXECUTIONS.completed_at < now - term)
         asked = select(_EXECUTIONS.execution_id).where(*old, *whose).limit(EXPIRED_AT_ONCE - removed)
         gone = connection.execute(asked).scalars().all()
@@ -122,7 +122,7 @@ def expire(connection: Connection, *, now: datetime, after: timedelta) -> int:
 
 
 def forget(connection: Connection) -> None:
-    """Empty every table."""
+    """Delete all rows of all tables."""
     for table in tables.metadata.sorted_tables:
         connection.execute(delete(table))
 
@@ -158,7 +158,7 @@ def _in_common(
     if query.error is not None:
         wanted += error.is_not(None), error.icontains(query.error, autoescape=True)
     if query.id_prefix is not None:
-        # A range and no LIKE, so that the index is used everywhere.
+        # A range instead of LIKE uses the index on every database.
         wanted += key >= query.id_prefix, key < query.id_prefix + _LAST
     return wanted
 
@@ -166,7 +166,10 @@ def _in_common(
 def _behind(
     asked: Select[RowT], place: Place | None, column: Column[Any], key: Column[Any], *, is_downwards: bool
 ) -> Select[RowT]:
-    """The rows behind a place, in order; rows that are equal in `column` stand in the order of their ids."""
+    """Return the condition for rows after a place.
+
+    Rows with equal `column` are ordered by id.
+    """
     if place is not None:
         value = place.key if column is _EXECUTIONS.duration_ms else place.time
         here = tuple_(literal(value, column.type), literal(place.id, key.type))

@@ -1,4 +1,4 @@
-"""Records to rows and back, and rows as the port shows them."""
+"""Conversion of records to rows and back, and of rows to the port's rows."""
 
 import re
 from collections.abc import Sequence
@@ -27,17 +27,20 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 # --- executions ------------------------------------------------------------------------------------------------------
 
 TOLD: Final = ("id", "job_name", "trigger", "scheduled_time", "tags", "created_by", "replay_of", "execution_id")
-"""The columns of what was asked for, which its further life leaves as they are."""
+"""The columns of the request, which never change."""
 
 PROGRESS: Final = (
     *("started_at", "completed_at", "status", "duration_ms", "attempt", "error", "dag_state", "worker", "error_type"),
     *("traceback", "reason", "result"),
 )
-"""The columns of what has become of it."""
+"""The columns of the progress."""
 
 
 def execution_values(record: ExecutionRecord, encoding: Encoding) -> Values:
-    """The columns `PROGRESS` and `TOLD`. What the log tells the same gives the same row, its `id` included."""
+    """Return the columns `PROGRESS` and `TOLD`.
+
+    The same log gives the same row, including its `id`.
+    """
     return (
         *progress_values(record, encoding)[:-1],
         uuid_of(record.execution_id),
@@ -52,7 +55,7 @@ def execution_values(record: ExecutionRecord, encoding: Encoding) -> Values:
 
 
 def progress_values(record: ExecutionRecord, encoding: Encoding) -> Values:
-    """The columns `PROGRESS`, and the execution's id behind them."""
+    """Return the columns `PROGRESS`, and the execution's id at the end."""
     duration = record.duration_ms
     return (
         encoding.time(record.started_at),
@@ -72,7 +75,7 @@ def progress_values(record: ExecutionRecord, encoding: Encoding) -> Values:
 
 
 def execution_record(row: Row) -> ExecutionRecord:
-    """The record that a row was written from."""
+    """Return the record of an execution from its row."""
     return ExecutionRecord(
         job=row.job_name,
         execution_id=row.execution_id,
@@ -96,7 +99,7 @@ def execution_record(row: Row) -> ExecutionRecord:
 
 
 def execution_row(row: Row) -> ExecutionRow:
-    """An execution as the port shows it."""
+    """Return the port's row of an execution."""
     return ExecutionRow(
         job_name=row.job_name,
         execution_id=row.execution_id,
@@ -141,7 +144,7 @@ TAG: Final = ("tag", "scheduled_time", "execution_id")
 
 
 def tag_values(record: ExecutionRecord, encoding: Encoding) -> Sequence[Values]:
-    """The rows by which an execution is found by its tags."""
+    """Return the rows that find an execution by its tags."""
     at = encoding.time(record.scheduled_time)
     return [(plain(tag), at, record.execution_id) for tag in dict.fromkeys(record.tags)]
 
@@ -152,11 +155,11 @@ DEAD_LETTER: Final = (
     *("id", "job_name", "execution_id", "attempts", "last_error", "input", "first_attempt", "last_attempt"),
     *("letter_id", "attempt_history"),
 )
-"""The columns of `dead_letter_values`: all but `resolved`, which a later fact says."""
+"""The columns of `dead_letter_values`: all except `resolved`, which a later fact sets."""
 
 
 def dead_letter_values(record: DeadLetterRecord, encoding: Encoding) -> Values:
-    """The columns of a dead letter."""
+    """Return the columns of a dead letter."""
     return (
         uuid_of(record.id),
         record.job,
@@ -172,7 +175,7 @@ def dead_letter_values(record: DeadLetterRecord, encoding: Encoding) -> Values:
 
 
 def dead_letter_row(row: Row) -> DeadLetterRow:
-    """A dead letter as the port shows it."""
+    """Return the port's row of a dead letter."""
     return DeadLetterRow(
         id=row.letter_id,
         job_name=row.job_name,
@@ -192,20 +195,20 @@ JOB_TIME: Final = ("next_run_time", "last_scheduled_time", "decided_until")
 """The columns that a time fact may change."""
 
 JOB_IN_TIME: Final = (*JOB_TIME, "job_uuid", "job_name", "state", "created_at", "created_by", "changed_at", "paused")
-"""These, and those that no row can be without."""
+"""`JOB_TIME`, and the columns that every row needs."""
 
 JOB: Final = (*JOB_IN_TIME, "schedule_type", "cron_expression", "timezone", "description", "retention", "definition")
-"""All of them."""
+"""All columns of a job."""
 
 
 def job_time_values(record: JobRecord, encoding: Encoding) -> Values:
-    """The columns `JOB_TIME`, and the job's name behind them."""
+    """Return the columns `JOB_TIME`, and the job's name at the end."""
     times = (record.next_run_time, record.last_scheduled, record.decided_until)
     return (*map(encoding.maybe_time, times), record.job)
 
 
 def job_in_time_values(record: JobRecord, encoding: Encoding) -> Values:
-    """The columns `JOB_IN_TIME`."""
+    """Return the columns `JOB_IN_TIME`."""
     return (
         *job_time_values(record, encoding)[:-1],
         record.id,
@@ -219,7 +222,7 @@ def job_in_time_values(record: JobRecord, encoding: Encoding) -> Values:
 
 
 def job_values(record: JobRecord, definition: JobDefinition, encoding: Encoding) -> Values:
-    """The columns `JOB`."""
+    """Return the columns `JOB`."""
     return (
         *job_in_time_values(record, encoding),
         record.schedule_type,
@@ -232,7 +235,7 @@ def job_values(record: JobRecord, definition: JobDefinition, encoding: Encoding)
 
 
 def job_record(row: Row) -> JobRecord:
-    """The record that a row was written from, without the definition."""
+    """Return the record of a job without its definition."""
     definition = None if row.definition is None else JobDefinition.model_validate(row.definition, context=STORED)
     return JobRecord(
         job=row.job_name,
@@ -248,7 +251,7 @@ def job_record(row: Row) -> JobRecord:
 
 
 def job_row(row: Row) -> JobRow:
-    """A job as the port shows it."""
+    """Return the port's row of a job."""
     return JobRow(
         job_id=row.job_uuid,
         job_name=row.job_name,
@@ -263,5 +266,8 @@ def job_row(row: Row) -> JobRow:
 
 
 def uuid_of(name: str) -> str:
-    """hip-62's key: the name itself, unless it is no UUID, or an unusual spelling of one."""
+    """Return hip-62's key.
+
+    The name itself if it is a canonical UUID, else a UUID derived from it.
+    """
     return name if _UUID.fullmatch(name) else str(uuid5(_NAMESPACE, name))

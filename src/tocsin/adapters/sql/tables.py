@@ -1,14 +1,14 @@
-"""The tables of the history, by the names that hip-62 gives them (Execution History, Dead Letter Handling).
+"""The tables of the history, with the names of hip-62 (Execution History, Dead Letter Handling).
 
-Beyond its columns stand those that the other documents ask for, so that an operator finds in SQL what the command line
-shows. `migrations/` makes the tables; what is here is how they are used, and a test holds both together. Where hip-62's
-types cannot hold what the log holds, the value gives way and never the recorder:
+More columns hold what the other documents require, so that SQL shows an operator the same as the command line.
+`migrations/` creates the tables; a test compares both. If a type of hip-62 cannot hold a value of the log, the value is
+changed, because the recorder must not fail:
 
-- a duration beyond what an INTEGER of milliseconds takes (24 days) is kept as the longest that it takes; readers get it
+- a duration over 24 days, which an INTEGER of milliseconds cannot hold, is stored as the maximum; readers compute it
   from the times;
-- U+0000, which neither JSONB nor TEXT takes, becomes U+FFFD;
-- a message that nobody could read has no execution: `execution_id` of a dead letter may be absent, and `id` is a UUID of
-  the name in `letter_id`.
+- U+0000, which neither JSONB nor TEXT can hold, becomes U+FFFD;
+- an unreadable message has no execution: `execution_id` of its dead letter is NULL, and `id` is a UUID of the name in
+  `letter_id`.
 """
 
 from datetime import UTC, datetime
@@ -41,49 +41,49 @@ MAX_INTEGER: Final = 2**31 - 1
 
 
 class UtcTime(TypeDecorator[datetime]):
-    """An aware instant in UTC, also where the database knows no zones."""
+    """An aware instant in UTC, even if the database has no time zones."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     @override
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """To the database."""
+        """Convert a value for the database."""
         return value if value is None else value.astimezone(UTC)
 
     @override
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """From the database."""
+        """Convert a value from the database."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 class UuidText(TypeDecorator[str]):
-    """A UUID, written as people write it also where the database has no type for it."""
+    """A UUID in its text form, even if the database has no type for it."""
 
     impl = Text
     cache_ok = True
 
     @override
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """PostgreSQL has a type for it."""
+        """Use PostgreSQL's type."""
         return dialect.type_descriptor(Uuid() if dialect.name == "postgresql" else Text())
 
     @override
     def process_bind_param(self, value: str | None, dialect: Dialect) -> UUID | str | None:
-        """To the database."""
+        """Convert a value for the database."""
         return UUID(value) if value is not None and dialect.name == "postgresql" else value
 
     @override
     def process_result_value(self, value: UUID | str | None, dialect: Dialect) -> str | None:
-        """From the database."""
+        """Convert a value from the database."""
         return None if value is None else str(value)
 
 
 Json: Final = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 Bytewise: Final = Text().with_variant(Text(collation="C"), "postgresql")
-"""A text that every database sorts alike, and finds by its beginning with an index."""
+"""A text that every database sorts equally, and whose prefixes an index finds."""
 
 metadata: Final = MetaData()
 
@@ -174,7 +174,7 @@ jobs: Final = Table(
 offsets: Final = Table(
     "scheduler_offsets",
     metadata,
-    # A place counts in the streams of one installation only: those of another begin at 1 again.
+    # An offset is valid for the streams of one installation; those of another start at 1.
     Column("installation", Text, primary_key=True),
     Column("stream", Text, primary_key=True),
     Column("sequence", BigInteger, nullable=False),

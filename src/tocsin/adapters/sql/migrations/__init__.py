@@ -1,1 +1,1 @@
-"""How the tables came to be what they are: one revision a change, never edited once it is released."""
+"""Revisions of the tables: one for each change, never edited after its release."""

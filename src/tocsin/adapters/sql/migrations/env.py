@@ -1,4 +1,7 @@
-"""What Alembic runs: all revisions in the transaction of whoever asked (`migration.migrate`), who holds the lock."""
+"""The environment of Alembic.
+
+All revisions run in the transaction of `migration.migrate`, which holds the lock.
+"""
 
 from alembic import context
 

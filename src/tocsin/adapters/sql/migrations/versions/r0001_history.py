@@ -1,7 +1,7 @@
-"""The history as hip-62 gives it, and what the other documents ask for.
+"""The tables of hip-62, and the columns that the other documents require.
 
-Before there were migrations, a database held other tables of the same names. Everything in them is in the log still, with
-more than they kept of it; so they make way, and the recorder fills these from the log, from its first fact on.
+Before there were migrations, a database had other tables of the same names. The log contains everything that they
+stored and more. They are dropped, and the recorder fills the new tables from the first fact of the log.
 """
 
 import sqlalchemy as sa
@@ -20,7 +20,7 @@ _bytewise = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Make the tables, the indexes and the views."""
+    """Create the tables, the indexes and the views."""
     _make_way()
     _executions()
     _others()
@@ -28,17 +28,17 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """There is no way back.
+    """Fail: there is no downgrade.
 
     Raises:
         NotImplementedError: always.
     """
-    raise NotImplementedError("the history goes no way back: name another database, which is filled from the log anew")
+    raise NotImplementedError("the history has no downgrade: use another database, which is filled from the log")
 
 
 def _make_way() -> None:
     connection = op.get_bind()
-    if sa.inspect(connection).has_table("scheduler_offsets"):  # nobody else's tables have this one beside them
+    if sa.inspect(connection).has_table("scheduler_offsets"):  # only Tocsin has this table beside the others
         for table in ("scheduler_executions", "scheduler_dead_letters", "scheduler_offsets"):
             op.drop_table(table)
 
@@ -130,7 +130,8 @@ def _others() -> None:
     )
 
 
-# --- the views that scratchbird §9 asks for --------------------------------------------------------------------------
+# --- the views that scratchbird §9 requires
+# --------------------------------------------------------------------------
 
 _JOBS = """
 SELECT job_uuid, job_name, description,
@@ -156,7 +157,7 @@ FROM scheduler_executions e LEFT JOIN scheduler_jobs j ON j.job_name = e.job_nam
 
 def _views() -> None:
     is_postgresql = op.get_bind().dialect.name == "postgresql"
-    # What is no object, or has no such member, gives NULL in both.
+    # A value that is not an object, or lacks the member, gives NULL in both.
     member = "{0} ->> '{1}'" if is_postgresql else "json_extract({0}, '$.{1}')"
     rows = member.format("e.result", "rows_affected")
     if is_postgresql:
@@ -172,6 +173,6 @@ def _views() -> None:
 
 
 def _may_make_schemas() -> bool:
-    """Where the database's owner reserves that, `sys_jobs` and `sys_job_runs` have to do."""
+    """Return whether the user may create schemas; if not, `sys_jobs` and `sys_job_runs` replace them."""
     may = sa.text("SELECT has_database_privilege(current_database(), 'CREATE')")
     return bool(op.get_bind().execute(may).scalar())
