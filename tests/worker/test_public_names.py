@@ -7,7 +7,7 @@ import pytest
 
 import tocsin
 
-UNNEEDED = {"fastapi", "faststream", "nats", "psycopg", "redis", "sqlalchemy", "typer", "uvicorn"}
+UNNEEDED = {"croniter", "fastapi", "faststream", "nats", "psycopg", "redis", "sqlalchemy", "typer", "uvicorn"}
 """Packages that a worker's own module must not import."""
 
 
