@@ -180,7 +180,7 @@ def test_json_error_has_stable_code(args: tuple[str, ...], code: Exit, error_cod
 
 def test_table_of_exit_codes_can_be_imported() -> None:
     assert exit_codes()["tocsin.ports.errors.LogUnavailable"] == Exit.UNREACHABLE
-    assert exit_codes()["tocsin.settings.errors.SettingsError"] == Exit.USAGE
+    assert exit_codes()["tocsin.settings.loader.SettingsError"] == Exit.USAGE
 
 
 # --- small commands --------------------------------------------------------------------------------------------------
