@@ -187,10 +187,10 @@ async def test_purge_of_one_kind_spares_the_other(nats: NatsWorld, monkeypatch: 
 
 async def test_server_that_loses_unread_messages_is_reported(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(nats.connection.client), "connected_server_version", ServerVersion("2.14.6"))
-    assert nats.housekeeping.obstacle() == (
-        "nats-server 2.14.6 takes from others what they have still to read, with what is purged: "
-        "the archive needs 2.15.1 or newer"
-    )
+    obstacle = nats.housekeeping.obstacle()
+    assert obstacle is not None
+    assert "nats-server 2.14.6" in obstacle
+    assert "the archive needs 2.15.1 or newer" in obstacle
 
 
 async def test_new_durable_starts_after_decided_messages(nats: NatsWorld) -> None:

@@ -1,6 +1,6 @@
-"""The log as a sequence of messages that lie outside it: read from the streams, written to a file, read back.
+"""Stored messages of the log: read from the streams, written to a file, read back.
 
-Whatever looks at a whole log (an audit, a replay) takes such a sequence, and does not know where it comes from.
+An audit or a replay takes such a sequence and does not depend on its origin.
 """
 
 from .export import CutOffError, Export, ExportError, Manifest, open_export, write

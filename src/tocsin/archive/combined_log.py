@@ -1,4 +1,4 @@
-"""Streams and archive as one: what was archived stands where it stood, whichever of the two holds it at the moment."""
+"""Streams and archive as a single log with its original order."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
@@ -12,29 +12,29 @@ from ..subjects import Stream
 from .archive import Archive, Segment
 
 PORTION: Final = 1_000
-"""Messages that are handed out at once, if they do not come at once out of the archive."""
+"""Maximum of messages in a portion, unless one segment yields more at once."""
 
 
 class CombinedLog:
     """Implements `ports.StoredLog` over the streams and their archive."""
 
     def __init__(self, streams: StoredLog, archive: Archive) -> None:
-        """`streams`: what they hold themselves."""
+        """`streams`: the log without the archive."""
         self._streams = streams
         self._archive = archive
 
     async def archived(self, stream: Stream) -> int:
-        """The sequence up to which some of a stream may be in the archive alone (0: none)."""
+        """Return the sequence up to which messages may be in the archive alone (0: none)."""
         state, _ = await self._archive.state()
         return state.upto.get(stream, 0)
 
     async def may_be_archived(self, scope: str) -> bool:
-        """Whether a segment may hold something of an execution or a dead letter, as the manifests say."""
+        """Return whether a manifest allows for facts of an execution or dead letter."""
         kind, _, entity, *_ = scope.split(".")
         return any(segment.may_hold(kind, entity) for segment in await self._archive.segments())
 
     async def extent(self, stream: Stream) -> Extent:
-        """What a stream held ever."""
+        """Return the extent of a stream, archived messages included."""
         segments = await self._archive.segments()
         held = await self._streams.extent(stream)
         spans = [segment.streams[stream] for segment in segments if stream in segment.streams]
@@ -44,10 +44,10 @@ class CombinedLog:
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
     ) -> AsyncIterator[Sequence[StoredMessage]]:
-        """Everything that matches, up to a sequence.
+        """Yield every message that matches, up to a sequence.
 
-        The archiver may be at work meanwhile. What it takes out of a stream is in the archive before; so whatever a portion
-        of the stream lacks is found in the segments that are there once the portion has been read.
+        The archiver may run meanwhile. It archives messages before it purges them, so messages that a portion of the stream
+        lacks are in the segments that exist after the portion was read.
         """
         archived = _Archived(self._archive, stream, filters, after, upto)
         await archived.look()
@@ -72,7 +72,7 @@ class CombinedLog:
 
 
 class _Archived:
-    """What the archive holds of a selection, in the order of the stream; segments are read when their turn comes."""
+    """The archived part of a selection, in stream order; segments are read lazily."""
 
     def __init__(
         self, archive: Archive, stream: Stream, filters: Sequence[str], after: int | datetime, upto: int
@@ -89,10 +89,10 @@ class _Archived:
         self._ready: list[int] = []
         self._messages: dict[int, StoredMessage] = {}
         self.position = after if isinstance(after, int) else 0
-        """Up to here all was handed out."""
+        """Sequence up to which all messages were yielded."""
 
     async def look(self) -> None:
-        """See whether there are new segments."""
+        """Look for new segments."""
         state, _ = await self._archive.state()
         if state.head == self._head:
             return
@@ -103,7 +103,7 @@ class _Archived:
         self._head = state.head
 
     async def before(self, sequence: int) -> AsyncIterator[list[StoredMessage]]:
-        """What comes before a sequence and was not handed out yet; no more than overlapping segments hold at once."""
+        """Yield messages before a sequence that were not yielded yet."""
         while self._waiting and self._waiting[0][0] < sequence:
             first, _, segment = heappop(self._waiting)
             if some := self._released(first):
@@ -119,7 +119,7 @@ class _Archived:
         found: list[StoredMessage] = []
         while self._ready and self._ready[0] < before:
             message = self._messages.pop(heappop(self._ready))
-            if message.sequence > self.position:  # else the stream held it still, and handed it out itself
+            if message.sequence > self.position:  # otherwise the stream still held it and yielded it
                 found.append(message)
                 self.position = message.sequence
         return found
@@ -138,6 +138,6 @@ class _Archived:
 
 
 def _names_one(subject_filter: str) -> bool:
-    """Whether a filter covers one execution alone, or one dead letter."""
+    """Return whether a filter covers a single execution or dead letter."""
     kind, *rest = subject_filter.split(".")
     return kind in {"execution", "dead-letter"} and len(rest) > 1 and rest[1] not in {"*", ">"}

@@ -1,9 +1,9 @@
-"""How archived messages are taken out of their stream: by few filters, each as wide as what stays there allows.
+"""Filters that purge archived messages: few filters, each as wide as the remaining messages allow.
 
-For every purge the server counts anew, for each consumer, what it still has to be given, and stores that; meanwhile nobody
-else is served on the stream. So one purge for each execution holds up a busy stream for seconds, and one for all executions
-that began before the oldest that is still open hardly longer than one for any of them. What stays in the stream for long
-holds up its own job only: behind it, each execution that is over is purged by itself.
+At every purge the server recounts the pending messages of each consumer, and serves no other request on the stream
+meanwhile. A purge for each execution blocks a busy stream for seconds; a single purge for all executions older than the
+oldest open execution takes hardly longer than a purge for one of them. An execution that stays open for long affects its
+own job only: there, finished executions after it are purged one by one.
 """
 
 from collections.abc import Collection, Iterator
@@ -14,39 +14,39 @@ from ..ports import LogUnavailable, StoredMessage
 from .segment_selection import ENDS, INPUTS
 
 _LEVELS: Final = (1, 2, 3)
-"""Leading tokens that executions and dead letters have in common: all, those of a job, those of one."""
+"""Leading tokens of a filter: over all entities, over those of a job, over a single entity."""
 
 
 class PurgeFilters:
-    """Finds what removes the archived messages of one stream, and nothing else."""
+    """Finds the filters that purge exactly the archived messages of a stream."""
 
     def __init__(self, archived: Collection[StoredMessage]) -> None:
-        """`archived`: these, and nothing that somebody else's backup put in their place."""
+        """`archived`: compared by sequence and subject, because a restored backup may hold other messages."""
         self._archived = {(message.sequence, message.subject) for message in archived}
         self._kept: dict[str, int] = {}
         self._upto: dict[str, int] = {}
 
     def take(self, message: StoredMessage) -> None:
-        """Look at one more, in the order of the stream: at all that it holds up to the newest archived one.
+        """Take the next message of the stream, up to the newest archived message.
 
         Raises:
-            LogUnavailable: what is archived lies behind a part of the same that is not; a replica that lags was read.
+            LogUnavailable: an unarchived message of a scope precedes an archived message; a lagging replica was read.
         """
         filters = _covering(message.subject)
         if (message.sequence, message.subject) in self._archived:
-            free = next((one for one in filters if self._kept.get(one, inf) > message.sequence), None)
+            free = next((wide for wide in filters if self._kept.get(wide, inf) > message.sequence), None)
             if free is None:
-                raise LogUnavailable(f"{message.subject}: a replica that lags was read")
+                raise LogUnavailable(f"stale read of {message.subject} from a lagging replica")
             self._upto[free] = message.sequence
         else:
-            for one in filters:
-                self._kept.setdefault(one, message.sequence)
+            for covering in filters:
+                self._kept.setdefault(covering, message.sequence)
 
     def purges(self) -> Iterator[tuple[str, int]]:
-        """Filters, and the sequence up to which all that each covers goes.
+        """Yield each filter with the sequence up to which it purges.
 
-        The narrowest first: so what is over goes as a whole, also where a wider one ends in the midst of it. Dead letters
-        before all else: one that was resolved may be replayed for as long as it is there.
+        Narrow filters come first, so that a finished execution goes as a whole even if a wider filter ends within it. Dead
+        letters come before everything else, because a resolved dead letter can be replayed while it is in the stream.
         """
         return iter(sorted(self._upto.items(), key=_turn))
 
@@ -57,7 +57,7 @@ def _turn(purge: tuple[str, int]) -> tuple[bool, int]:
 
 
 def _covering(subject: str) -> tuple[str, ...]:
-    """The filters that may take a message along with others, the widest first."""
+    """Return the filters that cover a message, the widest first."""
     tokens = subject.split(".")
     if tokens[0] in ENDS:
         return tuple(".".join((*tokens[:level], ">")) for level in _LEVELS if level < len(tokens))
