@@ -100,6 +100,10 @@ def test_a_later_definition_repeats_the_first_creator() -> None:
     assert (record.created_at, record.created_by) == (LONG_AGO, "ada")
 
 
+def test_a_deleted_job_is_not_paused() -> None:
+    assert not after(defined(), PAUSED, DELETED).paused
+
+
 def test_a_job_that_comes_back_is_new() -> None:
     record = after(defined(by=ADA), DELETED, defined(by=GRACE))
     assert (record.created_at, record.created_by, record.deleted) == (at(3), "grace", False)

@@ -141,6 +141,29 @@ def test_no_month_has_more_days_than_it_has(expression: str, month: int, count: 
     assert len(walked(pattern(expression), start, end)) == count
 
 
+@pytest.mark.parametrize("day", [28, 29, 30, 31])
+@pytest.mark.parametrize("weekday", [None, *range(7)])
+def test_month_ends_of_two_years_are_exact(day: int, weekday: int | None) -> None:
+    midnight = frozenset({0})
+    plain = Plain(
+        (midnight, midnight, midnight), (frozenset({day}), None if weekday is None else frozenset({weekday})), None
+    )
+    engine, start = pattern(plain.expression), (date(2027, 1, 1).toordinal() - EPOCH) * DAY
+    end = start + 731 * DAY
+    expected = plain.within(start, end)
+    assert walked(engine, start, end) == walked_back(engine, start, end) == expected
+    assert engine.count(start, end) == len(expected)
+
+
+@pytest.mark.parametrize("expression", ["* * * * * *", "0 * * * * *", "1,20,59 * * * * *", "30 1 * * * *"])
+def test_seconds_are_counted_up_to_the_end(expression: str) -> None:
+    engine = pattern(expression)
+    found = walked(engine, 0, 180)
+    for end in range(181):
+        assert engine.count(0, end) == len([wall for wall in found if wall < end])
+        assert engine.count(end, 180) == len([wall for wall in found if wall >= end])
+
+
 NOONS = "0 12 * * *"
 NOON = DAY // 2
 

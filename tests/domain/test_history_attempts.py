@@ -1,0 +1,86 @@
+"""Attempts and dead letters of the history, where a fact leaves something out."""
+
+import pytest
+
+from tests.domain.given import ID, JOB, NOON, admitted, plan, recorded, started
+from tocsin.domain import history
+from tocsin.domain.events import (
+    Cancelled,
+    Completed,
+    DeadLettered,
+    Dispatched,
+    Failed,
+    Failure,
+    Message,
+    PoisonMessage,
+    Resolved,
+)
+from tocsin.domain.history import ExecutionRecord
+
+BOOM = Failure(type="ValueError", message="boom")
+POISON = PoisonMessage.of(JOB, "planner", "trigger.nightly", 5, b"x", "unreadable")
+LETTER = DeadLettered(
+    job=JOB,
+    id=ID,
+    execution_id=ID,
+    scheduled_time=NOON,
+    trigger="cron",
+    attempts=(),
+    first_attempt=NOON,
+    last_attempt=NOON,
+)
+
+
+def after(*facts: Message) -> ExecutionRecord:
+    return history.fold({}, recorded(facts))[ID]
+
+
+def task(step: str, attempt: int) -> Dispatched:
+    return Dispatched(
+        job=JOB,
+        execution_id=ID,
+        step=step,
+        attempt=attempt,
+        max_attempts=3,
+        function="f",
+        timeout=30,
+        scheduled_time=NOON,
+        trigger="cron",
+        token="",
+    )
+
+
+def test_a_running_execution_has_its_greatest_attempt() -> None:
+    graph = plan({"a": (), "b": ()})
+    assert after(admitted(graph), task("a", 2), task("b", 1)).attempt == 2
+    assert after(admitted(graph), task("a", 1), task("b", 3), started("a", 2)).attempt == 3
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        (Completed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", step="main", result=7), "completed"),
+        (Failed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", step="main", error=BOOM), "failed"),
+    ],
+)
+def test_an_end_without_an_attempt_means_the_first(end: Message, status: str) -> None:
+    record = after(admitted(), end)
+    assert (record.status, record.steps["main"].status, record.attempt) == (status, status, 1)
+
+
+def test_an_execution_never_tried_has_no_attempt() -> None:
+    cancelled = Cancelled(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron")
+    assert (after(cancelled).attempt, after(admitted(), cancelled).attempt) == (0, 0)
+
+
+def test_only_dead_letters_are_listed() -> None:
+    found = history.dead_letters(recorded([admitted(), LETTER, POISON, Resolved(job=JOB, id=ID)]))
+    assert set(found) == {ID, POISON.id}
+    assert found[ID].execution_id == ID
+    assert found[POISON.id].execution_id is None
+
+
+def test_only_resolutions_resolve() -> None:
+    facts: list[Message] = [LETTER, Resolved(job=JOB, id="other"), POISON]
+    assert history.resolved(recorded(facts)) == {"other"}
+    assert history.resolved(recorded([LETTER])) == set()
