@@ -1,10 +1,12 @@
 """Jobs enqueued once, on their way through the planner, the DAG advancer and the lease keeper."""
 
+import asyncio
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from tests.domain.given import KEY
 from tests.stages.world import World
@@ -33,6 +35,7 @@ from tocsin.engine.state_cache import StateCache
 from tocsin.ports import Loaded
 from tocsin.stages.dag_advancer.retry_timer import CAPACITY, HORIZON, RetryTimers
 from tocsin.stages.lease_keeper import LEASE_KEEPER, LeaseKeeper
+from tocsin.testing import ManualClock, settle
 
 JOB, ID = "ojs.mail", "0193a5b0-0000-7000-8000-00000000000a"
 TWICE = RetryPolicy(max_attempts=2, initial_delay=5, jitter=0)
@@ -302,6 +305,39 @@ async def test_undecidable_retry_does_not_block_others(world: World) -> None:
         punctual.at(world.clock.now() + timedelta(seconds=attempt), timer)
     await punctual.run_once(world.clock.now() + timedelta(seconds=3))
     assert decided == [1, 2]
+
+
+async def test_retry_timers_sleep_until_the_earliest_deadline() -> None:
+    clock, decided = CountingClock(), list[tuple[int, float]]()
+    began = clock.now()
+
+    async def decide(timer: RetryTimer) -> None:
+        decided.append((timer.attempt, (clock.now() - began).total_seconds()))
+
+    timers = RetryTimers(clock, decide)
+    running = asyncio.create_task(timers.run())
+    await clock.run(60)
+    assert clock.sleeps == 0  # no timer, no polling
+    for attempt, seconds in ((3, 90), (2, 70), (4, 500)):
+        timer = RetryTimer(job=JOB, execution_id=ID, step="main", attempt=attempt)
+        timers.at(began + timedelta(seconds=seconds), timer)
+        await settle()
+    await clock.run(60)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert decided == [(2, 70), (3, 90)]
+    assert clock.sleeps == 4  # for 90, then for the earlier 70, for 90 again, and for 500
+
+
+class CountingClock(ManualClock):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sleeps = 0
+
+    @override
+    async def sleep(self, seconds: float) -> None:
+        self.sleeps += 1
+        await super().sleep(seconds)
 
 
 def _retry_timers_of(world: World) -> RetryTimers:
