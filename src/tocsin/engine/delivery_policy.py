@@ -24,7 +24,7 @@ import structlog
 
 from .. import subjects
 from ..domain.events import Message, PoisonMessage, Recorded
-from ..ports import Delivery, EventLog, LogUnavailable, OutdatedState
+from ..ports import Delivery, EventLog, LogUnavailable, OutdatedState, SequenceConflict
 from ..subjects import Stream
 from .stage import BoundSubscription, NotReady, Preparation
 
@@ -136,7 +136,7 @@ class DeliveryPolicy:
         fact = PoisonMessage.of(job, durable, delivery.subject, delivery.sequence, delivery.body, reason)
         try:
             await self._log.append(fact, expect=0)
-        except OutdatedState:
+        except SequenceConflict:
             pass  # recorded before; only the acknowledgement was lost
         except LogUnavailable:
             return await self._later(delivery, 1.0)

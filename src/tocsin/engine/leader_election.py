@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 
-from ..ports import Clock, LogUnavailable, OutdatedState, Projections
+from ..ports import Clock, LogUnavailable, Projections, SequenceConflict
 from ..subjects import Bucket
 from .leadership_events import LeadershipEvents
 
@@ -70,7 +70,7 @@ class LeaderElection:
         try:
             try:
                 await self._put(expect=self._revision if self.is_leading else 0)
-            except OutdatedState:
+            except SequenceConflict:
                 self._until = float("-inf")
                 await self._renew_what_stands()
         except LogUnavailable:
@@ -102,7 +102,7 @@ class LeaderElection:
         """
         shown = await self._projections.get(Bucket.LEADER, self._key)
         if shown is not None and json.loads(shown[0])["holder"] == self._holder:
-            with suppress(OutdatedState):
+            with suppress(SequenceConflict):
                 await self._put(expect=shown[1])
 
     async def release(self) -> None:
@@ -112,7 +112,7 @@ class LeaderElection:
         self._until, self._is_known_to_lead = float("-inf"), False
         try:
             await self._projections.remove(Bucket.LEADER, self._key, expect=self._revision)
-        except (OutdatedState, LogUnavailable):
+        except (SequenceConflict, LogUnavailable):
             return  # it ends by itself
         _log.info("leadership released", action="leadership-released", lease=self._key, holder=self._holder)
         if self._facts is not None:

@@ -73,7 +73,7 @@ class LedgerReader:
             return None
         state, last, upto = await self._load(job)
         if (at is None or at > upto) and await self._log.tail(subjects.ledger(job)) != last:
-            raise StaleRead(f"{job}: a replica that lags was read")
+            raise StaleRead.of(subjects.ledger(job))
         regime = state.current
         while regime is not None and at is not None and regime.fact > at:
             regime = await self._regime(regime.previous) if regime.previous else None

@@ -26,7 +26,7 @@ from ..domain.events import (
     Recorded,
     Skipped,
 )
-from ..ports import Clock, EventLog, OutdatedState, SequenceConflict
+from ..ports import Clock, EventLog, SequenceConflict
 from ..subjects import public_event
 
 ANNOUNCED: Final = (CronTriggered, CronSkipped)
@@ -146,7 +146,7 @@ class PublicEvents:
                     continue  # a replica that lags: what the guard does not cover must have been read
             try:
                 stored = await self._log.append(event(count + 1), expect=sequence)
-            except OutdatedState:
+            except SequenceConflict:
                 self._last.pop(subject, None)
             else:
                 self._remember(subject, stored, count + 1)

@@ -47,7 +47,7 @@ class Reruns:
         state = dead_letter.fold(facts)
         replay = next((one for one in state.replays if one.sequence == recorded.sequence), None)
         if replay is None or (state.kept is None and not await _are_all(self._log, scope, facts)):
-            raise StaleRead(f"{scope}: a replica that lags was read")
+            raise StaleRead.of(scope)
         if state.kept is None:
             await self._refuse(recorded, replay, f"dead letter {replay.fact.id} went into the archive meanwhile")
             return
@@ -117,7 +117,7 @@ async def resolve_replayed(log: EventLog, job: str, id: str, execution_id: str) 
         state = dead_letter.fold(facts)
         if state.kept is None:
             if not await _are_all(log, scope, facts):
-                raise StaleRead(f"{scope}: a replica that lags was read")
+                raise StaleRead.of(scope)
             return
         await resolve(log, state, behind=facts[-1].sequence, execution_id=execution_id, reason="replayed")
         letter = state.fact.replay_of if isinstance(state.fact, DeadLettered) else None

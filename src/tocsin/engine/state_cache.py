@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 
 from .. import subjects
 from ..domain.events import Message, Recorded
-from ..ports import EventLog, OutdatedState, StaleRead
+from ..ports import EventLog, SequenceConflict, StaleRead
 
 S = TypeVar("S")
 
@@ -126,7 +126,7 @@ class StateCache(Generic[S]):
             known = await self.load(scope)
             facts = decide(known[0])
             if not facts and not await self.is_newest(scope, known[1]):
-                raise StaleRead(f"{scope}: a replica that lags was read")
+                raise StaleRead.of(scope)
         for fact in facts:
             known = await self.append(scope, fact, behind=known)
         return facts
@@ -140,7 +140,7 @@ class StateCache(Generic[S]):
         state, sequence = behind
         try:
             stored = await self._log.append(fact, expect=sequence)
-        except OutdatedState:
+        except SequenceConflict:
             self._to_be_read.add(scope)
             raise
         self._to_be_read.discard(scope)

@@ -16,6 +16,6 @@ async def registered_nowhere(log: EventLog, letter: DeadLettered) -> Requested |
     scope = subjects.execution(letter.job, letter.execution_id)
     facts = await log.load(scope)
     if not facts and await log.tail(scope):
-        raise StaleRead(f"{scope}: a replica that lags was read")
+        raise StaleRead.of(scope)
     asked = next((fact.message for fact in facts if isinstance(fact.message, Requested)), None)
     return asked if asked is not None and not asked.plan.definition else None

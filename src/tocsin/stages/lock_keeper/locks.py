@@ -87,7 +87,7 @@ class Locks:
             _, sequence = await self._locks.load(scope)
             if await self._locks.is_newest(scope, sequence):
                 return
-        raise StaleRead(f"{scope}: a replica that lags was read")
+        raise StaleRead.of(scope)
 
     async def ask(self, wanted: Planned) -> Lock:
         """The lock as it is after asking for it: held by `wanted`, awaited by it, or held by one that is active."""
@@ -168,7 +168,7 @@ class Locks:
                     return
                 is_behind = is_behind or fact.execution_id == end.execution_id
         if after < held.fence:
-            raise StaleRead(f"{end.job}: a replica that lags was read")
+            raise StaleRead.of(subjects.lock(end.job))
 
     async def _is_seen_through(self, acquired: Acquired) -> bool:
         """Whether there is nothing to be done for those behind it: it has the lock still, or ran, as it is said now."""
@@ -187,7 +187,7 @@ class Locks:
             return sequence
         planned = await self._log.last(subjects.subject_of(state.requested))
         if planned is None:
-            raise StaleRead(f"{end.job}: a replica that lags was read")
+            raise StaleRead.of(subjects.lock(end.job))
         return planned.sequence
 
     async def announce_again(self, job: str, execution_id: str) -> None:
@@ -198,7 +198,7 @@ class Locks:
                 return
         state, _ = await self._executions.load(subjects.execution(job, execution_id))
         if state.status is Status.SKIPPED or isinstance(state.requested, Admitted):
-            raise StaleRead("the log's replica that answered has not seen the decision yet")
+            raise StaleRead.of(subjects.execution(job, execution_id))
 
     async def _planned(self, job: str, execution_id: str) -> tuple[Execution, int]:
         """An execution that the lock knows of; what it was planned as may not have reached every replica."""
@@ -207,7 +207,7 @@ class Locks:
         if known[0].status is Status.UNKNOWN and not await self._executions.is_newest(scope, known[1]):
             known = await self._executions.load(scope)
             if known[0].status is Status.UNKNOWN and not await self._executions.is_newest(scope, known[1]):
-                raise StaleRead(f"{scope}: a replica that lags was read")
+                raise StaleRead.of(scope)
         return known
 
     async def is_over(self, job: str, execution_id: str) -> bool:
@@ -221,6 +221,6 @@ class Locks:
         if not state.is_over and not await self._executions.is_newest(scope, sequence):
             state, sequence = await self._executions.load(scope)
             if not state.is_over and not await self._executions.is_newest(scope, sequence):
-                raise StaleRead(f"{scope}: a replica that lags was read")
+                raise StaleRead.of(scope)
         # What the log does not know any more was archived, and only what is over is archived.
         return state.is_over or state.status is Status.UNKNOWN

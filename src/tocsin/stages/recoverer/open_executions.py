@@ -12,7 +12,7 @@ import structlog
 
 from ... import subjects
 from ...engine.due_queue import DueQueue
-from ...ports import EventLog, Heading, LogUnavailable, OutdatedState, Projections
+from ...ports import EventLog, Heading, LogUnavailable, Projections, SequenceConflict
 from ...subjects import Bucket, Stream
 
 CURSOR: Final = subjects.cursor(Stream.LOG, subjects.RECOVERER)
@@ -81,7 +81,7 @@ class OpenExecutions:
             return
         try:
             await self._projections.put(Bucket.CURSORS, CURSOR, cursor)
-        except (LogUnavailable, OutdatedState) as error:
+        except (LogUnavailable, SequenceConflict) as error:
             _log.info("the place is not kept", action="cursor-not-kept", error=str(error))
         else:
             self._saved = cursor
