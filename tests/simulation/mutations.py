@@ -442,7 +442,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "purge what is open with what is over",
         PurgeFilters.take,
-        "self._kept.setdefault(one, message.sequence)",
+        "self._kept.setdefault(covering, message.sequence)",
         "pass",
     ),
     # --- read models -------------------------------------------------------------------------------------------------
