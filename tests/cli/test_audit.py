@@ -135,7 +135,7 @@ def test_the_history_and_the_projections_are_compared(busy: World, monkeypatch: 
     busy.do(busy.projections.put(Bucket.DEFINITIONS, "ghost", b"{}"))
     told = busy.call("audit", "--history")
     assert told.code == 1
-    assert "I8  job ghost: KV `definitions` shows it, and there is no such job" in told.out
+    assert "I8  job ghost: KV `definitions` shows it, but the job does not exist" in told.out
 
 
 async def _record(world: World) -> None:

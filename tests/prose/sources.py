@@ -87,13 +87,14 @@ def _python_comments(source: str) -> Iterator[Passage]:
             if reason:
                 yield Passage(line, "text", reason.group(1))
             continue
-        if line != last + 1 and comment:
+        is_alone = not token.line[: token.start[1]].strip()
+        if comment and (line != last + 1 or not is_alone):
             yield Passage(first, "text", " ".join(comment))
             comment = []
         if not comment:
             first = line
         comment.append(text.lstrip("# "))
-        last = line
+        last = line if is_alone else -1
     if comment:
         yield Passage(first, "text", " ".join(comment))
 

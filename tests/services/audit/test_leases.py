@@ -176,7 +176,7 @@ def test_claimed_execution_must_not_expire(everything: Everything) -> None:
     log = [behind if r is end else r for r in everything.log]
     log.insert(log.index(behind), claimed)
     texts = [str(found) for found in Everything(everything.ledger, tuple(log)).audited().violations]
-    assert any("it expires, and somebody is at attempt 1 of main" in text for text in texts)
+    assert any("it expires while a worker holds attempt 1 of main" in text for text in texts)
 
 
 async def test_execution_between_steps_may_expire() -> None:

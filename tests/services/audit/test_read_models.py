@@ -112,7 +112,7 @@ DEFECTS: Mapping[str, tuple[Callable[[Shown], Shown], str]] = {
     "a row has not ended": (lambda s: row(s, completed_at=None), "shows `completed_at` as None"),
     "a job is shown that is none": (
         lambda s: replace(s, definitions={**s.definitions, "ghost": b"{}"}),
-        "KV `definitions` shows it, and there is no such job",
+        "KV `definitions` shows it, but the job does not exist",
     ),
 }
 

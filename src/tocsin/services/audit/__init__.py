@@ -1,20 +1,20 @@
-"""The proof that anyone can run: facts in, violations of the promises out.
+"""The proof that anyone can run: events in, violations of the promises out.
 
-    recorded facts ──▶ Auditor ──▶ checks (time, executions, requests, locks, public) ──▶ Report
+    recorded events ──▶ Auditor ──▶ checks (time, executions, requests, locks, public events) ──▶ Report
 
-The checks read no clock, no log and no database, so that they judge a live stream, a file and an archive alike; `comparing`
-alone asks read models what they show. They share the domain's events, names and calendar, and say everything else a second
-time.
+The checks read no clock, no log and no database, so that they judge a live stream, a file and an archive alike. Only
+`projection_reader` queries read models. The checks share the domain's event classes, names and calendar, and implement every rule
+independently of the domain.
 
 | invariant | checked by |
 |---|---|
 | I1 an instant has one execution | `requests` |
-| I2 time is tiled; each `due` becomes an execution | `time` over `timeline`; `requests` |
-| I3 nothing without what asks for it | `requests`, `executions` over `life` |
-| I4 no fact twice | `executions` over `life` |
+| I2 time is tiled; each `due` becomes an execution | `ledger_time` over `timeline`; `requests` |
+| I3 nothing without a request | `requests`, `executions` over `execution_life` |
+| I4 no event twice | `executions` over `execution_life` |
 | I5 locks | `locks` |
-| I6 the graph and the end, I7 retries and dead letters | `executions` over `life` |
-| I8 the read models | `read_models`, `comparing` |
+| I6 the graph and the end, I7 retries and dead letters | `executions` over `execution_life` |
+| I8 the read models | `read_models`, `projection_reader` |
 """
 
 from .auditor import Auditor, audit

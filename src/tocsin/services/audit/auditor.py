@@ -1,4 +1,4 @@
-"""Takes facts in, one by one, and says in the end what does not hold."""
+"""The auditor: takes events one by one, and reports the violations at the end."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
@@ -15,24 +15,24 @@ from .report import INVARIANTS, PATIENCE, Comparison, Report, Violation
 from .requests import Requests
 
 SHOWN: Final = 1_000
-"""Violations that a report holds; the rest are counted."""
+"""Number of violations that a report lists; the others are counted."""
 
 
 class Auditor:
-    """Every check at once, over facts of both streams: each stream in its own order, the two interleaved as you like.
+    """All checks together, over the events of both streams.
 
-    It remembers least when they are interleaved by time, about as the facts were stored.
+    Each stream comes in its own order; the two may be interleaved in any way. Memory is least if they are interleaved by time.
     """
 
     def __init__(
         self, *, since: datetime | None = None, until: datetime | None = None, patience: timedelta = PATIENCE
     ) -> None:
-        """Judge the facts from `since` to `until` (UTC); without them, all.
+        """Judge the events from `since` to `until` (UTC), or all events.
 
         Args:
-            since: the facts of the log begin here, but for those on definitions; what began before is not judged.
-            until: facts stored later are left out; None: as far as they go.
-            patience: how long a stage may owe an answer, counted back from `until`, before that counts as a violation.
+            since: the first event of the log, except for definitions; executions that started before are not judged.
+            until: later events are left out; None: all events.
+            patience: the time before `until` for which a stage may be late without a violation.
         """
         self._until = until
         self._patience = patience
@@ -59,7 +59,7 @@ class Auditor:
         self._judged = [invariant for invariant in INVARIANTS if invariant != "I8"]
 
     def take(self, recorded: Recorded[Message]) -> None:
-        """Take one more message in."""
+        """Take one more message."""
         if self._until is not None and recorded.time > self._until:
             return
         self._facts += 1
@@ -70,18 +70,18 @@ class Auditor:
                 self._add(violation)
 
     def unreadable(self, subject: str, sequence: int) -> None:
-        """There is a message that this version cannot read: what hangs on it is judged as if it were not there."""
+        """Note a message that this version cannot decode; its consequences are judged without it."""
         self._unreadable.append(f"{subject} ({stream_of(subject)} {sequence})")
 
     def compared(self, comparison: Comparison) -> None:
-        """Take in what the comparison with the read models came to (I8)."""
+        """Take the result of the comparison with the read models (I8)."""
         self._judged.append("I8")
         self._remarks += comparison.remarks
         for violation in comparison.violations:
             self._add(violation)
 
     def report(self) -> Report:
-        """What was found. Nothing can be taken in behind it."""
+        """Return the report. No message can be taken afterwards."""
         until = self._until or self._latest
         self._time.horizon = until
         debts = [debt for check in self._checks for debt in check.debts()]
@@ -118,7 +118,10 @@ def audit(
     until: datetime | None = None,
     patience: timedelta = PATIENCE,
 ) -> Report:
-    """Judge all that is stored; see `Auditor`. With a `patience` of zero nothing may be left to be done by a stage."""
+    """Judge all stored messages; see `Auditor`.
+
+    With a `patience` of zero, no stage may owe anything.
+    """
     auditor = Auditor(since=since, until=until, patience=patience)
     for recorded in facts:
         auditor.take(recorded)

@@ -1,4 +1,7 @@
-"""What every check is: facts go in one by one, each stream in its order; out come violations, and in the end debts."""
+"""The interface of a check: events in, violations out, and debts at the end.
+
+Each stream's events come in order.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
@@ -11,27 +14,27 @@ Handler: TypeAlias = Callable[[Recorded[Any]], Taken]
 
 
 class Check(Protocol):
-    """One look at the log. It remembers what is open, and as little of the rest as its invariant allows."""
+    """One check of the log. It remembers open work, and as little else as possible."""
 
     def handlers(self) -> Mapping[type[Message], Handler]:
-        """What to do with facts of which (exact) types."""
+        """The handlers by the exact type of the event."""
         ...
 
     def debts(self) -> Iterator[Debt]:
-        """What is still to come after all that was taken in."""
+        """Yield the events that are still to come."""
         ...
 
 
 def violation(invariant: str, entity: str, reason: str, *facts: Recorded[Any]) -> Violation:
-    """A violation, with the facts that show it."""
+    """Return a violation with the events that prove it."""
     return Violation(invariant, entity, reason, tuple(Proof.of(fact) for fact in facts))
 
 
 def job(name: str) -> str:
-    """How a job is named in a finding."""
+    """Return the name of a job in a finding."""
     return f"job {name}"
 
 
 def execution(job: str, execution_id: str) -> str:
-    """How an execution is named in a finding."""
+    """Return the name of an execution in a finding."""
     return f"execution {execution_id} of {job}"

@@ -1,6 +1,7 @@
-"""The life of one execution, fact by fact (I3, I6, I7): each is allowed by those before it.
+"""The life of one execution, event by event (I3, I6, I7).
 
-It says a second time, and more plainly, what the domain promises: it shares the domain's events, and none of its decisions.
+Each event must be allowed by the events before it. This states the domain's promises a second time, and more plainly: it shares the
+domain's event classes, and none of its decisions.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,21 +36,21 @@ from .report import Debtor
 
 Attempt: TypeAlias = tuple[str, int]
 WHOLE: Final = frozenset({"timed_out", "abandoned", "expired"})
-"""Reasons to end an execution as a whole, whatever its steps are at."""
+"""Reasons to end an execution as a whole, at any state of its steps."""
 _ROUNDING: Final = 1e-9
 CLOCKS: Final = 10.0
-"""Seconds by which whoever decided by a clock may have been ahead of the log's."""
+"""Seconds by which a deciding clock may have been ahead of the log's."""
 
 
 class Wrong(NamedTuple):
-    """What a fact breaks."""
+    """A rule that an event breaks."""
 
     invariant: str
     reason: str
 
 
 class Owed(NamedTuple):
-    """What is still to come."""
+    """An event that is still to come."""
 
     invariant: str
     reason: str
@@ -59,7 +60,7 @@ class Owed(NamedTuple):
 
 @dataclass(slots=True)
 class ExecutionLife:
-    """An execution that is not over, as far as later facts can be judged by it."""
+    """An open execution, as far as later events are judged by it."""
 
     first: Recorded[ExecutionFact]
     requested: Requested | None = None
@@ -70,34 +71,34 @@ class ExecutionLife:
     dispatched: dict[str, int] = field(default_factory=dict)
     """The newest attempt of each step."""
     tokens: dict[Attempt, str] = field(default_factory=dict)
-    """What a report of each attempt must carry."""
+    """The token that a report of each attempt must carry."""
     started: dict[Attempt, int] = field(default_factory=dict)
-    """The newest delivery of each attempt; none where its claim was given up."""
+    """The newest delivery of each attempt; none if its claim was released."""
     claimed: set[Attempt] = field(default_factory=set)
-    """The attempts that somebody has, or had: whoever gave a claim up may still answer."""
+    """The attempts with a current or former holder, who may still answer."""
     reported: set[tuple[str, int, str]] = field(default_factory=set)
-    """The attempts on which an executor answered: (step, attempt, outcome)."""
+    """The reported attempts: (step, attempt, outcome)."""
     retried: dict[str, tuple[int, datetime]] = field(default_factory=dict)
-    """Which attempt of a step failed last, and when the next one is to be."""
+    """The last failed attempt of a step, and the time of its retry."""
     recovered: int = 0
-    """How often it was found lost."""
+    """The number of times that it was found lost."""
     lost: set[Attempt] = field(default_factory=set)
-    """The attempts whose task was lost, and not dispatched anew yet."""
+    """The attempts whose task was lost and is not dispatched again yet."""
     completed: set[str] = field(default_factory=set)
     exhausted: set[str] = field(default_factory=set)
     moved: datetime | None = None
-    """When its newest fact was stored."""
+    """The time of its newest event."""
 
     def report(self, report: Report) -> None:
-        """An executor answered; one who does not have the task's token is not believed."""
+        """Take a report; a report without the task's token is ignored."""
         if self.tokens.get((report.step, report.attempt)) == report.token:
             self.reported.add((report.step, report.attempt, report.outcome))
-            if report.delivery is None:  # who takes what is handed over claims nothing
+            if report.delivery is None:  # an mq executor claims nothing
                 self.started.setdefault((report.step, report.attempt), 0)
                 self.claimed.add((report.step, report.attempt))
 
     def take(self, recorded: Recorded[ExecutionFact]) -> Iterator[Wrong]:
-        """Take one more fact in; what it breaks."""
+        """Take one more event; yield the rules that it breaks."""
         self.moved = recorded.time
         if isinstance(recorded.message, Admitted):
             self.admitted_at = recorded.time
@@ -197,11 +198,11 @@ class ExecutionLife:
         self.started[fact.step, fact.attempt] = fact.delivery
         self.claimed.add((fact.step, fact.attempt))
         if self.dispatched.get(fact.step) != fact.attempt:
-            yield Wrong("I3", f"attempt {fact.attempt} of {fact.step} is not the one that was dispatched")
+            yield Wrong("I3", f"attempt {fact.attempt} of {fact.step} is not the dispatched attempt")
         if fact.step in self.completed | self.exhausted:
             yield Wrong("I6", f"{fact.step} was over")
         if (fact.step, fact.attempt) in self.lost:
-            yield Wrong("I3", f"attempt {fact.attempt} of {fact.step} was lost, and not dispatched anew")
+            yield Wrong("I3", f"attempt {fact.attempt} of {fact.step} was lost, and not dispatched again")
         if fact.delivery <= last:
             yield Wrong("I3", f"delivery {last} of that attempt was started before")
 
@@ -210,7 +211,7 @@ class ExecutionLife:
         if self.started.pop(attempt, None) != fact.delivery:
             yield Wrong("I3", f"attempt {fact.attempt} of {fact.step} was not held under delivery {fact.delivery}")
         self.lost.add(attempt)
-        # Its task is dispatched anew, and deliveries of that are counted from 1.
+        # Its task is dispatched again, and deliveries are counted from 1 again.
         claims = f".started.{fact.step}.{fact.attempt}."
         self.subjects = {subject for subject in self.subjects if claims not in subject}
 
@@ -229,7 +230,7 @@ class ExecutionLife:
             if is_too_long or not isclose(fact.delay, expected, rel_tol=step.retry.jitter + _ROUNDING):
                 bound = f", at most {step.retry.max_delay:g}" if step.retry.max_delay_with_jitter else ""
                 asked = f"{expected:g} ± {step.retry.jitter:.0%}{bound}"
-                yield Wrong("I7", f"the delay is {fact.delay:g} seconds, and {asked} was asked for")
+                yield Wrong("I7", f"the delay is {fact.delay:g} seconds, and {asked} was requested")
 
     def _given_up(self, fact: Exhausted | Failed) -> Iterator[Wrong]:
         step = self.steps.get(fact.step or "")
@@ -244,7 +245,7 @@ class ExecutionLife:
 
     def _reported(self, step: str | None, attempt: int | None, outcome: str) -> Iterator[Wrong]:
         if (step, attempt, outcome) not in self.reported:
-            yield Wrong("I3", f"nobody who was given attempt {attempt} of {step} reported that it {outcome}")
+            yield Wrong("I3", f"no holder of attempt {attempt} of {step} reported that it {outcome}")
         elif (step, attempt) not in self.claimed:
             yield Wrong("I3", f"attempt {attempt} of {step} was never started")
 
@@ -292,21 +293,24 @@ class ExecutionLife:
         for step, attempt in self.started:
             is_current = self.dispatched.get(step) == attempt and step not in self.completed
             if is_current and (step, attempt, "failed") not in self.reported:
-                yield Wrong("I6", f"it expires, and somebody is at attempt {attempt} of {step}")
+                yield Wrong("I6", f"it expires while a worker holds attempt {attempt} of {step}")
 
     def unfinished(self, end: Terminal | Skipped) -> Iterator[Wrong]:
-        """What its end leaves undone. What is called off, or ended as a whole, may leave anything."""
+        """Return the work that its end leaves undone.
+
+        A cancelled execution, or one that ended as a whole, may leave anything.
+        """
         if isinstance(end, Cancelled | Skipped) or (isinstance(end, Failed) and end.reason in WHOLE):
             return
         for step, attempt in self.dispatched.items():
-            # One that was taken for dead may still succeed, and then nobody needs the attempt after it.
+            # A worker that was taken for dead may still succeed; then the next attempt is not needed.
             if (step, attempt) not in self.claimed and step not in self.completed:
                 yield Wrong("I3", f"attempt {attempt} of {step} was dispatched and never started")
         for name in self._ready():
             yield Wrong("I6", f"{name} could have been dispatched, and never was")
 
     def owed(self) -> Iterator[Owed]:
-        """What is to come before it is over."""
+        """Yield the events that must come before its end."""
         since = self.moved or self.first.time
         if self.requested is None:
             return

@@ -1,7 +1,7 @@
-"""Executions (I3, I4, I6, I7): each lives in order and has one end, and what failed for good is kept once.
+"""Executions (I3, I4, I6, I7): each lives in order, ends once, and dead-letters once.
 
-Memory: the life of each execution that is open, and the id of each that is over (some 150 bytes), since a fact behind the end
-may come at any time.
+Memory: the life of each open execution, and the id of each finished execution (about 150 bytes), because an event after the end may
+come at any time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -43,10 +43,10 @@ ENDS: Final = (Skipped, Completed, Failed, Cancelled)
 
 
 class Executions:
-    """Follows every execution from its first fact to its end."""
+    """Follows every execution from its first event to its end."""
 
     def __init__(self, since: datetime | None = None) -> None:
-        """Executions that may have begun before `since` (UTC) are not judged."""
+        """Do not judge executions that may have started before `since` (UTC)."""
         self._since = since
         self._open: dict[str, ExecutionLife] = {}
         self._over: dict[str, int] = {}
@@ -58,11 +58,11 @@ class Executions:
         return {**dict.fromkeys(FACTS, self._fact), Report: self._report, DeadLettered: self._dead_letter}
 
     def is_over(self, execution_id: str) -> bool:
-        """Whether the end of an execution was taken in."""
+        """Whether the end of an execution was taken."""
         return execution_id in self._over
 
     def is_open(self, execution_id: str) -> bool:
-        """Whether an execution has begun and is not over."""
+        """Whether an execution has started and not ended."""
         return execution_id in self._open
 
     def _fact(self, recorded: Recorded[ExecutionFact]) -> Taken:
@@ -75,7 +75,7 @@ class Executions:
         life = self._open.get(fact.execution_id)
         if life is None:
             if self._since is not None and not isinstance(fact, BEGINNINGS):
-                self._over[fact.execution_id] = 0  # it began before: the rest cannot be judged
+                self._over[fact.execution_id] = 0  # it started earlier, so its events cannot be judged
                 return
             life = self._open[fact.execution_id] = ExecutionLife(recorded)
             self.count += 1

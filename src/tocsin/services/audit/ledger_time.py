@@ -1,6 +1,6 @@
-"""The ledger is complete (I2): recomputed from the definitions in force, each instant is in exactly one `due` or `passed`.
+"""The ledger is complete (I2): each instant is in exactly one `due` or `passed`.
 
-Memory: for each job the definitions that govern undecided time.
+The instants are recomputed from the definitions in force. Memory: for each job, the definitions that govern undecided time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,24 +25,24 @@ from .report import Debt, Proof, Violation
 from .timeline import Named, Timeline
 
 COUNTED: int = 1_000
-"""Undecided instants of one job that are counted; more are "1,000 or more"."""
+"""Largest count of undecided instants of one job; more are "1,000 or more"."""
 
 
 class LedgerTime:
     """Follows the time of every job."""
 
     def __init__(self, since: datetime | None = None) -> None:
-        """Decisions before `since` (UTC) are not judged."""
+        """Do not judge decisions before `since` (UTC)."""
         self._since = since
         self._jobs: dict[str, Timeline] = {}
         self._last: dict[str, Recorded[Message]] = {}
         self.horizon: datetime | None = None
-        """Up to when instants should be decided (UTC); set before `debts`."""
+        """The time up to which instants should be decided (UTC); set before `debts`."""
         self.remarks: dict[str, str] = {}
 
     @property
     def count(self) -> int:
-        """How many jobs were met."""
+        """The number of jobs."""
         return len(self._jobs)
 
     def handlers(self) -> Mapping[type[Message], Handler]:
@@ -86,7 +86,7 @@ class LedgerTime:
         self._last[job] = recorded
 
     def _compared(self, timeline: Timeline, recorded: Recorded[Due | Passed], upto: datetime) -> Taken:
-        """What is wrong with a decision in whatever way intervals may have been counted; the likeliest is told."""
+        """Return the violation of a decision under the likeliest count of intervals."""
         fact = recorded.message
         limit = 1 + max(COUNTED, fact.count if isinstance(fact, Passed) else 0)
         found = [[*_wrong(recorded, named)] for named in self._named(timeline, upto, limit)]
@@ -105,7 +105,7 @@ class LedgerTime:
             return ()
 
     def _is_first(self, job: str) -> bool:
-        """How far time was decided before is not known: nothing to judge the first decision by."""
+        """Whether this is the first decision of a job, with nothing to judge it by."""
         return self._since is not None and self._jobs[job].watermark is None
 
     def debts(self) -> Iterator[Debt]:
@@ -124,7 +124,7 @@ class LedgerTime:
 
 
 def _wrong(recorded: Recorded[Due | Passed], named: Sequence[Named]) -> Iterator[str]:
-    """What a decision says that does not fit what was named since the one before."""
+    """Return the difference between a decision and the named instants since the previous decision."""
     fact = recorded.message
     if {one.definition for one in named} - {fact.definition}:
         others = sorted({one.definition for one in named} - {fact.definition})
@@ -148,7 +148,7 @@ def _wrong_due(fact: Due, named: Sequence[Named]) -> Iterator[str]:
 
 
 def _wrong_passed(fact: Passed, named: Sequence[Named]) -> Iterator[str]:
-    # A local time that does not exist may fall on an instant that passes for another reason; it is told, and not counted.
+    # A nonexistent local time may fall on an instant that passes for another reason; it is listed, and not counted.
     counted = [one for one in named if one.fires or fact.reason in {"paused", "dst_skip"}]
     if fact.count != len(counted):
         yield f"{fact.count:,} passed, and {_counted(len(counted))} named"
@@ -161,7 +161,7 @@ def _wrong_passed(fact: Passed, named: Sequence[Named]) -> Iterator[str]:
         yield "they passed as local times that do not exist, and some do"
     told = [one.at for one in named if fact.reason == "paused" or not one.fires]
     if [*fact.scheduled_times] != told:
-        yield "the public is told of other instants"
+        yield "the public events name other instants"
 
 
 def _violation(entity: str, facts: tuple[Recorded[Message], ...], reason: str) -> Violation:

@@ -1,6 +1,6 @@
-"""Locks (I5): one holder at a time, under tokens that only grow.
+"""Locks (I5): one holder at a time, under fencing tokens that only grow.
 
-Memory: the newest holder of each lock, and the tokens of executions that are open.
+Memory: the newest holder of each lock, and the tokens of open executions.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,10 @@ class Locks:
     """Follows every lock."""
 
     def __init__(self, executions: Executions, *, is_whole: bool = True) -> None:
-        """`executions` has taken in a fact before this does; `is_whole`: the log from its beginning is looked at."""
+        """Use `executions`, which takes each event first.
+
+        `is_whole`: the log is read from its beginning.
+        """
         self._executions = executions
         self._is_whole = is_whole
         self._held: dict[str, Recorded[Acquired]] = {}

@@ -1,4 +1,4 @@
-"""Asks the read models what they show, while facts go by (I8)."""
+"""The reader of read models while events go by (I8)."""
 
 from collections.abc import Mapping
 from typing import Final, Protocol
@@ -11,11 +11,11 @@ from .read_models import ReadModels, differing
 from .report import Comparison, Violation
 
 LOOKS: Final = (0.0, 0.5, 2.0)
-"""Seconds before each look at KV behind the facts: what differs may only be late."""
+"""Seconds before each read of KV after the events: a difference may only be late."""
 
 
 class Rows(Protocol):
-    """The part of `ports.History` that is asked here."""
+    """The part of `ports.History` that a comparison uses."""
 
     async def offset(self, stream: Stream, /) -> int:
         """See `ports.History`."""
@@ -31,10 +31,13 @@ class Rows(Protocol):
 
 
 class ProjectionReader:
-    """One comparison: begun before the facts are read, handed every fact, and finished with what differs."""
+    """One comparison.
+
+    It starts before the events are read, takes every event, and ends with the differences.
+    """
 
     def __init__(self, history: Rows, projections: Projections, clock: Clock) -> None:
-        """What is compared with the facts; `clock` for second looks."""
+        """Compare these read models with the events; `clock` delays further reads."""
         self._history = history
         self._projections = projections
         self._clock = clock
@@ -44,17 +47,17 @@ class ProjectionReader:
         self._found: list[Violation] = []
 
     async def begin(self) -> None:
-        """Look at KV, and how far the history is."""
+        """Read KV, and the history's position."""
         self._models = ReadModels(upto=await self._history.offset(Stream.LOG))
         await self._look()
 
     async def take(self, recorded: Recorded[Message]) -> None:
-        """Take one more fact in."""
+        """Take one more event."""
         if (record := self._models.take(recorded)) is not None:
             self._found += await self._differing(record)
 
     async def finish(self) -> Comparison:
-        """What differs."""
+        """Return the differences."""
         shown = await self._history.count()
         more = shown - self._models.executions
         remarks = (f"the history holds {more:,} executions that these facts do not",) if more > 0 else ()

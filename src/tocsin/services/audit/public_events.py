@@ -1,6 +1,6 @@
-"""What the public is told (ojs-cron §9): each firing and each skip once (CRON-29, CRON-30), and each span that was missed.
+"""Public events (ojs-cron §9): each firing, skip and missed span once (CRON-29, CRON-30).
 
-Memory: what is decided and not told yet, and how often each job has fired.
+Memory: decisions that are not announced yet, and the run count of each job.
 """
 
 from collections import defaultdict, deque
@@ -25,14 +25,14 @@ from .report import Debt, Proof
 
 Skip: TypeAlias = tuple[str, datetime, str]
 Span: TypeAlias = tuple[str, datetime, datetime, int, str]
-"""The job, the beginning and the end, how many instants, and why."""
+"""The job, the start and the end, the number of instants, and the reason."""
 
 
 class PublicEvents:
-    """Pairs decisions with what is told of them; the decision is stored first."""
+    """Pairs decisions with their public events; the decision is stored first."""
 
     def __init__(self, *, is_whole: bool = True) -> None:
-        """`is_whole`: the log from its beginning is looked at."""
+        """Set `is_whole` if the log is read from its beginning."""
         self._is_whole = is_whole
         self._firings: dict[str, Proof] = {}
         self._skips: dict[Skip, deque[Proof]] = defaultdict(deque)
@@ -60,7 +60,7 @@ class PublicEvents:
         data = recorded.message.data
         entity = check.job(data.cron_name)
         if self._firings.pop(data.job_id, None) is None and self._is_whole:
-            reason = f"{data.job_id} was told of before, or never admitted"
+            reason = f"{data.job_id} was announced before, or never admitted"
             yield check.violation("CRON-29", entity, reason, recorded)
         expected = self._counts.get(data.cron_name, 0 if self._is_whole else data.run_count - 1) + 1
         if data.run_count != expected:
@@ -81,7 +81,7 @@ class PublicEvents:
             if not waiting:
                 del self._skips[key]
         elif self._is_whole:
-            reason = f"the skip of {data.scheduled_time.isoformat()} was told of before, or there was none"
+            reason = f"the skip of {data.scheduled_time.isoformat()} was announced before, or does not exist"
             yield check.violation("CRON-30", check.job(data.cron_name), reason, recorded)
 
     def _passed(self, recorded: Recorded[Passed]) -> Taken:
@@ -97,18 +97,18 @@ class PublicEvents:
         span = (data.cron_name, data.start, data.until, data.count, data.reason)
         if self._missed.pop(span, None) is None and self._is_whole:
             if span in self._told:
-                yield check.violation("MISSED", check.job(data.cron_name), "the span was told of before", recorded)
-            self._told[span] = Proof.of(recorded)  # the ledger lies in another stream, and may come later
+                yield check.violation("MISSED", check.job(data.cron_name), "the span was announced before", recorded)
+            self._told[span] = Proof.of(recorded)  # the ledger is another stream, and may come later
 
     def debts(self) -> Iterator[Debt]:
         """See `Check`."""
         for proof in self._firings.values():
-            yield Debt("CRON-29", proof.subject, "the public was not told that it fired", proof.time, facts=(proof,))
+            yield Debt("CRON-29", proof.subject, "the firing was not announced", proof.time, facts=(proof,))
         for proofs in self._skips.values():
             for proof in proofs:
-                yield Debt("CRON-30", proof.subject, "the public was not told of the skip", proof.time, facts=(proof,))
+                yield Debt("CRON-30", proof.subject, "the skip was not announced", proof.time, facts=(proof,))
         for (job, *_), proof in self._missed.items():
-            yield Debt("MISSED", check.job(job), "the public was not told of the span", proof.time, facts=(proof,))
+            yield Debt("MISSED", check.job(job), "the span was not announced", proof.time, facts=(proof,))
         for (job, *_), proof in self._told.items():
-            reason = "the public was told of a span that did not pass, or twice"
+            reason = "a span was announced that did not pass, or was announced twice"
             yield Debt("MISSED", check.job(job), reason, proof.time, facts=(proof,))

@@ -1,9 +1,9 @@
-"""The read models say what the facts say (I8): the history, KV `definitions` and KV `locks`.
+"""The read models equal the events (I8): the history, KV `definitions` and KV `locks`.
 
-The history is compared up to its own place in the log. KV may be a moment behind the facts, or ahead of those that were
-read: it is looked at before and after, and right if one of the looks is.
+The history is compared up to its own position in the log. KV may lag behind the events, or be ahead of the events read so far. It is
+read before and after, and is correct if one of the reads is.
 
-Memory: the record of each execution that is open, and the ledger of each job.
+Memory: the record of each open execution, and the ledger of each job.
 """
 
 import json
@@ -25,10 +25,10 @@ _OPEN: Final = frozenset({"pending", "running"})
 
 
 class ReadModels:
-    """Folds all that read models show."""
+    """Folds the content of all read models."""
 
     def __init__(self, *, upto: int) -> None:
-        """`upto`: the sequence of the log up to which the history is compared."""
+        """Compare the history up to the sequence `upto` of the log."""
         self._upto = upto
         self._open: dict[str, ExecutionRecord] = {}
         self._over: set[str] = set()
@@ -36,7 +36,7 @@ class ReadModels:
         self.executions = 0
 
     def take(self, recorded: Recorded[Message]) -> ExecutionRecord | None:
-        """Take one more fact in; the record of the execution that it ends, which the history must show."""
+        """Take one more event; return the expected record of an ended execution."""
         match recorded.message:
             case ExecutionFact() if recorded.sequence <= self._upto:
                 return self._execution(recorded, recorded.message.execution_id)
@@ -61,7 +61,7 @@ class ReadModels:
         return record
 
     def definitions(self, looks: Sequence[Mapping[str, bytes]]) -> Iterator[Violation]:
-        """What KV `definitions` showed otherwise than the ledgers at every look."""
+        """Return the keys of KV `definitions` that differed from the ledgers at every read."""
         expected = {
             token(job): (job, registration.encode())
             for job, state in self._ledgers.items()
@@ -74,7 +74,10 @@ class ReadModels:
                 yield Violation("I8", check.job(job), f"KV `definitions` {_otherwise(value, shown[-1])}")
 
     def locks(self, looks: Sequence[Mapping[str, bytes]]) -> Iterator[Violation]:
-        """Which keys of KV `locks` showed, at every look, a holder that is over. What is held need not be shown."""
+        """Return keys of KV `locks` with a finished holder at every read.
+
+        A held lock need not be shown.
+        """
         for key in sorted(looks[-1]):
             holders = {_holder(look.get(key)) for look in looks}
             if holders <= self._over:
@@ -82,7 +85,7 @@ class ReadModels:
 
 
 def differing(record: ExecutionRecord, row: ExecutionRow | None) -> Iterator[Violation]:
-    """What the history shows of an execution otherwise than its facts."""
+    """Return the fields of the history that differ from the events of an execution."""
     entity = check.execution(record.job, record.execution_id)
     if row is None:
         yield Violation("I8", entity, f"the history does not show it, and it {_verb(record.status)}")
@@ -97,7 +100,7 @@ def differing(record: ExecutionRecord, row: ExecutionRow | None) -> Iterator[Vio
 
 def _otherwise(value: bytes | None, shown: bytes | None) -> str:
     if value is None:
-        return "shows it, and there is no such job"
+        return "shows it, but the job does not exist"
     return "does not show it" if shown is None else "shows it otherwise than its ledger says"
 
 

@@ -1,4 +1,4 @@
-"""What an audit finds: what does not hold, what is still under way, and how much was looked at."""
+"""The report of an audit: violations, open work, and the amount of events judged."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ...subjects import Stream, stream_of
 INVARIANTS: Final[Mapping[str, str]] = {
     "I1": "at most one execution of a job for one scheduled time",
     "I2": "each instant that a definition in force names is in one `due` or `passed`; each `due` becomes an execution",
-    "I3": "nothing is admitted that nobody asked for, dispatched that was not admitted, or done that nobody reported",
+    "I3": "nothing is admitted without a request, dispatched without admission, or completed without a report",
     "I4": "no fact is there twice, however often its input was delivered",
     "I5": "a lock has one holder at a time, and what runs under it carries its token",
     "I6": "a step is dispatched when all that it depends on completed; an execution has one end, and nothing behind it",
@@ -23,21 +23,21 @@ INVARIANTS: Final[Mapping[str, str]] = {
 """The promises that a log is judged by, each in one sentence."""
 
 PUBLIC: Final[Mapping[str, str]] = {
-    "CRON-29": "each firing is told once, and counted",
-    "CRON-30": "each skip is told once, with its reason",
-    "MISSED": "each span that passed without firing, unforeseen, is told once",
+    "CRON-29": "each firing is announced once, and counted",
+    "CRON-30": "each skip is announced once, with its reason",
+    "MISSED": "each span that passed unexpectedly without firing is announced once",
 }
-"""What the public is promised (ojs-cron §9), judged beside them."""
+"""The promise about public events (ojs-cron §9), judged beside the invariants."""
 
 PATIENCE: Final = timedelta(minutes=10)
-"""How long a stage may owe an answer before that counts as a violation."""
+"""The time for which a stage may be late without a violation."""
 
 Debtor: TypeAlias = Literal["stages", "executors"]
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A fact, by where it lies."""
+    """The position of an event."""
 
     stream: Stream
     sequence: int
@@ -46,7 +46,7 @@ class Proof:
 
     @classmethod
     def of(cls, recorded: Recorded[Message]) -> "Proof":
-        """Where a recorded fact lies."""
+        """Return the position of a recorded event."""
         return cls(stream_of(recorded.subject), recorded.sequence, recorded.subject, recorded.time)
 
     @override
@@ -56,7 +56,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """What does not hold: of which invariant, of what, why, and the facts that show it."""
+    """A broken invariant: the subject, the reason, and the events that prove it."""
 
     invariant: str
     entity: str
@@ -70,7 +70,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Debt:
-    """What is still to come, since when, and from whom: no violation as long as `stages` are not late with it."""
+    """An event that is still to come, its start, and the stages that owe it."""
 
     invariant: str
     entity: str
@@ -80,13 +80,13 @@ class Debt:
     facts: tuple[Proof, ...] = ()
 
     def is_overdue(self, until: datetime, patience: timedelta) -> bool:
-        """Whether stages owe it for longer than `patience`."""
+        """Whether the stages are late by more than `patience`."""
         return self.by == "stages" and until - self.since >= patience
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What read models say otherwise than the facts."""
+    """The differences of read models from the events."""
 
     violations: tuple[Violation, ...]
     remarks: tuple[str, ...] = ()
@@ -96,8 +96,8 @@ class Comparison:
 class Report:
     """The outcome of an audit.
 
-    `violations` holds the first ones, `total` counts them all; `debts` is what was under way at `until`; `invariants` names
-    those that were judged; `remarks` says what could not be.
+    `violations` holds the first violations, and `total` counts all of them. `debts` is the open work at `until`. `invariants` names the
+    judged invariants, and `remarks` lists what could not be judged.
     """
 
     facts: int
@@ -112,18 +112,18 @@ class Report:
 
     @property
     def is_clean(self) -> bool:
-        """Everything holds."""
+        """Whether the audit found no violation."""
         return self.total == 0
 
     @property
     def summary(self) -> str:
-        """It all in one line."""
+        """The report in one line."""
         verdict = "clean" if self.is_clean else f"{self.total:,} violation{'s' * (self.total != 1)}"
         facts, executions = _counted(self.facts, "fact"), _counted(self.executions, "execution")
         return f"{facts}, {executions}, {_counted(len(self.invariants), 'invariant')}: {verdict}"
 
     def as_json(self) -> dict[str, Any]:
-        """It all, for programs."""
+        """Return the report as JSON."""
         return {
             "clean": self.is_clean,
             "facts": self.facts,

@@ -1,7 +1,7 @@
-"""From time and triggers to executions (I1, I2, I3): each is answered once, and nothing else happens.
+"""Requests and executions (I1, I2, I3): each request is answered once, and nothing else runs.
 
-Memory: what was asked and has not begun, and what has begun and of which nobody is known to have asked; so the two streams
-may be taken in in any order, and cost least side by side.
+Memory: requests without an execution, and executions without a known request. The two streams may therefore come in any order; memory
+is least if they come side by side.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,16 +30,16 @@ from .check import Handler, Taken
 from .report import Debt, Proof
 
 TRIGGERS: Final = "planner-triggers"
-"""The durable that refuses triggers which cannot become an execution; `REPLAYS` does that for replays."""
+"""The durable that rejects invalid triggers; `REPLAYS` does so for replays."""
 ENQUEUED: Final = "planner-enqueued"
-"""The durable that takes what is registered nowhere: it refuses nothing."""
+"""The durable of jobs enqueued once, which rejects nothing."""
 
 Request: TypeAlias = tuple[str, int]
-"""A message that asks: the durable that takes it, and its sequence."""
+"""A request: the durable that consumes it, and its sequence."""
 
 
 class Asked(NamedTuple):
-    """Who asked for an execution."""
+    """The origin of an execution."""
 
     job: str
     proof: Proof
@@ -50,7 +50,7 @@ class Requests:
     """Pairs each instant and each trigger with its execution."""
 
     def __init__(self, since: datetime | None = None) -> None:
-        """What was asked before `since` (UTC) is not judged."""
+        """Do not judge requests before `since` (UTC)."""
         self._since = since
         self._asked: dict[str, Asked] = {}
         self._unasked: dict[str, Asked] = {}
@@ -59,7 +59,7 @@ class Requests:
         self._backfilled: set[str] = set()
         self._enqueued_ids: set[str] = set()
         self._inputs: set[tuple[str, str]] = set()
-        """Dead letters that are no executions: a replay hands them in again, and begins none."""
+        """Dead letters of messages: a replay publishes the message again, and starts no execution."""
 
     def handlers(self) -> Mapping[type[Message], Handler]:
         """See `Check`."""
@@ -92,14 +92,14 @@ class Requests:
         job, execution_id = job_of(recorded.subject), execution_plan.execution_id_of(recorded, job_of(recorded.subject))
         if recorded.message.backfill is not None:
             if execution_id in self._backfilled:
-                return  # the backfill is run again, and the instant is asked for already
+                return  # a repeated backfill requests an instant a second time
             self._backfilled.add(execution_id)
         self._request((TRIGGERS, recorded.sequence), execution_id, job, recorded)
         yield from ()
 
     def _enqueued(self, recorded: Recorded[Enqueued]) -> Taken:
         asked = recorded.message
-        if asked.execution_id not in self._enqueued_ids:  # asked for again under the same id, it is the same
+        if asked.execution_id not in self._enqueued_ids:  # a repeated request under the same id is the same request
             self._enqueued_ids.add(asked.execution_id)
             self._request((ENQUEUED, recorded.sequence), asked.execution_id, asked.definition.name, recorded)
         yield from ()
@@ -145,7 +145,7 @@ class Requests:
         self._answer(recorded)
 
     def _admitted(self, recorded: Recorded[Admitted]) -> Taken:
-        if recorded.message.plan.overlap_policy == "allow":  # else it was planned before
+        if recorded.message.plan.overlap_policy == "allow":  # otherwise it was planned earlier
             yield from self._begun(recorded)
 
     def _skipped(self, recorded: Recorded[Skipped]) -> Taken:
@@ -170,4 +170,4 @@ class Requests:
         for execution_id, begun in self._unasked.items():
             if self._since is None:
                 entity = check.execution(begun.job, execution_id)
-                yield Debt("I3", entity, "nobody asked for it", begun.proof.time, facts=(begun.proof,))
+                yield Debt("I3", entity, "it was not requested", begun.proof.time, facts=(begun.proof,))

@@ -1,7 +1,7 @@
-"""What a job's definitions named, while they were in force: the instants that its ledger must decide on.
+"""The instants that a job's definitions named while they were in force.
 
-It recomputes with the calendar alone, and takes nothing from the decisions but how far they reach and what fired last, from
-which `@every` counts.
+They are recomputed with the calendar alone. From the decisions it takes only their reach, and the last firing, from which `@every`
+counts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from ...domain.schedule import parse
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An instant that a definition named: one that fires, or the instant of a local time that does not exist."""
+    """A named instant: a firing, or a local time that does not exist."""
 
     at: datetime
     fires: bool
@@ -26,7 +26,10 @@ class Named:
 
 @dataclass(slots=True)
 class Regime:
-    """What holds from `since` on. `anchors`: what its intervals may count from, the likeliest first."""
+    """The definition in force from `since` on.
+
+    `anchors`: the possible starts of its intervals, the likeliest first.
+    """
 
     since: datetime
     definition: int
@@ -37,7 +40,7 @@ class Regime:
 
 @dataclass(slots=True)
 class Timeline:
-    """A job's undecided time: what governs it, and how far it is decided."""
+    """A job's undecided time: its definitions, and the last decision."""
 
     job: str
     regimes: list[Regime] = field(default_factory=list)
@@ -45,15 +48,15 @@ class Timeline:
     watermark: datetime | None = None
     last_fired: datetime | None = None
     newest: int = 0
-    """The sequence of the last fact on the definition."""
+    """The sequence of the newest event on the definition."""
 
     @property
     def begin(self) -> datetime | None:
-        """From when on nothing is decided."""
+        """Set the start of undecided time."""
         return self.watermark or (self.regimes[0].since if self.regimes else None)
 
     def govern(self, recorded: Recorded[DefinitionFact]) -> bool:
-        """Something else holds from now on; False: it names a definition that is not there."""
+        """Change the definition in force; return False if it names an unknown definition."""
         fact = recorded.message
         self.newest = recorded.sequence
         sequence, paused = 0, False
@@ -71,20 +74,20 @@ class Timeline:
         return rule is not None or not sequence
 
     def decide(self, upto: datetime, *, fired: bool) -> None:
-        """Everything up to an instant is decided."""
+        """Mark all time up to an instant as decided."""
         if fired:
             self.last_fired = upto
             for regime in self.regimes:
-                # Whoever decided may have counted from here, or from what had fired before it began to decide.
+                # The ticker may have counted from here, or from the last firing before its decision.
                 is_in_force = regime.since < upto
                 regime.anchors = [upto] if is_in_force else [upto, *regime.anchors]
         self.watermark = upto if self.watermark is None else max(self.watermark, upto)
         self._forget()
 
     def named(self, upto: datetime, limit: int) -> Sequence[Sequence[Named]]:
-        """What was named from the last decision up to `upto`, `limit` instants at most.
+        """Return the instants named from the last decision up to `upto`, at most `limit`.
 
-        Once for each way in which its intervals may have been counted.
+        There is one result for each possible start of the intervals.
         """
         most = max((len(regime.anchors) for regime in self.regimes if _counts(regime)), default=1)
         return [list(islice(self._named(upto, anchor), limit)) for anchor in range(most)]
@@ -103,7 +106,7 @@ class Timeline:
                 yield Named(occurrence.at, occurrence.skipped_local is None, paused, regime.definition)
 
     def _forget(self) -> None:
-        """Drop what governs only decided time."""
+        """Drop definitions that govern only decided time."""
         if self.watermark is None:
             return
         while len(self.regimes) > 1 and self.regimes[1].since <= self.watermark:
@@ -114,5 +117,5 @@ class Timeline:
 
 
 def _counts(regime: Regime) -> bool:
-    """Whether it matters what a regime counts from."""
+    """Return whether the start of the intervals matters to a regime."""
     return regime.rule is not None and (regime.rule.schedule or "").lstrip().lower().startswith("@every")

@@ -1,11 +1,12 @@
-"""Explain why a job ran at an instant, or why it did not.
+"""The reason why a job ran, or did not.
 
     ExplainReader (reads the log) ──definitions, decisions, leadership──▶ judge ──▶ Answer ──execution──▶ Outcome
 
-`judge` is pure: the same facts give the same answer. `Moment` is the state of the whole installation at an instant.
+`judge` is pure: the same events give the same answer everywhere. `Moment` is the state of everything as of a moment.
 """
 
-from .answer import Answer, Gap, Outcome, Verdict, outcome_of
+from .answer import Answer, Gap, Outcome, Verdict
+from .execution_outcome import outcome_of
 from .fold_until import Moment
 from .judgement import Evidence, judge, latest
 from .reader import ExplainReader

@@ -1,38 +1,36 @@
-"""The answer to why a job ran at an instant, as a value."""
+"""The decision on an instant as a value; the caller chooses the words."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from ...domain import history
-from ...domain.events import Actor, Cancelled, DeadLettered, Message, Planned, Recorded, Requested, Skipped
+from ...domain.events import Actor, Message, Recorded
 
 Verdict: TypeAlias = Literal[
-    "fired",  # it was due, and an execution was requested
+    "fired",  # it was due, and became an execution
     "paused",  # the job was paused
-    "disabled",  # its definition says that it does not fire
+    "disabled",  # its definition disables it
     "no-such-local-time",  # the clocks of its zone skipped it that day
-    "missed",  # no ticker led, and the catch-up policy did not catch up
-    "superseded",  # it was missed, and the schedule in force since then does not name it, or would not fire
-    "throttled",  # the job had too many instants
+    "missed",  # no ticker led when it was due, and the catch-up policy let it pass
+    "superseded",  # it was missed, and the schedule in force since then does not name it
+    "throttled",  # the job fired too often
     "not-scheduled",  # the schedule does not name it
     "on-demand",  # the job had no schedule
-    "undecided",  # it has come, and no ticker has decided on it yet
-    "unaccounted",  # no decision is recorded although later decisions are: a defect
-    "future",  # it will fire if nothing changes
-    "future-paused",  # it would, were the job not paused
-    "future-disabled",  # it would, did the definition not disable it
-    "before-the-job",  # there was no such job yet
-    "after-deletion",  # there was no such job any more
+    "undecided",  # it is due, and not decided yet
+    "unaccounted",  # it should have been decided, and was not: a broken promise
+    "future",  # it will fire unless something changes
+    "future-paused",  # it would fire if the job were not paused
+    "future-disabled",  # it would fire if the definition did not disable it
+    "before-the-job",  # the job did not exist yet
+    "after-deletion",  # the job was deleted before
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A time without a leading ticker.
+    """A time in which no ticker led.
 
-    `start`: the last sign of the leader before. `end`: when the next leader began; None: not yet.
+    It lasts from the last sign of the previous leader to the start of the next leader (None: not yet).
     """
 
     start: datetime | None
@@ -43,7 +41,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The current state of an instant's execution.
+    """The outcome of the execution of an instant, up to now.
 
     `status`: `planned` (it waits for its turn), `pending`, `running`, `completed`, `failed`, `cancelled` or `skipped`.
     """
@@ -55,10 +53,10 @@ class Outcome:
     ended_at: datetime | None = None
     error: str | None = None
     active_execution_id: str | None = None
-    """Execution because of which it was skipped."""
+    """The execution for which it was skipped."""
     by: Actor | None = None
     reason: str | None = None
-    """Reason of the cancellation by `by`, or of the skip."""
+    """The actor of its end, and the reason."""
     dead_lettered: bool = False
 
 
@@ -66,9 +64,9 @@ class Outcome:
 class Answer:
     """The decision on one instant.
 
-    `local_exists`: false if the requested local time does not exist that day. `repeated`: the clocks showed it
-    before. `before` and `after` are the nearest instants that the schedule named. `since`, `by`, `reason`: time, caller
-    and reason of the pause, deletion, edit or registration. `late_by`: seconds from the instant to the decision.
+    `local_exists`: false if the requested local time does not exist that day. `repeated`: the clocks showed it before. `before` and
+    `after` are the nearest instants that the schedule named. `since`, `by`, `reason`: time, actor and reason of the pause, disabling,
+    deletion, edit or creation of the job. `late_by`: seconds from the instant to the decision.
     """
 
     job: str
@@ -92,27 +90,3 @@ class Answer:
     outcome: Outcome | None = None
     execution_id: str | None = None
     facts: tuple[Recorded[Message], ...] = ()
-
-
-def outcome_of(execution_id: str, facts: Sequence[Recorded[Message]]) -> Outcome | None:
-    """Fold the facts of an execution and its dead letter; None without facts."""
-    record = history.fold({}, facts).get(execution_id)
-    if record is None:
-        return None
-    messages = [recorded.message for recorded in facts]
-    newest = [message for message in messages if isinstance(message, Requested)][-1:]
-    waits = record.status == "pending" and [type(message) for message in newest] == [Planned]
-    skipped = next((message for message in messages if isinstance(message, Skipped)), None)
-    cancelled = next((message for message in messages if isinstance(message, Cancelled)), None)
-    return Outcome(
-        execution_id=execution_id,
-        status="planned" if waits else record.status,
-        attempts=record.attempt if record.has_started else 0,
-        started_at=record.started_at if record.has_started else None,
-        ended_at=record.completed_at,
-        error=record.error,
-        active_execution_id=skipped.active_execution_id if skipped else None,
-        by=cancelled.by if cancelled else None,
-        reason=cancelled.reason if cancelled else skipped.reason if skipped else None,
-        dead_lettered=any(isinstance(message, DeadLettered) for message in messages),
-    )

@@ -1,4 +1,4 @@
-"""The state of the whole installation at an instant, folded from all facts before."""
+"""The state of everything as of a moment: the domain's folds up to then."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -27,9 +27,9 @@ _OPEN: Final = frozenset({"pending", "running"})
 
 @dataclass(slots=True)
 class Moment:
-    """The fold of all facts taken so far.
+    """Everything taken so far, folded.
 
-    It holds the ledger and lock of each job, the open executions, and the ids of finished executions.
+    It holds the ledger and the lock of each job, the open executions, and the ids of finished executions.
     """
 
     facts: int = 0
@@ -40,14 +40,14 @@ class Moment:
     open: dict[str, ExecutionRecord] = field(default_factory=dict)
     over: set[str] = field(default_factory=set)
     ended: Counter[str] = field(default_factory=Counter)
-    """Number of finished executions by status."""
+    """The number of executions by their end."""
     dead_letters: set[tuple[str, str]] = field(default_factory=set)
-    """Unresolved dead letters: (job, id)."""
+    """The unresolved dead letters: (job, id)."""
     leaders: dict[str, str] = field(default_factory=dict)
-    """Holder of each leader lease."""
+    """The holder of each leader lease."""
 
     def take(self, recorded: Recorded[Message]) -> None:
-        """Take one more fact; the facts of a stream must come in order."""
+        """Take one more event, each stream in its order."""
         self.facts += 1
         self.last[stream_of(recorded.subject)] = recorded
         match recorded.message:
@@ -69,7 +69,7 @@ class Moment:
                 pass
 
     def holder(self, job: str) -> str | None:
-        """Return the unfinished execution that holds the lock of a job."""
+        """Return the open execution that holds the lock of a job, or None."""
         held = self.locks.get(job, lock.initial).holder
         return None if held is None or held in self.over else held
 

@@ -1,4 +1,7 @@
-"""Judge an instant: the definition in force, the instants it names, the decision."""
+"""The judgement of an instant.
+
+It finds the definition in force, whether that definition named the instant, and the decision.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,14 +24,14 @@ _SECOND: Final = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Facts about a job, each list oldest first.
+    """The events of a job, each kind oldest first.
 
     Attributes:
         job: its name.
-        definitions: all facts on its definition.
-        decisions: decisions on its time, at least around the judged instant.
-        leadership: facts on the ticker's leadership.
-        now: time up to which the facts are known (UTC).
+        definitions: all events on its definition.
+        decisions: the decisions on its time, at least from a while before the instant until after it.
+        leadership: the leaders, as far as recorded.
+        now: the time up to which all of this is known (UTC).
     """
 
     job: str
@@ -40,7 +43,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """The rules between two facts on the definition. `until` None: still in force."""
+    """The definition in force from one event to the next (`until`: None: still in force)."""
 
     fact: Recorded[DefinitionFact]
     until: datetime | None
@@ -51,7 +54,7 @@ class Regime:
 
     @property
     def schedule(self) -> Schedule | None:
-        """The parsed schedule, if any."""
+        """The schedule, or None."""
         rule = self.definition
         if rule is None or rule.schedule is None:
             return None
@@ -59,11 +62,11 @@ class Regime:
 
 
 def judge(evidence: Evidence, asked: datetime) -> tuple[Answer, ...]:
-    """Judge an instant; a naive local time that came twice has two answers.
+    """Return the decision on an instant; several if a (naive) local time came twice.
 
     Raises:
-        JobNotFound: no fact names this job.
-        ScheduleError: the schedule can no longer be parsed.
+        JobNotFound: no event mentions the job.
+        ScheduleError: its schedule is no longer valid.
     """
     regimes = _regimes(evidence)
     if asked.tzinfo is not None:
@@ -75,10 +78,10 @@ def judge(evidence: Evidence, asked: datetime) -> tuple[Answer, ...]:
 
 
 def latest(evidence: Evidence) -> datetime | None:
-    """Return the latest instant (UTC) up to now that a definition in force named.
+    """Return the latest named instant (UTC) up to now, or None.
 
     Raises:
-        JobNotFound: no fact names this job.
+        JobNotFound: no event mentions the job.
     """
     for regime in reversed(_regimes(evidence)):
         schedule, since = regime.schedule, regime.fact.time
@@ -91,7 +94,7 @@ def latest(evidence: Evidence) -> datetime | None:
     return None
 
 
-# --- definition in force ---------------------------------------------------------------------------------------------------
+# --- what governed ---------------------------------------------------------------------------------------------------
 
 
 def _regimes(evidence: Evidence) -> list[Regime]:
@@ -117,9 +120,9 @@ def _regime(
 
 
 def _governing(evidence: Evidence, regimes: Sequence[Regime], at: datetime) -> Regime | None:
-    """Return the regime in force at an instant.
+    """Return the last regime that began before an instant.
 
-    A regime does not govern instants that were decided on before it was stored.
+    A regime does not govern decisions that were stored before it.
     """
     for regime in reversed(regimes):
         decided_before = any(
@@ -131,7 +134,7 @@ def _governing(evidence: Evidence, regimes: Sequence[Regime], at: datetime) -> R
 
 
 def _meant(regimes: Sequence[Regime], local: datetime) -> list[tuple[datetime, bool]]:
-    """Return the instants of a local time, and whether the zone's clocks show it."""
+    """Return the instants of a local time, by zone, and whether each exists."""
     reigns = [(one.fact.time, one.until, one.definition.timezone) for one in regimes if one.definition is not None]
     found = {
         at: exists
@@ -139,7 +142,7 @@ def _meant(regimes: Sequence[Regime], local: datetime) -> list[tuple[datetime, b
         for at, exists in _read(timezone, local)
         if since < at and (until is None or at <= until)
     }
-    if not found:  # before the job was registered, or while it was deleted
+    if not found:  # before the job existed, or after its deletion
         before = [timezone for since, _, timezone in reigns if since < skipped(timezone, local)]
         found = dict(_read((before or [reigns[0][2] if reigns else "UTC"])[-1], local))
     return sorted(found.items())
@@ -151,7 +154,7 @@ def _read(timezone: str, local: datetime) -> list[tuple[datetime, bool]]:
 
 
 def _anchor(evidence: Evidence, regime: Regime, at: datetime) -> datetime:
-    """Return the origin of intervals: any firing, counted back to before `at`."""
+    """Return the start of intervals: any firing, counted back to before `at`."""
     schedule = regime.schedule
     fired = [d.message.scheduled_time for d in evidence.decisions if isinstance(d.message, Due)]
     of_this = [
@@ -167,7 +170,7 @@ def _anchor(evidence: Evidence, regime: Regime, at: datetime) -> datetime:
     return origin
 
 
-# --- decision ------------------------------------------------------------------------------------------------
+# --- what was decided ------------------------------------------------------------------------------------------------
 
 
 def _judged(evidence: Evidence, regimes: Sequence[Regime], at: datetime, *, local: datetime | None = None) -> Answer:
@@ -184,7 +187,7 @@ def _judged(evidence: Evidence, regimes: Sequence[Regime], at: datetime, *, loca
     fires = next((one for one in named if one.skipped_local is None), None)
     left_out = [one for one in named if one.skipped_local is not None]
     leaves_out = next((one for one in left_out if local is None or one.skipped_local == local), None)
-    # A local time that does not exist means the skipped occurrence, not an occurrence that fires at the same instant.
+    # A query for a nonexistent local time means that time, even if another occurrence fires at its instant.
     meant = (leaves_out or fires) if local is not None else (fires or leaves_out)
     answer = _nearest(
         evidence,
@@ -223,7 +226,7 @@ def _without_schedule(evidence: Evidence, regimes: Sequence[Regime], regime: Reg
 
 
 def _named(schedule: Schedule, at: datetime, anchor: datetime) -> Iterator[Occurrence]:
-    """Yield the occurrences at an instant, or within its second for whole seconds."""
+    """Return the named instant, or for whole seconds an instant within the second."""
     until = at if at.microsecond else at + _SECOND - _INSTANT
     first: datetime | None = None
     for occurrence in schedule.occurrences(at - _INSTANT, until, anchor=anchor):
@@ -304,7 +307,7 @@ def _passed(
 
 
 def _began(regimes: Sequence[Regime], regime: Regime) -> Regime:
-    """Return the regime since which the job does not fire; later edits left it so."""
+    """Return the regime that began the pause or the disabling, through edits in between."""
     found = regime
     for earlier in reversed(regimes[: regimes.index(regime)]):
         same = earlier.paused if regime.paused else earlier.definition is not None and not earlier.definition.enabled

@@ -1,4 +1,4 @@
-"""Times without a leading ticker, from the facts on leadership."""
+"""Times without a leading ticker, from the events on leadership."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -15,9 +15,9 @@ from .answer import Gap
 
 
 def gap_around(at: datetime, decided: datetime | None, leadership: Iterable[Recorded[Message]]) -> Gap | None:
-    """Return the gap that contains an instant decided on at `decided` (None: not yet).
+    """Return the gap that contains an instant decided at `decided` (None: not yet).
 
-    None: a ticker led, or no fact shows a gap.
+    None means that a ticker led, or that no event shows a gap.
     """
     sign: datetime | None = None
     holder: str | None = None
@@ -27,7 +27,7 @@ def gap_around(at: datetime, decided: datetime | None, leadership: Iterable[Reco
             continue
         match fact:
             case LeadershipGained():
-                seen = max((time for time in (sign, fact.last_sign) if time is not None), default=None)
+                seen = max((one for one in (sign, fact.last_sign) if one is not None), default=None)
                 if (seen is None or seen < at) and at <= fact.at:
                     return Gap(seen, fact.at, holder, fact.holder)
                 sign, holder = max(fact.at, seen or fact.at), fact.holder
@@ -41,6 +41,6 @@ def gap_around(at: datetime, decided: datetime | None, leadership: Iterable[Reco
 
 
 def _is_over(leadership: Iterable[Recorded[Message]]) -> bool:
-    """Return whether the last leader recorded that it no longer leads."""
+    """Return whether the last leader recorded the end of its leadership."""
     facts = [recorded.message for recorded in leadership]
     return bool(facts) and not isinstance(facts[-1], LeadershipGained)

@@ -1,4 +1,4 @@
-"""Read what a judgement needs: definitions, and decisions around an instant."""
+"""The reads of a judgement: a job's definitions, and its time around an instant."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -11,38 +11,39 @@ from ...archive import decoded, wherever
 from ...domain.events import DefinitionFact, Due, Message, Passed, Recorded
 from ...ports import EventLog, StoredLog, StoredMessage
 from ...subjects import TICKER_LEASE, Stream
-from .answer import Answer, outcome_of
+from .answer import Answer
+from .execution_outcome import outcome_of
 from .judgement import Evidence, judge, latest
 
 M = TypeVar("M", bound=Message)
 
 MARGIN: Final = timedelta(minutes=1)
-"""Time before an instant from which decisions are read, because clocks differ."""
+"""The time before an instant at which its decision may be stored; clocks differ by less."""
 _DAY: Final = timedelta(days=1)
 _DEFINITIONS: Final = ("defined", "paused", "resumed", "deleted")
 _TIME: Final = ("due", "passed")
 
 
 class ExplainReader:
-    """Explains from the log why a job ran at an instant, or did not."""
+    """Answers from the log why a job ran at an instant, or did not."""
 
     def __init__(self, log: EventLog, stored: StoredLog) -> None:
         self._log = log
         self._stored = stored
 
     async def why(self, job: str, at: datetime | None = None) -> tuple[Answer, ...]:
-        """Explain an instant, aware or on the clock of the job's zone (naive).
+        """Return the decision on an instant, aware or on the job's wall clock (naive).
 
-        Returns two answers for a local time that came twice. Without `at`, explains the latest instant of the schedule.
+        There are two answers if a local time came twice. Without an instant, it is the latest instant that the job's schedule named.
 
         Raises:
-            JobNotFound: no fact names this job.
-            ScheduleError: the schedule can no longer be parsed.
+            JobNotFound: no event mentions the job.
+            ScheduleError: its schedule is no longer valid.
         """
         evidence = await self._newest(job)
         if at is None:
             at = latest(evidence) or evidence.now + timedelta(seconds=1)
-        # A naive time is a day away from the same time in UTC at most.
+        # A naive time differs from the same time in UTC by at most a day.
         begin = at if at.tzinfo is not None else at.replace(tzinfo=evidence.now.tzinfo) - _DAY
         end = at if at.tzinfo is not None else begin + 2 * _DAY
         around = await self._decisions(job, begin - MARGIN, end)
@@ -64,7 +65,7 @@ class ExplainReader:
         )
 
     async def _decisions(self, job: str, begin: datetime, end: datetime) -> list[Recorded[Due | Passed]]:
-        """Return the decisions from `begin` until the first after `end`."""
+        """Return the decisions from `begin` until after `end`."""
         upto = (await self._stored.extent(Stream.LEDGER)).last
         filters = subjects.ledger_subjects(job, *_TIME)
         portions = self._stored.messages(Stream.LEDGER, *filters, after=begin, upto=upto)
