@@ -225,7 +225,7 @@ def test_a_file_that_cannot_be_audited_is_refused(busy: World) -> None:
     Path("cut").write_bytes(whole[: len(whole) // 2])
     told = busy.call("audit", "--file", "cut")
     assert told.code == 2
-    assert told.err.startswith("error: cut: it is cut off")
+    assert told.err.startswith("error: cut: the file is truncated")
     assert told.out == ""
     told = busy.call("audit", "--file", "nothing")
     assert (told.code, told.err) == (2, "error: nothing: no such file or directory\n")

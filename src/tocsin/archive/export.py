@@ -1,10 +1,10 @@
-"""A log in a file: JSON Lines, complete and byte for byte, with a beginning and an end that say so.
+"""A log in a file: JSON Lines, complete, with a manifest and a trailer.
 
-    {"tocsin": "export", "format": 1, …}                            the manifest: whose log, and which part of it
-    {"stream": …, "sequence": …, "time": …, "subject": …, …}        one line a message; its body as text, byte for byte
-    {"end": true, "messages": …, "streams": …, "sha256": …}         the trailer: how many, and the digest of all lines above
+The same log and the same selection give the same lines. A file without its trailer is truncated, and is refused.
 
-The same log and the same selection give the same lines. A file without its trailer was cut off, and is refused.
+    {"tocsin": "export", "format": 1, …}                            manifest: installation, selection
+    {"stream": …, "sequence": …, "time": …, "subject": …, …}        message: its body as text
+    {"end": true, "messages": …, "streams": …, "sha256": …}         trailer: counts, digest
 """
 
 import gzip
@@ -29,7 +29,7 @@ _MAGIC: Final = b"\x1f\x8b"
 
 
 class ExportError(TocsinError, ValueError):
-    """A file is no export, or one that was changed."""
+    """A file is not an export, or was changed."""
 
     code = "invalid-export"
 
@@ -41,16 +41,19 @@ class CutOffError(ExportError):
 
 
 class Sink(Protocol):
-    """Where bytes go."""
+    """A destination of bytes."""
 
     def write(self, data: bytes, /) -> object:
-        """Take some."""
+        """Write bytes."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an export holds: of which installation and root, which selection, and how far the streams went then."""
+    """The content of an export.
+
+    It names the installation and its root, the selection, and the ends of the streams at the time.
+    """
 
     installation: str
     root: str
@@ -59,7 +62,7 @@ class Manifest:
     extents: Extents
 
     def encode(self) -> bytes:
-        """Its line."""
+        """Return the first line of the export."""
         chosen = self.selection
         return _line(
             {
@@ -80,27 +83,29 @@ class Manifest:
 
     @classmethod
     def decode(cls, line: bytes) -> "Manifest":
-        """Read its line.
+        """Read the first line.
 
         Raises:
-            ExportError: it is none, or of a newer format.
+            ExportError: it is not a manifest, or has a newer format.
         """
         found = _parsed(line, 1)
         if found.get("tocsin") != "export":
-            raise ExportError("its first line is not that of an export of `tocsin events export`")
+            raise ExportError("the first line is not the manifest of an export. Use a file of `tocsin events export`.")
         if found.get("format") != FORMAT:
-            raise ExportError(f"it has format {found.get('format')}, and this version of Tocsin reads format {FORMAT}")
+            raise ExportError(
+                f"the format is {found.get('format')}, but this version of Tocsin reads format {FORMAT}. Use a matching version."
+            )
         try:
             streams = {Stream(name): Extent(**extent) for name, extent in found["streams"].items()}
             since, until = (datetime.fromisoformat(found[key]) if found[key] else None for key in ("since", "until"))
             selection = Selection(tuple(streams), found["job"], since, until)
             return cls(found["installation"], found["root"], found["version"], selection, streams)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ExportError(f"its first line is damaged: {type(error).__name__}: {error}") from None
+            raise ExportError(f"the first line is damaged: {type(error).__name__}: {error}") from None
 
 
 async def write(out: Sink, manifest: Manifest, messages: AsyncIterator[StoredMessage]) -> Counter[Stream]:
-    """Write an export; how many messages of each stream it holds."""
+    """Write an export; return the number of messages of each stream."""
     ending = _Ending(manifest)
     out.write(ending.begin())
     async for message in messages:
@@ -110,7 +115,7 @@ async def write(out: Sink, manifest: Manifest, messages: AsyncIterator[StoredMes
 
 
 def encode_all(manifest: Manifest, messages: Iterable[StoredMessage]) -> Iterator[bytes]:
-    """The lines of an export of messages that are at hand."""
+    """Yield the lines of an export of messages in memory."""
     ending = _Ending(manifest)
     yield ending.begin()
     for message in messages:
@@ -119,7 +124,7 @@ def encode_all(manifest: Manifest, messages: Iterable[StoredMessage]) -> Iterato
 
 
 class _Ending:
-    """Counts and digests lines, for the last of them."""
+    """Counts and digests lines for the trailer."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
@@ -144,7 +149,7 @@ class _Ending:
 
 
 def encode(message: StoredMessage) -> bytes:
-    """The line of a message. A body that is no text is written in base64."""
+    """Return the line of a message. A binary body is written in base64."""
     line: dict[str, Any] = {
         "stream": message.stream.value,
         "sequence": message.sequence,
@@ -164,7 +169,7 @@ def encode(message: StoredMessage) -> bytes:
 class Export:
     """An export that is being read.
 
-    `messages` can be gone through once, and has to be to its end: only there is it known that nothing is missing.
+    `messages` can be read once, and must be read to its end: only there is it known that nothing is missing.
     """
 
     manifest: Manifest
@@ -176,8 +181,8 @@ def open_export(path: Path, standard_input: BinaryIO | None = None) -> Iterator[
     """Open an export, gzipped or not; `-` is `standard_input`.
 
     Raises:
-        ExportError: it is none; and where its messages are read: it was cut off, or changed.
-        OSError: it cannot be read.
+        ExportError: the file is not an export; or, while its messages are read, it is truncated or changed.
+        OSError: the file cannot be read.
     """
     with standard_input if standard_input is not None and str(path) == "-" else path.open("rb") as raw:
         peeking = cast("Peeking", raw)
@@ -185,7 +190,7 @@ def open_export(path: Path, standard_input: BinaryIO | None = None) -> Iterator[
             lines = _lines(cast("BinaryIO", file))
             first = next(lines, b"")
             if not first:
-                raise CutOffError("it is empty")
+                raise CutOffError("the file is empty")
             manifest = Manifest.decode(first)
             yield Export(manifest, _messages(lines, first))
 
@@ -194,7 +199,7 @@ class Peeking(Protocol):
     """A buffered file."""
 
     def peek(self, size: int, /) -> bytes:
-        """What comes next."""
+        """Return the following bytes without consuming them."""
         ...
 
 
@@ -202,9 +207,9 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
     try:
         yield from file
     except EOFError:
-        raise CutOffError("it is cut off: the compressed file ends too early") from None
+        raise CutOffError("the file is truncated: its compressed data ends too early. Export again.") from None
     except gzip.BadGzipFile as error:
-        raise ExportError(f"it was changed: {error}") from None
+        raise ExportError(f"the file was changed: {error}") from None
 
 
 def _messages(lines: Iterator[bytes], first: bytes) -> Iterator[StoredMessage]:
@@ -217,16 +222,18 @@ def _messages(lines: Iterator[bytes], first: bytes) -> Iterator[StoredMessage]:
         digest.update(line)
         count += 1
         yield _message(found, number)
-    raise CutOffError(f"it is cut off: it ends after {count:,} messages, without its last line")
+    raise CutOffError(f"the file is truncated: it ends after {count:,} messages, without a trailer. Export again.")
 
 
-def _check_end(found: dict[str, Any], count: int, digest: str, lines: Iterator[bytes]) -> None:
-    if found.get("messages") != count:
-        raise ExportError(f"it was changed: it holds {count:,} messages, and held {found.get('messages'):,}")
-    if found.get("sha256") != digest:
-        raise ExportError("it was changed: its digest is not the one in its last line")
+def _check_end(trailer: dict[str, Any], count: int, digest: str, lines: Iterator[bytes]) -> None:
+    if trailer.get("messages") != count:
+        raise ExportError(
+            f"the file was changed: it holds {count:,} messages, but its trailer counts {trailer.get('messages'):,}"
+        )
+    if trailer.get("sha256") != digest:
+        raise ExportError("the file was changed: its digest differs from its trailer")
     if next(lines, None) is not None:
-        raise ExportError("it was changed: something follows its last line")
+        raise ExportError("the file was changed: there is text after its trailer")
 
 
 def _message(found: dict[str, Any], number: int) -> StoredMessage:
@@ -241,7 +248,7 @@ def _message(found: dict[str, Any], number: int) -> StoredMessage:
             body,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ExportError(f"line {number:,} is no message: {type(error).__name__}: {error}") from None
+        raise ExportError(f"line {number:,} is not a message: {type(error).__name__}: {error}") from None
 
 
 def _parsed(line: bytes, number: int) -> dict[str, Any]:
@@ -249,10 +256,10 @@ def _parsed(line: bytes, number: int) -> dict[str, Any]:
         found = json.loads(line)
     except ValueError:
         if not line.endswith(b"\n"):
-            raise CutOffError(f"it is cut off in line {number:,}") from None
-        raise ExportError(f"line {number:,} is no JSON") from None
+            raise CutOffError(f"the file is truncated in line {number:,}. Export again.") from None
+        raise ExportError(f"line {number:,} is not JSON") from None
     if not isinstance(found, dict):
-        raise ExportError(f"line {number:,} is no JSON object")
+        raise ExportError(f"line {number:,} is not a JSON object")
     return found
 
 

@@ -1,4 +1,7 @@
-"""Reading both streams as one sequence, in the order of time, up to where they were when the reading began."""
+"""Both streams as one sequence in the order of time.
+
+A read ends where the streams ended when it started.
+"""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +22,9 @@ Extents: TypeAlias = Mapping[Stream, Extent]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which messages: of which streams and which job (None: all), stored from `since` to `until` (UTC).
+    """The messages of some streams and a job (None: all), from `since` to `until` (UTC).
 
-    The facts on definitions are always among them, however old: without them no instant can be judged.
+    Events on definitions are always included, however old, because no instant can be judged without them.
     """
 
     streams: tuple[Stream, ...] = STREAMS
@@ -29,17 +32,17 @@ class Selection:
     since: datetime | None = None
     until: datetime | None = None
     execution_id: str | None = None
-    """Only the facts of this execution, and its dead letter."""
+    """Select only the events of this execution, and its dead letter."""
 
     def filters(self, stream: Stream) -> tuple[str, ...]:
-        """The filters over a stream; none: the whole stream."""
+        """Return the filters over a stream; none means the whole stream."""
         if self.execution_id is not None:
             of = self.job or subjects.ANY
             return subjects.execution(of, self.execution_id), subjects.dead_letter(of, self.execution_id)
         return () if self.job is None else subjects.job_filters(self.job).get(stream, ())
 
     def has(self, message: StoredMessage) -> bool:
-        """Whether a message is among them that was stored in one of its streams."""
+        """Whether the selection includes a message of one of its streams."""
         if self.job not in {None, subjects.job_of(message.subject)} and not message.subject.startswith("leadership."):
             return False
         if self.execution_id not in {None, *message.subject.split(".")[2:3]}:
@@ -50,14 +53,17 @@ class Selection:
 
 
 async def extents(log: StoredLog, selection: Selection) -> Extents:
-    """How far each stream goes now. The log first: whatever its facts answer to is in the ledger before."""
+    """Return the current end of each stream.
+
+    The log is read first: the ledger then holds everything that events of the log refer to.
+    """
     order = sorted(selection.streams, key=lambda stream: stream is Stream.LEDGER)
     found = {stream: await log.extent(stream) for stream in order}
     return {stream: found[stream] for stream in selection.streams}
 
 
 async def read(log: StoredLog, selection: Selection, upto: Extents) -> AsyncIterator[StoredMessage]:
-    """The selected messages of all streams: each stream in its order, the streams side by side by time."""
+    """Yield the selected messages, each stream in its order, merged by time."""
     readers = [_Reader(_selected(log, stream, selection, upto[stream].last)) for stream in selection.streams]
     for reader in readers:
         await reader.advance()
@@ -69,10 +75,10 @@ async def read(log: StoredLog, selection: Selection, upto: Extents) -> AsyncIter
 
 
 def decoded(stored: StoredMessage) -> Recorded[Message]:
-    """A stored message, read.
+    """Return a stored message, decoded.
 
     Raises:
-        Unreadable: no version known here can; its `sequence` says which.
+        DecodeError: this version cannot decode it; `sequence` names the message.
     """
     try:
         message = subjects.decode(stored.subject, stored.body)
@@ -83,7 +89,10 @@ def decoded(stored: StoredMessage) -> Recorded[Message]:
 
 
 async def archived(stored: StoredLog, scope: str) -> list[Recorded[Message]]:
-    """What was archived of a scope of the log, oldest first; an older fact of a subject may be among it."""
+    """Return the archived events of a scope of the log, oldest first.
+
+    The archive may also hold older events of a subject.
+    """
     if not await stored.may_be_archived(scope):
         return []
     portions = stored.messages(Stream.LOG, scope, after=0, upto=await stored.archived(Stream.LOG))
@@ -91,19 +100,19 @@ async def archived(stored: StoredLog, scope: str) -> list[Recorded[Message]]:
 
 
 async def wherever(log: EventLog, stored: StoredLog | None, scope: str) -> list[Recorded[Message]]:
-    """The facts of a scope of the log, or what was archived of it (`stored`) where the log holds nothing any more."""
+    """Return the events of a scope, from the log or else from the archive (`stored`)."""
     return await log.load(scope) or ([] if stored is None else await archived(stored, scope))
 
 
 def is_definition(subject: str) -> bool:
-    """Whether a subject is that of a fact on a definition."""
+    """Whether a subject is that of an event on a definition."""
     return subject.startswith("ledger.") and subject.rpartition(".")[2] in _DEFINITIONS
 
 
 async def _selected(
     log: StoredLog, stream: Stream, selection: Selection, upto: int
 ) -> AsyncIterator[Sequence[StoredMessage]]:
-    # The ledger is read from its beginning: definitions may be as old as it is.
+    # The ledger is read from its beginning, because definitions may be that old.
     after = selection.since if selection.since is not None and stream is not Stream.LEDGER else 0
     async for portion in log.messages(stream, *selection.filters(stream), after=after, upto=upto):
         if found := [message for message in portion if selection.has(message)]:
@@ -111,7 +120,7 @@ async def _selected(
 
 
 class _Reader:
-    """One stream, looked at one message ahead."""
+    """A reader of one stream, one message ahead."""
 
     def __init__(self, portions: AsyncIterator[Sequence[StoredMessage]]) -> None:
         self._portions = portions
@@ -124,7 +133,7 @@ class _Reader:
         return self.head.time
 
     def take(self) -> StoredMessage:
-        """The head; the next one of the portion follows."""
+        """Return the head, and advance to the next message."""
         head = self.head
         assert head is not None  # noqa: S101 - only a reader with a head is taken from
         self.head = self._portion[self._next] if self._next < len(self._portion) else None
@@ -132,7 +141,7 @@ class _Reader:
         return head
 
     async def advance(self) -> None:
-        """Get the next portion."""
+        """Read the next portion."""
         portion = await anext(self._portions, None)
         if portion is not None:
             self._portion, self._next, self.head = portion, 1, portion[0]

@@ -76,7 +76,7 @@ class ReadModels:
     def locks(self, looks: Sequence[Mapping[str, bytes]]) -> Iterator[Violation]:
         """Return keys of KV `locks` with a finished holder at every read.
 
-        A held lock need not be shown.
+        A held lock may be missing there.
         """
         for key in sorted(looks[-1]):
             holders = {_holder(look.get(key)) for look in looks}

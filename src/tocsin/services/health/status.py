@@ -117,7 +117,10 @@ class HistoryPlace:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """State of all parts. A part that is None did not answer; `troubles` holds the reason."""
+    """The state of all parts.
+
+    A part that is None did not answer; `troubles` holds the reason.
+    """
 
     at: datetime
     root: str

@@ -267,7 +267,7 @@ class Registry:
 
 
 async def each(items: Iterable[T], do: Callable[[T], Awaitable[R]]) -> Sequence[R]:
-    """Apply `do` to each item, `AT_ONCE` at the same time, and return the results in order."""
+    """Apply `do` to each item, `AT_ONCE` concurrently, and return the results in order."""
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def one(item: T) -> R:
