@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +36,7 @@ from tocsin.ports import DurableSpec, LogUnavailable
 from tocsin.subjects import INSTALLATION_KEY, Bucket, Stream
 
 REPORTS = DurableSpec("reports", Stream.LOG, ("report.>",))
+START_S = 10.0
 NO_JETSTREAM = "JetStream is not enabled: start nats-server with --jetstream"
 
 
@@ -341,9 +343,21 @@ async def _stream(connection: Connection, name: str) -> dict[str, Any]:
     return config
 
 
+def _wait_until_listening(port: int) -> None:
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline, f"no process listens on port {port}"
+            time.sleep(0.05)
+        else:
+            return
+
+
 @contextmanager
 def _server(directory: Path, configuration: str) -> Iterator[str]:
-    """A server as `configuration` says."""
+    """Run a server with a configuration, and yield its URL once it listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -351,6 +365,7 @@ def _server(directory: Path, configuration: str) -> Iterator[str]:
     file.write_text(f"listen: 127.0.0.1:{port}\n{configuration}\n")
     process = subprocess.Popen([installed_binary(), "-c", file], stderr=subprocess.DEVNULL)
     try:
+        _wait_until_listening(port)
         yield f"nats://127.0.0.1:{port}"
     finally:
         process.terminate()
