@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tocsin.adapters.memory.archive_store import InMemoryArchiveStore
+from tocsin.adapters.memory.archive import InMemoryArchiveStore
 from tocsin.archive.archive import Archive, Origin
 from tocsin.archive.combined_log import CombinedLog
 from tocsin.ports import Projections

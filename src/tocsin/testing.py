@@ -8,13 +8,12 @@
 The in-memory ports refuse exactly what NATS refuses; one suite of behaviours runs over both.
 """
 
+from .adapters.memory.archive import InMemoryStoredLog
 from .adapters.memory.clock import START, ManualClock, settle
 from .adapters.memory.durable import InMemoryDelivery, InMemoryDurable
 from .adapters.memory.event_log import InMemoryEventLog
 from .adapters.memory.projections import InMemoryProjections
-from .adapters.memory.stored_log import InMemoryStoredLog
-from .adapters.memory.task_queue import InMemoryTaskQueue
-from .adapters.memory.task_queues import InMemoryTaskQueues
+from .adapters.memory.task_queues import InMemoryTaskQueue, InMemoryTaskQueues
 from .ports import DurableSpec
 
 __all__ = [

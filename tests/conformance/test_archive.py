@@ -11,7 +11,7 @@ from tests.conformance.worlds import NatsWorld, World, nats_world
 from tests.domain.given import ID, JOB, admitted, recorded, started
 from tocsin import subjects
 from tocsin.adapters.files.archive_store import FileArchiveStore
-from tocsin.adapters.memory.archive_store import InMemoryArchiveStore
+from tocsin.adapters.memory.archive import InMemoryArchiveStore
 from tocsin.adapters.nats.log import follow
 from tocsin.adapters.nats.log.archive_store import NatsArchiveStore
 from tocsin.archive.archive import Archive, Origin, State

@@ -155,12 +155,12 @@ async def test_the_answer_of_an_older_delivery_counts(world: World) -> None:
 async def test_a_delivery_is_answered_once(world: World) -> None:
     durable = await world.durable(REPORTS)
     await world.receive(subjects.subject_of(report()), b"{}")
-    (found,) = await _take(durable, 1)
-    await found.ack()
+    (delivery,) = await _take(durable, 1)
+    await delivery.ack()
 
-    for again in (found.ack(), found.nak(0), found.term()):
-        with pytest.raises(RuntimeError, match="answered already"):
-            await again
+    for settlement in (delivery.ack(), delivery.nak(0), delivery.term()):
+        with pytest.raises(RuntimeError, match="already settled"):
+            await settlement
 
 
 async def test_only_so_many_are_out_at_once(world: World) -> None:

@@ -9,7 +9,7 @@ from secrets import token_hex
 from typing import Protocol, TypeVar
 
 from tests.servers import REPLICAS
-from tocsin.adapters.memory.stream_purge import InMemoryStreamPurge
+from tocsin.adapters.memory.archive import InMemoryStreamPurge
 from tocsin.adapters.nats.admin.provision import provision
 from tocsin.adapters.nats.admin.purge import NatsStreamPurge
 from tocsin.adapters.nats.client.connection import Connection, connect

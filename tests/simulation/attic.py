@@ -5,8 +5,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tocsin import subjects
-from tocsin.adapters.memory.archive_store import InMemoryArchiveStore
-from tocsin.adapters.memory.stream_purge import InMemoryStreamPurge
+from tocsin.adapters.memory.archive import InMemoryArchiveStore, InMemoryStreamPurge
 from tocsin.archive.archive import Archive, Origin
 from tocsin.archive.combined_log import CombinedLog
 from tocsin.engine.leader_election import LeaderElection

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 from tests.domain.given import KEY
 from tocsin import bootstrap, subjects
-from tocsin.adapters.memory.archive_store import InMemoryArchiveStore
+from tocsin.adapters.memory.archive import InMemoryArchiveStore
 from tocsin.archive.cursors import Cursors
 from tocsin.bootstrap.stage_runner import candidate
 from tocsin.domain.definition import DefinitionError

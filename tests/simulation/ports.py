@@ -197,7 +197,7 @@ class SimulatedDelivery:
 
     async def _answer(self, what: str, do: Callable[[], None]) -> None:
         if self._is_answered:
-            raise RuntimeError(f"{self.subject}, delivery {self.delivered}: answered already")
+            raise RuntimeError(f"{self.subject}, delivery {self.delivered}: already settled")
         self._is_answered = True
         await self._say(what, do)
 

@@ -14,9 +14,7 @@ from structlog.testing import capture_logs
 from tests.domain.given import JOB, KEY
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.adapters.memory.archive_store import InMemoryArchiveStore
-from tocsin.adapters.memory.stored_log import InMemoryStoredLog
-from tocsin.adapters.memory.stream_purge import InMemoryStreamPurge
+from tocsin.adapters.memory.archive import InMemoryArchiveStore, InMemoryStoredLog, InMemoryStreamPurge
 from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.archive.archive import Archive, ArchiveDamaged, Origin, State
 from tocsin.archive.combined_log import CombinedLog

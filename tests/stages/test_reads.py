@@ -9,7 +9,7 @@ import pytest
 from tests.domain.given import KEY, NOON, plan
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.adapters.memory.stream_purge import InMemoryStreamPurge
+from tocsin.adapters.memory.archive import InMemoryStreamPurge
 from tocsin.domain import execution, ids, lock
 from tocsin.domain.events import (
     Acquired,

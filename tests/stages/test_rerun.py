@@ -7,7 +7,7 @@ import pytest
 from tests.domain.given import KEY
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.adapters.memory.stream_purge import InMemoryStreamPurge
+from tocsin.adapters.memory.archive import InMemoryStreamPurge
 from tocsin.domain import ids
 from tocsin.domain.events import (
     Acquired,

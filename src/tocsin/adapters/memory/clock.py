@@ -76,7 +76,7 @@ class ManualClock:
         alarm = self._next()
         return None if alarm is None else alarm[0].total_seconds()
 
-    # --- moving it ---------------------------------------------------------------------------------------------------
+    # --- movement ----------------------------------------------------------------------------------------------------
 
     def advance(self, seconds: float) -> None:
         """Let time pass, and make all due calls in order.
@@ -116,17 +116,17 @@ class ManualClock:
         off = [(alarms[0].due - now, alarms[0].number, alarms) for alarms, now in self._lists(shown) if alarms]
         if not off:
             return None
-        distance, number, alarms = min(off, key=lambda one: one[:2])
+        distance, number, alarms = min(off, key=lambda alarm: alarm[:2])
         return max(distance, timedelta()), number, alarms
 
     def _lists(self, shown: timedelta) -> tuple[tuple[list[Alarm], timedelta], ...]:
         return (self._after, self._elapsed), (self._at, shown)
 
     def _ring_until(self, end: timedelta) -> bool:
-        found = self._next()
-        if found is None or self._elapsed + found[0] > end:
+        alarm = self._next()
+        if alarm is None or self._elapsed + alarm[0] > end:
             return False
-        distance, _, alarms = found
+        distance, _, alarms = alarm
         self._elapsed += distance
         call = heapq.heappop(alarms).call
         if call is not None:

@@ -9,8 +9,7 @@ from ... import subjects
 from ...ports import DurableSpec, Progress
 from ...subjects import Stream
 from .clock import Alarm, ManualClock
-from .signal import Signal
-from .stored_stream import Entry, StoredStream
+from .stored_stream import Entry, Signal, StoredStream
 
 
 @dataclass(slots=True)
@@ -77,7 +76,7 @@ class InMemoryDurable:
     @property
     def progress(self) -> Progress:
         """Return the progress; undelivered messages count only if they match."""
-        ahead = next((e.sequence for e in self._stream.behind(self._upto) if self._wants(e.subject)), None)
+        ahead = next((e.sequence for e in self._stream.entries_after(self._upto) if self._wants(e.subject)), None)
         first = min(self._out, default=ahead)
         return Progress(self._upto if first is None else first - 1, is_idle=first is None)
 
@@ -98,7 +97,7 @@ class InMemoryDurable:
                 del self._out[out.entry.sequence]
             else:
                 deliveries.append(self._deliver(out))
-        for entry in self._stream.behind(self._upto):
+        for entry in self._stream.entries_after(self._upto):
             if len(deliveries) >= limit or len(self._out) >= self.spec.max_ack_pending:
                 break
             self._upto = entry.sequence
@@ -122,8 +121,7 @@ class InMemoryDurable:
             self._again.append(sequence)
             self._changed.notify()
 
-    # --- settlement by deliveries
-    # ------------------------------------------------------------------------------------
+    # --- settlement by deliveries ------------------------------------------------------------------------------------
 
     def done(self, sequence: int) -> None:
         """Settle a message for good. A work queue then removes it."""
@@ -162,7 +160,7 @@ class InMemoryDelivery:
         self._durable = durable
         self._entry = entry
         self._delivered = delivered
-        self._is_answered = False
+        self._is_settled = False
 
     @property
     def subject(self) -> str:
@@ -196,24 +194,24 @@ class InMemoryDelivery:
 
     async def ack(self) -> None:
         """Acknowledge the message."""
-        self._answer()
+        self._settle()
         self._durable.done(self.sequence)
 
     async def nak(self, delay: float) -> None:
         """Hand the message back; it is redelivered after `delay` seconds."""
-        self._answer()
+        self._settle()
         self._durable.back(self.sequence, delay)
 
     async def term(self) -> None:
         """Prevent any further delivery."""
-        self._answer()
+        self._settle()
         self._durable.done(self.sequence)
 
     async def in_progress(self) -> None:
         """Restart the acknowledgement wait."""
         self._durable.keep(self.sequence)
 
-    def _answer(self) -> None:
-        if self._is_answered:
-            raise RuntimeError(f"{self.subject}, delivery {self.delivered}: answered already")
-        self._is_answered = True
+    def _settle(self) -> None:
+        if self._is_settled:
+            raise RuntimeError(f"{self.subject}, delivery {self.delivered}: already settled")
+        self._is_settled = True

@@ -181,7 +181,7 @@ class InMemoryEventLog:
 
 
 def _behind(stored: StoredStream, filters: Sequence[str], after: int) -> list[Entry]:
-    entries = stored.behind(after)
+    entries = stored.entries_after(after)
     return [entry for entry in entries if not filters or any(subjects.matches(name, entry.subject) for name in filters)]
 
 

@@ -1,10 +1,11 @@
-"""A stream in memory.
+"""A stream in memory, with its index by subject.
 
 It stores bodies as bytes, so that every read passes through the codec as it does with a server.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -13,11 +14,86 @@ from ...domain.events import Message, Recorded
 from ...ports import SequenceConflict
 from ...subjects import DecodeError
 from .clock import ManualClock
-from .signal import Signal
-from .subject_tree import SubjectTree
 
 DUPLICATE_WINDOW: Final = 120.0
 """Within this number of seconds, a second message of the same id is not stored."""
+
+
+class Signal:
+    """Each `notify` ends all earlier calls of `wait`, in their order."""
+
+    def __init__(self) -> None:
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def wait(self) -> None:
+        """Wait for the next notification."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        await future
+
+    def notify(self) -> None:
+        """Wake all waiting tasks."""
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+
+@dataclass(slots=True)
+class _Node:
+    children: dict[str, "_Node"] = field(default_factory=dict)
+    sequences: list[int] = field(default_factory=list)
+
+
+class SubjectTree:
+    """Sequences in ascending order for each subject."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._root = _Node()
+
+    def add(self, subject: str, sequence: int) -> None:
+        """Add a sequence, which must be greater than all before."""
+        node = self._root
+        for token in subject.split("."):
+            node = node.children.setdefault(token, _Node())
+        node.sequences.append(sequence)
+
+    def remove(self, subject: str, sequence: int) -> None:
+        """Remove a sequence."""
+        for sequences in self.each(subject):
+            sequences.remove(sequence)
+
+    def each(self, filter_subject: str) -> Iterator[list[int]]:
+        """Yield the sequences of each matching subject that has any."""
+        yield from _walk(self._root, filter_subject.split("."), 0)
+
+    def last(self, filter_subject: str) -> int:
+        """Return the greatest sequence of all matching subjects; 0 if none matches."""
+        return max((sequences[-1] for sequences in self.each(filter_subject)), default=0)
+
+
+def _walk(node: _Node, tokens: list[str], at: int) -> Iterator[list[int]]:
+    if at == len(tokens):
+        if node.sequences:
+            yield node.sequences
+        return
+    if tokens[at] == ">":
+        for child in node.children.values():
+            yield from _all(child)
+        return
+    if tokens[at] == "*":
+        for child in node.children.values():
+            yield from _walk(child, tokens, at + 1)
+    elif tokens[at] in node.children:
+        yield from _walk(node.children[tokens[at]], tokens, at + 1)
+
+
+def _all(node: _Node) -> Iterator[list[int]]:
+    if node.sequences:
+        yield node.sequences
+    for child in node.children.values():
+        yield from _all(child)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,21 +177,21 @@ class StoredStream:
 
     def last_of_each(self, filters: tuple[str, ...]) -> list[Entry]:
         """Return the newest message of each matching subject, oldest first."""
-        found = {sequences[-1] for name in filters for sequences in self._tree.each(name)}
-        return [self._entries[sequence] for sequence in sorted(found)]
+        newest = {sequences[-1] for name in filters for sequences in self._tree.each(name)}
+        return [self._entries[sequence] for sequence in sorted(newest)]
 
     def matching(self, filters: tuple[str, ...], after: int) -> list[Entry]:
         """Return all matching messages after a sequence, oldest first."""
-        found = {
+        sequences = {
             sequence
             for name in filters
-            for sequences in self._tree.each(name)
-            for sequence in sequences
+            for subject_sequences in self._tree.each(name)
+            for sequence in subject_sequences
             if sequence > after
         }
-        return [self._entries[sequence] for sequence in sorted(found)]
+        return [self._entries[sequence] for sequence in sorted(sequences)]
 
-    def behind(self, after: int) -> Iterator[Entry]:
+    def entries_after(self, after: int) -> Iterator[Entry]:
         """Yield all messages after a sequence in order, without reading earlier messages."""
         for sequence in range(after + 1, self.last_sequence + 1):
             entry = self._entries.get(sequence)
