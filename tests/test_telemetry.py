@@ -3,6 +3,8 @@
 import io
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -118,3 +120,44 @@ def test_asyncio_remark_on_closed_tls_is_suppressed() -> None:
     logging.getLogger("asyncio").warning("returning true from eof_received() has no effect when using ssl")
     logging.getLogger("asyncio").warning("something else")
     assert [line["event"] for line in lines(stream)] == ["something else"]
+
+
+LAZY_PROGRAM = """
+import sys
+from tocsin import telemetry
+logger = telemetry.get_logger("tocsin.test")
+telemetry.configure("error", "json", is_deferred=True)
+logger.info("below the level")
+assert not {"structlog", "rich", "pygments"} & sys.modules.keys()
+logger.error("broken", action="test-broken")
+assert "structlog" in sys.modules
+"""
+
+
+def test_deferred_setup_imports_structlog_at_first_line() -> None:
+    done = subprocess.run([sys.executable, "-c", LAZY_PROGRAM], capture_output=True, text=True, check=True)
+    (line,) = [json.loads(text) for text in done.stderr.splitlines()]
+    assert (line["event"], line["action"], line["level"], line["logger"]) == (
+        "broken",
+        "test-broken",
+        "error",
+        "tocsin.test",
+    )
+
+
+def test_lazy_logger_writes_the_lines_of_structlog() -> None:
+    stream = configured()
+    telemetry.get_logger("tocsin.test").bind(job="nightly").info("done", action="test-done")
+    structlog.get_logger("tocsin.test").bind(job="nightly").info("done", action="test-done")
+    first, second = (line.items() - {("timestamp", line["timestamp"])} for line in lines(stream))
+    assert first == second
+
+
+def test_lazy_logger_follows_later_configurations() -> None:
+    logger = telemetry.get_logger("tocsin.test")
+    first = configured(level="error")
+    logger.info("dropped")
+    second = configured(level="info")
+    logger.info("written")
+    assert not first.getvalue()
+    assert [line["event"] for line in lines(second)] == ["written"]

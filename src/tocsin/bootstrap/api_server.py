@@ -12,10 +12,9 @@ from functools import partial
 from typing import Any, Final
 
 import httpx
-import structlog
 from fastapi import FastAPI
 
-from .. import __version__
+from .. import __version__, telemetry
 from ..adapters.http.api.app import api, routes
 from ..adapters.http.api.dependencies import Components
 from ..adapters.http.auth.authentication import Authentication, IdentityProvider
@@ -33,7 +32,7 @@ from ..services.jobs import Registry
 from ..services.operations.event_waiter import EventWaiter
 from . import Installation, health_target
 
-_log = structlog.get_logger("tocsin")
+_log = telemetry.get_logger("tocsin")
 
 KEYS_TIMEOUT: Final = 5.0
 """Seconds in which an identity provider must tell its keys."""

@@ -8,10 +8,9 @@ from contextlib import AsyncExitStack, suppress
 from secrets import token_hex
 from typing import Final
 
-import structlog
 from faststream.nats import NatsBroker
 
-from .. import __version__
+from .. import __version__, telemetry
 from ..adapters.nats.admin.purge import NatsStreamPurge
 from ..adapters.nats.client.connection import CLOSING_ERRORS, RECONNECT_FOREVER
 from ..adapters.nats.client.credentials import security_of
@@ -36,7 +35,7 @@ from .installation import Installation, report_key, servers
 STAGE_NAMES: Final = tuple(stage.name for stage in STAGES)
 """The names of all stages, in the order in which an execution passes them."""
 
-_log = structlog.get_logger("tocsin")
+_log = telemetry.get_logger("tocsin")
 
 
 def compose(

@@ -82,5 +82,6 @@ def root(  # noqa: PLR0913, PLR0917 - each is an option of the program
         raise UsageError(
             f"`{context.invoked_subcommand}` asks NATS itself: leave --server out, and name the NATS server"
         )
-    session.log("error")  # a command tells its failure itself; what runs on logs more
+    # A short command reports its failure itself; a long-running command configures its own level.
+    telemetry.configure(log_level or "error", log_format, is_deferred=True)
     context.obj = session

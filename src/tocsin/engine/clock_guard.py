@@ -7,8 +7,7 @@ The log has a clock of its own, and every fact its time; a leader that is far ah
 from datetime import datetime, timedelta
 from typing import Final
 
-import structlog
-
+from .. import telemetry
 from ..ports import Clock, EventLog, LogUnavailable
 
 AHEAD: Final = timedelta(seconds=10)
@@ -18,7 +17,7 @@ INTERVAL: Final = 30.0
 JUMP: Final = 1.0
 """Seconds by which the wall clock may gain on the steady one before the log is asked at once."""
 
-_log = structlog.get_logger("tocsin.ticker")
+_log = telemetry.get_logger("tocsin.ticker")
 
 
 class ClockGuard:

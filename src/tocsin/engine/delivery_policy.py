@@ -20,9 +20,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Final, TypeAlias
 
-import structlog
-
-from .. import subjects
+from .. import subjects, telemetry
 from ..domain.events import Message, PoisonMessage, Recorded
 from ..ports import Delivery, EventLog, LogUnavailable, OutdatedState, SequenceConflict
 from ..subjects import Stream
@@ -37,7 +35,7 @@ _BACKOFF: Final = (0.2, 1.0, 5.0, 15.0)
 
 IsBehind: TypeAlias = Callable[[Stream, int, datetime], Awaitable[bool]]
 
-_log = structlog.get_logger("tocsin.stages")
+_log = telemetry.get_logger("tocsin.stages")
 
 
 class DeliveryPolicy:

@@ -8,8 +8,7 @@ import json
 from contextlib import suppress
 from typing import Final
 
-import structlog
-
+from .. import telemetry
 from ..ports import Clock, LogUnavailable, Projections, SequenceConflict
 from ..subjects import Bucket
 from .leadership_events import LeadershipEvents
@@ -19,7 +18,7 @@ RENEW_INTERVAL: Final = 5.0
 ASK_INTERVAL: Final = 1.0
 """How often a lease that another holds is asked for; more often where renewals are."""
 
-_log = structlog.get_logger("tocsin.leadership")
+_log = telemetry.get_logger("tocsin.leadership")
 
 
 class LeaderElection:

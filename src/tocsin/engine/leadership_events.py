@@ -9,8 +9,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
-import structlog
-
+from .. import telemetry
 from ..domain.events import LeadershipFact, LeadershipGained, LeadershipLost, LeadershipReleased
 from ..ports import Clock, EventLog, LogUnavailable
 from ..subjects import DecodeError, filter_for, subject_of
@@ -21,7 +20,7 @@ TICKER_SIGNS: Final = (filter_for("ledger.due"), filter_for("ledger.passed"))
 """Filters over what only a leading ticker stores."""
 _PENDING: Final = 100
 
-_log = structlog.get_logger("tocsin.leadership")
+_log = telemetry.get_logger("tocsin.leadership")
 
 
 class LeadershipEvents:

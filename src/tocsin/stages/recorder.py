@@ -11,8 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Final, cast
 
-import structlog
-
+from .. import telemetry
 from ..archive.stream_reader import decoded
 from ..domain.events import Message, Recorded
 from ..engine.stage import Access, Stage, StageContext
@@ -29,7 +28,7 @@ GATHER_INTERVAL_S: Final = 0.25
 MAX_TRANSACTION: Final = 4_000
 """The number of events from which a transaction begins, though more are available."""
 
-_log = structlog.get_logger("tocsin.recorder")
+_log = telemetry.get_logger("tocsin.recorder")
 
 
 class Recorder:

@@ -8,8 +8,6 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import Final
 
-import structlog
-
 from .. import telemetry
 from ..domain import ledger
 from ..domain.events import MISSED_REASONS, Due, LedgerFact, Message, Passed, Recorded
@@ -35,7 +33,7 @@ MAX_FIRED_PER_MINUTE: Final = 600
 """Ten times the instants of a schedule of every second."""
 _MINUTE_S: Final = 60.0
 
-_log = structlog.get_logger("tocsin.ticker")
+_log = telemetry.get_logger("tocsin.ticker")
 _missed_instants: Final = telemetry.meter().create_counter(
     "tocsin_instants_missed", unit="{instant}", description="Scheduled instants that passed without firing, unforeseen."
 )

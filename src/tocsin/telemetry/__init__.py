@@ -1,22 +1,29 @@
 """Logging and instruments.
 
-Every log line is one event: readable on a terminal, JSON elsewhere, always on standard error. Every line has an `action`,
-a name that machines match on and that stays the same when the wording changes. Libraries that log through the standard
-library come out the same way, from WARNING on.
+Each log line is one event, written to standard error: text on a terminal, JSON elsewhere. Each line has an `action`, a
+name for programs that stays the same when the wording changes. Lines that libraries log through the standard library
+have the same form; only those from WARNING on are written.
 
-Instruments are those of the OpenTelemetry API and are named `tocsin_…`. They record once an OpenTelemetry SDK is installed
-in the process; without one they cost next to nothing.
+Instruments come from the OpenTelemetry API and have names that begin with `tocsin_`. They record after an OpenTelemetry
+SDK is installed in the process; until then they cost almost nothing.
+
+structlog takes a large part of a short command's start, because it imports rich and pygments. Therefore `get_logger`
+and a deferred `configure` import it only before the first line is written.
 """
 
 import logging
 import re
 import sys
-from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeAlias
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeAlias, cast
+
+from typing_extensions import override
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
-    from structlog.typing import Processor
+    from structlog.typing import FilteringBoundLogger, Processor
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 Format: TypeAlias = Literal["auto", "console", "json"]
@@ -24,28 +31,141 @@ Format: TypeAlias = Literal["auto", "console", "json"]
 _IMPORTANCE: Final[tuple[Level, ...]] = ("debug", "info", "warning", "error")
 _LIBRARIES: Final = ("nats", "faststream", "sqlalchemy", "asyncio")
 _NO_NAME: Final = re.compile(r"[^a-z0-9]+")
+_LEVEL_OF_METHOD: Final = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "exception": logging.ERROR,
+    "critical": logging.CRITICAL,
+}
+
+
+@dataclass(slots=True)
+class _Setup:
+    """The configuration of structlog that is still to be applied."""
+
+    deferred: Callable[[], None] | None = None
+
+    def apply(self) -> None:
+        """Configure structlog if that was deferred."""
+        if self.deferred is not None:
+            deferred, self.deferred = self.deferred, None
+            deferred()
+
+
+_setup: Final = _Setup()
 
 
 def configure(
     level: Level = "info",
-    format: Format = "auto",  # noqa: A002 - the option is called so
+    format: Format = "auto",  # noqa: A002 - the option has this name
     *,
     tasks: Level | None = None,
     stream: TextIO | None = None,
+    is_deferred: bool = False,
 ) -> None:
-    """Set logging up for the whole process; calling it again replaces what was set up before.
+    """Configure logging for the whole process; a second call replaces the configuration.
 
     Args:
-        level: the least that Tocsin's own lines must be to be written.
-        tasks: the same for the lines of jobs (`context.logger`), which are not Tocsin's own; None: `level`.
-        format: `auto` is `console` where `stream` is a terminal, else `json`.
-        stream: where to; None: standard error as it is now.
+        level: the lowest level of Tocsin's own lines that are written.
+        tasks: the lowest level of the lines that handlers write with `context.logger`; None: `level`.
+        format: `auto` means `console` if `stream` is a terminal, else `json`.
+        stream: the destination; None: the current standard error.
+        is_deferred: configure structlog before the first line of `get_logger` only. Code that calls structlog itself
+            before that line finds it unconfigured.
     """
-    import structlog  # noqa: PLC0415 - `tocsin --version` and `tocsin --help` write no log
-
     out = stream or sys.stderr
     is_console = format == "console" or (format == "auto" and out.isatty())
-    common: list[Processor] = [
+    _setup.deferred = partial(_configure_structlog, min(level, tasks or level, key=_IMPORTANCE.index))
+    if not is_deferred or "structlog" in sys.modules:
+        _setup.apply()
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(_LazyFormatter(partial(_formatter, out, is_console=is_console)))
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("tocsin").setLevel(level.upper())
+    logging.getLogger("tocsin.task").setLevel((tasks or level).upper())
+    for name in _LIBRARIES:
+        # Some libraries have handlers of their own, which would bypass the root handler.
+        library = logging.getLogger(name)
+        library.handlers, library.propagate = [], True
+        library.setLevel(logging.WARNING)
+    logging.getLogger("asyncio").addFilter(_is_relevant)
+
+
+def get_logger(name: str) -> "FilteringBoundLogger":
+    """Return a structlog logger that imports structlog before its first line."""
+    return cast("FilteringBoundLogger", _LazyLogger(name))
+
+
+def meter() -> "Meter":
+    """Return the meter of Tocsin's instruments; callable before an SDK is installed."""
+    from opentelemetry import metrics  # noqa: PLC0415 - the command line has no instruments
+
+    return metrics.get_meter("tocsin")
+
+
+def name_action(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Derive the action from the text of the event if the caller gave none."""
+    if not event.get("action"):
+        event["action"] = _NO_NAME.sub("-", str(event.get("event", "")).lower()).strip("-")[:60] or "event"
+    return event
+
+
+class _LazyLogger:
+    """A stand-in for a structlog logger; it creates the real logger before the first line."""
+
+    __slots__ = ("_logger", "_name")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._logger: Any = None
+
+    def __getattr__(self, method: str) -> Any:  # noqa: ANN401 - any attribute of a structlog logger
+        if _setup.deferred is not None:
+            level = _LEVEL_OF_METHOD.get(method)
+            if level is not None and not logging.getLogger(self._name).isEnabledFor(level):
+                return _ignore
+            _setup.apply()
+        if self._logger is None:
+            import structlog  # noqa: PLC0415 - see the module's docstring
+
+            self._logger = structlog.get_logger(self._name)
+        return getattr(self._logger, method)
+
+
+class _LazyFormatter(logging.Formatter):
+    """A formatter that is built before its first line, because that imports structlog."""
+
+    def __init__(self, build: Callable[[], logging.Formatter]) -> None:
+        super().__init__()
+        self._build = build
+        self._formatter: logging.Formatter | None = None
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line for a record."""
+        if self._formatter is None:
+            self._formatter = self._build()
+        return self._formatter.format(record)
+
+
+def _ignore(*_args: object, **_fields: object) -> None:
+    """Drop a line below the configured level."""
+
+
+def _is_relevant(record: logging.LogRecord) -> bool:
+    # asyncio warns about its own stream protocol whenever the NATS client closes a TLS connection.
+    return not record.getMessage().startswith("returning true from eof_received()")
+
+
+def _common_processors() -> "list[Processor]":
+    """Return the steps that add fields to lines of structlog and of the standard library."""
+    import structlog  # noqa: PLC0415 - see the module's docstring
+
+    return [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
@@ -53,59 +173,36 @@ def configure(
         name_action,
         structlog.processors.StackInfoRenderer(),
     ]
+
+
+def _configure_structlog(lowest: Level) -> None:
+    """Send the lines of structlog from a level on to the standard library's loggers."""
+    import structlog  # noqa: PLC0415 - see the module's docstring
+
     structlog.configure(
-        processors=[*common, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        wrapper_class=structlog.make_filtering_bound_logger(min(level, tasks or level, key=_IMPORTANCE.index)),
+        processors=[*_common_processors(), structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(lowest),
         logger_factory=structlog.stdlib.LoggerFactory(),
-        cache_logger_on_first_use=False,  # loggers of modules live longer than one configuration
+        cache_logger_on_first_use=False,  # the loggers of modules outlive one configuration
     )
-    handler = logging.StreamHandler(out)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*common, structlog.stdlib.ExtraAdder()],
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *_rendering(out, is_console=is_console),
-            ],
-        )
+
+
+def _formatter(out: TextIO, *, is_console: bool) -> logging.Formatter:
+    """Return the formatter that renders each line as text or as JSON.
+
+    Tracebacks show no local variables, because those may hold inputs of jobs, tokens and resolved secrets.
+    """
+    import structlog  # noqa: PLC0415 - see the module's docstring
+
+    rendering: list[Processor] = (
+        [structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback)]
+        if is_console
+        else [
+            structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False)),
+            structlog.processors.JSONRenderer(default=str),
+        ]
     )
-    root = logging.getLogger()
-    root.handlers = [handler]
-    root.setLevel(logging.WARNING)
-    logging.getLogger("tocsin").setLevel(level.upper())
-    logging.getLogger("tocsin.task").setLevel((tasks or level).upper())
-    for name in _LIBRARIES:
-        # Some of them write to handlers of their own, past everybody else's.
-        library = logging.getLogger(name)
-        library.handlers, library.propagate = [], True
-        library.setLevel(logging.WARNING)
-    logging.getLogger("asyncio").addFilter(_is_worth_a_line)
-
-
-def meter() -> "Meter":
-    """Return the meter that makes Tocsin's instruments; it may be called before an SDK is installed."""
-    from opentelemetry import metrics  # noqa: PLC0415 - the command line has no instruments
-
-    return metrics.get_meter("tocsin")
-
-
-def _is_worth_a_line(record: logging.LogRecord) -> bool:
-    # Each TLS connection that the NATS client closes makes asyncio say this of its own stream protocol.
-    return not record.getMessage().startswith("returning true from eof_received()")
-
-
-def name_action(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Make an action of the event's own words where the caller gave none."""
-    if not event.get("action"):
-        event["action"] = _NO_NAME.sub("-", str(event.get("event", "")).lower()).strip("-")[:60] or "event"
-    return event
-
-
-def _rendering(out: TextIO, *, is_console: bool) -> "list[Processor]":
-    """Tracebacks show no local variables: those hold the inputs of jobs, tokens, and what secrets were resolved to."""
-    import structlog  # noqa: PLC0415 - as in `configure`
-
-    if is_console:
-        return [structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback)]
-    transform = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
-    return [structlog.processors.ExceptionRenderer(transform), structlog.processors.JSONRenderer(default=str)]
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[*_common_processors(), structlog.stdlib.ExtraAdder()],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
+    )

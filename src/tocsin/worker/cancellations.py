@@ -3,9 +3,7 @@
 import asyncio
 from typing import Final
 
-import structlog
-
-from .. import subjects
+from .. import subjects, telemetry
 from ..ports import Clock, EventLog
 from .held_tasks import HeldTask, HeldTasks
 from .outcome import StopReason, retry_delay
@@ -13,7 +11,7 @@ from .outcome import StopReason, retry_delay
 ENDINGS: Final = (subjects.filter_for("execution.cancelled"), subjects.filter_for("execution.failed"))
 """A user or a newer run (`cancel_previous`) cancelled the execution; or it failed while some of its steps still ran."""
 
-_log = structlog.get_logger("tocsin.worker")
+_log = telemetry.get_logger("tocsin.worker")
 
 
 class Cancellations:

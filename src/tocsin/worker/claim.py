@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
 from pydantic import JsonValue
 
-from .. import subjects
+from .. import subjects, telemetry
 from ..domain import execution
 from ..domain.events import Dispatched, Failure, Message, Recorded, Report, Started
 from ..domain.execution import ClaimDenied
@@ -16,7 +15,7 @@ from .outcome import Failed, Succeeded, retry_delay
 
 TRIES: Final = 5
 
-_log = structlog.get_logger("tocsin.worker")
+_log = telemetry.get_logger("tocsin.worker")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-import structlog
 from pydantic import JsonValue
 
+from .. import telemetry
 from ..domain.errors import TocsinError
 from ..domain.events import Input, TriggerKind
 from .shutdown import Flag
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 
 class NonRetryableError(TocsinError):
@@ -78,9 +82,9 @@ class Context:
     """The time at which a recovered execution was last recovered."""
 
     @cached_property
-    def logger(self) -> structlog.typing.FilteringBoundLogger:
+    def logger(self) -> "FilteringBoundLogger":
         """A logger that adds this attempt's identity to every line; created at the first use."""
-        logger: structlog.typing.FilteringBoundLogger = structlog.get_logger("tocsin.task").bind(
+        return telemetry.get_logger("tocsin.task").bind(
             execution_id=self.execution_id,
             job=self.job,
             step=self.step,
@@ -89,4 +93,3 @@ class Context:
             function=self.function,
             worker=self.worker,
         )
-        return logger

@@ -6,9 +6,7 @@ Run, hand back, acknowledge or leave it (docs/internals: decisions.md, ADR 2 and
 import random
 from typing import Final
 
-import structlog
-
-from .. import subjects
+from .. import subjects, telemetry
 from ..domain.events import Dispatched
 from ..domain.execution import ClaimDenied
 from ..ports import Clock, Delivery, EventLog, LogUnavailable
@@ -38,7 +36,7 @@ UNREADABLE_DELAY_S: Final = 30.0
 UNAVAILABLE_DELAY_S: Final = 1.0
 
 _chance = random.Random()  # noqa: S311 - spreads the retries of workers over time
-_log = structlog.get_logger("tocsin.worker")
+_log = telemetry.get_logger("tocsin.worker")
 
 
 class Executor:

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Final
 
-import structlog
-
+from .. import telemetry
 from ..ports import Clock, Delivery
 from ..subjects import entity_of
 from .outcome import StopReason
@@ -15,7 +14,7 @@ from .shutdown import Flag
 BEATS_PER_ACK_WAIT: Final = 3
 """Two heartbeats in a row may be lost."""
 
-_log = structlog.get_logger("tocsin.worker")
+_log = telemetry.get_logger("tocsin.worker")
 
 
 class HeldTask:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-import structlog
 from pydantic import JsonValue
 
+from .. import telemetry
 from ..domain.events import Failure
 from ..ports import Delivery
 
@@ -14,7 +14,7 @@ FIRST_RETRY_DELAY_S: Final = 0.1
 LONGEST_RETRY_DELAY_S: Final = 5.0
 _DOUBLINGS_TO_LONGEST: Final = 6
 
-_log = structlog.get_logger("tocsin.worker")
+_log = telemetry.get_logger("tocsin.worker")
 
 
 def retry_delay(failures: int) -> float:

@@ -7,8 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Coroutine
 from typing import Any, Final
 
-import structlog
-
+from .. import telemetry
 from .cancellations import Cancellations
 from .connection import Connection, Options
 from .executor import Executor
@@ -23,7 +22,7 @@ from .threads import Threads
 SETTLE_TIMEOUT_S: Final = 2.0
 """The time for stopped handlers to clean up, and for their tasks to be handed back."""
 
-_log = structlog.get_logger("tocsin.worker")
+_log = telemetry.get_logger("tocsin.worker")
 
 
 class Session:

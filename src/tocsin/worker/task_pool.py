@@ -9,8 +9,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final
 
-import structlog
-
+from .. import telemetry
 from ..ports import Clock, Delivery, TaskQueue
 from .executor import Executor
 from .held_tasks import HeldTask, HeldTasks
@@ -20,7 +19,7 @@ from .shutdown import Flag
 TAKE_WAIT_S: Final = 1.0
 """How long a request to an empty queue waits. A worker that stops waits for such a request at most this long."""
 
-_log = structlog.get_logger("tocsin.worker")
+_log = telemetry.get_logger("tocsin.worker")
 
 
 class Slots:

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar, TypeVar
 
-import structlog
-
+from .. import telemetry
 from ..domain.errors import TocsinError
 from .connection import Connect, Connection, Options, read_options
 from .handlers import Handlers, check_name
@@ -15,7 +14,7 @@ from .shutdown import Shutdown, stop_signals
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_log = structlog.get_logger("tocsin.worker")
+_log = telemetry.get_logger("tocsin.worker")
 
 
 class NoConnectionError(TocsinError, RuntimeError):

@@ -46,8 +46,7 @@ class Commands(LazyGroup):
     ) -> NoReturn:
         """Run one command and exit."""
         given = hoisted(sys.argv[1:] if args is None else args)
-        if "structlog" in sys.modules:  # a second call in one process: forget the log level of the first
-            telemetry.configure("error")
+        telemetry.configure("error", is_deferred=True)  # a second call in one process must forget the first one's level
         try:
             code = super().main(given, prog_name or "tocsin", complete_var, standalone_mode=False, **extra)
         except Exception as error:  # noqa: BLE001 - here every failure becomes an exit code
@@ -78,8 +77,6 @@ def _tell(error: Exception, args: Sequence[str]) -> Exit:
     import json  # noqa: PLC0415 - only a failure needs them
     import traceback  # noqa: PLC0415
 
-    import structlog  # noqa: PLC0415
-
     from .error_report import failure_of  # noqa: PLC0415
 
     failure = failure_of(error)
@@ -90,8 +87,7 @@ def _tell(error: Exception, args: Sequence[str]) -> Exit:
     elif failure.message:  # a group without a command has shown its help, and has nothing to add
         typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
         typer.echo(failure.message, err=True)
-    if structlog.is_configured():
-        structlog.get_logger("tocsin.cli").debug("command failed", action="command-failed", code=failure.code.value)
+    telemetry.get_logger("tocsin.cli").debug("command failed", action="command-failed", code=failure.code.value)
     return failure.code
 
 

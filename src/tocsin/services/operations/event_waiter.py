@@ -13,9 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final, TypeAlias
 
-import structlog
-
-from ... import subjects
+from ... import subjects, telemetry
 from ...domain.events import Message, Recorded
 from ...ports import EventLog
 from ...subjects import Stream
@@ -32,7 +30,7 @@ POLL_PAUSES_S: Final = (0.001, 0.002, 0.004, 0.008, 0.016, *(0.03,) * 10, *(0.1,
 
 Facts: TypeAlias = Sequence[Recorded[Message]]
 
-_log = structlog.get_logger("tocsin.operations")
+_log = telemetry.get_logger("tocsin.operations")
 
 
 class EventWaiter:

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias, TypeVar
 
-import structlog
 from pydantic import JsonValue
 
-from ... import subjects
+from ... import subjects, telemetry
 from ...domain import execution
 from ...domain.events import Dispatched, LeaseTimer, Message, Recorded, Started
 from ...domain.execution import ClaimDenied, Execution, Phase
@@ -34,7 +33,7 @@ MAX_LEASE_S: Final = 365 * 86_400.0
 Facts: TypeAlias = tuple[Recorded[Message], ...]
 F = TypeVar("F", Dispatched, Started)
 
-_log = structlog.get_logger("tocsin.operations")
+_log = telemetry.get_logger("tocsin.operations")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ finishes what the last leader left, before it begins a segment of its own.
 from datetime import datetime, timedelta
 from typing import Final
 
-import structlog
-
+from ... import telemetry
 from ...archive.archive import Archive, Origin, Segment, State
 from ...archive.purge_filters import PurgeFilters
 from ...engine.leader_election import LeaderElection
@@ -23,7 +22,7 @@ from .archive_eligibility import STREAMS, ArchiveEligibility, Keeping
 LEAST: Final = timedelta(minutes=2)
 """The least age of an archived message, or the hot window if that is shorter; `max_messages` does not change it."""
 
-_log = structlog.get_logger("tocsin.archiver")
+_log = telemetry.get_logger("tocsin.archiver")
 
 
 class PacedPurge:

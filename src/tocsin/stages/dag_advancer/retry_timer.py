@@ -11,8 +11,7 @@ from datetime import datetime, timedelta
 from itertools import count
 from typing import Final
 
-import structlog
-
+from ... import telemetry
 from ...domain.events import RetryTimer
 from ...ports import Clock, LogUnavailable, OutdatedState
 
@@ -20,7 +19,7 @@ HORIZON: Final = timedelta(minutes=10)
 """The longest delay that is remembered; to a longer delay a quarter of a second makes no difference."""
 CAPACITY: Final = 100_000
 
-_log = structlog.get_logger("tocsin.stages")
+_log = telemetry.get_logger("tocsin.stages")
 
 
 class RetryTimers:

@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-import structlog
-
+from ... import telemetry
 from ...ports import Clock, OutdatedState, Projections
 from ...subjects import Bucket, lock_key
 
 INTERVAL: Final = 1.0
 """Seconds between two looks at what has changed: three requests are saved for each run that is over by then."""
 
-_log = structlog.get_logger("tocsin.stages")
+_log = telemetry.get_logger("tocsin.stages")
 
 
 @dataclass(slots=True)

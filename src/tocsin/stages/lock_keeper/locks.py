@@ -13,9 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
-import structlog
-
-from ... import subjects
+from ... import subjects, telemetry
 from ...domain import execution, lock
 from ...domain.events import Acquired, Admitted, Message, Planned, Recorded, Terminal, Waiter
 from ...domain.execution import Execution, Status
@@ -32,7 +30,7 @@ FEW: Final = 10
 TRIES: Final = 1_000
 """Those that wait and are over already are passed one by one."""
 
-_log = structlog.get_logger("tocsin.stages")
+_log = telemetry.get_logger("tocsin.stages")
 
 
 class Locks:

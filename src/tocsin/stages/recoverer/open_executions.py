@@ -8,15 +8,13 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-import structlog
-
-from ... import subjects
+from ... import subjects, telemetry
 from ...engine.due_queue import DueQueue
 from ...ports import EventLog, Heading, LogUnavailable, Projections, SequenceConflict
 from ...subjects import Bucket, Stream
 
 CURSOR: Final = subjects.cursor(Stream.LOG, subjects.RECOVERER)
-_log = structlog.get_logger("tocsin.recoverer")
+_log = telemetry.get_logger("tocsin.recoverer")
 
 
 class OpenExecutions:

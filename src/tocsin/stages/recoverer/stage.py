@@ -11,9 +11,7 @@ import asyncio
 from datetime import datetime, timedelta
 from typing import Final
 
-import structlog
-
-from ... import subjects
+from ... import subjects, telemetry
 from ...domain import ids, recovery
 from ...domain.events import Failed, Lost, Recorded, Recovered, Report
 from ...domain.execution import Execution
@@ -37,7 +35,7 @@ SOON: Final = timedelta(seconds=1)
 RETRY_UNDECIDABLE: Final = timedelta(seconds=30)
 SAVE_INTERVAL_S: Final = 30.0
 
-_log = structlog.get_logger("tocsin.recoverer")
+_log = telemetry.get_logger("tocsin.recoverer")
 
 
 class Deadlines:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-import structlog
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from .... import telemetry
 from ....domain.definition import DefinitionError, DefinitionProblem, show
 from ....domain.errors import TocsinError
 from ....domain.ledger import JobNotFound
@@ -31,7 +31,7 @@ from ...extras import is_redis_error
 MEDIA_TYPE: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:tocsin:problem:"
 
-_log = structlog.get_logger("tocsin.http")
+_log = telemetry.get_logger("tocsin.http")
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import httpx
 import jwt
-import structlog
 
+from .... import telemetry
 from ....domain.access import Role, roles_of
 from ....domain.errors import TocsinError
 from ....ports import Clock
@@ -26,7 +26,7 @@ KEYS_MAX_AGE_S: Final = 3_600.0
 FETCH_PAUSE_S: Final = 10.0
 MAX_RESPONSE_BYTES: Final = 1_048_576
 
-_log = structlog.get_logger("tocsin.http")
+_log = telemetry.get_logger("tocsin.http")
 
 
 class ProviderUnavailable(TocsinError):

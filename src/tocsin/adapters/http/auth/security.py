@@ -10,11 +10,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Final, Protocol, TypeAlias, cast
 
-import structlog
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPBearer
 
-from .... import subjects
+from .... import subjects, telemetry
 from ....domain.access import Permission, Principal, Role
 from ....domain.definition import JobDefinition
 from ....domain.events import Actor, Defined
@@ -84,7 +83,7 @@ class Visibility:
 ANONYMOUS: Final = "anonymous"
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
-_log = structlog.get_logger("tocsin.http")
+_log = telemetry.get_logger("tocsin.http")
 _bearer = HTTPBearer(
     auto_error=False, description="A JSON Web Token of the identity provider, or a token of this installation."
 )

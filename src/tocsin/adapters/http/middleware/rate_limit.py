@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
-import structlog
-
+from .... import telemetry
 from ....ports import Clock
 from ....settings import Settings
 from ...extras import require_extra
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 MAX_BUCKETS: Final = 100_000
 """Buckets in memory. The least recently used is dropped first, and its identity starts again with a full bucket."""
 
-_log = structlog.get_logger("tocsin.http")
+_log = telemetry.get_logger("tocsin.http")
 
 
 class RateLimit(Protocol):

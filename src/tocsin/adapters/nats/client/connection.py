@@ -13,12 +13,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeAlias
 
-import structlog
 from nats import errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic_core import from_json
 
+from .... import telemetry
 from ....ports import LogUnavailable, NotAllowed, RequestRefused, SequenceConflict
 from . import wire
 from .fast_client import Headers, listen, send, server_info
@@ -53,7 +53,7 @@ RECONNECT_FOREVER: Final[Json] = {"max_reconnect_attempts": -1, "reconnect_time_
 
 _VIOLATION: Final = re.compile(r'permissions violation for (?P<verb>publish|subscription) to "(?P<subject>[^"]*)"')
 
-_log = structlog.get_logger("tocsin.nats")
+_log = telemetry.get_logger("tocsin.nats")
 
 
 class JetStreamError(RequestRefused):

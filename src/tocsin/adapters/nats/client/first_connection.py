@@ -7,15 +7,15 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final
 
-import structlog
 from nats import errors
 
+from .... import telemetry
 from ....settings import without_password
 from .connection_errors import ConnectionFailed, is_not_listening, reason_for
 
 _WHAT_HELPS: Final = "Start it, or name another with --nats, TOCSIN_NATS_URL or `nats.url`"
 
-_log = structlog.get_logger("tocsin.nats")
+_log = telemetry.get_logger("tocsin.nats")
 
 
 class FirstConnection:

@@ -6,8 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
-import structlog
-
+from .... import telemetry
 from ....ports import LogUnavailable, NotAllowed
 from ....subjects import INSTALLATION_KEY, Bucket, Stream
 from ..log.projections import NatsProjections, is_marker
@@ -20,7 +19,7 @@ LEADER_TIMEOUT_S: Final = 60.0
 _PAUSE: Final = 0.5
 
 T = TypeVar("T")
-_log = structlog.get_logger("tocsin.nats")
+_log = telemetry.get_logger("tocsin.nats")
 
 
 async def await_log(connection: Connection, names: Names) -> None:

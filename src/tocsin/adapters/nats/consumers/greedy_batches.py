@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Final
 
-import structlog
 from nats.aio.msg import Msg
 
+from .... import telemetry
 from ....ports import LogUnavailable, NotAllowed
 from ..client import wire
 from ..client.connection import CONNECTION_ERRORS, Connection, JetStreamError
@@ -36,7 +36,7 @@ END_GRACE_S: Final = 1.0
 HAND_BACK_TIMEOUT_S: Final = 1.0
 """A cancelled fetch may take this long to hand its messages back."""
 
-_log = structlog.get_logger("tocsin.nats")
+_log = telemetry.get_logger("tocsin.nats")
 
 
 RUSH_SIZE: Final = 32

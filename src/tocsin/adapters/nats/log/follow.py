@@ -8,9 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, Protocol, TypeVar
 
-import structlog
-
-from .... import subjects
+from .... import subjects, telemetry
 from ....domain.events import Message, Recorded
 from ....ports import Batch, Heading, Headings, LogUnavailable
 from ....subjects import DecodeError, Stream
@@ -30,7 +28,7 @@ _INACTIVE: Final = 60.0
 _PAUSE: Final = 0.5
 _NANOSECONDS: Final = 1_000_000_000
 
-_log = structlog.get_logger("tocsin.nats")
+_log = telemetry.get_logger("tocsin.nats")
 
 
 class _LostError(Exception):
