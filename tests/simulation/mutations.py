@@ -158,7 +158,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     # --- public events
     # -------------------------------------------------------------------------------------------------
-    _bug("announce without a look", public_events.PublicEvents._once, "sequence > after", "False"),
+    _bug("announce without a look", public_events.PublicEvents._append_once, "sequence > required.after", "False"),
     _bug(
         "announce nothing where it was planned before",
         ExecutionWriter.plan,

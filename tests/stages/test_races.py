@@ -242,12 +242,12 @@ async def test_failed_lock_projection_blocks_no_execution(world: World) -> None:
 async def test_a_lagging_replica_makes_no_announcement_twice(world: World) -> None:
     fact = admitted()
     await world.given(fact)
-    await PublicEvents(world.log, world.clock).decided(fact, after=1)
+    await PublicEvents(world.log, world.clock).announce(fact, sequence=1)
     await world.given(started())
     again = PublicEvents(Lagging(world, upto=1), world.clock)
     again._last[subjects.public_event("triggered", JOB)] = 2, 1
     with pytest.raises(OutdatedState):
-        await again.decided(fact, after=1)
+        await again.announce(fact, sequence=1)
     assert len(await world.stored(CronTriggered)) == 1
 
 

@@ -17,10 +17,10 @@ class ExecutionWriter:
     """Begins executions, each once, however often it is asked."""
 
     def __init__(
-        self, log: EventLog, announcements: PublicEvents, executions: StateCache[Execution] | None = None
+        self, log: EventLog, public_events: PublicEvents, executions: StateCache[Execution] | None = None
     ) -> None:
         self._log = log
-        self._announcements = announcements
+        self._public_events = public_events
         self._executions = executions
 
     async def plan(self, first: Planned | Admitted | Skipped) -> None:
@@ -38,7 +38,7 @@ class ExecutionWriter:
             if self._executions is not None:
                 recorded: Recorded[Message] = Recorded(first, subjects.subject_of(first), sequence, UNTOLD)
                 self._executions.learn(subjects.scope_of(first), recorded, after=0)
-        await self._announcements.decided(decided, after=sequence)
+        await self._public_events.announce(decided, sequence=sequence)
 
     async def refuse(self, asked: Recorded[Message], reason: str, *, job: str, durable: str, execution_id: str) -> None:
         """Keep what asked for an execution that cannot be, unless it was, by a definition not in force any more."""

@@ -1,12 +1,18 @@
-"""Public events, each exactly once (ojs-cron §9).
+"""Public events, each written exactly once (ojs-cron §9).
 
-The last event on a job's subject is guarded by its sequence. If that sequence is older than the decision to be announced,
-then nothing was announced since, and the guard proves it when the event is stored; otherwise what came since is read. So
-neither a redelivery nor a second copy of a stage announces twice, and the usual road reads nothing.
+`required_event` is the only place that decides which public event a decision requires. A stage stores its decision first
+and then calls `PublicEvents.announce`. After a crash between the two, the redelivery finds the decision and calls it again.
+
+The append of a public event is guarded by the sequence of the last event on its subject. If that sequence is older than the
+decision, no public event was written since the decision, and the guard proves it when the event is stored. Otherwise the
+events after the decision are read. So neither a redelivery nor a second copy of a stage announces twice, and in most cases
+nothing is read.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, cast
 
 from ..domain.definition import JobDefinition
@@ -30,122 +36,146 @@ from ..ports import Clock, EventLog, SequenceConflict
 from ..subjects import public_event
 
 ANNOUNCED: Final = (CronTriggered, CronSkipped)
+"""The public events that follow the decisions on an execution."""
 CAPACITY: Final = 10_000
 TRIES: Final = 20
 
 
+@dataclass(frozen=True, slots=True)
+class RequiredEvent:
+    """A public event that must exist after a decision."""
+
+    subject: str
+    after: int
+    """Sequence of the decision in the log; an event of this decision can only come later."""
+    make: Callable[[int], PublicEvent]
+    """Makes the event with the number of runs of the job."""
+    matches: Callable[[Message], bool]
+    """Returns whether a message is this event."""
+
+
+def required_event(
+    decision: Message, *, sequence: int, now: datetime, definition: JobDefinition | None = None
+) -> RequiredEvent | None:
+    """Return the public event that a stored decision requires; None: it requires none.
+
+    An admitted execution requires `cron.triggered` if the schedule requested it (CRON-29), a skipped execution
+    `cron.skipped` (CRON-30), and instants that passed `cron.missed` if nothing in the definition wanted them to pass.
+    """
+    match decision:
+        case Admitted(trigger="cron"):
+            return _triggered(decision, sequence, now)
+        case Skipped():
+            return _skipped(decision, sequence, now)
+        case Passed() if decision.reason in MISSED_REASONS:
+            if definition is None:
+                raise AssertionError("announcing a `passed` event requires the definition that it names")
+            return _missed(decision, definition, now)
+    return None
+
+
+def _triggered(decision: Admitted, sequence: int, now: datetime) -> RequiredEvent:
+    def make(run_count: int) -> CronTriggered:
+        return CronTriggered(
+            timestamp=now,
+            data=CronTriggeredData(
+                cron_name=decision.job,
+                cron_expression=decision.plan.cron_expression or "",
+                timezone=decision.plan.timezone,
+                job_id=decision.execution_id,
+                job_type=decision.plan.steps[0].function,
+                run_count=run_count,
+                scheduled_time=decision.scheduled_time,
+                actual_time=now,
+            ),
+        )
+
+    def matches(message: Message) -> bool:
+        return isinstance(message, CronTriggered) and message.data.job_id == decision.execution_id
+
+    return RequiredEvent(public_event("triggered", decision.job), sequence, make, matches)
+
+
+def _skipped(decision: Skipped, sequence: int, now: datetime) -> RequiredEvent:
+    def make(_: int) -> CronSkipped:
+        return CronSkipped(
+            timestamp=now,
+            data=CronSkippedData(
+                cron_name=decision.job,
+                cron_expression=decision.cron_expression or "",
+                timezone=decision.timezone,
+                reason=decision.reason,
+                active_job_id=decision.active_execution_id,
+                scheduled_time=decision.scheduled_time,
+            ),
+        )
+
+    def matches(message: Message) -> bool:
+        if not isinstance(message, CronSkipped):
+            return False
+        # A local time that does not exist may fall on an instant that is skipped for another reason.
+        data = message.data
+        return (data.scheduled_time, data.reason) == (decision.scheduled_time, decision.reason)
+
+    return RequiredEvent(public_event("skipped", decision.job), sequence, make, matches)
+
+
+def _missed(decision: Passed, definition: JobDefinition, now: datetime) -> RequiredEvent:
+    def make(_: int) -> CronMissed:
+        return CronMissed(
+            timestamp=now,
+            data=CronMissedData(
+                cron_name=decision.job,
+                cron_expression=definition.schedule or "",
+                timezone=definition.timezone,
+                reason=cast("MissedReason", decision.reason),
+                count=decision.count,
+                start=decision.start,
+                until=decision.until,
+            ),
+        )
+
+    def matches(message: Message) -> bool:
+        return isinstance(message, CronMissed) and message.data.until == decision.until
+
+    # The decision is in the ledger, whose sequences mean nothing in the log: compare with every event on the subject.
+    return RequiredEvent(public_event("missed", decision.job), 0, make, matches)
+
+
 class PublicEvents:
-    """Says in public what was decided. `after` is always the sequence of the decision's fact."""
+    """Writes the public events that decisions require."""
 
     def __init__(self, log: EventLog, clock: Clock) -> None:
         self._log = log
         self._clock = clock
         self._last: OrderedDict[str, tuple[int, int]] = OrderedDict()  # subject -> (sequence, run count)
 
-    def loaded(self, subject: str, facts: Sequence[Recorded[Message]]) -> None:
-        """Take in the newest event on a subject, as it was read from the log just now, unless one is remembered."""
+    def loaded(self, subject: str, events: Sequence[Recorded[Message]]) -> None:
+        """Remember the newest event on a subject, just read from the log, unless one is remembered already."""
         if subject not in self._last:
-            self._take(subject, facts[-1] if facts else None)
+            self._remember_event(subject, events[-1] if events else None)
 
-    async def decided(self, fact: Message, *, after: int) -> None:
-        """Whatever the public is to hear of a decision."""
-        match fact:
-            case Admitted():
-                await self.triggered(fact, after=after)
-            case Skipped():
-                await self.skipped(fact, after=after)
+    async def announce(self, decision: Message, *, sequence: int, definition: JobDefinition | None = None) -> None:
+        """Write the public event that a stored decision requires, unless it is written already.
 
-    async def triggered(self, fact: Admitted, *, after: int) -> None:
-        """`cron.triggered`, for an execution that the schedule asked for (CRON-29)."""
-        if fact.trigger != "cron":
-            return
-        now = self._clock.now()
+        `sequence` is the sequence of the decision. `definition` is the definition that a `Passed` names.
+        """
+        required = required_event(decision, sequence=sequence, now=self._clock.now(), definition=definition)
+        if required is not None:
+            await self._append_once(required)
 
-        def event(run_count: int) -> CronTriggered:
-            return CronTriggered(
-                timestamp=now,
-                data=CronTriggeredData(
-                    cron_name=fact.job,
-                    cron_expression=fact.plan.cron_expression or "",
-                    timezone=fact.plan.timezone,
-                    job_id=fact.execution_id,
-                    job_type=fact.plan.steps[0].function,
-                    run_count=run_count,
-                    scheduled_time=fact.scheduled_time,
-                    actual_time=now,
-                ),
-            )
-
-        def is_it(message: Message) -> bool:
-            return isinstance(message, CronTriggered) and message.data.job_id == fact.execution_id
-
-        await self._once(public_event("triggered", fact.job), event, is_it, after)
-
-    async def skipped(self, fact: Skipped, *, after: int) -> None:
-        """`cron.skipped`, for an instant or trigger that did not become a run (CRON-30)."""
-        now = self._clock.now()
-
-        def event(_: int) -> CronSkipped:
-            return CronSkipped(
-                timestamp=now,
-                data=CronSkippedData(
-                    cron_name=fact.job,
-                    cron_expression=fact.cron_expression or "",
-                    timezone=fact.timezone,
-                    reason=fact.reason,
-                    active_job_id=fact.active_execution_id,
-                    scheduled_time=fact.scheduled_time,
-                ),
-            )
-
-        def is_it(message: Message) -> bool:
-            if not isinstance(message, CronSkipped):
-                return False
-            # A local time that does not exist may fall on an instant that is skipped for another reason.
-            told = message.data
-            return (told.scheduled_time, told.reason) == (fact.scheduled_time, fact.reason)
-
-        await self._once(public_event("skipped", fact.job), event, is_it, after)
-
-    async def missed(self, fact: Passed, definition: JobDefinition) -> None:
-        """`cron.missed`, for a span that passed without firing though nobody wished it. Nothing for any other."""
-        if fact.reason not in MISSED_REASONS:
-            return
-        now = self._clock.now()
-
-        def event(_: int) -> CronMissed:
-            return CronMissed(
-                timestamp=now,
-                data=CronMissedData(
-                    cron_name=fact.job,
-                    cron_expression=definition.schedule or "",
-                    timezone=definition.timezone,
-                    reason=cast("MissedReason", fact.reason),
-                    count=fact.count,
-                    start=fact.start,
-                    until=fact.until,
-                ),
-            )
-
-        def is_it(message: Message) -> bool:
-            return isinstance(message, CronMissed) and message.data.until == fact.until
-
-        # The fact lies in another stream, whose sequences say nothing here: all that was ever announced is looked at.
-        await self._once(public_event("missed", fact.job), event, is_it, 0)
-
-    async def _once(
-        self, subject: str, event: Callable[[int], PublicEvent], is_it: Callable[[Message], bool], after: int
-    ) -> None:
+    async def _append_once(self, required: RequiredEvent) -> None:
+        subject = required.subject
         for _ in range(TRIES):
             sequence, count = self._last.get(subject) or await self._newest(subject)
-            if sequence > after:
-                since = await self._since(subject, after)
-                if any(is_it(recorded.message) for recorded in since):
+            if sequence > required.after:
+                events = await self._events_after(subject, required.after)
+                if any(required.matches(recorded.message) for recorded in events):
                     return
-                if not since or since[-1].sequence < sequence:
-                    continue  # a replica that lags: what the guard does not cover must have been read
+                if not events or events[-1].sequence < sequence:
+                    continue  # a lagging replica answered, and the guard does not cover the events that it left out
             try:
-                stored = await self._log.append(event(count + 1), expect=sequence)
+                stored = await self._log.append(required.make(count + 1), expect=sequence)
             except SequenceConflict:
                 self._last.pop(subject, None)
             else:
@@ -153,18 +183,18 @@ class PublicEvents:
                 return
         raise SequenceConflict(f"{subject} moved {TRIES} times")
 
-    async def _since(self, subject: str, after: int) -> list[Recorded[Message]]:
-        found: list[Recorded[Message]] = []
-        while batch := await self._log.read(subject, after=found[-1].sequence if found else after):
-            found += batch
-        return found
+    async def _events_after(self, subject: str, sequence: int) -> list[Recorded[Message]]:
+        events: list[Recorded[Message]] = []
+        while batch := await self._log.read(subject, after=events[-1].sequence if events else sequence):
+            events += batch
+        return events
 
     async def _newest(self, subject: str) -> tuple[int, int]:
-        return self._take(subject, await self._log.last(subject))
+        return self._remember_event(subject, await self._log.last(subject))
 
-    def _take(self, subject: str, last: Recorded[Message] | None) -> tuple[int, int]:
-        sequence = 0 if last is None else last.sequence
-        count = last.message.data.run_count if last is not None and isinstance(last.message, CronTriggered) else 0
+    def _remember_event(self, subject: str, event: Recorded[Message] | None) -> tuple[int, int]:
+        sequence = 0 if event is None else event.sequence
+        count = event.message.data.run_count if event is not None and isinstance(event.message, CronTriggered) else 0
         self._remember(subject, sequence, count)
         return sequence, count
 

@@ -49,7 +49,7 @@ class Planner:
         if isinstance(fact, Due):
             await self._writer.plan(execution_plan.from_due(fact, definition))
         else:
-            await self._public_events.missed(fact, definition)
+            await self._public_events.announce(fact, sequence=recorded.sequence, definition=definition)
         for skipped in execution_plan.skipped_instants(fact, definition):
             await self._writer.plan(skipped)
 

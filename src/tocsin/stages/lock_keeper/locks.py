@@ -147,7 +147,7 @@ class Locks:
         known = await self._planned(job, held.holder)
         for fact in execution.admit(known[0], fence=held.fence):
             _, stored = await self._executions.append(scope, fact, behind=known)
-            await self._public_events.decided(fact, after=stored)
+            await self._public_events.announce(fact, sequence=stored)
         if known[0].status is not Status.PLANNED:  # somebody else did, and may have died before saying so
             await self.announce_again(job, held.holder)
 
@@ -192,7 +192,7 @@ class Locks:
         """Whether an execution runs was decided before; make sure that it was also said."""
         for subject in subjects.admissions(job, execution_id):
             if (decided := await self._log.last(subject)) is not None:
-                await self._public_events.decided(decided.message, after=decided.sequence)
+                await self._public_events.announce(decided.message, sequence=decided.sequence)
                 return
         state, _ = await self._executions.load(subjects.execution(job, execution_id))
         if state.status is Status.SKIPPED or isinstance(state.requested, Admitted):

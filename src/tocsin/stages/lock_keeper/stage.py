@@ -82,7 +82,7 @@ class LockKeeper:
         elif not held.has_waiter(wanted.execution_id):
             for fact in execution.skip(state, active=held.holder or ""):
                 _, stored = await self._executions.append(scope, fact, behind=(state, sequence))
-                await self._public_events.decided(fact, after=stored)
+                await self._public_events.announce(fact, sequence=stored)
 
     async def before_ends(self, batch: Sequence[Recorded[Message]]) -> None:
         """Read in one request the locks that may be handed on, with all executions that queued before."""
