@@ -34,7 +34,7 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.ledger import delete
 from tocsin.engine.ledger_reader import LedgerReader
-from tocsin.ports import OutdatedState
+from tocsin.ports import StaleRead
 from tocsin.subjects import Stream
 
 ADA = Actor(identity="ada", source="test")
@@ -265,7 +265,7 @@ async def test_lagging_replica_starts_no_replay(world: World, monkeypatch: pytes
         return []
 
     monkeypatch.setattr(world.log, "load", nothing)
-    with pytest.raises(OutdatedState, match="a replica that lags was read"):
+    with pytest.raises(StaleRead, match="dead-letter"):
         await world.planner.subscriptions[2].handle(asked)
 
 
