@@ -17,6 +17,7 @@ from tocsin.adapters.http.auth.authentication import (
     FETCH_PAUSE_S,
     KEYS_MAX_AGE_S,
     KEYS_TTL_S,
+    MAX_RESPONSE_BYTES,
     TOKEN_CHECK_S,
     Authentication,
     IdentityProvider,
@@ -168,6 +169,20 @@ async def test_cached_keys_serve_for_a_limited_time(guarded: World, provider: Pr
 async def test_provider_that_never_answered_admits_no_caller(guarded: World, provider: Provider) -> None:
     provider.is_down = True
     assert await status(guarded, provider.token(roles="scheduler-admin")) == 503
+
+
+async def test_oversized_provider_response_is_not_read_whole(guarded: World, provider: Provider) -> None:
+    token = provider.token(roles="scheduler-viewer")
+    provider.padding_bytes = 64 * MAX_RESPONSE_BYTES
+    with capture_logs() as logs:
+        assert await status(guarded, token) == 503
+    [line] = [line for line in logs if line.get("action") == "no-keys"]
+    assert str(MAX_RESPONSE_BYTES) in line["error"]
+    assert provider.sent_bytes < provider.padding_bytes
+
+    provider.padding_bytes = MAX_RESPONSE_BYTES // 2
+    guarded.clock.advance(FETCH_PAUSE_S)
+    assert await status(guarded, token) == 200
 
 
 # --- tokens of the installation --------------------------------------------------------------------------------------

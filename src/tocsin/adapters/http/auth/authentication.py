@@ -8,6 +8,7 @@ the known keys stay in use for `KEYS_MAX_AGE_S`.
 """
 
 import asyncio
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -118,14 +119,23 @@ class IdentityProvider:
         return str(discovered)
 
     async def _get(self, url: str) -> dict[str, Any]:
-        answer = await self._http.get(url, headers={"Accept": "application/json"})
-        answer.raise_for_status()
-        if len(answer.content) > MAX_RESPONSE_BYTES:
-            raise ValueError(f"{url}: the response is larger than {MAX_RESPONSE_BYTES} bytes")
-        document = answer.json()
+        document = json.loads(await self._read(url))
         if not isinstance(document, dict):
             raise TypeError(f"{url}: the response is not a JSON object")
         return document
+
+    async def _read(self, url: str) -> bytes:
+        """Return a response's body, and stop reading at `MAX_RESPONSE_BYTES`."""
+        # Uncompressed, so that a few received bytes cannot expand to many.
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        body = bytearray()
+        async with self._http.stream("GET", url, headers=headers) as answer:
+            answer.raise_for_status()
+            async for chunk in answer.aiter_bytes():
+                body += chunk
+                if len(body) > MAX_RESPONSE_BYTES:
+                    raise ValueError(f"{url}: the response is larger than {MAX_RESPONSE_BYTES} bytes")
+        return bytes(body)
 
 
 _REASONS: Final[Mapping[type[Exception], str]] = {
