@@ -65,8 +65,8 @@ ROUTERS: Final = (
     events.router,
     status.router,
 )
-COMMON: Final = (400, 401, 403, 409, 413, 415, 422, 429, 500, 503)
-"""What any endpoint may answer_error with."""
+COMMON: Final = (400, 401, 403, 409, 413, 422, 429, 500, 503)
+"""Statuses of the problems that any endpoint may answer with."""
 
 
 def routes() -> Iterator[APIRoute]:

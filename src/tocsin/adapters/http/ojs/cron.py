@@ -33,7 +33,7 @@ router = APIRouter(
     tags=["Open Job Spec"],
     default_response_class=OjsResponse,
     route_class=IdempotentRoute,
-    responses=documented(400, 401, 403, 404, 412, 413, 415, 429, 500, 503),
+    responses=documented(400, 401, 403, 404, 412, 413, 429, 500, 503),
 )
 
 

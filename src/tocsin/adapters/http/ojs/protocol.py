@@ -54,7 +54,6 @@ ERRORS: Final[Mapping[str, ErrorCode]] = {
     "not_found": ErrorCode("GET the collection to see what exists", statuses=(404,)),
     "conflict": ErrorCode("read the current state, and decide again", statuses=(409, 412)),
     "envelope_too_large": ErrorCode("keep large data in a store, and send a reference to it", statuses=(413,)),
-    "unsupported": ErrorCode(f"send {MEDIA_TYPE} or {PLAIN}", statuses=(415,)),
     "rate_limited": ErrorCode("wait as long as `Retry-After` says", statuses=(429,)),
     "backend_error": ErrorCode("retry in a moment", statuses=(503,)),
     "internal_error": ErrorCode("read the log of the server for the cause"),

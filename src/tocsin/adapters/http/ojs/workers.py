@@ -39,7 +39,7 @@ router = APIRouter(
     prefix=PREFIX,
     tags=["Open Job Spec"],
     default_response_class=OjsResponse,
-    responses=documented(400, 401, 403, 404, 409, 413, 415, 422, 429, 500, 503),
+    responses=documented(400, 401, 403, 404, 409, 413, 422, 429, 500, 503),
 )
 _ID: Final = {"type": "string"}
 
