@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 from typing_extensions import override
 
-from tocsin.adapters.nats.admin.provision_report import Change
+from tocsin.adapters.nats.admin.resources import Change
 from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.bootstrap import Installation, Unreachable
 from tocsin.cli import app

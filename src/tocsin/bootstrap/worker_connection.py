@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
-from ..adapters.nats.admin.durables import ensure_executors
+from ..adapters.nats.admin.resources import ensure_executors
 from ..adapters.nats.client.jetstream_wait import retry_until_available
 from ..adapters.nats.consumers.task_queues import NatsTaskQueue
 from ..domain.definition import DefinitionProblem

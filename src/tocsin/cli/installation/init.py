@@ -9,7 +9,7 @@ from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
 
 if TYPE_CHECKING:
-    from ...adapters.nats.admin.provision_report import Change
+    from ...adapters.nats.admin.resources import Change
 
 
 def init(context: typer.Context) -> None:

@@ -16,7 +16,7 @@ from .cancellation import until_done
 if TYPE_CHECKING:
     import asyncio
 
-    from ...adapters.nats.admin.provision_report import Change
+    from ...adapters.nats.admin.resources import Change
     from ...adapters.nats.server.cluster import RunningCluster
     from ...adapters.nats.server.embedded import RunningServer
     from ...bootstrap import Installation

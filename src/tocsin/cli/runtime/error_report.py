@@ -105,7 +105,7 @@ _KNOWN: Final[tuple[_Row, ...]] = (
 def _of_the_outside() -> Iterator[_Row]:
     """Errors of parts that are imported only by commands that use them, and therefore here and not above."""
     from ...adapters.http.sockets import PortInUseError  # noqa: PLC0415
-    from ...adapters.nats.admin.provision_report import ProvisionError  # noqa: PLC0415
+    from ...adapters.nats.admin.resources import ProvisionError  # noqa: PLC0415
     from ...adapters.nats.client.connection import JetStreamError  # noqa: PLC0415
     from ...adapters.nats.server.embedded import PortTakenError, ServerStartError, StoreInUseError  # noqa: PLC0415
     from ...bootstrap import Unreachable  # noqa: PLC0415

@@ -28,7 +28,7 @@ from ..client.names import Names
 from ..log.direct_get import DirectGet
 from ..server.monitor import OLDEST_SERVER, PURGES_SAFELY, server_variables
 from .desired_state import archive_config, bucket_config, consumer_config, stream_config
-from .provision_report import differences, with_filters
+from .resources import differences, with_filters
 
 MAX_PAGES: Final = 5
 """Pages of a list of subjects (100,000 each) that are read; the rest is left out."""

@@ -19,9 +19,7 @@ from ..client.names import Names
 from ..log.projections import NatsProjections
 from ..server.monitor import OLDEST_SERVER, Version
 from .desired_state import archive_config, bucket_config, consumer_config, durable_specs, stream_config
-from .durables import ensure_consumer
-from .provision_report import Change, ProvisionError
-from .streams import ensure_stream
+from .resources import Change, ProvisionError, ensure_consumer, ensure_stream
 
 __all__ = ["Change", "ProvisionError", "provision"]
 

@@ -21,8 +21,8 @@ from pydantic_core import from_json
 from .... import telemetry
 from ....ports import LogUnavailable, NotAllowed, RequestRefused, SequenceConflict
 from . import wire
+from .connection_attempts import FirstConnection
 from .fast_client import Headers, listen, send, server_info
-from .first_connection import FirstConnection
 
 REQUEST_TIMEOUT_S: Final = 5.0
 """The time limit of a request."""
@@ -314,7 +314,7 @@ async def connect(
             connection.on_permission_error(error)
             _log.warning("connection error", action="nats-error", error=repr(error))
         else:
-            opening.failed(error)
+            opening.record_failure(error)
 
     settings: Json = {
         "name": "tocsin",

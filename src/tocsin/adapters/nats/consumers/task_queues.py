@@ -10,7 +10,7 @@ from typing import Final
 from .... import subjects
 from ....ports import Delivery, LogUnavailable, QueueStatus
 from ....subjects import Stream
-from ..admin.durables import ensure_executors
+from ..admin.resources import ensure_executors
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.names import Names

@@ -1,0 +1,220 @@
+"""Creation and update of streams and durables on the server, and the report of each change."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from ....domain.errors import TocsinError
+from ....ports import DurableSpec
+from ....subjects import Bucket, cursor
+from ..client import wire
+from ..client.connection import Connection, JetStreamError, Json
+from ..client.names import Names
+from ..log.projections import NatsProjections
+from .desired_state import MAX_WAITING, consumer_config, durable_specs
+
+_FIXED: Final = frozenset({"storage", "retention"})
+"""The server cannot change these fields of an existing stream."""
+
+
+# --- the report ------------------------------------------------------------------------------------------------------
+
+
+class ProvisionError(TocsinError):
+    """The server cannot be brought into the needed state; the text says what to do."""
+
+    code = "provisioning-failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An object on the server and its change.
+
+    `fields` maps changed fields to old and new values.
+    """
+
+    kind: Literal["stream", "consumer", "key"]
+    name: str
+    action: Literal["created", "updated", "unchanged"]
+    fields: Mapping[str, tuple[object, object]] = field(default_factory=dict)
+
+    def line(self) -> str:
+        """Return the change as a line for a terminal."""
+        changed = ", ".join(f"{name} {old} → {new}" for name, (old, new) in self.fields.items())
+        return f"{self.kind} {self.name}: {self.action}" + (f" ({changed})" if changed else "")
+
+
+def differences(stored: Json, wanted: Json) -> dict[str, tuple[object, object]]:
+    """Return the fields of `wanted` whose stored value differs: (stored, wanted).
+
+    The order of subjects does not matter.
+    """
+    return {
+        name: (stored.get(name), value) for name, value in wanted.items() if _plain(stored.get(name)) != _plain(value)
+    }
+
+
+def with_filters(config: Json) -> Json:
+    """Return a durable's configuration with its filters in one field.
+
+    The server reports a single filter in another field.
+    """
+    subject = config.get("filter_subject")
+    return {**config, "filter_subjects": [subject]} if subject else config
+
+
+def _plain(value: object) -> object:
+    # The server omits false, zero and empty values.
+    if isinstance(value, list):
+        return sorted(value) or None
+    return value or None
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+
+
+async def ensure_stream(connection: Connection, wanted: Json, replicas: int | None) -> Change:
+    """Create or update a stream, and return the change; fields that `wanted` lacks stay unchanged.
+
+    Raises:
+        ProvisionError: the stream cannot be created or changed.
+    """
+    name: str = wanted["name"]
+    if replicas is not None:
+        wanted = wanted | {"num_replicas": replicas}
+    stored = await _stored_stream(connection, name)
+    if stored is None:
+        await _send_stream(connection, "CREATE", {"num_replicas": 1} | wanted)
+        return Change("stream", name, "created")
+    changed = differences(stored, wanted)
+    if not changed:
+        return Change("stream", name, "unchanged")
+    _check_changeable(name, changed)
+    await _send_stream(connection, "UPDATE", stored | wanted)
+    return Change("stream", name, "updated", changed)
+
+
+def _check_changeable(name: str, changed: Mapping[str, tuple[object, object]]) -> None:
+    fixed = [f"{field} is {old} instead of {new}" for field, (old, new) in changed.items() if field in _FIXED]
+    if fixed:
+        raise ProvisionError(
+            f"stream {name} cannot be changed: {'; '.join(fixed)}. "
+            "Move its messages into a stream of the right kind, or choose another root."
+        )
+
+
+async def _send_stream(connection: Connection, verb: str, config: Json) -> None:
+    name: str = config["name"]
+    try:
+        await connection.manage(f"STREAM.{verb}.{name}", json.dumps(config).encode())
+    except JetStreamError as error:
+        if error.err_code == wire.SUBJECTS_OVERLAP:
+            raise ProvisionError(await _overlap(connection, config)) from error
+        action = "created" if verb == "CREATE" else "updated"
+        raise ProvisionError(f"stream {name} cannot be {action}: {error.description}") from error
+
+
+async def _stored_stream(connection: Connection, name: str) -> Json | None:
+    try:
+        config: Json = (await connection.manage(f"STREAM.INFO.{name}"))["config"]
+    except JetStreamError as error:
+        if error.err_code == wire.STREAM_NOT_FOUND:
+            return None
+        raise ProvisionError(f"stream {name} cannot be read: {error.description}") from error
+    return config
+
+
+async def _overlap(connection: Connection, wanted: Json) -> str:
+    """Describe the stream that captures some of our subjects."""
+    for ours in wanted["subjects"]:
+        reply = await connection.manage("STREAM.NAMES", json.dumps({"subject": ours}).encode())
+        for other in reply["streams"] or ():
+            if other == wanted["name"]:
+                continue
+            captured = ((await _stored_stream(connection, other)) or {}).get("subjects", ())
+            theirs = ", ".join(subject for subject in captured if overlaps(subject, ours))
+            return (
+                f"stream {other} captures {theirs}, which overlaps {ours} of {wanted['name']}: "
+                "choose other prefixes, or a separate account for this installation"
+            )
+    return f"the subjects of stream {wanted['name']} overlap those of another stream: {', '.join(wanted['subjects'])}"
+
+
+def overlaps(ours: str, theirs: str) -> bool:
+    """Return whether two filters match a common subject."""
+    our_tokens, their_tokens = ours.split("."), theirs.split(".")
+    for our_token, their_token in zip(our_tokens, their_tokens, strict=False):
+        if ">" in {our_token, their_token}:
+            return True
+        if our_token != their_token and "*" not in {our_token, their_token}:
+            return False
+    return len(our_tokens) == len(their_tokens)
+
+
+# --- durables --------------------------------------------------------------------------------------------------------
+
+
+async def ensure_consumer(
+    connection: Connection, projections: NatsProjections, spec: DurableSpec, stream: str, wanted: Json
+) -> Change:
+    """Create or update a durable, and return the change.
+
+    A new durable starts after its cursor, or with all messages if it has none.
+
+    Raises:
+        ProvisionError: the server rejected the durable.
+    """
+    name = f"{stream}/{spec.name}"
+    stored = await _stored_durable(connection, stream, spec.name)
+    if stored is None:
+        start = await _start(projections, spec)
+        await _send_durable(connection, stream, "create", wanted | start | {"max_waiting": MAX_WAITING})
+        return Change("consumer", name, "created")
+    changed = differences(stored, wanted)
+    if not changed:
+        return Change("consumer", name, "unchanged")
+    rest = {field: value for field, value in stored.items() if field != "filter_subject"}
+    await _send_durable(connection, stream, "update", rest | wanted)
+    return Change("consumer", name, "updated", changed)
+
+
+async def _start(projections: NatsProjections, spec: DurableSpec) -> Json:
+    if not spec.starts_after_cursor:
+        return {"deliver_policy": "all"}
+    for key in (cursor(spec.stream, spec.name), cursor(spec.stream)):
+        if value := await projections.get(Bucket.CURSORS, key):
+            return {"deliver_policy": "by_start_sequence", "opt_start_seq": int(value[0]) + 1}
+    return {"deliver_policy": "all"}
+
+
+async def _stored_durable(connection: Connection, stream: str, name: str) -> Json | None:
+    try:
+        config: Json = (await connection.manage(f"CONSUMER.INFO.{stream}.{name}"))["config"]
+    except JetStreamError as error:
+        if error.err_code == wire.CONSUMER_NOT_FOUND:
+            return None
+        if error.err_code == wire.STREAM_NOT_FOUND:
+            raise ProvisionError(f"there is no stream {stream} on this NATS: run `tocsin init` first") from error
+        raise ProvisionError(f"durable {name} of stream {stream} cannot be read: {error.description}") from error
+    return with_filters(config)
+
+
+async def _send_durable(connection: Connection, stream: str, action: str, config: Json) -> None:
+    name: str = config["durable_name"]
+    request = {"stream_name": stream, "config": {"name": name} | config, "action": action}
+    try:
+        await connection.manage(f"CONSUMER.CREATE.{stream}.{name}", json.dumps(request).encode())
+    except JetStreamError as error:
+        raise ProvisionError(f"durable {name} of stream {stream}: {error.description}") from error
+
+
+async def ensure_executors(connection: Connection, names: Names, queues: Iterable[str], *, ack_wait: float) -> None:
+    """Create the missing durables of queues, with an acknowledgement wait of `ack_wait` seconds.
+
+    Raises:
+        ProvisionError: they cannot be created; the usual reason is that `tocsin init` has not run.
+    """
+    projections = NatsProjections(connection, names)
+    for spec in durable_specs(queues, (), bridge=False, task_ack_wait=ack_wait):
+        await ensure_consumer(connection, projections, spec, names.stream(spec.stream), consumer_config(spec, names))
