@@ -1,7 +1,8 @@
 """The ticker and its lease: every instant once under any leader, and none in doubt."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from tests.stages.world import World
 from tocsin.domain import ledger
 from tocsin.domain.events import Due, Message, Passed, Recorded
+from tocsin.domain.schedule.instants import CalendarRule
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.ledger_reader import LedgerReader
@@ -104,6 +106,32 @@ async def test_an_edit_is_followed(world: World) -> None:
         assert len(await fired(world)) == 1
 
 
+@pytest.mark.parametrize("timezone", ["UTC", "America/New_York"])
+@pytest.mark.parametrize("schedule", ["* * * * *", "0 * * * *"])
+async def test_each_firing_searches_the_calendar_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, schedule: str, timezone: str
+) -> None:
+    searches = Counter[str]()
+
+    def counted(name: str) -> Callable[..., Any]:
+        search = getattr(CalendarRule, name)
+
+        def count(*arguments: Any) -> Any:  # noqa: ANN401 - passed on
+            searches[name] += 1
+            return search(*arguments)
+
+        return count
+
+    for name in ("next_after", "occurrences"):
+        monkeypatch.setattr(CalendarRule, name, counted(name))
+    await world.define({**EVERY_MINUTE, "schedule": schedule, "timezone": timezone})
+    async with leading(world) as ticker:
+        for _ in range(60):
+            await tick(world, ticker, 3_600 if schedule.startswith("0") else 60)
+    assert len(await fired(world)) == 60
+    assert sum(searches.values()) <= 60 + 3
+
+
 async def test_an_absence_fires_one_catch_up(world: World) -> None:
     await world.define(EVERY_MINUTE)
     world.clock.advance(600 + 30)
@@ -119,10 +147,10 @@ async def test_undecidable_job_does_not_stop_others(world: World, monkeypatch: p
     await world.define(EVERY_MINUTE)
     elapse = ledger.decide_instants
 
-    def broken(state: ledger.Ledger, now: datetime, *, allowance: int) -> list[Due | Passed]:
+    def broken(state: ledger.Ledger, now: datetime, **options: Any) -> list[Due | Passed]:  # noqa: ANN401 - passed on
         if state.job == "broken":
             raise ValueError("a bug")
-        return elapse(state, now, allowance=allowance)
+        return elapse(state, now, **options)
 
     async with leading(world) as ticker:
         monkeypatch.setattr(ledger, "decide_instants", broken)

@@ -4,14 +4,14 @@ Every candidate follows the whole ledger and keeps each job's ledger folded, so 
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import datetime, timedelta
 from typing import Final
 
 from .. import telemetry
 from ..domain import ledger
 from ..domain.events import MISSED_REASONS, Due, LedgerFact, Message, Passed, Recorded
-from ..domain.ledger import Ledger
+from ..domain.ledger import Ledger, Lookahead
 from ..domain.schedule import ScheduleError
 from ..engine.clock_guard import ClockGuard
 from ..engine.due_queue import DueQueue
@@ -73,6 +73,7 @@ class Ticker:
         self._clock = clock
         self._reader = LedgerReader(log)
         self._ledgers: dict[str, tuple[Ledger, int]] = {}
+        self._lookaheads = defaultdict[str, Lookahead](Lookahead)
         self._agenda = DueQueue()
         self._breaker = CircuitBreaker(clock)
         self._time = ClockGuard(log, clock)
@@ -102,7 +103,7 @@ class Ticker:
         if len(state.regimes) != 1 or ledger.missing_fact(state) is not None:
             return learned
         try:
-            return ledger.next_instant(state, state.regimes[0].since)
+            return ledger.next_instant(state, state.regimes[0].since, lookahead=self._lookaheads[state.job])
         except ScheduleError:
             return learned
 
@@ -152,13 +153,13 @@ class Ticker:
 
     async def _append(self, job: str, now: datetime) -> datetime | None:
         """Store the decisions up to `now`; return when the next one is due."""
-        state, sequence = self._ledgers[job]
+        (state, sequence), lookahead = self._ledgers[job], self._lookaheads[job]
         if ledger.missing_fact(state) is not None:
             state, sequence = self._remember(job, *await self._reader.load(job))
             if ledger.missing_fact(state) is not None:
                 raise LogUnavailable(f"The ledger of {job} is incomplete: a lagging replica answered. Read it again.")
         while True:
-            facts = ledger.decide_instants(state, now, allowance=self._breaker.left(job))
+            facts = ledger.decide_instants(state, now, allowance=self._breaker.left(job), lookahead=lookahead)
             for fact in facts:
                 sequence = await self._log.append(fact, expect=sequence)
                 state = ledger.evolve(state, Recorded(fact, subject_of(fact), sequence, UNTOLD))
@@ -167,10 +168,12 @@ class Ticker:
                     self._breaker.count(job)
                 else:
                     _report_missed(fact)
-            upcoming = ledger.next_instant(state, state.watermark or now)
+            upcoming = ledger.next_instant(state, state.watermark or now, lookahead=lookahead)
             if not facts or upcoming is None or upcoming > now:
                 newest, learned = self._ledgers[job]
-                return upcoming if learned == sequence else ledger.next_instant(newest, now)
+                if learned == sequence:
+                    return upcoming
+                return ledger.next_instant(newest, now, lookahead=lookahead)
 
     def _remember(self, job: str, state: Ledger, sequence: int) -> tuple[Ledger, int]:
         """Cache a ledger unless a newer state is cached; return the newest state."""

@@ -10,10 +10,12 @@ Implements ojs-cron §7.3 (CRON-25: at most one catch-up occurrence) and §8.5, 
     state            the state, and how each event changes it
     definitions      decisions on the definition
     instants         the instants of the schedules, and decisions on them
+    lookahead        the last calendar search of a job
 """
 
 from .definitions import JobNotFound, define, delete, pause, resume
 from .instants import MAX_INSTANTS_PER_DECISION, PUNCTUALITY, decide_instants, next_fire_time, next_instant
+from .lookahead import Lookahead
 from .state import KnownDefinition, Ledger, Regime, Timetable, evolve, fold, initial, missing_fact, without_definitions
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "JobNotFound",
     "KnownDefinition",
     "Ledger",
+    "Lookahead",
     "Regime",
     "Timetable",
     "decide_instants",

@@ -8,6 +8,7 @@ from typing import Final
 
 from ..events import Due, Passed, PassedReason
 from ..schedule import DstPolicy, Occurrence, Schedule, parse
+from .lookahead import Lookahead
 from .state import Ledger, Regime, Timetable
 
 
@@ -22,10 +23,11 @@ def next_fire_time(state: Ledger, after: datetime) -> datetime | None:
     return schedule_of(timetable).next_after(after, anchor=anchor_of(state, state.regimes[-1]))
 
 
-def next_instant(state: Ledger, after: datetime) -> datetime | None:
+def next_instant(state: Ledger, after: datetime, *, lookahead: Lookahead | None = None) -> datetime | None:
     """Return the next time that needs a decision.
 
-    At that time an instant fires, passes, or does not exist on the clocks of its zone.
+    At that time an instant fires, passes, or does not exist on the clocks of its zone. A `lookahead` of the job saves
+    repeated searches.
     """
     timetable, current = state.timetable, state.current
     if current is not None and current.since > after:
@@ -33,15 +35,12 @@ def next_instant(state: Ledger, after: datetime) -> datetime | None:
     if timetable is None or current is None or timetable.schedule is None:
         return None
     floor = max(after, state.watermark) if state.watermark else after
-    anchor = anchor_of(state, current)
-    schedule = schedule_of(timetable)
-    fires = schedule.next_after(floor, anchor=anchor)
-    if fires is None:
-        return None
-    return next((occurrence.at for occurrence in schedule.occurrences(floor, fires, anchor=anchor)), fires)
+    return (lookahead or Lookahead()).next_at(schedule_of(timetable), floor, anchor_of(state, current))
 
 
-def undecided_occurrences(state: Ledger, now: datetime) -> Iterator[tuple[Regime, Occurrence]]:
+def undecided_occurrences(
+    state: Ledger, now: datetime, *, lookahead: Lookahead | None = None
+) -> Iterator[tuple[Regime, Occurrence]]:
     """Yield the occurrences between the watermark and `now`, oldest first, with their regimes."""
     ends = (*(regime.since for regime in state.regimes[1:]), now)
     for regime, end in zip(state.regimes, ends, strict=True):
@@ -49,8 +48,12 @@ def undecided_occurrences(state: Ledger, now: datetime) -> Iterator[tuple[Regime
         if known is None or known.timetable.schedule is None:
             continue
         start = max(state.watermark, regime.since) if state.watermark else regime.since
-        schedule = schedule_of(known.timetable)
-        for occurrence in schedule.occurrences(start, min(end, now), anchor=anchor_of(state, regime)):
+        schedule, until, anchor = schedule_of(known.timetable), min(end, now), anchor_of(state, regime)
+        if lookahead is not None and regime is state.current:
+            occurrences = lookahead.occurrences(schedule, start, until, anchor)
+        else:
+            occurrences = schedule.occurrences(start, until, anchor=anchor)
+        for occurrence in occurrences:
             yield regime, occurrence
 
 
@@ -81,13 +84,20 @@ MAX_INSTANTS_PER_DECISION: Final = 1_000
 """Maximum number of instants in a decision; a longer absence takes several calls."""
 
 
-def decide_instants(state: Ledger, now: datetime, *, allowance: int = MAX_INSTANTS_PER_DECISION) -> list[Due | Passed]:
+def decide_instants(
+    state: Ledger,
+    now: datetime,
+    *,
+    allowance: int = MAX_INSTANTS_PER_DECISION,
+    lookahead: Lookahead | None = None,
+) -> list[Due | Passed]:
     """Decide on the instants between the watermark and `now` (UTC), oldest first.
 
     One call decides at most `MAX_INSTANTS_PER_DECISION` instants; call again until it returns nothing. At most
     `allowance` of them fire. If more come due, a clock or a schedule is wrong, and the rest pass as `throttled`.
+    A `lookahead` of the job saves repeated searches.
     """
-    undecided = list(islice(undecided_occurrences(state, now), MAX_INSTANTS_PER_DECISION + 1))
+    undecided = list(islice(undecided_occurrences(state, now, lookahead=lookahead), MAX_INSTANTS_PER_DECISION + 1))
     more = len(undecided) > MAX_INSTANTS_PER_DECISION
     if more:
         # Decide everything on one instant in one call. The first of two events would move the watermark past the

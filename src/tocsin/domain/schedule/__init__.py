@@ -14,6 +14,7 @@ from .parser import next_fire_times, next_instants, parse
 from .rules import Occurrence
 from .schedule import Schedule
 from .timezones import TimezoneDatabase, install, refresh, validate_timezone
+from .timezones import database as timezone_database
 
 __all__ = [
     "ClockChange",
@@ -31,6 +32,7 @@ __all__ = [
     "next_instants",
     "parse",
     "refresh",
+    "timezone_database",
     "validate_timezone",
     "warnings_at",
 ]

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from .instants import SPECIFIED, CalendarRule, DstPolicy
-from .rules import IntervalRule, Occurrence, Rule, UnionRule
+from . import timezones
+from .instants import SPECIFIED, CalendarRule, DstPolicy, seconds
+from .rules import IntervalRule, Occurrence, OnceRule, Rule, UnionRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,17 @@ class Schedule:
             # An instant that is not later would make a scheduler fire endlessly: fail instead.
             raise AssertionError(f"{self!r}: the instant after {after} came out as {found}")
         return found
+
+    def may_skip(self, after: datetime, until: datetime) -> bool:
+        """Return whether `occurrences` may report a nonexistent wall time in (after, until].
+
+        False only if the clocks do not change there, and the times that the last change skipped are over.
+        """
+        if isinstance(self.rule, IntervalRule | OnceRule):
+            return False
+        start = seconds(after) + 1
+        span = timezones.zone(self.timezone).span(start)
+        return seconds(until) >= span.end or start < span.wall - span.before
 
     def latest_until(self, until: datetime, *, after: datetime, anchor: datetime) -> datetime | None:
         """Return the last instant in (after, until], searched backwards, or None."""
