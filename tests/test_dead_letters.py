@@ -154,14 +154,14 @@ async def test_a_fact_says_why_it_cannot_be_replayed(world: World) -> None:
     end = Failed(job=ETL, execution_id="some-id", scheduled_time=world.clock.now(), trigger="cron")
     refused = refused_message(subjects.subject_of(end), end)
     await world.given(refused)
-    with pytest.raises(OperationError, match=r"execution\.etl\.some-id\.failed is a fact, which the log has already"):
+    with pytest.raises(OperationError, match=r"execution\.etl\.some-id\.failed is an event, which the log has already"):
         await dead_letters.replay(world.log, refused.id)
 
 
 async def test_what_still_cannot_be_read_says_so(world: World) -> None:
     refused = PoisonMessage.of(ETL, "planner-triggers", "trigger.etl", 1, b"not json", "unreadable")
     await world.given(refused)
-    with pytest.raises(OperationError, match=r"it still cannot be read: trigger\.etl"):
+    with pytest.raises(OperationError, match=r"is still unreadable: trigger\.etl"):
         await dead_letters.replay(world.log, refused.id)
 
 

@@ -10,7 +10,7 @@ from tests.domain.given import JOB, admitted
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain.events import Message, PoisonMessage, Recorded
-from tocsin.engine.delivery_policy import FAILURES, DeliveryPolicy
+from tocsin.engine.delivery_policy import MAX_FAILURES, DeliveryPolicy
 from tocsin.engine.stage import BoundStage, BoundSubscription
 from tocsin.ports import LogUnavailable, SequenceConflict
 from tocsin.subjects import Stream
@@ -88,14 +88,14 @@ async def test_undecodable_message_becomes_a_dead_letter_with_bytes(world: World
 
 
 async def test_message_with_a_failing_handler_becomes_dead_letter(world: World) -> None:
-    handler = Scripted(*[ValueError("a bug")] * FAILURES)
+    handler = Scripted(*[ValueError("a bug")] * MAX_FAILURES)
     await world.given(execution(1))
-    for _ in range(FAILURES):
+    for _ in range(MAX_FAILURES):
         await world.handle(handler.subscription)
         world.clock.advance(60)
     [letter] = await world.stored(PoisonMessage)
     assert (letter.reason, letter.job, letter.durable) == ("ValueError: a bug", JOB, "scripted")
-    assert len(handler.handled) == FAILURES
+    assert len(handler.handled) == MAX_FAILURES
     assert world.pending == 0
 
 

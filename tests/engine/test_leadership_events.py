@@ -23,7 +23,7 @@ from tocsin.subjects import Bucket
 
 def candidate(world: World, holder: str) -> LeaderElection:
     facts = LeadershipEvents(world.log, world.clock, lease="ticker", holder=holder, signs=TICKER_SIGNS)
-    return LeaderElection(world.projections, world.clock, key="ticker", holder=holder, ttl=15, facts=facts)
+    return LeaderElection(world.projections, world.clock, key="ticker", holder=holder, ttl=15, events=facts)
 
 
 async def recorded(world: World) -> list[Recorded[Message]]:

@@ -106,7 +106,7 @@ class Node:
             stages.append(attic.archiver(history, candidate(installation, ARCHIVER_LEASE), clock))
         self._outcomes = DeliveryPolicy(
             log,
-            is_behind=Cursors(projections, clock, late=LATE).is_behind if around.is_archived else None,
+            is_decided=Cursors(projections, clock, late=LATE).is_behind if around.is_archived else None,
             chance=Random(f"{around.seed}/{process.name}"),
         )
         self._serving = [

@@ -78,9 +78,9 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     _bug(
         "acknowledge before the facts are stored",
-        DeliveryPolicy._one,
-        "await self._handle(subscription, taken)",
-        "await delivery.ack(); delivery._is_answered = False; await self._handle(subscription, taken)",
+        DeliveryPolicy._settle,
+        "await self._handle(subscription, incoming)",
+        "await delivery.ack(); delivery._is_answered = False; await self._handle(subscription, incoming)",
     ),
     _bug(
         "believe a replica that there is nothing to do",
@@ -113,7 +113,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "zip(state.regimes, ends, strict=True)",
         "((state.regimes[-1], now),)",
     ),
-    _bug("believe any clock", ClockGuard.is_credible, "if ahead > AHEAD:", "if False:"),
+    _bug("believe any clock", ClockGuard.is_credible, "if ahead > MAX_AHEAD:", "if False:"),
     Mutation(
         "lead for ever, and append behind whatever is last",
         (
@@ -162,13 +162,13 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "announce nothing where it was planned before",
         ExecutionWriter.plan,
-        "decided, sequence = before[0].message, before[0].sequence",
+        "decision, sequence = events[0].message, events[0].sequence",
         "return",
     ),
     _bug(
         "announce nobody who is over",
         lock_keeper.LockKeeper.on_end,
-        "await self._locks.see_through(end, held)",
+        "await self._locks.announce_successor(end, held)",
         "pass",
     ),
     # --- locks -------------------------------------------------------------------------------------------------------
@@ -188,14 +188,14 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug("guess the fencing token", locks.Locks.admit, "fence=held.fence", "fence=held.fence + 1"),
     _bug(
         "queue, and look no more whether the holder is over",
-        locks.Locks.ask,
-        "await self._queue(wanted.job, me, known=(state, sequence))",
-        "await self._queue(wanted.job, me, known=(state, sequence)); return (await self._locks.load(scope))[0]",
+        locks.Locks.request,
+        "await self._queue(planned.job, waiter, known=(state, sequence))",
+        "await self._queue(planned.job, waiter, known=(state, sequence)); return (await self._locks.load(scope))[0]",
     ),
     _bug(
         # The next look admits it anyway, but the projection of its lock would end too early.
         "believe a replica that who has the lock was never planned",
-        locks.Locks._planned,
+        locks.Locks._load_planned,
         "known[0].status is Status.UNKNOWN and not await self._executions.is_newest(scope, known[1]):\n        known",
         "False:\n        known",
     ),
@@ -207,14 +207,14 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     _bug(
         "believe a replica that nobody waits for a lock",
-        locks.Locks.know,
-        "not self._locks.accounts_for(subjects.lock(job), at)",
+        locks.Locks.load_up_to,
+        "not self._locks.accounts_for(subjects.lock(job), sequence)",
         "False",
     ),
     _bug(
         "believe what is remembered of a lock after an end",
         lock_keeper.LockKeeper.before_ends,
-        "await self._locks.look(jobs)",
+        "await self._locks.reload(jobs)",
         "[(await self._locks._locks.load(s), self._locks._locks._upto.update({s: 2**60})) "
         "for s in map(subjects.lock, jobs)]",
     ),
@@ -225,9 +225,9 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "if not state.is_over and not await self._executions.is_newest(scope, sequence):\n        state,",
         "if False:\n        state,",
     ),
-    _bug("remember a lock whatever is stored", StateCache.append, "self._to_be_read.add(scope)", "pass"),
+    _bug("remember a lock whatever is stored", StateCache.append, "self._outdated.add(scope)", "pass"),
     _bug("learn what follows something else", StateCache.learn, "if after in (0, sequence):", "if True:"),
-    _bug("keep what nobody has read", StateCache.learn, "or scope in self._to_be_read", ""),
+    _bug("keep what nobody has read", StateCache.learn, "or scope in self._outdated", ""),
     _bug(
         "let in nobody who has the lock already", locks.Locks.admit, "execution.admit(known[0], fence=held.fence)", "()"
     ),
@@ -241,7 +241,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "announce nothing again of what is asked for again",
         lock_keeper.LockKeeper._decide,
-        "await self._locks.announce_again(wanted.job, wanted.execution_id)",
+        "await self._locks.announce_again(planned.job, planned.execution_id)",
         "pass",
     ),
     _bug(

@@ -213,7 +213,7 @@ async def test_queue_order_survives_a_holder_ending_concurrently(world: World) -
     keeper._locks.is_over = ends_meanwhile  # type: ignore[method-assign]
     await world.given(planned("c", 14, "enqueue"))
     [*_, latest] = await world.recorded(Planned)
-    await keeper.on_wanted(latest)
+    await keeper.on_planned(latest)
     assert [fact.execution_id for fact in await world.stored(Acquired)] == ["a", "b"]
 
 

@@ -160,7 +160,7 @@ async def test_after_a_conflict_only_new_events_are_read(world: World, reads: Re
     known = await executions.load(scope)
     await world.given(task("job-0", attempt=1))
     with pytest.raises(OutdatedState):
-        await executions.append(scope, task("job-0", attempt=2), behind=known)
+        await executions.append(scope, task("job-0", attempt=2), known=known)
     reads.clear()
     assert not executions.knows(scope)
     state, sequence = await executions.load(scope)
@@ -190,7 +190,7 @@ async def test_where_nothing_is_new_all_is_read_again(world: World, reads: Reads
     known = await executions.load(scope)
     await InMemoryStreamPurge(world.log).purge(scope, upto=known[1])
     with pytest.raises(OutdatedState):
-        await executions.append(scope, task("job-0"), behind=known)
+        await executions.append(scope, task("job-0"), known=known)
     reads.clear()
     assert await executions.load(scope) == (execution.initial, 0)
     assert reads == {"load": 2}
@@ -206,7 +206,7 @@ async def test_state_read_again_covers_only_that_read(world: World, reads: Reads
     assert locks.accounts_for(scope, 10)
     with pytest.raises(OutdatedState):
         await locks.append(
-            scope, Acquired(job="job-0", execution_id="b", scheduled_time=NOON, ttl=90), behind=(known[0], 0)
+            scope, Acquired(job="job-0", execution_id="b", scheduled_time=NOON, ttl=90), known=(known[0], 0)
         )
     await locks.load(scope)
     assert not locks.accounts_for(scope, 10)
@@ -222,7 +222,7 @@ async def test_scope_with_replaced_events_is_read_whole(world: World, reads: Rea
     known = await locks.load(scope)
     await given(world, reads, second, third)
     with pytest.raises(OutdatedState):
-        await locks.append(scope, second, behind=known)
+        await locks.append(scope, second, known=known)
     reads.clear()
     assert (await locks.load(scope))[0].holder == "c"
     assert reads == {"load": 1}

@@ -78,7 +78,7 @@ def candidate(installation: Installation, lease: str, *, signs: Sequence[str] | 
         holder=holder,
         ttl=leader.ttl,
         renew_interval=leader.renew_interval,
-        facts=None if signs is None else LeadershipEvents(log, clock, lease=lease, holder=holder, signs=signs),
+        events=None if signs is None else LeadershipEvents(log, clock, lease=lease, holder=holder, signs=signs),
     )
 
 
@@ -105,7 +105,7 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             **security_of(settings.nats).broker,
         )
         cursors = Cursors(installation.projections, installation.clock, late=max_lag(settings))
-        policy = DeliveryPolicy(installation.log, is_behind=cursors.is_behind)
+        policy = DeliveryPolicy(installation.log, is_decided=cursors.is_behind)
         precedence = PriorityGate()
         for stage in stages:
             router = stage_router(

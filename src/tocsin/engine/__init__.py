@@ -1,1 +1,1 @@
-"""What every stage is built on."""
+"""The machinery that every stage is built on."""

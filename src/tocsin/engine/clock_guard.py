@@ -1,7 +1,8 @@
-"""Whether the clock of this machine may be believed: instants that have not come must not be decided.
+"""A check that the clock of this machine is not ahead of the log's clock.
 
-A watermark that a runaway clock moved a day ahead would silence its job for a day, for nothing behind it is opened again.
-The log has a clock of its own, and every fact its time; a leader that is far ahead of that one waits, and says so.
+A leader must not decide future instants. If a wrong clock moved a job's watermark one day ahead, the job would not run for
+a day, because instants before the watermark are never decided again. The log stamps every event with its own time. A leader
+whose clock is far ahead of that time decides nothing and logs an error.
 """
 
 from datetime import datetime, timedelta
@@ -10,18 +11,18 @@ from typing import Final
 from .. import telemetry
 from ..ports import Clock, EventLog, LogUnavailable
 
-AHEAD: Final = timedelta(seconds=10)
-"""How far ahead of the log a leader may be."""
-INTERVAL: Final = 30.0
-"""Seconds after which the log is asked again, though nothing looks wrong."""
-JUMP: Final = 1.0
-"""Seconds by which the wall clock may gain on the steady one before the log is asked at once."""
+MAX_AHEAD: Final = timedelta(seconds=10)
+"""How far the clock of a leader may be ahead of the log."""
+CHECK_INTERVAL_S: Final = 30.0
+"""Time after which the log's clock is read again even if the local clocks agree."""
+MAX_JUMP_S: Final = 1.0
+"""Difference between wall clock and monotonic clock that causes the log's clock to be read at once."""
 
 _log = telemetry.get_logger("tocsin.ticker")
 
 
 class ClockGuard:
-    """Compares the wall clock with a steady one at every look, and with the log's now and then."""
+    """Compares the wall clock with the monotonic clock and, less often, with the log's clock."""
 
     def __init__(self, log: EventLog, clock: Clock) -> None:
         self._log = log
@@ -29,22 +30,30 @@ class ClockGuard:
         self._checked: tuple[datetime, float] | None = None
 
     async def is_credible(self, now: datetime) -> bool:
-        """Whether `now` (UTC) may be decided on."""
-        steady = self._clock.monotonic()
+        """Return whether instants up to `now` (UTC) may be decided."""
+        monotonic = self._clock.monotonic()
         if self._checked is not None:
-            then, since = self._checked
-            gained = (now - then).total_seconds() - (steady - since)
-            if abs(gained) <= JUMP and steady - since < INTERVAL:
+            wall_then, monotonic_then = self._checked
+            jump = (now - wall_then).total_seconds() - (monotonic - monotonic_then)
+            if abs(jump) <= MAX_JUMP_S and monotonic - monotonic_then < CHECK_INTERVAL_S:
                 return True
         try:
             ahead = now - await self._log.now()
         except LogUnavailable:
             return False
-        if ahead > AHEAD:
+        if ahead > MAX_AHEAD:
             self._checked = None
-            _log.error("this clock is ahead", action="clock-ahead", seconds=round(ahead.total_seconds(), 1))
+            _log.error(
+                "clock is ahead of the log; deciding nothing",
+                action="clock-ahead",
+                seconds=round(ahead.total_seconds(), 1),
+            )
             return False
-        if ahead < -AHEAD:
-            _log.warning("this clock is behind", action="clock-behind", seconds=round(-ahead.total_seconds(), 1))
-        self._checked = now, steady
+        if ahead < -MAX_AHEAD:
+            _log.warning(
+                "clock is behind the log; executions start late",
+                action="clock-behind",
+                seconds=round(-ahead.total_seconds(), 1),
+            )
+        self._checked = now, monotonic
         return True

@@ -1,15 +1,16 @@
-"""The one place that decides what becomes of a delivered message (the contract of every stage).
+"""The contract by which every stage settles its delivered messages.
 
-    returned                 all that it appended is stored: acknowledged
-    SequenceConflict         another writer was faster: handled again at once; after five times handed back for a moment
-    LogUnavailable           handed back; no fault of the message
-    NotYet                   handed back for a second, until the handler itself gives it up
-    behind the cursor        acknowledged: it was dealt with before what it led to was archived
-    unreadable, or failing   after some tries recorded as a dead letter with its bytes, then never delivered again
+    the handler returned     everything that it appended is stored: the message is acknowledged
+    OutdatedState            another writer was faster: the message is handled again at once, after five retries handed back
+    LogUnavailable           the message is handed back for a second; it is not at fault
+    NotReady                 the message is handed back for a second, until the handler itself gives up
+    before the cursor        the message is acknowledged: it was handled before its effects were archived
+    unreadable               the message becomes a dead letter with its bytes and is never delivered again
+    another exception        the message is handed back with a growing delay; after five failures it becomes a dead letter
 
-Different entities are handled concurrently, one entity in order: when one of its messages is handed back, those behind it
-are too. What their handlers would all read is read for them at once where the subscription says how; that is no more than
-help, and its failure is nobody's.
+Messages of different entities are handled concurrently, and messages of one entity in order: when one of them is handed
+back, so are the later messages. If the subscription has a `prepare` function, it first reads at once what the handlers would
+read one by one. That only saves requests; if it fails, each handler reads for itself.
 """
 
 import asyncio
@@ -26,14 +27,16 @@ from ..ports import Delivery, EventLog, LogUnavailable, OutdatedState, SequenceC
 from ..subjects import Stream
 from .stage import BoundSubscription, NotReady, Preparation
 
-CONFLICTS_AT_ONCE: Final = 5
-FAILURES: Final = 5
-"""Errors of the handler on one message after which it is a dead letter."""
-ALONE: Final = 3
-"""A message delivered more often than this is handled alone: it may be what kills the process."""
-_BACKOFF: Final = (0.2, 1.0, 5.0, 15.0)
+CONFLICT_RETRIES: Final = 5
+"""How often a message is handled again at once after a conflict."""
+MAX_FAILURES: Final = 5
+"""Failures of the handler after which a message becomes a dead letter."""
+MAX_CONCURRENT_DELIVERIES: Final = 3
+"""A message delivered more often than this is handled alone, because it may kill the process."""
+_RETRY_S: Final = 1.0
+_BACKOFF_S: Final = (0.2, 1.0, 5.0, 15.0)
 
-IsBehind: TypeAlias = Callable[[Stream, int, datetime], Awaitable[bool]]
+IsDecided: TypeAlias = Callable[[Stream, int, datetime], Awaitable[bool]]
 
 _log = telemetry.get_logger("tocsin.stages")
 
@@ -42,81 +45,101 @@ class DeliveryPolicy:
     """Applies the contract to the messages of one stage."""
 
     def __init__(
-        self, log: EventLog, *, is_behind: IsBehind | None = None, chance: random.Random | None = None
+        self, log: EventLog, *, is_decided: IsDecided | None = None, chance: random.Random | None = None
     ) -> None:
-        """`is_behind`: whether a message of a stream was decided on before what it led to was archived; None: none was."""
+        """`is_decided` returns whether a message lies before the archive's cursor; None: nothing is archived."""
         self._log = log
-        self._is_behind = is_behind
+        self._is_decided = is_decided
         self._chance = chance or random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._failures: Counter[tuple[str, int]] = Counter()
 
     async def apply(self, subscription: BoundSubscription, deliveries: Sequence[Delivery]) -> None:
-        """Handle whatever came at once."""
-        suspects = [d for d in deliveries if d.delivered > ALONE]
-        queues: dict[str, list[_Taken]] = defaultdict(list)
+        """Handle and settle a batch of deliveries."""
+        suspects = [delivery for delivery in deliveries if delivery.delivered > MAX_CONCURRENT_DELIVERIES]
+        queues: dict[str, list[_Incoming]] = defaultdict(list)
         for delivery in deliveries:
-            if delivery.delivered <= ALONE:
+            if delivery.delivered <= MAX_CONCURRENT_DELIVERIES:
                 order = subscription.ordering_key
-                queues[order(delivery.subject) if order else str(delivery.sequence)].append(_Taken(delivery))
+                queues[order(delivery.subject) if order else str(delivery.sequence)].append(_Incoming(delivery))
         if subscription.prepare is not None:
-            await _prepare(subscription, subscription.prepare, [taken for queue in queues.values() for taken in queue])
+            await _prepare(
+                subscription, subscription.prepare, [incoming for queue in queues.values() for incoming in queue]
+            )
         await asyncio.gather(*(self._in_order(subscription, queue) for queue in queues.values()))
         for delivery in suspects:
-            await self._one(subscription, _Taken(delivery))
+            await self._settle(subscription, _Incoming(delivery))
 
-    async def _in_order(self, subscription: BoundSubscription, queue: "list[_Taken]") -> None:
-        for i, taken in enumerate(queue):
-            if not await self._one(subscription, taken):
+    async def _in_order(self, subscription: BoundSubscription, queue: "list[_Incoming]") -> None:
+        for i, incoming in enumerate(queue):
+            if not await self._settle(subscription, incoming):
                 for rest in queue[i + 1 :]:
-                    await _tell(rest.delivery.nak(self._moment()))
+                    await _send(rest.delivery.nak(self._short_delay_s()))
                 return
 
-    async def _one(self, subscription: BoundSubscription, taken: "_Taken") -> bool:
-        """Whether the message is dealt with: those of the same entity behind it may be handled."""
-        delivery = taken.delivery
+    async def _settle(self, subscription: BoundSubscription, incoming: "_Incoming") -> bool:
+        """Handle a message; return whether the next message of its entity may be handled."""
+        delivery = incoming.delivery
         try:
-            await self._handle(subscription, taken)
+            await self._handle(subscription, incoming)
         except (OutdatedState, NotReady) as error:
-            return await self._later(delivery, 1.0 if isinstance(error, NotReady) else self._moment())
+            return await self._hand_back(delivery, _RETRY_S if isinstance(error, NotReady) else self._short_delay_s())
         except LogUnavailable as error:
-            _log.warning("handed back", action="log-unavailable", durable=subscription.durable, error=str(error))
-            return await self._later(delivery, 1.0)
+            _log.warning(
+                "message handed back; the log is unavailable",
+                action="log-unavailable",
+                durable=subscription.durable,
+                error=str(error),
+            )
+            return await self._hand_back(delivery, _RETRY_S)
         except subjects.DecodeError as error:
             if error.sequence is None:
-                return await self._refuse(subscription, delivery, f"unreadable: {error}")
-            # Not this message but a fact that it is about, perhaps of a newer version: a newer copy of us will manage.
-            _log.error("handed back", action="fact-unreadable", durable=subscription.durable, error=str(error))
-            return await self._later(delivery, _BACKOFF[-1])
+                return await self._dead_letter(subscription, delivery, f"unreadable: {error}")
+            # The message is readable, but an event that its handler read is not. A newer version of Tocsin may have
+            # written that event; a stage of that version can handle the message.
+            _log.error(
+                "message handed back; an event is unreadable",
+                action="fact-unreadable",
+                durable=subscription.durable,
+                error=str(error),
+            )
+            return await self._hand_back(delivery, _BACKOFF_S[-1])
         except Exception as error:  # noqa: BLE001 - a handler's bug must not stop the stage
-            return await self._failed(subscription, delivery, error)
+            return await self._on_failure(subscription, delivery, error)
         self._failures.pop((subscription.durable, delivery.sequence), None)
-        await _tell(delivery.ack())
+        await _send(delivery.ack())
         return True
 
-    async def _later(self, delivery: Delivery, delay: float) -> bool:
-        await _tell(delivery.nak(delay))
+    async def _hand_back(self, delivery: Delivery, delay: float) -> bool:
+        await _send(delivery.nak(delay))
         return False
 
-    async def _handle(self, subscription: BoundSubscription, taken: "_Taken") -> None:
-        delivery = taken.delivery
-        if self._is_behind is not None and await self._is_behind(subscription.stream, delivery.sequence, delivery.time):
-            _log.info("decided long ago", action="behind-cursor", subject=delivery.subject, sequence=delivery.sequence)
+    async def _handle(self, subscription: BoundSubscription, incoming: "_Incoming") -> None:
+        delivery = incoming.delivery
+        if self._is_decided is not None and await self._is_decided(
+            subscription.stream, delivery.sequence, delivery.time
+        ):
+            _log.info(
+                "message already handled; it lies before the cursor",
+                action="behind-cursor",
+                subject=delivery.subject,
+                sequence=delivery.sequence,
+            )
             return
-        recorded = taken.read()
-        for again in range(CONFLICTS_AT_ONCE, -1, -1):
+        recorded = incoming.decode()
+        for retries_left in range(CONFLICT_RETRIES, -1, -1):
             try:
                 await subscription.handle(recorded)
             except OutdatedState:
-                if not again:
+                if not retries_left:
                     raise
             else:
                 return
 
-    async def _failed(self, subscription: BoundSubscription, delivery: Delivery, error: Exception) -> bool:
+    async def _on_failure(self, subscription: BoundSubscription, delivery: Delivery, error: Exception) -> bool:
         key = (subscription.durable, delivery.sequence)
         self._failures[key] += 1
         _log.error(
-            "a handler failed",
+            "handler failed",
             action="handler-failed",
             durable=subscription.durable,
             subject=delivery.subject,
@@ -124,33 +147,33 @@ class DeliveryPolicy:
             times=self._failures[key],
             exc_info=error,
         )
-        if self._failures[key] >= FAILURES:
+        if self._failures[key] >= MAX_FAILURES:
             del self._failures[key]
-            return await self._refuse(subscription, delivery, f"{type(error).__name__}: {error}")
-        return await self._later(delivery, _BACKOFF[min(self._failures[key], len(_BACKOFF)) - 1])
+            return await self._dead_letter(subscription, delivery, f"{type(error).__name__}: {error}")
+        return await self._hand_back(delivery, _BACKOFF_S[min(self._failures[key], len(_BACKOFF_S)) - 1])
 
-    async def _refuse(self, subscription: BoundSubscription, delivery: Delivery, reason: str) -> bool:
+    async def _dead_letter(self, subscription: BoundSubscription, delivery: Delivery, reason: str) -> bool:
         job, durable = subjects.job_of(delivery.subject), subscription.durable
         fact = PoisonMessage.of(job, durable, delivery.subject, delivery.sequence, delivery.body, reason)
         try:
             await self._log.append(fact, expect=0)
         except SequenceConflict:
-            pass  # recorded before; only the acknowledgement was lost
+            pass  # the dead letter is stored already; only the acknowledgement was lost
         except LogUnavailable:
-            return await self._later(delivery, 1.0)
-        except Exception as error:  # noqa: BLE001 - what cannot even be refused must not keep others from being handled
-            _log.error("no dead letter", action="refusal-failed", subject=delivery.subject, exc_info=error)
-            return await self._later(delivery, _BACKOFF[-1])
-        _log.error("dead letter", action="message-refused", subject=delivery.subject, reason=reason)
-        await _tell(delivery.term())
+            return await self._hand_back(delivery, _RETRY_S)
+        except Exception as error:  # noqa: BLE001 - an error here must not stop the other messages
+            _log.error("dead letter not stored", action="refusal-failed", subject=delivery.subject, exc_info=error)
+            return await self._hand_back(delivery, _BACKOFF_S[-1])
+        _log.error("message became a dead letter", action="message-refused", subject=delivery.subject, reason=reason)
+        await _send(delivery.term())
         return True
 
-    def _moment(self) -> float:
+    def _short_delay_s(self) -> float:
         return self._chance.uniform(0.02, 0.2)
 
 
-class _Taken:
-    """A message that was delivered; what it says is decoded once."""
+class _Incoming:
+    """A delivered message, decoded at most once."""
 
     __slots__ = ("_recorded", "delivery")
 
@@ -158,34 +181,34 @@ class _Taken:
         self.delivery = delivery
         self._recorded: Recorded[Message] | None = None
 
-    def read(self) -> Recorded[Message]:
-        """What it says.
+    def decode(self) -> Recorded[Message]:
+        """Return the decoded message.
 
         Raises:
-            Unreadable: nobody can tell.
+            DecodeError: the message is unreadable.
         """
         if self._recorded is None:
-            it = self.delivery
-            message = subjects.decode(it.subject, it.body)
-            self._recorded = Recorded(message, it.subject, it.sequence, it.time, it.message_id)
+            delivery = self.delivery
+            message = subjects.decode(delivery.subject, delivery.body)
+            self._recorded = Recorded(message, delivery.subject, delivery.sequence, delivery.time, delivery.message_id)
         return self._recorded
 
 
-async def _prepare(subscription: BoundSubscription, prepare: Preparation, several: "list[_Taken]") -> None:
+async def _prepare(subscription: BoundSubscription, prepare: Preparation, batch: "list[_Incoming]") -> None:
     messages: list[Recorded[Message]] = []
     try:
-        for taken in several:
-            with suppress(subjects.DecodeError):  # its own handling says so
-                messages.append(taken.read())
+        for incoming in batch:
+            with suppress(subjects.DecodeError):  # handling the message reports it
+                messages.append(incoming.decode())
         await prepare(messages)
     except (OutdatedState, LogUnavailable, subjects.DecodeError):
-        return  # each handler finds out for itself
-    except Exception as error:  # noqa: BLE001 - nor does a defect here keep anything from being handled
-        _log.error("not prepared", action="preparation-failed", durable=subscription.durable, exc_info=error)
+        return  # each handler reads for itself
+    except Exception as error:  # noqa: BLE001 - a defect in `prepare` must not stop the handlers
+        _log.error("batch not prepared", action="preparation-failed", durable=subscription.durable, exc_info=error)
 
 
-async def _tell(answer: Awaitable[None]) -> None:
+async def _send(acknowledgement: Awaitable[None]) -> None:
     try:
-        await answer
+        await acknowledgement
     except LogUnavailable as error:
-        _log.warning("not told", action="not-told", error=str(error))  # it comes again by itself
+        _log.warning("acknowledgement not sent", action="not-told", error=str(error))  # the log redelivers the message

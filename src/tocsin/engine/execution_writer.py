@@ -1,4 +1,4 @@
-"""How an execution begins: its first fact and what the public is to hear of it, or a dead letter for what cannot begin."""
+"""The first event of an execution, or a dead letter if the execution is impossible."""
 
 from typing import Final
 
@@ -7,14 +7,14 @@ from ..domain.events import Admitted, Message, Planned, PoisonMessage, Recorded,
 from ..domain.execution import Execution
 from ..ports import EventLog, SequenceConflict
 from .public_events import PublicEvents
-from .state_cache import UNTOLD, StateCache
+from .state_cache import UNKNOWN_TIME, StateCache
 
 BEGINNINGS: Final = (Planned, Admitted, Skipped, PoisonMessage)
-"""What it stores."""
+"""The messages that it stores."""
 
 
 class ExecutionWriter:
-    """Begins executions, each once, however often it is asked."""
+    """Stores the first event of each execution exactly once."""
 
     def __init__(
         self, log: EventLog, public_events: PublicEvents, executions: StateCache[Execution] | None = None
@@ -24,28 +24,30 @@ class ExecutionWriter:
         self._executions = executions
 
     async def plan(self, first: Planned | Admitted | Skipped) -> None:
-        """Store the first fact of an execution, and say what the public is to hear of it."""
-        decided: Message = first
+        """Store the first event of an execution and announce it."""
+        decision: Message = first
         try:
             sequence = await self._log.append(first, expect=0)
         except SequenceConflict:
-            before = await self._log.load(subjects.scope_of(first))
-            if not before:
+            events = await self._log.load(subjects.scope_of(first))
+            if not events:
                 raise
-            # What comes again may find another definition in force. What was decided the first time stands.
-            decided, sequence = before[0].message, before[0].sequence
+            # On a redelivery another definition may be in force. The first decision stands.
+            decision, sequence = events[0].message, events[0].sequence
         else:
             if self._executions is not None:
-                recorded: Recorded[Message] = Recorded(first, subjects.subject_of(first), sequence, UNTOLD)
+                recorded: Recorded[Message] = Recorded(first, subjects.subject_of(first), sequence, UNKNOWN_TIME)
                 self._executions.learn(subjects.scope_of(first), recorded, after=0)
-        await self._public_events.announce(decided, sequence=sequence)
+        await self._public_events.announce(decision, sequence=sequence)
 
-    async def refuse(self, asked: Recorded[Message], reason: str, *, job: str, durable: str, execution_id: str) -> None:
-        """Keep what asked for an execution that cannot be, unless it was, by a definition not in force any more."""
+    async def refuse(
+        self, request: Recorded[Message], reason: str, *, job: str, durable: str, execution_id: str
+    ) -> None:
+        """Store a request as a dead letter, unless an earlier delivery created its execution."""
         if await self._log.last(subjects.execution(job, execution_id)) is not None:
             return
-        fact = PoisonMessage.of(job, durable, asked.subject, asked.sequence, asked.message.encode(), reason)
+        letter = PoisonMessage.of(job, durable, request.subject, request.sequence, request.message.encode(), reason)
         try:
-            await self._log.append(fact, expect=0)
+            await self._log.append(letter, expect=0)
         except SequenceConflict:
-            return  # recorded before
+            return  # stored by an earlier delivery

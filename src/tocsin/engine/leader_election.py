@@ -1,7 +1,7 @@
-"""The lease of whoever leads: a key with a life time that its holder renews (hip-62, Architecture; ojs-cron §7).
+"""Leader leases and the events that record each leader's term (hip-62, Architecture; ojs-cron §7).
 
-The lease only saves work. A leader that was paused past its lease stops by itself, and were it to act once more, the guard
-of the log would refuse it.
+A leader lease is a key with a time to live that its holder renews. The lease only saves work: a leader that was paused until
+its lease ended stops leading by itself, and the guards of the log would refuse its appends.
 """
 
 import json
@@ -13,16 +13,16 @@ from ..ports import Clock, LogUnavailable, Projections, SequenceConflict
 from ..subjects import Bucket
 from .leadership_events import LeadershipEvents
 
-TTL: Final = 15.0
-RENEW_INTERVAL: Final = 5.0
-ASK_INTERVAL: Final = 1.0
-"""How often a lease that another holds is asked for; more often where renewals are."""
+TTL_S: Final = 15.0
+RENEW_INTERVAL_S: Final = 5.0
+ACQUIRE_INTERVAL_S: Final = 1.0
+"""Time between two tries to take a lease that another process holds; shorter if renewals are more frequent."""
 
 _log = telemetry.get_logger("tocsin.leadership")
 
 
 class LeaderElection:
-    """A candidate for one lease. Times are seconds."""
+    """A candidate for one leader lease. Times are seconds."""
 
     def __init__(
         self,
@@ -31,11 +31,11 @@ class LeaderElection:
         *,
         key: str,
         holder: str,
-        ttl: float = TTL,
-        renew_interval: float = RENEW_INTERVAL,
-        facts: LeadershipEvents | None = None,
+        ttl: float = TTL_S,
+        renew_interval: float = RENEW_INTERVAL_S,
+        events: LeadershipEvents | None = None,
     ) -> None:
-        """`facts`: where it is recorded who led; None: nowhere."""
+        """`events` records the terms of this candidate; None: they are not recorded."""
         self._projections = projections
         self._clock = clock
         self._key = key
@@ -44,75 +44,78 @@ class LeaderElection:
         self._renew_interval = renew_interval
         self._revision = 0
         self._until = float("-inf")
-        self._facts = facts
+        self._events = events
         self._is_known_to_lead = False
         self._last_sign = clock.now()
 
     @property
     def is_leading(self) -> bool:
-        """The lease is ours for certain: counted from before it was asked for, by a clock that never steps back."""
+        """Return whether this candidate certainly holds the lease.
+
+        The time to live counts from before the request was sent, on a clock that never steps back.
+        """
         return self._clock.monotonic() < self._until
 
     async def run(self) -> None:
-        """Ask, renew, and give back when cancelled."""
+        """Acquire and renew the lease until cancelled, then release it."""
         try:
             while True:
                 await self.run_once()
                 interval = self._renew_interval
-                await self._clock.sleep(interval if self.is_leading else min(interval, ASK_INTERVAL))
+                await self._clock.sleep(interval if self.is_leading else min(interval, ACQUIRE_INTERVAL_S))
         finally:
             await self.release()
 
     async def run_once(self) -> None:
-        """Ask for the lease, or renew it."""
-        await self._tell()  # a lease that ran out while this process slept, though it may be renewed at once
+        """Try to acquire the lease, or renew it."""
+        await self._record_change()  # the lease may have ended while this process slept
         try:
             try:
                 await self._put(expect=self._revision if self.is_leading else 0)
             except SequenceConflict:
                 self._until = float("-inf")
-                await self._renew_what_stands()
+                await self._renew_own_lease()
         except LogUnavailable:
-            pass  # what is left of the lease still counts, and ends by itself
-        await self._tell()
+            pass  # the rest of the lease stays valid and ends by itself
+        await self._record_change()
 
-    async def _tell(self) -> None:
-        """Say whether it leads, if that changed."""
+    async def _record_change(self) -> None:
+        """Log and record a gained or lost leadership."""
         leads = self.is_leading
         if leads == self._is_known_to_lead:
             return
         self._is_known_to_lead = leads
-        what = "gained" if leads else "lost"
-        _log.info(f"leadership {what}", action=f"leadership-{what}", lease=self._key, holder=self._holder)
-        if self._facts is not None:
-            await (self._facts.gained() if leads else self._facts.lost(self._last_sign))
+        change = "gained" if leads else "lost"
+        _log.info(f"leadership {change}", action=f"leadership-{change}", lease=self._key, holder=self._holder)
+        if self._events is not None:
+            await (self._events.gained() if leads else self._events.lost(self._last_sign))
 
     async def _put(self, *, expect: int) -> None:
-        asked, now = self._clock.monotonic(), self._clock.now()
+        sent_at, now = self._clock.monotonic(), self._clock.now()
         value = json.dumps({"holder": self._holder, "renewed_at": now.isoformat()}).encode()
         self._revision = await self._projections.put(Bucket.LEADER, self._key, value, expect=expect, ttl=self._ttl)
-        self._until, self._last_sign = asked + self._ttl, now
+        self._until, self._last_sign = sent_at + self._ttl, now
 
-    async def _renew_what_stands(self) -> None:
-        """Renew the lease if it is our own all the same.
+    async def _renew_own_lease(self) -> None:
+        """Renew the lease if the stored lease names this candidate.
 
-        An answer was lost, or took so long that the lease is over here while the log, which had to elect, still keeps it:
-        to wait for its end would leave all of that time without a leader.
+        That happens if the answer to a renewal was lost, or came so late that the lease is over by the local clock but
+        still stored. To wait for its end would leave the lease without a leader until then.
         """
-        shown = await self._projections.get(Bucket.LEADER, self._key)
-        if shown is not None and json.loads(shown[0])["holder"] == self._holder:
+        stored = await self._projections.get(Bucket.LEADER, self._key)
+        if stored is not None and json.loads(stored[0])["holder"] == self._holder:
             with suppress(SequenceConflict):
-                await self._put(expect=shown[1])
+                await self._put(expect=stored[1])
 
     async def release(self) -> None:
-        """Give the lease back, so that another candidate leads at once."""
+        """Release the lease, so that another candidate can lead at once."""
         if not self.is_leading:
             return
         self._until, self._is_known_to_lead = float("-inf"), False
         try:
             await self._projections.remove(Bucket.LEADER, self._key, expect=self._revision)
         except (SequenceConflict, LogUnavailable):
-            return  # it ends by itself
+            return  # the lease ends by itself
         _log.info("leadership released", action="leadership-released", lease=self._key, holder=self._holder)
-        if self._facts is not None:
-            await self._facts.released()
+        if self._events is not None:
+            await self._events.released()

@@ -1,4 +1,4 @@
-"""What a refused message was: an input, which can be handed in again, or why it cannot."""
+"""Refused messages."""
 
 from base64 import b64decode
 from typing import Final
@@ -18,43 +18,43 @@ from ..domain.events import (
 from ..subjects import ANY, DecodeError
 
 INPUTS: Final = (Trigger, CancelRequest, Report, RetryTimer, Completion)
-"""What is asked of the stages. A fact was decided: it is in the log already, and cannot be decided again."""
+"""The inputs of the stages. An event is a decision that is stored already and cannot be decided again."""
 
 
 class NotRerunnable(TocsinError, ValueError):
-    """It cannot be handed in again; the text says why."""
+    """A refused message cannot be sent again; the text gives the reason."""
 
     code = "not-rerunnable"
 
 
-def message_of(refused: PoisonMessage) -> Trigger | CancelRequest | Report | RetryTimer | Completion:
-    """The input that was refused.
+def message_of(letter: PoisonMessage) -> Trigger | CancelRequest | Report | RetryTimer | Completion:
+    """Return the input that became this dead letter.
 
     Raises:
-        NotRerunnable: it is none, or can still not be read, or is not whole.
+        NotRerunnable: the message is not an input, is still unreadable, or is not kept whole.
     """
-    body = b64decode(refused.body)
+    body = b64decode(letter.body)
     if len(body) >= MAX_BODY_BYTES:
-        raise NotRerunnable(f"it is too large for all of it to be kept: it lies at {refused.sequence} of its stream")
+        raise NotRerunnable(
+            f"the message is too large to be kept whole; read it at sequence {letter.sequence} of its stream"
+        )
     try:
-        message = subjects.decode(refused.subject, body)
+        message = subjects.decode(letter.subject, body)
     except DecodeError as error:
-        raise NotRerunnable(f"it still cannot be read: {error}") from error
-    if isinstance(message, Trigger) and subjects.job_of(refused.subject) == ANY:
-        raise NotRerunnable(f"{refused.subject} names no job")
+        raise NotRerunnable(f"the message is still unreadable: {error}") from error
+    if isinstance(message, Trigger) and subjects.job_of(letter.subject) == ANY:
+        raise NotRerunnable(f"{letter.subject} names no job; trigger a job by its name")
     if not isinstance(message, INPUTS):
         raise NotRerunnable(
-            f"{refused.subject} is a fact, which the log has already, and not an input: {_advice(message)}"
+            f"{letter.subject} is an event, which the log has already, and not an input: {_advice(message)}"
         )
     return message
 
 
-def _advice(fact: Message) -> str:
+def _advice(event: Message) -> str:
     return {
-        "replayed": "replay the dead letter that it is of",
-        "planned": "trigger the job anew",
-        "admitted": "trigger the job anew",
-        "dispatched": "trigger the job anew",
-    }.get(
-        str(getattr(fact, "type", "")), "what its stage did not do with it is for the recoverer, or for a new trigger"
-    )
+        "replayed": "replay the dead letter that it belongs to",
+        "planned": "trigger the job again",
+        "admitted": "trigger the job again",
+        "dispatched": "trigger the job again",
+    }.get(str(getattr(event, "type", "")), "wait for the recoverer, or trigger the job again")

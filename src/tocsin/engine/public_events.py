@@ -151,7 +151,7 @@ class PublicEvents:
         self._last: OrderedDict[str, tuple[int, int]] = OrderedDict()  # subject -> (sequence, run count)
 
     def loaded(self, subject: str, events: Sequence[Recorded[Message]]) -> None:
-        """Remember the newest event on a subject, just read from the log, unless one is remembered already."""
+        """Cache the newest event on a subject, just read, unless one is cached."""
         if subject not in self._last:
             self._remember_event(subject, events[-1] if events else None)
 

@@ -1,4 +1,4 @@
-"""What both readers of reports do with one before they decide."""
+"""Checks of a worker's report before a stage decides on it."""
 
 from hmac import compare_digest
 
@@ -6,16 +6,19 @@ from .. import subjects
 from ..domain import ids
 from ..domain.events import Recorded, Report, Started
 from ..domain.execution import Execution
-from .state_cache import UNTOLD, StateCache
+from .state_cache import UNKNOWN_TIME, StateCache
 
 
 def is_believed(report: Report, key: bytes) -> bool:
-    """Whether the report comes from whoever was given the task. Ids can be guessed; the token cannot."""
+    """Return whether a report comes from the worker that received the task.
+
+    Ids can be guessed; the token cannot.
+    """
     return compare_digest(report.token, ids.report_token(key, report.execution_id, report.step, report.attempt))
 
 
 def learn_claim(executions: StateCache[Execution], report: Report) -> None:
-    """A report names its claim, so that whoever dispatched the task needs not read the log to know of it."""
+    """Cache the claim that a report names, which saves a read."""
     if report.claim is None or report.claimed_after is None or report.delivery is None:
         return
     claim = Started(
@@ -26,5 +29,5 @@ def learn_claim(executions: StateCache[Execution], report: Report) -> None:
         delivery=report.delivery,
         worker=report.worker or "",
     )
-    recorded = Recorded(claim, subjects.subject_of(claim), report.claim, UNTOLD)
+    recorded = Recorded(claim, subjects.subject_of(claim), report.claim, UNKNOWN_TIME)
     executions.learn(subjects.scope_of(claim), recorded, after=report.claimed_after)

@@ -29,7 +29,7 @@ ACK_WAIT_S: Final = 30.0
 
 
 class NotReady(TocsinError):
-    """The subject of a message does not exist yet; hand the message back and retry it later."""
+    """The subject of a message does not exist yet; retry the message later."""
 
     code = "not-ready"
 
@@ -39,10 +39,13 @@ class NotReady(TocsinError):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a stage touches besides its durables. The rules of its NATS user are derived from it."""
+    """The access of a stage besides its durables.
+
+    The rules of its NATS user are derived from it.
+    """
 
     appends: tuple[type[Message], ...] = ()
-    """The messages it stores: events, inputs, public events, and timers that the log publishes later."""
+    """The messages that it stores: events, inputs, public events and timers."""
     reads: tuple[Stream, ...] = ()
     """Streams in which it reads single messages or whole scopes."""
     follows: tuple[Stream, ...] = ()
@@ -55,7 +58,7 @@ class Access:
     """Buckets that it reads and writes, each with the key, or filter of keys, that it may write."""
     reads_archive: bool = False
     keeps_archive: bool = False
-    """It writes segments of the archive, and purges the streams."""
+    """Whether it writes segments of the archive and purges the streams."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ class Subscription(Generic[H]):
     ordering_key: Callable[[str], str] | None = entity_of
     prepare: Callable[[H, Sequence[Recorded[Message]]], Awaitable[None]] | None = None
     low_priority: bool = False
-    """No execution waits for it to start; under load it is served a little later than the others."""
+    """No execution waits for these messages to start, so under load they are handled later than others."""
 
     def spec(self, settings: Settings) -> DurableSpec:
         """Return the durable as the log must provide it."""
@@ -113,9 +116,9 @@ class Stage(Generic[H]):
     """Make the handlers; None: the settings give this stage nothing to do."""
     subscriptions: tuple[Subscription[H], ...] = ()
     loops: tuple[Callable[[H], Coroutine[None, None, None]], ...] = ()
-    """They run as long as the stage does, and end when cancelled."""
+    """Loops that run as long as the stage, until cancelled."""
     needs_history: bool = False
-    """It runs only where the history's database is open (`StageContext.storage`)."""
+    """Whether the stage requires the history's database (`StageContext.storage`)."""
     is_installed: Callable[[Settings], bool] = lambda _: True
     """Whether an installation with these settings has the stage: its durables and its NATS user."""
 
@@ -143,7 +146,7 @@ class Stage(Generic[H]):
 AnyStage = Stage[Any]
 
 
-# --- given -------------------------------------------------------------------------------------------------------------
+# --- context -----------------------------------------------------------------------------------------------------------
 
 
 class Elect(Protocol):
@@ -159,7 +162,7 @@ class Elect(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """What the stages need that write the history and the archive."""
+    """Storage for the stages that write the history and the archive."""
 
     history: History
     stored: StoredLog
@@ -172,7 +175,10 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class StageContext:
-    """What the stages of one process are started with. They share the folded executions and nothing else."""
+    """The dependencies of the stages of one process.
+
+    The stages share only the cached executions.
+    """
 
     settings: Settings
     log: EventLog

@@ -1,7 +1,7 @@
-"""Folded entities, remembered by scope and sequence, so that the usual road needs no read.
+"""A cache of folded entities by scope and sequence, which saves reads of the log.
 
-What is remembered may be stale: the guard of the append tells, and then it is read again. Nothing is ever decided on
-memory alone.
+A cached state may be outdated. Then the guard of an append refuses the append, and the state is read again. No decision
+relies on the cache alone.
 """
 
 from collections import OrderedDict
@@ -16,11 +16,12 @@ from ..ports import EventLog, SequenceConflict, StaleRead
 S = TypeVar("S")
 
 CAPACITY: Final = 10_000
-UNTOLD: Final = datetime.min.replace(tzinfo=UTC)  # an answer to an append tells the sequence, not the log's time
+UNKNOWN_TIME: Final = datetime.min.replace(tzinfo=UTC)
+"""Time of an event appended by this process: the answer to an append has the sequence but not the log's time."""
 
 
 class StateCache(Generic[S]):
-    """The entities of one kind: their states and the sequences that these are of."""
+    """The cached states of one kind of entity, each with the sequence that it includes."""
 
     def __init__(
         self,
@@ -31,7 +32,10 @@ class StateCache(Generic[S]):
         capacity: int = CAPACITY,
         catches_up: bool = True,
     ) -> None:
-        """`catches_up`: what is new is little beside all that `load` reads; not so where facts replace each other."""
+        """`catches_up`: read only the new events of an outdated state.
+
+        That does not help for scopes that keep only the newest event of each type.
+        """
         self._log = log
         self._initial = initial
         self._evolve = evolve
@@ -39,12 +43,12 @@ class StateCache(Generic[S]):
         self._catches_up = catches_up
         self._known: OrderedDict[str, tuple[S, int]] = OrderedDict()
         self._upto: dict[str, int] = {}
-        self._to_be_read: set[str] = set()
+        self._outdated: set[str] = set()
 
     async def load(self, scope: str) -> tuple[S, int]:
-        """An entity's state and the last sequence in its scope: as remembered, else as read."""
+        """Return an entity's state and last sequence, from the cache or else from the log."""
         known = self._known.get(scope)
-        if known is not None and scope not in self._to_be_read:
+        if known is not None and scope not in self._outdated:
             self._known.move_to_end(scope)
             return known
         if known is None or not await self._catch_up(scope, *known):
@@ -52,121 +56,123 @@ class StateCache(Generic[S]):
         return self._known[scope]
 
     async def recall(self, scopes: Collection[str]) -> None:
-        """Read at once, each as a whole, what `load` would read one by one.
+        """Read in one request the scopes that are not cached.
 
         Raises:
-            Unreadable: a fact of one of them is of a newer version; nothing was taken in.
+            DecodeError: an event of one of them is unreadable; nothing was cached.
         """
         unknown = [scope for scope in scopes if not self.knows(scope)]
         if unknown:
             loaded = await self._log.load_each(*unknown)
-            for scope, facts in zip(unknown, loaded.facts, strict=True):
-                self.loaded(scope, facts)
+            for scope, events in zip(unknown, loaded.facts, strict=True):
+                self.loaded(scope, events)
 
     def knows(self, scope: str) -> bool:
-        """Whether `load` would read nothing."""
-        return scope in self._known and scope not in self._to_be_read
+        """Return whether `load` would answer from the cache."""
+        return scope in self._known and scope not in self._outdated
 
     async def _catch_up(self, scope: str, state: S, sequence: int) -> bool:
-        """Read what came behind that which is remembered; whether there was anything, else it is forgotten.
+        """Read the events after a cached state; return whether there were any.
 
-        There is nothing where a replica lags, or where all of it has left the log.
+        If there are none, the replica lags or the events were archived, and the scope is removed from the cache.
         """
-        facts = await self._log.load(scope, after=sequence) if self._catches_up else []
-        for recorded in facts:
+        events = await self._log.load(scope, after=sequence) if self._catches_up else []
+        for recorded in events:
             state = self._evolve(state, recorded)
-        if not facts:
+        if not events:
             self.forget(scope)
             return False
-        if scope not in self._known or self._known[scope][1] < facts[-1].sequence:
-            self._remember(scope, state, facts[-1].sequence)
-        self._to_be_read.discard(scope)
+        if scope not in self._known or self._known[scope][1] < events[-1].sequence:
+            self._remember(scope, state, events[-1].sequence)
+        self._outdated.discard(scope)
         return True
 
-    def loaded(self, scope: str, facts: Iterable[Recorded[Message]], *, upto: int = 0) -> None:
-        """Take in all facts of a scope, as they were read from the log just now, unless newer ones were learned meanwhile.
+    def loaded(self, scope: str, events: Iterable[Recorded[Message]], *, upto: int = 0) -> None:
+        """Cache all events of a scope, just read, unless newer events are cached.
 
-        `upto`: the last sequence of the log that they account for, where that is known.
+        `upto`: the last sequence of the log that the read covers, if known.
         """
-        state, sequence = self._fold(facts)
+        state, sequence = self._fold(events)
         if scope not in self._known or self._known[scope][1] <= sequence:
             self._remember(scope, state, sequence, upto=upto)
-        self._to_be_read.discard(scope)
+        self._outdated.discard(scope)
 
     def accounts_for(self, scope: str, sequence: int) -> bool:
-        """Whether what is remembered of a scope holds all that was stored in it up to a sequence of the log."""
+        """Return whether the cached state includes all events up to a sequence of the log."""
         known = self._known.get(scope)
         return known is not None and max(known[1], self._upto.get(scope, 0)) >= sequence
 
     def learn(self, scope: str, recorded: Recorded[Message], *, after: int) -> None:
-        """Take in a fact that is known to follow `after` (0: that begins the scope, or tells all by itself).
+        """Cache an event that directly follows the sequence `after`.
 
-        Later facts may exist; the guard tells. From then on only reading helps, until somebody has read.
+        0: the event begins the scope, or holds the whole state. If the cached state ends at another sequence, it is marked
+        as outdated, and the next `load` reads it. Later events may exist; the guard of the next append finds them.
         """
         state, sequence = self._known.get(scope, (self._initial, 0))
-        if sequence >= recorded.sequence or scope in self._to_be_read:
+        if sequence >= recorded.sequence or scope in self._outdated:
             return
         if after in (0, sequence):
             self._remember(scope, self._evolve(state if after else self._initial, recorded), recorded.sequence)
         elif scope in self._known:
-            self._to_be_read.add(scope)  # something lies between that a guard would only refuse us for
+            self._outdated.add(scope)  # events are missing, for which a guard would refuse the next append
 
     async def decide(self, scope: str, decide: Callable[[S], Sequence[Message]]) -> Sequence[Message]:
-        """Append what `decide` says about an entity, in order; what it said.
+        """Append the events that `decide` returns for an entity, in order, and return them.
 
-        That there is nothing to do is believed only of the newest state: what is remembered, or read from a replica, may
-        be old, and no guard would tell.
+        If `decide` returns no events, no guard checks the state, and it may come from the cache or a lagging replica. So
+        the state is compared with the tail of the scope first.
 
         Raises:
-            SequenceConflict: the scope has moved; ask again.
+            SequenceConflict: another writer appended to the scope; decide again.
+            StaleRead: a lagging replica was read.
         """
         known = await self.load(scope)
-        facts = decide(known[0])
-        if not facts and not await self.is_newest(scope, known[1]):
+        events = decide(known[0])
+        if not events and not await self.is_newest(scope, known[1]):
             known = await self.load(scope)
-            facts = decide(known[0])
-            if not facts and not await self.is_newest(scope, known[1]):
+            events = decide(known[0])
+            if not events and not await self.is_newest(scope, known[1]):
                 raise StaleRead.of(scope)
-        for fact in facts:
-            known = await self.append(scope, fact, behind=known)
-        return facts
+        for event in events:
+            known = await self.append(scope, event, known=known)
+        return events
 
-    async def append(self, scope: str, fact: Message, *, behind: tuple[S, int]) -> tuple[S, int]:
-        """Append a fact behind what it was decided on, whatever was learned since; the state after it, and its sequence.
+    async def append(self, scope: str, event: Message, *, known: tuple[S, int]) -> tuple[S, int]:
+        """Append an event decided on a known state; return the state and sequence after it.
 
         Raises:
-            SequenceConflict: the scope has moved; what came behind that which is remembered of it is read the next time.
+            SequenceConflict: another writer appended to the scope; the next `load` reads its event.
         """
-        state, sequence = behind
+        state, sequence = known
         try:
-            stored = await self._log.append(fact, expect=sequence)
+            stored = await self._log.append(event, expect=sequence)
         except SequenceConflict:
-            self._to_be_read.add(scope)
+            self._outdated.add(scope)
             raise
-        self._to_be_read.discard(scope)
-        recorded = Recorded(fact, subjects.subject_of(fact), stored, UNTOLD)
+        self._outdated.discard(scope)
+        recorded = Recorded(event, subjects.subject_of(event), stored, UNKNOWN_TIME)
         return self._remember(scope, self._evolve(state, recorded), stored)
 
     async def is_newest(self, scope: str, sequence: int) -> bool:
-        """Whether nothing is stored behind `sequence`; if something is, it is read the next time."""
+        """Return whether `sequence` is the last in a scope; if not, mark it as outdated."""
         tail = await self._log.tail(scope)
         if tail == sequence:
             return True
         if tail > sequence:
-            self._to_be_read.add(scope)
+            self._outdated.add(scope)
         else:
             self.forget(scope)
         return False
 
     def forget(self, scope: str) -> None:
-        """Read anew the next time."""
+        """Remove a scope from the cache; the next `load` reads it."""
         self._known.pop(scope, None)
         self._upto.pop(scope, None)
-        self._to_be_read.add(scope)
+        self._outdated.add(scope)
 
-    def _fold(self, facts: Iterable[Recorded[Message]]) -> tuple[S, int]:
+    def _fold(self, events: Iterable[Recorded[Message]]) -> tuple[S, int]:
         state, sequence = self._initial, 0
-        for recorded in facts:
+        for recorded in events:
             state, sequence = self._evolve(state, recorded), recorded.sequence
         return state, sequence
 

@@ -1,21 +1,23 @@
-"""What a dead letter's execution was made of, where no ledger tells."""
+"""Dead letters of unregistered jobs."""
 
 from .. import subjects
 from ..domain.events import DeadLettered, Requested
 from ..ports import EventLog, StaleRead
 
 
-async def registered_nowhere(log: EventLog, letter: DeadLettered) -> Requested | None:
-    """What asked for an execution that no registered job was behind; None: one was, or nobody knows any more.
+async def unregistered_request(log: EventLog, letter: DeadLettered) -> Requested | None:
+    """Return the first event of a failed execution of an unregistered job.
+
+    None: the job was registered, or the execution is not in the log any more.
 
     Raises:
-        StaleRead: a replica that lags was read.
+        StaleRead: a lagging replica was read.
     """
     if letter.definition:
         return None
     scope = subjects.execution(letter.job, letter.execution_id)
-    facts = await log.load(scope)
-    if not facts and await log.tail(scope):
+    events = await log.load(scope)
+    if not events and await log.tail(scope):
         raise StaleRead.of(scope)
-    asked = next((fact.message for fact in facts if isinstance(fact.message, Requested)), None)
-    return asked if asked is not None and not asked.plan.definition else None
+    request = next((event.message for event in events if isinstance(event.message, Requested)), None)
+    return request if request is not None and not request.plan.definition else None

@@ -25,10 +25,13 @@ ENQUEUED: Final = "planner-enqueued"
 
 
 class Planner:
-    """Plans executions. Their ids are made from the events that request them, so that planning is idempotent."""
+    """Plans executions.
+
+    Their ids are made from the events that request them, so that planning is idempotent.
+    """
 
     def __init__(self, log: EventLog, clock: Clock, executions: StateCache[Execution] | None = None) -> None:
-        """`executions`: the cache that the stages of this process share, which spares the next stage a read."""
+        """`executions`: the cache that the stages of this process share."""
         self._log = log
         self._ledgers = LedgerReader(log)
         self._public_events = PublicEvents(log, clock)

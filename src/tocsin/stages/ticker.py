@@ -16,10 +16,10 @@ from ..domain.schedule import ScheduleError
 from ..engine.clock_guard import ClockGuard
 from ..engine.due_queue import DueQueue
 from ..engine.leader_election import LeaderElection
-from ..engine.leadership_events import RECORDED, TICKER_SIGNS
+from ..engine.leadership_events import TERM_EVENTS, TICKER_SIGNS
 from ..engine.ledger_reader import FACTS, LedgerReader
 from ..engine.stage import Access, Stage
-from ..engine.state_cache import UNTOLD
+from ..engine.state_cache import UNKNOWN_TIME
 from ..ports import Clock, EventLog, LogUnavailable, OutdatedState
 from ..subjects import TICKER_LEASE, Bucket, Stream, subject_of
 
@@ -162,7 +162,7 @@ class Ticker:
             facts = ledger.decide_instants(state, now, allowance=self._breaker.left(job), lookahead=lookahead)
             for fact in facts:
                 sequence = await self._log.append(fact, expect=sequence)
-                state = ledger.evolve(state, Recorded(fact, subject_of(fact), sequence, UNTOLD))
+                state = ledger.evolve(state, Recorded(fact, subject_of(fact), sequence, UNKNOWN_TIME))
                 self._remember(job, state, sequence)
                 if isinstance(fact, Due):
                     self._breaker.count(job)
@@ -205,7 +205,7 @@ TICKER: Final = Stage(
     consumes="the clock, the ledgers",
     decides="`due` or `passed`",
     access=Access(
-        appends=(Due, Passed, *RECORDED),
+        appends=(Due, Passed, *TERM_EVENTS),
         reads=(Stream.LEDGER,),
         follows=(Stream.LEDGER,),
         writes=((Bucket.LEADER, TICKER_LEASE),),

@@ -21,7 +21,7 @@ from ...domain.execution import Status
 from ...domain.ledger import JobNotFound, Ledger
 from ...engine.ledger_reader import LedgerReader
 from ...engine.poison_messages import NotRerunnable, message_of
-from ...engine.unregistered_jobs import registered_nowhere
+from ...engine.unregistered_jobs import unregistered_request
 from ...ports import Clock, DeadLetterRow, EventLog, OutdatedState, SequenceConflict, StaleRead, StoredLog
 from ...ports.queries import DeadLetterQuery, Page, every
 from ...subjects import Stream
@@ -259,7 +259,7 @@ async def _check(log: EventLog, letter: Letter, over: Input | None) -> int | Non
                 code="input-not-accepted",
             )
         return None
-    if isinstance(cause, DeadLettered) and await registered_nowhere(log, cause) is not None:
+    if isinstance(cause, DeadLettered) and await unregistered_request(log, cause) is not None:
         return None
     state, sequence = await _newest(log, ledgers, job)
     if state.definition is None:

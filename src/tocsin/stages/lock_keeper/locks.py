@@ -1,12 +1,13 @@
-"""The locks of all jobs: asking for one, handing it on, and letting its holder run.
+"""The locks of all jobs: acquire a lock, hand it on, and admit its holder.
 
-The lock's fact comes first, the execution's second: a crash between them leaves a lock that is already its holder's, and
-whoever looks next finishes that.
+The lock's event is stored first, the execution's second. After a crash between the two, the execution already holds the
+lock, and the next decision on the job admits it.
 
-No guard spans both scopes. So a copy that slept between reading that an execution is still to be decided on and taking its
-lock may store an `acquired` for one that was skipped or cancelled meanwhile. That fact is one too many, and does no harm: the
-execution's own guard refuses to admit it, one that is over holds nothing, so whoever asks next takes the lock from it, and
-it is never shown. (An atomic batch over both scopes would refuse it, at the price of every lock's rate: a hundredth.)
+No guard covers both scopes. A process may pause after reading that an execution is planned and before acquiring its lock.
+If the execution is skipped or cancelled meanwhile, the process then stores an `acquired` event too many. The event does no
+harm: the execution's own guard refuses to admit it, an execution that is over holds no lock, so the next request acquires
+the lock, and the lock is never shown in the bucket. An atomic batch over both scopes would refuse the event, but would cut
+the rate of all locks to a hundredth.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -23,18 +24,18 @@ from ...engine.state_cache import StateCache
 from ...ports import Clock, EventLog, Projections, SequenceConflict, StaleRead
 from .lock_projection import LockProjection
 
-MANY: Final = 2
-"""More than so many that wait are worth a warning (CRON-S04)."""
-FEW: Final = 10
-"""Acquisitions that are read at a time: mostly the first one tells."""
+LONG_QUEUE: Final = 2
+"""A warning is logged if more executions wait for a lock (CRON-S04)."""
+ACQUISITIONS_PER_READ: Final = 10
+"""Acquisitions that are read at a time; in most cases the first decides."""
 TRIES: Final = 1_000
-"""Those that wait and are over already are passed one by one."""
+"""Each try passes one waiting execution that is over already."""
 
 _log = telemetry.get_logger("tocsin.stages")
 
 
 class Locks:
-    """Who may run."""
+    """Acquires locks for executions, hands them on, and admits their holders."""
 
     def __init__(
         self,
@@ -50,36 +51,39 @@ class Locks:
         self._public_events = public_events
         self.projection = LockProjection(projections, clock, self.is_over)
 
-    async def recall(self, wanted: Sequence[Planned]) -> None:
-        """Read at once what is not remembered, and is about to be decided upon: most jobs run once in a long while."""
-        takers: dict[str, Callable[[Sequence[Recorded[Message]]], None]] = {}
-        for one in wanted:
-            lock_scope, scope = subjects.lock(one.job), subjects.scope_of(one)
-            if not self._locks.knows(lock_scope):
-                takers[lock_scope] = partial(self._locks.loaded, lock_scope)
-                said = subjects.public_event("triggered", one.job)
-                takers[said] = partial(self._public_events.loaded, said)
-            if not self._executions.knows(scope):
-                takers[scope] = partial(self._executions.loaded, scope)
-        if takers:
-            loaded = await self._log.load_each(*takers)
-            for take, facts in zip(takers.values(), loaded.facts, strict=True):
-                take(facts)
+    async def recall(self, batch: Sequence[Planned]) -> None:
+        """Read in one request the uncached locks, executions and public events of a batch.
 
-    async def look(self, jobs: Collection[str]) -> None:
-        """Read several locks at once, whatever is remembered of them: somebody else may have queued."""
+        Most jobs run rarely, so most of their locks are not cached.
+        """
+        loaders: dict[str, Callable[[Sequence[Recorded[Message]]], None]] = {}
+        for planned in batch:
+            lock_scope, scope = subjects.lock(planned.job), subjects.scope_of(planned)
+            if not self._locks.knows(lock_scope):
+                loaders[lock_scope] = partial(self._locks.loaded, lock_scope)
+                subject = subjects.public_event("triggered", planned.job)
+                loaders[subject] = partial(self._public_events.loaded, subject)
+            if not self._executions.knows(scope):
+                loaders[scope] = partial(self._executions.loaded, scope)
+        if loaders:
+            loaded = await self._log.load_each(*loaders)
+            for load, events in zip(loaders.values(), loaded.facts, strict=True):
+                load(events)
+
+    async def reload(self, jobs: Collection[str]) -> None:
+        """Read several locks in one request, because another process may have changed them."""
         scopes = [subjects.lock(job) for job in jobs]
         loaded = await self._log.load_each(*scopes)
-        for scope, facts in zip(scopes, loaded.facts, strict=True):
-            self._locks.loaded(scope, facts, upto=loaded.upto)
+        for scope, events in zip(scopes, loaded.facts, strict=True):
+            self._locks.loaded(scope, events, upto=loaded.upto)
 
-    async def know(self, job: str, *, at: int) -> None:
-        """Know the state of a job's lock with all that was stored up to a sequence of the log, or more."""
-        if not self._locks.accounts_for(subjects.lock(job), at):
-            await self.read(job)
+    async def load_up_to(self, job: str, sequence: int) -> None:
+        """Ensure that a job's cached lock includes all events up to a sequence."""
+        if not self._locks.accounts_for(subjects.lock(job), sequence):
+            await self.load_newest(job)
 
-    async def read(self, job: str) -> None:
-        """Know the newest state of a job's lock: somebody else may have queued since it was remembered."""
+    async def load_newest(self, job: str) -> None:
+        """Ensure that a job's cached lock is the newest."""
         scope = subjects.lock(job)
         for _ in range(2):
             _, sequence = await self._locks.load(scope)
@@ -87,89 +91,102 @@ class Locks:
                 return
         raise StaleRead.of(scope)
 
-    async def ask(self, wanted: Planned) -> Lock:
-        """The lock as it is after asking for it: held by `wanted`, awaited by it, or held by one that is active."""
-        me, scope = lock.waiting(wanted), subjects.lock(wanted.job)
+    async def request(self, planned: Planned) -> Lock:
+        """Request a job's lock for an execution and return the lock.
+
+        Afterwards the execution holds the lock or waits for it; otherwise another active execution holds it, and the
+        execution must be skipped.
+        """
+        waiter, scope = lock.waiting(planned), subjects.lock(planned.job)
         for _ in range(TRIES):
-            state = await self.hand_on(wanted.job)
+            state = await self.hand_on(planned.job)
             _, sequence = known = await self._locks.load(scope)
             if known[0] != state:
                 continue
             if state.holder is None or (
-                state.holder != me.execution_id and await self.is_over(wanted.job, state.holder)
+                state.holder != waiter.execution_id and await self.is_over(planned.job, state.holder)
             ):
                 if state.waiting:
-                    continue  # it has become free in this moment, and is for those who wait already
-                return await self._acquire(wanted.job, me, ttl=lock.ttl(wanted), known=(state, sequence))
-            if state.holder == me.execution_id or state.has_waiter(me.execution_id):
+                    continue  # the holder ended just now, and the lock goes to an execution that waits already
+                return await self._acquire(planned.job, waiter, ttl=lock.ttl(planned), known=(state, sequence))
+            if state.holder == waiter.execution_id or state.has_waiter(waiter.execution_id):
                 return state
-            active = subjects.execution(wanted.job, state.holder)
-            policy = lock.effective_policy(state, wanted, (await self._executions.load(active))[0].requested)
+            active = subjects.execution(planned.job, state.holder)
+            policy = lock.effective_policy(state, planned, (await self._executions.load(active))[0].requested)
             if policy == "cancel_previous":
-                reason = f"superseded by {me.execution_id}"
+                reason = f"superseded by {waiter.execution_id}"
                 await self._executions.decide(active, partial(execution.cancel, reason=reason))
             elif policy == "enqueue":
-                await self._queue(wanted.job, me, known=(state, sequence))
+                await self._queue(planned.job, waiter, known=(state, sequence))
             else:
                 return state
-        raise SequenceConflict(f"{wanted.job}: its lock changes hands all the time")
+        raise SequenceConflict(f"the lock of {planned.job} moved {TRIES} times")
 
     async def hand_on(self, job: str) -> Lock:
-        """Give a free lock to whoever waits for it, the earliest first; the lock as it is then."""
+        """Hand a free lock to the earliest waiting execution and return the lock."""
         for _ in range(TRIES):
             state, sequence = await self._locks.load(subjects.lock(job))
             if not state.waiting or state.holder is None or not await self.is_over(job, state.holder):
                 return state
             first = state.waiting[0]
-            asked, _ = await self._planned(job, first.execution_id)
-            ttl = lock.ttl(asked.requested) if asked.requested else lock.GRACE_S
+            waiting, _ = await self._load_planned(job, first.execution_id)
+            requested = waiting.requested
+            ttl = lock.ttl(requested) if requested else lock.GRACE_S
             held = await self._acquire(job, first, ttl=ttl, known=(state, sequence))
             await self.admit(job, held)
-        raise SequenceConflict(f"{job}: its lock changes hands all the time")
+        raise SequenceConflict(f"the lock of {job} moved {TRIES} times")
 
-    async def _acquire(self, job: str, wanted: Waiter, *, ttl: float, known: tuple[Lock, int]) -> Lock:
-        for fact in lock.acquire(known[0], job, wanted, ttl=ttl):
-            known = await self._locks.append(subjects.lock(job), fact, behind=known)
-        self.projection.held(job, wanted.execution_id, ttl=ttl)
+    async def _acquire(self, job: str, waiter: Waiter, *, ttl: float, known: tuple[Lock, int]) -> Lock:
+        for event in lock.acquire(known[0], job, waiter, ttl=ttl):
+            known = await self._locks.append(subjects.lock(job), event, known=known)
+        self.projection.held(job, waiter.execution_id, ttl=ttl)
         return known[0]
 
-    async def _queue(self, job: str, wanted: Waiter, *, known: tuple[Lock, int]) -> None:
-        for fact in lock.queue(known[0], job, wanted):
-            await self._locks.append(subjects.lock(job), fact, behind=known)
-            if len(fact.waiting) > MANY:
-                _log.warning("many wait", action="queue-grows", job=job, waiting=len(fact.waiting))
+    async def _queue(self, job: str, waiter: Waiter, *, known: tuple[Lock, int]) -> None:
+        for event in lock.queue(known[0], job, waiter):
+            await self._locks.append(subjects.lock(job), event, known=known)
+            if len(event.waiting) > LONG_QUEUE:
+                _log.warning(
+                    "many executions wait for a lock", action="queue-grows", job=job, waiting=len(event.waiting)
+                )
 
     async def admit(self, job: str, held: Lock) -> None:
-        """Let the holder of a lock run, unless it does, or is over."""
+        """Admit the holder of a lock, unless it is admitted or over already."""
         if held.holder is None:
             return
         scope = subjects.execution(job, held.holder)
-        known = await self._planned(job, held.holder)
-        for fact in execution.admit(known[0], fence=held.fence):
-            _, stored = await self._executions.append(scope, fact, behind=known)
-            await self._public_events.announce(fact, sequence=stored)
-        if known[0].status is not Status.PLANNED:  # somebody else did, and may have died before saying so
+        known = await self._load_planned(job, held.holder)
+        for event in execution.admit(known[0], fence=held.fence):
+            _, stored = await self._executions.append(scope, event, known=known)
+            await self._public_events.announce(event, sequence=stored)
+        if known[0].status is not Status.PLANNED:  # another process decided, and may have died before announcing
             await self.announce_again(job, held.holder)
 
-    async def see_through(self, end: Terminal, held: Lock) -> None:
-        """Have it said that the next one ran which the lock went to, though whoever let it run died, and it is over too.
+    async def announce_successor(self, end: Terminal, held: Lock) -> None:
+        """Announce the execution that acquired the lock after an ended execution.
 
-        Those after it are for its own end to see to.
+        The process that admitted the successor may have died before announcing it, and the successor may be over too. The
+        end of the successor takes care of the executions after it.
         """
-        after, is_behind = end.fence, True
-        if after is None:  # cancelled before it was admitted: it may have had the lock all the same
-            after, is_behind = await self._planned_at(end), False
-        while acquired := await self._log.read(subjects.acquisitions(end.job), after=after, limit=FEW):
+        after, has_passed = end.fence, True
+        if after is None:  # cancelled before it was admitted, but it may have had the lock
+            after, has_passed = await self._planned_at(end), False
+        while acquired := await self._log.read(
+            subjects.acquisitions(end.job), after=after, limit=ACQUISITIONS_PER_READ
+        ):
             for recorded in acquired:
-                after, fact = recorded.sequence, recorded.message
-                if not isinstance(fact, Acquired) or (is_behind and await self._is_seen_through(fact)):
+                after, event = recorded.sequence, recorded.message
+                if not isinstance(event, Acquired) or (has_passed and await self._announce_holder(event)):
                     return
-                is_behind = is_behind or fact.execution_id == end.execution_id
+                has_passed = has_passed or event.execution_id == end.execution_id
         if after < held.fence:
             raise StaleRead.of(subjects.lock(end.job))
 
-    async def _is_seen_through(self, acquired: Acquired) -> bool:
-        """Whether there is nothing to be done for those behind it: it has the lock still, or ran, as it is said now."""
+    async def _announce_holder(self, acquired: Acquired) -> bool:
+        """Announce an ended holder; return whether its own end handles its successors.
+
+        That is so if the holder is not over yet, or was admitted.
+        """
         job, execution_id = acquired.job, acquired.execution_id
         if not await self.is_over(job, execution_id):
             return True
@@ -180,7 +197,7 @@ class Locks:
         return is_admitted
 
     async def _planned_at(self, end: Terminal) -> int:
-        state, sequence = await self._planned(end.job, end.execution_id)
+        state, sequence = await self._load_planned(end.job, end.execution_id)
         if not isinstance(state.requested, Planned):
             return sequence
         planned = await self._log.last(subjects.subject_of(state.requested))
@@ -189,17 +206,17 @@ class Locks:
         return planned.sequence
 
     async def announce_again(self, job: str, execution_id: str) -> None:
-        """Whether an execution runs was decided before; make sure that it was also said."""
+        """Announce the stored decision on an execution, unless it is announced already."""
         for subject in subjects.admissions(job, execution_id):
-            if (decided := await self._log.last(subject)) is not None:
-                await self._public_events.announce(decided.message, sequence=decided.sequence)
+            if (decision := await self._log.last(subject)) is not None:
+                await self._public_events.announce(decision.message, sequence=decision.sequence)
                 return
         state, _ = await self._executions.load(subjects.execution(job, execution_id))
         if state.status is Status.SKIPPED or isinstance(state.requested, Admitted):
             raise StaleRead.of(subjects.execution(job, execution_id))
 
-    async def _planned(self, job: str, execution_id: str) -> tuple[Execution, int]:
-        """An execution that the lock knows of; what it was planned as may not have reached every replica."""
+    async def _load_planned(self, job: str, execution_id: str) -> tuple[Execution, int]:
+        """Load an execution that a lock names, even if a lagging replica misses it."""
         scope = subjects.execution(job, execution_id)
         known = await self._executions.load(scope)
         if known[0].status is Status.UNKNOWN and not await self._executions.is_newest(scope, known[1]):
@@ -209,10 +226,10 @@ class Locks:
         return known
 
     async def is_over(self, job: str, execution_id: str) -> bool:
-        """Whether an execution is over, by the newest that is known of it.
+        """Return whether an execution is over, by its newest state.
 
         Raises:
-            StaleRead: a replica that lags was read; ask again.
+            StaleRead: a lagging replica was read.
         """
         scope = subjects.execution(job, execution_id)
         state, sequence = await self._executions.load(scope)
@@ -220,5 +237,5 @@ class Locks:
             state, sequence = await self._executions.load(scope)
             if not state.is_over and not await self._executions.is_newest(scope, sequence):
                 raise StaleRead.of(scope)
-        # What the log does not know any more was archived, and only what is over is archived.
+        # An execution that is not in the log any more was archived, and only executions that are over are archived.
         return state.is_over or state.status is Status.UNKNOWN

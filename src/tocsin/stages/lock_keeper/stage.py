@@ -1,7 +1,7 @@
-"""Lock keeper: lets one execution of a job run at a time (hip-62, Distributed Locking; ojs-cron §6, CRON-18).
+"""Lock keeper: admits one execution of a job at a time (hip-62; CRON-18).
 
 The lock's event is stored first, the execution's second: a crash between the two leaves a lock that its holder already has,
-and the redelivery finishes the rest. The KV bucket `locks` only shows the locks (`lock_projection`).
+and the redelivery does the rest. The KV bucket `locks` only shows the locks (`lock_projection`).
 """
 
 from collections.abc import Sequence
@@ -46,60 +46,60 @@ class LockKeeper:
         """Keep the KV bucket `locks` up to date."""
         await self._locks.projection.run()
 
-    async def before_wanted(self, batch: Sequence[Recorded[Message]]) -> None:
+    async def before_planned(self, batch: Sequence[Recorded[Message]]) -> None:
         """Read in one request the locks that are not cached."""
         messages = (recorded.message for recorded in batch)
         await self._locks.recall([message for message in messages if isinstance(message, Planned)])
 
-    async def on_wanted(self, recorded: Recorded[Message]) -> None:
+    async def on_planned(self, recorded: Recorded[Message]) -> None:
         """Decide whether a planned execution may run now; do it again for a recovered execution."""
         match recorded.message:
-            case Planned() as wanted:
-                scope = subjects.scope_of(wanted)
-                # Load before learning: if it was decided long ago, it must not take the lock first.
+            case Planned() as planned:
+                scope = subjects.scope_of(planned)
+                # Load before learning: an execution that was decided long ago must not acquire the lock.
                 await self._executions.load(scope)
                 self._executions.learn(scope, recorded, after=0)  # a lagging replica may not have it yet
-                await self._decide(wanted)
-            case Recovered() as lost:
-                scope = subjects.scope_of(lost)
+                await self._decide(planned)
+            case Recovered() as recovered:
+                scope = subjects.scope_of(recovered)
                 self._executions.forget(scope)
                 state, sequence = await self._executions.load(scope)
                 if sequence < recorded.sequence:
                     raise StaleRead.of(scope)
                 if isinstance(state.requested, Planned) and state.status is Status.PLANNED:
-                    await self._locks.read(lost.job)
+                    await self._locks.load_newest(recovered.job)
                     await self._decide(state.requested)
 
-    async def _decide(self, wanted: Planned) -> None:
-        scope = subjects.scope_of(wanted)
+    async def _decide(self, planned: Planned) -> None:
+        scope = subjects.scope_of(planned)
         state, sequence = await self._executions.load(scope)
         if state.status is not Status.PLANNED:
-            await self._locks.announce_again(wanted.job, wanted.execution_id)
+            await self._locks.announce_again(planned.job, planned.execution_id)
             return
-        held = await self._locks.ask(wanted)
-        if held.holder == wanted.execution_id:
-            await self._locks.admit(wanted.job, held)
-        elif not held.has_waiter(wanted.execution_id):
-            for fact in execution.skip(state, active=held.holder or ""):
-                _, stored = await self._executions.append(scope, fact, behind=(state, sequence))
-                await self._public_events.announce(fact, sequence=stored)
+        held = await self._locks.request(planned)
+        if held.holder == planned.execution_id:
+            await self._locks.admit(planned.job, held)
+        elif not held.has_waiter(planned.execution_id):
+            for event in execution.skip(state, active=held.holder or ""):
+                _, stored = await self._executions.append(scope, event, known=(state, sequence))
+                await self._public_events.announce(event, sequence=stored)
 
     async def before_ends(self, batch: Sequence[Recorded[Message]]) -> None:
-        """Read in one request the locks that may be handed on, with all executions that queued before."""
+        """Read in one request the locks that may be handed on."""
         if jobs := {end.job for end in (recorded.message for recorded in batch) if _may_hold(end)}:
-            await self._locks.look(jobs)
+            await self._locks.reload(jobs)
 
     async def on_end(self, recorded: Recorded[Message]) -> None:
-        """Hand the lock of an execution that is over to the next; the release itself needs no event."""
+        """Hand the lock of an ended execution to the next; the release has no event."""
         end = recorded.message
         if not _may_hold(end):
             return
         self._locks.projection.released(end.job, end.execution_id)
-        # An execution that queues after this end reads it, and takes the lock itself.
-        await self._locks.know(end.job, at=recorded.sequence)
+        # An execution that queues after this end reads the end and acquires the lock itself.
+        await self._locks.load_up_to(end.job, recorded.sequence)
         held = await self._locks.hand_on(end.job)
         if held.holder != end.execution_id:
-            await self._locks.see_through(end, held)
+            await self._locks.announce_successor(end, held)
             await self._locks.admit(end.job, held)
 
 
@@ -115,7 +115,7 @@ def _may_hold(end: Message) -> TypeGuard[Terminal]:
     )
 
 
-_WANTED: Final = (subjects.filter_for("execution.planned"), subjects.filter_for("execution.recovered"))
+_PLANNED: Final = (subjects.filter_for("execution.planned"), subjects.filter_for("execution.recovered"))
 _ENDS: Final = tuple(subjects.filter_for(f"execution.{end}") for end in ("completed", "failed", "cancelled"))
 
 LOCK_KEEPER: Final = Stage(
@@ -133,10 +133,10 @@ LOCK_KEEPER: Final = Stage(
         Subscription(
             subjects.LOCK_KEEPER,
             Stream.LOG,
-            _WANTED,
-            LockKeeper.on_wanted,
+            _PLANNED,
+            LockKeeper.on_planned,
             ordering_key=subjects.job_of,
-            prepare=LockKeeper.before_wanted,
+            prepare=LockKeeper.before_planned,
         ),
         Subscription(
             subjects.LOCK_KEEPER_ENDS,

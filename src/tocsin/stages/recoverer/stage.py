@@ -18,7 +18,7 @@ from ...domain.execution import Execution
 from ...domain.recovery import Findings, JobStatus, Overdue, Policy, RecoveryDecision
 from ...engine.clock_guard import ClockGuard
 from ...engine.leader_election import LeaderElection
-from ...engine.leadership_events import RECORDED
+from ...engine.leadership_events import TERM_EVENTS
 from ...engine.ledger_reader import LedgerReader
 from ...engine.report_authentication import is_believed
 from ...engine.stage import Access, Stage, StageContext
@@ -229,7 +229,7 @@ RECOVERER: Final = Stage(
     consumes="beginnings and ends of executions",
     decides="`recovered`; `failed` (timed out, abandoned); reports for silent executors",
     access=Access(
-        appends=(Recovered, Failed, Report, *RECORDED),
+        appends=(Recovered, Failed, Report, *TERM_EVENTS),
         reads=(Stream.LOG, Stream.LEDGER),
         follows=(Stream.LOG,),
         asks_about=(Stream.LOG,),
