@@ -29,7 +29,7 @@ from benchmarks.metrics import Metrics, Results
 from benchmarks.peers import PEERS, measurement
 from benchmarks.workloads import SERVERLESS, WORKLOADS
 from tocsin import telemetry
-from tocsin.cli.runtime.gc_tuning import collect_patiently
+from tocsin.cli.runtime.event_loop import collect_patiently
 
 
 def measure(options: argparse.Namespace, results: Results) -> list[str]:

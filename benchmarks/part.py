@@ -21,7 +21,7 @@ from nats.aio.msg import Msg
 from benchmarks.tally import TalliedLog
 from tocsin import Context, Worker, bootstrap, telemetry
 from tocsin.bootstrap import Installation
-from tocsin.cli.runtime.gc_tuning import collect_patiently
+from tocsin.cli.runtime.event_loop import collect_patiently
 from tocsin.settings import Settings
 
 FUNCTION: Final = "benchmark/no-op"

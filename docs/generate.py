@@ -23,7 +23,7 @@ from typer.main import get_command
 
 import tocsin
 from tocsin.cli import app
-from tocsin.cli.runtime.exit_codes import MEANINGS
+from tocsin.cli.runtime.errors import MEANINGS
 from tocsin.domain import events
 from tocsin.domain.errors import TocsinError
 from tocsin.settings import Settings, shown

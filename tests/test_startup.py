@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tocsin.cli.runtime.exit_codes import Exit
+from tocsin.cli.runtime.errors import Exit
 
 SERVER_LIBRARIES: Final = frozenset(
     {"sqlalchemy", "alembic", "fastapi", "starlette", "psycopg", "faststream", "croniter", "uvicorn", "redis"}

@@ -54,7 +54,7 @@ def test_each_occurrence_is_requested_by_name(nightly: World) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "text"),
     [
-        (("nobody", *SPAN), 3, "no job is called 'nobody'"),
+        (("nobody", *SPAN), 3, "job 'nobody' does not exist"),
         ((JOB, "--from", "2026-01-08", "--to", "2026-01-05"), 1, "the end must be later than the start"),
         ((JOB, "--from", "2026-01-08", "--to", "2999-01-05"), 1, "that is in the future"),
         ((JOB, "--from", "soon"), 2, "--from is 'soon': write an ISO date and time"),

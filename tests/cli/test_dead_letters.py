@@ -8,7 +8,7 @@ from tests.archiving import OVER, Attic
 from tests.cli.conftest import World
 from tests.cli.test_executions import ERROR, record
 from tests.domain.given import ID, JOB
-from tocsin.cli.input.rates import rate
+from tocsin.cli.input.values import rate
 from tocsin.cli.runtime.errors import UsageError
 from tocsin.domain.events import Attempt, DeadLettered, PoisonMessage, Replayed
 from tocsin.subjects import Stream

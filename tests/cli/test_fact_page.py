@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from tests.domain.given import ID, JOB, NOON, admitted, started
-from tocsin.cli.output.event_page import FactPage
+from tocsin.cli.output.event_lines import FactPage
 from tocsin.domain.events import Cancelled, Message, Recorded
 
 WHY = "the disk of the machine on which it would have run is full, and nobody has time to look"

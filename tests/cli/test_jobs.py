@@ -237,4 +237,4 @@ def test_input_that_cannot_be_used_is_refused(args: tuple[str, ...], expected: s
 def test_unknown_job_is_reported_with_the_nearest_name(verb: str, applied: World) -> None:
     told = applied.call("jobs", verb, "nihgtly")
     assert told.code == 3
-    assert told.err.strip() == "error: no job is called 'nihgtly', did you mean 'nightly'?"
+    assert told.err.strip() == "error: job 'nihgtly' does not exist, did you mean 'nightly'?"

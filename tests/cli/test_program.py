@@ -10,8 +10,7 @@ from tocsin import __version__
 from tocsin.cli.processes.run import chosen
 from tocsin.cli.runtime.command_group import hoisted
 from tocsin.cli.runtime.error_report import exit_codes, failure_of
-from tocsin.cli.runtime.errors import UsageError
-from tocsin.cli.runtime.exit_codes import MEANINGS, Exit
+from tocsin.cli.runtime.errors import MEANINGS, Exit, UsageError
 from tocsin.ports import LogUnavailable
 
 STAGES = ("registrar", "ticker", "lock_keeper")
@@ -86,7 +85,7 @@ def test_execution_id_given_as_job_name_is_recognized(world: World) -> None:
     told = world.call("why", some)
     assert told.code == 3
     assert told.err.strip() == (
-        f"error: {some} is an execution's id, and a job's name is needed: `tocsin executions show {some}` tells of the execution"
+        f"error: {some} is an execution's id, but this command needs a job's name: run `tocsin executions show {some}`"
     )
 
 

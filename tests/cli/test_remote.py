@@ -126,7 +126,7 @@ def test_schedule_is_printed(url: str) -> None:
 
 def test_errors_read_the_same_as_without_server(url: str) -> None:
     missing = call(url, "jobs", "show", "nightli")
-    assert (missing.code, missing.err) == (3, "error: no job is called 'nightli', did you mean 'nightly'?\n")
+    assert (missing.code, missing.err) == (3, "error: job 'nightli' does not exist, did you mean 'nightly'?\n")
     wrong = call(url, "jobs", "trigger", "nightly", "--input", '{"a": "${env:}"}')
     assert wrong.code == 2
     assert "malformed reference `${env:}`" in wrong.err

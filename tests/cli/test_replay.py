@@ -63,7 +63,7 @@ def test_a_job_as_it_was(busy: World) -> None:
     page = busy.call("events", "replay", "--job", "free").out.splitlines()
     assert page[1] == "free  paused"
     told = busy.call("events", "replay", "--job", "fre")
-    assert (told.code, told.err) == (3, "error: no job is called 'fre'; `tocsin jobs list` shows those that are\n")
+    assert (told.code, told.err) == (3, "error: job 'fre' does not exist: run `tocsin jobs list` to see all jobs\n")
 
 
 def test_export_gives_the_same_state(busy: World) -> None:

@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from tocsin import telemetry
-from tocsin.cli.dev import task_lines
+from tocsin.cli.dev.live import task_lines
 from tocsin.cli.output.format import Output
 
 
@@ -25,7 +25,7 @@ def log() -> Iterator[io.StringIO]:
 
 def test_they_are_as_short_as_those_about_facts(log: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
     logger = structlog.get_logger("tocsin.task").bind(job="nightly", execution_id="e", step="main", worker="w")
-    with task_lines.shown(Output()):
+    with task_lines(Output()):
         logger.info("rows copied", rows=42)
         logger.warning("it is late")
     first, second = capsys.readouterr().out.splitlines()
@@ -35,14 +35,14 @@ def test_they_are_as_short_as_those_about_facts(log: io.StringIO, capsys: pytest
 
 
 def test_what_has_a_traceback_stays_in_the_log(log: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
-    with task_lines.shown(Output()):
+    with task_lines(Output()):
         structlog.get_logger("tocsin.task").error("it failed", exc_info=ConnectionError("no route"))
     assert capsys.readouterr().out == ""
     assert "no route" in log.getvalue()
 
 
 def test_afterwards_they_are_lines_of_the_log_again(log: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
-    with task_lines.shown(Output()):
+    with task_lines(Output()):
         pass
     structlog.get_logger("tocsin.task").info("rows copied")
     assert capsys.readouterr().out == ""

@@ -206,6 +206,6 @@ def test_programs_are_given_the_same(scene: Scene) -> None:
 def test_invalid_time_is_refused(scene: Scene) -> None:
     scene.define()
     told = scene.world.call("why", "nigthly")
-    assert (told.code, told.err) == (3, "error: no job is called 'nigthly', did you mean 'nightly'?\n")
+    assert (told.code, told.err) == (3, "error: job 'nigthly' does not exist, did you mean 'nightly'?\n")
     told = scene.world.call("why", "nightly", "yesterday")
     assert (told.code, told.err.startswith("error: TIME is 'yesterday': write an ISO date and time")) == (2, True)

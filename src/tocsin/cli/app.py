@@ -8,7 +8,7 @@ import typer
 from .. import __version__, telemetry
 from .output import Format
 from .runtime.command_group import Commands
-from .runtime.exit_codes import HELP as EXIT_CODES
+from .runtime.errors import HELP as EXIT_CODES
 
 SERVED: Final = frozenset({"jobs", "executions", "dead-letters", "schedule", "explain", "version"})
 """The commands that work over HTTP as well."""

@@ -28,10 +28,10 @@ _DEAD_LETTERS: Final[Tree] = {
     "replay-all": "dead_letters.replay_all:replay_all",
 }
 _EVENTS: Final[Tree] = {
-    "tail": "events.tail:tail",
+    "tail": "events.commands:tail",
     "export": "events.export:export",
     "replay": "events.replay:replay",
-    "audit-trail": "events.audit_trail:audit_trail",
+    "audit-trail": "events.commands:audit_trail",
 }
 _TOKENS: Final[Tree] = {
     "create": "installation.tokens:create",

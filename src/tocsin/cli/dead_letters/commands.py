@@ -11,8 +11,7 @@ from ...ports import DeadLetterRow
 from ...ports.queries import DeadLetterQuery, DeadLetterSort, Page
 from ...services.operations.dead_letters import Letter, Replay, Resolution
 from ...services.operator import Operator
-from ..input.instants import instant
-from ..input.json_input import json_of
+from ..input.values import instant, json_of
 from ..output import paging
 from ..output.format import state
 from ..output.tables import table, this_year, unique_beginnings

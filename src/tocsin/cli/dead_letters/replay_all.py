@@ -9,9 +9,8 @@ from rich.text import Text
 
 from ...ports.queries import DeadLetterQuery, every
 from ...services.operations.dead_letters import Replay
-from ..input.confirmation import check, confirm
-from ..input.instants import instant
-from ..input.rates import rate as rate_of
+from ..input.values import check, confirm, instant
+from ..input.values import rate as rate_of
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
 from .commands import line

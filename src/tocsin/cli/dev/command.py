@@ -22,8 +22,7 @@ from ..jobs.apply import apply_files, as_json, summary
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import serve
 from ..runtime.session import Session, actor, session_of
-from . import task_lines
-from .live import LiveView
+from .live import LiveView, task_lines
 from .nats_server import DevNats, Wanted
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ async def _dev(
 ) -> None:
     async with AsyncExitStack() as stack:
         if session.log_level is None and not session.output.is_json:
-            stack.enter_context(task_lines.shown(session.output))
+            stack.enter_context(task_lines(session.output))
         if ephemeral:
             from .ephemeral import ephemeral_folder  # noqa: PLC0415 - POSIX only
 

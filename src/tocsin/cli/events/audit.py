@@ -14,11 +14,10 @@ from ...archive import STREAMS, Selection, decoded
 from ...services import audit as proof
 from ...services.audit import Auditor, Debt, ProjectionReader, Report, Violation
 from ...subjects import DecodeError
-from ..input.instants import instant, length
+from ..input.values import instant, length
 from ..output.format import local
-from ..runtime.errors import UsageError
+from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run
-from ..runtime.exit_codes import Exit
 from ..runtime.session import Session, session_of
 from .log_source import source
 

@@ -16,10 +16,9 @@ from rich.text import Text
 from ... import __version__
 from ...archive import STREAMS, Manifest, Selection, extents, read, write
 from ...subjects import Stream
-from ..input.instants import instant
-from ..runtime.errors import UsageError
+from ..input.values import instant
+from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run
-from ..runtime.exit_codes import Exit
 from ..runtime.session import Session, session_of
 
 StreamName: TypeAlias = Literal["LEDGER", "LOG"]

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from ...archive import Export, ExportError, Selection, extents, open_export, read
 from ...ports import StoredMessage
-from ..runtime.errors import UsageError
-from ..runtime.exit_codes import Exit
+from ..runtime.errors import Exit, UsageError
 from ..runtime.session import Session
 
 

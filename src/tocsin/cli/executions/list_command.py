@@ -11,7 +11,7 @@ from ...domain.events import TriggerKind
 from ...domain.history import Status
 from ...ports import ExecutionRow
 from ...ports.queries import ExecutionQuery, ExecutionSort, Page
-from ..input.instants import instant
+from ..input.values import instant
 from ..output import paging
 from ..output.format import seconds, state
 from ..output.tables import table, this_year, unique_beginnings

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
+from ..runtime.errors import Exit
 from ..runtime.event_loop import run
-from ..runtime.exit_codes import Exit
 from ..runtime.session import Session, session_of
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ import typer
 from rich.text import Text
 
 from ..output.format import is_interactive
-from ..runtime.errors import UsageError
+from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run
-from ..runtime.exit_codes import Exit
 from ..runtime.session import session_of
 
 

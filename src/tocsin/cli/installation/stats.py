@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ...services.execution_stats import Statistics, statistics
-from ..input.instants import instant
+from ..input.values import instant
 from ..output.format import local
 from ..output.tables import table
 from ..runtime.event_loop import run

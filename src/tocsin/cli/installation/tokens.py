@@ -10,9 +10,8 @@ from ...adapters.http.auth.tokens import StoredToken, Tokens
 from ...domain import duration
 from ...domain.access import Role
 from ..output.tables import table
-from ..runtime.errors import UsageError
+from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run
-from ..runtime.exit_codes import Exit
 from ..runtime.session import actor, session_of
 
 

@@ -17,11 +17,10 @@ from ...domain.schedule import Schedule, next_instants, parse, warnings_at
 from ...services.jobs import Change, Plan, Verb
 from ...services.operator import Operator
 from ...settings import Settings
-from ..input.confirmation import confirm
+from ..input.values import confirm
 from ..output.format import local
-from ..runtime.errors import UsageError
+from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run
-from ..runtime.exit_codes import Exit
 from ..runtime.session import Session, session_of
 
 AHEAD: Final = timedelta(days=7)

@@ -10,9 +10,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ...services.operations.backfill import Backfill, Order, Span
-from ..input.confirmation import check, confirm
-from ..input.instants import instant
-from ..input.rates import rate as rate_of
+from ..input.values import check, confirm, instant
+from ..input.values import rate as rate_of
 from ..output.format import local
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of

@@ -9,8 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ...services.jobs import Job
-from ..input.confirmation import confirm
-from ..input.json_input import json_of
+from ..input.values import confirm, json_of
 from ..output.format import local, state
 from ..output.tables import table
 from ..runtime.event_loop import run

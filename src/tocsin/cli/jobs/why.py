@@ -12,7 +12,7 @@ from ...domain.events import Actor
 from ...domain.schedule.wall_clock import local_time
 from ...services.explain import Answer, Gap, Outcome, Verdict
 from ..output import event_lines
-from ..output.event_page import FactPage
+from ..output.event_lines import FactPage
 from ..output.format import seconds
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import run

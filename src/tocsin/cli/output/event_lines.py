@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from ...domain import duration
@@ -186,3 +187,31 @@ def _error(error: Failure | None) -> str:
         return "unknown"
     message = error.message.splitlines()[0] if error.message else ""
     return f"{error.type}: {message}" if message else error.type
+
+
+@dataclass(frozen=True, slots=True)
+class FactPage:
+    """A line for each; particulars that need more go on below themselves."""
+
+    facts: Sequence[Recorded[Message]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Show them."""
+        times = [recorded.time.astimezone() for recorded in self.facts]
+        clock = "%H:%M:%S" if len({at.date() for at in times}) == 1 else "%Y-%m-%d %H:%M:%S"
+        for at, recorded in zip(times, self.facts, strict=True):
+            described = describe(recorded.message)
+            head = Text.assemble(
+                (f"{at.strftime(clock)} ", "dim"), (f" {described.sign} {described.verb:<13} ", described.style)
+            )
+            room = max(_LEAST, options.max_width - len(head))
+            first, *rest = Text(described.detail).wrap(console, room) or [Text()]
+            yield _of(head, first)
+            for more in rest:
+                yield _of(Text(" " * len(head)), more)
+
+
+def _of(head: Text, detail: Text) -> Text:
+    line = head + detail
+    line.rstrip()
+    return line

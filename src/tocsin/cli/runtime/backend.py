@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from ...domain.events import Actor
 from ...services.operator import LocalOperator, OpenHistory, Operator
 from ...settings import Settings
-from .cancellation import until_done
+from .event_loop import until_done
 
 if TYPE_CHECKING:
     import asyncio

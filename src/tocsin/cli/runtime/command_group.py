@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from ... import telemetry
 from ..command_tree import COMMANDS
-from .exit_codes import Exit
+from .errors import Exit
 from .lazy_commands import LazyGroup, tidy
 
 GLOBAL: Final = (

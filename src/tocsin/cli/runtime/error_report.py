@@ -19,8 +19,7 @@ from ...services.operations.errors import Ambiguous, NotAnId, NotFound, Operatio
 from ...services.operator import NotPermitted, NotServed
 from ...settings import SettingsError
 from ...subjects import DecodeError
-from .errors import Interrupted, UsageError
-from .exit_codes import Exit
+from .errors import Exit, Interrupted, UsageError
 
 
 @dataclass(frozen=True, slots=True)

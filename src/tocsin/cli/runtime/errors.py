@@ -1,16 +1,41 @@
-"""The errors that commands raise themselves."""
+"""The exit codes, and the errors that commands raise."""
 
 import re
+from enum import IntEnum
 from typing import Final
 
 from ...domain.errors import TocsinError
-from .exit_codes import Exit
 
 _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
+class Exit(IntEnum):
+    """The exit codes of the program, which scripts may rely on."""
+
+    OK = 0
+    NO = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    UNREACHABLE = 4
+    INTERRUPTED = 5
+    UNFORESEEN = 6
+
+
+MEANINGS: Final = {
+    Exit.OK: "success, or the answer is yes",
+    Exit.NO: "the answer is no: differences or violations exist, or the user declined",
+    Exit.USAGE: "the command, a setting, a file or a definition is invalid",
+    Exit.NOT_FOUND: "the job, execution, dead letter or token does not exist",
+    Exit.UNREACHABLE: "NATS or the database is unreachable or not initialized",
+    Exit.INTERRUPTED: "interrupted before the command finished",
+    Exit.UNFORESEEN: "unexpected error; --log-level debug shows the traceback",
+}
+
+HELP: Final = "Exit codes: " + " · ".join(f"{code.value} {meaning}" for code, meaning in MEANINGS.items())
+
+
 class UsageError(TocsinError):
-    """A command cannot do what it was called for. Each kind of failure has its own `code`."""
+    """A command cannot do its work. Each kind of failure has its own `code`."""
 
     code = "usage"
 
@@ -28,15 +53,15 @@ class Interrupted(TocsinError):
 
 
 def no_such_job(job: str, known: list[str]) -> UsageError:
-    """The refusal that names what was probably meant."""
+    """Return the error for an unknown job; it suggests the nearest name."""
     if _ID.fullmatch(job):
         return UsageError(
-            f"{job} is an execution's id, and a job's name is needed: `tocsin executions show {job}` tells of the execution",
+            f"{job} is an execution's id, but this command needs a job's name: run `tocsin executions show {job}`",
             Exit.NOT_FOUND,
             code="job-not-found",
         )
     from ...domain.formats.document import nearest  # noqa: PLC0415 - only this failure needs it
 
-    meant = nearest(job, known)
-    hint = f", did you mean {meant!r}?" if meant else "; `tocsin jobs list` shows those that are"
-    return UsageError(f"no job is called {job!r}{hint}", Exit.NOT_FOUND, code="job-not-found")
+    suggestion = nearest(job, known)
+    hint = f", did you mean {suggestion!r}?" if suggestion else ": run `tocsin jobs list` to see all jobs"
+    return UsageError(f"job {job!r} does not exist{hint}", Exit.NOT_FOUND, code="job-not-found")

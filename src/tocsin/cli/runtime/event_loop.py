@@ -1,15 +1,14 @@
 """From a command to a loop that runs it, and what signals do: the first one ends it in order, the second one at once."""
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from .errors import Interrupted
-from .exit_codes import Exit
-from .gc_tuning import collect_patiently
+from .errors import Exit, Interrupted
 
 T = TypeVar("T")
 
@@ -64,3 +63,26 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
+
+
+async def until_done(work: Coroutine[Any, Any, None], *, stop: Callable[[], None]) -> None:
+    """Run `work`; when cancelled call `stop` and wait until the work has come to its end."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not task.done():
+            stop()
+            await task
+        raise
+
+
+THRESHOLDS: Final = (100_000, 20, 100)
+"""Objects made before the youngest are looked at, and how many such looks before older ones are."""
+
+
+def collect_patiently() -> None:
+    """Leave out what is imported by now, and look at the rest more rarely. To be called once, when a process begins."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*THRESHOLDS)

@@ -20,8 +20,7 @@ from ...settings import FieldPath, Settings, load
 from ...subjects import Stream
 from ..output.format import Output
 from .backend import PATIENCE, Backend
-from .errors import UsageError, no_such_job
-from .exit_codes import Exit
+from .errors import Exit, UsageError, no_such_job
 
 if TYPE_CHECKING:
     from ...bootstrap import Installation

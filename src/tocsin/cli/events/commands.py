@@ -10,11 +10,11 @@ from ... import subjects
 from ...domain.events import Message, Recorded, Trigger
 from ...services.operations.audit_trail import asked_by
 from ...services.operations.audit_trail import audit_trail as trail
-from ..input.instants import instant
+from ..input.values import instant
 from ..output import event_lines
 from ..output.tables import table
-from ..runtime.event_loop import run
-from ..runtime.session import session_of
+from ..runtime.event_loop import run, serve
+from ..runtime.session import Session, session_of
 
 
 def audit_trail(
@@ -58,3 +58,18 @@ def _row(recorded: Recorded[Message]) -> tuple[object, ...]:
         Text(subjects.job_of(recorded.subject), style="bold"),
         getattr(fact, "reason", None) or "",
     )
+
+
+def tail(
+    context: typer.Context,
+    job: Annotated[str | None, typer.Option(help="Only of this job.")] = None,
+    from_start: Annotated[bool, typer.Option("--from-start", help="Begin with the first fact that is stored.")] = False,
+) -> None:
+    """Print every fact about jobs, executions, locks and dead letters as it is stored, one line each, until interrupted."""
+    serve(_tail(session_of(context), job, from_start=from_start))
+
+
+async def _tail(session: Session, job: str | None, *, from_start: bool) -> None:
+    async with session.operator() as operator:
+        async for recorded in operator.tail(job, from_start=from_start):
+            session.output.line(event_lines.as_json(recorded), event_lines.line(recorded, width=session.output.width))
