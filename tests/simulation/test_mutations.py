@@ -54,7 +54,7 @@ FOCUSED = {
     "archive what is not recorded": "archive",
 }
 """Bugs that ask for a coincidence, and the focus in which that is common."""
-MANY = 1_500
+MANY = 6_000
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)

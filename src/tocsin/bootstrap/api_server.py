@@ -26,7 +26,7 @@ from ..adapters.http.server import InProcessClient, answering, operations
 from ..adapters.http.sockets import LOOPBACK, PortInUseError, listen, url_of
 from ..adapters.nats.admin.purge import wipe
 from ..adapters.nats.consumers.task_queues import NatsTaskQueues
-from ..adapters.nats.micro_service import Operation, Question, front
+from ..adapters.nats.micro_service import ApiRequest, Operation, serve_operations
 from ..services.health.status import as_json, status
 from ..services.jobs import Registry
 from ..services.operations.event_waiter import EventWaiter
@@ -97,11 +97,11 @@ async def _over_nats(installation: Installation, app: FastAPI) -> AsyncIterator[
     """The same application behind NATS subjects."""
     inside = InProcessClient(app, source="nats")
 
-    async def ask(question: Question) -> tuple[int, Mapping[str, str], bytes]:
-        return await inside.request(question.method, question.path, question.query, question.body, question.headers)
+    async def send(request: ApiRequest) -> tuple[int, Mapping[str, str], bytes]:
+        return await inside.request(request.method, request.path, request.query, request.body, request.headers)
 
     known = [Operation(*operation) for operation in operations(routes())]
-    async with front(installation.connection.client, installation.names, known, ask, version=__version__):
+    async with serve_operations(installation.connection.client, installation.names, known, send, version=__version__):
         yield
 
 

@@ -31,13 +31,13 @@ class RowCache(Generic[R]):
 
     def recall(self, names: Iterable[str]) -> tuple[dict[str, R], list[str]]:
         """Return the cached records of some names, and the names of the others."""
-        found, missing = dict[str, R](), list[str]()
+        cached, missing = dict[str, R](), list[str]()
         for name in names:
             if (record := self.records.get(name)) is None:
                 missing.append(name)
             else:
-                found[name] = record
-        return found, missing
+                cached[name] = record
+        return cached, missing
 
     def keep(self, records: Mapping[str, R]) -> None:
         """Remember the stored records."""

@@ -141,8 +141,8 @@ class InMemoryEventLog:
 
     async def progress(self, stream: Stream, durable: str) -> Progress | None:
         """Return the progress of a durable."""
-        found = self._durables.get((stream, durable))
-        return None if found is None else found.progress
+        existing = self._durables.get((stream, durable))
+        return None if existing is None else existing.progress
 
     def progress_of_all(self, stream: Stream) -> list[Progress]:
         """Return the progress of every durable of a stream."""

@@ -21,8 +21,8 @@ from nats.micro.request import Request
 from .client.names import Names
 
 NAME: Final = "tocsin-api"
-PASSED: Final = ("Authorization", "Idempotency-Key", "If-Match", "If-None-Match", "X-Reason")
-_FIRST_REFUSAL: Final = 400
+FORWARDED_HEADERS: Final = ("Authorization", "Idempotency-Key", "If-Match", "If-None-Match", "X-Reason")
+_FIRST_ERROR_STATUS: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ApiRequest:
     """A request in the form that the application accepts."""
 
     method: str
@@ -47,68 +47,70 @@ class Question:
     headers: Mapping[str, str]
 
 
-Ask = Callable[[Question], Awaitable[tuple[int, Mapping[str, str], bytes]]]
+Send = Callable[[ApiRequest], Awaitable[tuple[int, Mapping[str, str], bytes]]]
 
 
 @asynccontextmanager
-async def front(
-    client: Client, names: Names, operations: Collection[Operation], ask: Ask, *, version: str
+async def serve_operations(
+    client: Client, names: Names, operations: Collection[Operation], send: Send, *, version: str
 ) -> AsyncIterator[None]:
     """Serve requests within the block; copies of the service share them."""
     service = await add_service(client, name=NAME, version=version, description="Tocsin's API")
-    at_work: set[asyncio.Task[None]] = set()
+    running: set[asyncio.Task[None]] = set()
 
-    def answering(operation: Operation) -> Callable[[Request], Awaitable[None]]:
+    def handler_of(operation: Operation) -> Callable[[Request], Awaitable[None]]:
         async def handle(request: Request) -> None:
             # A separate task, so that a slow request does not delay others of its kind.
-            task = asyncio.create_task(_answer(operation, request, ask))
-            at_work.add(task)
-            task.add_done_callback(at_work.discard)
+            task = asyncio.create_task(_answer(operation, request, send))
+            running.add(task)
+            task.add_done_callback(running.discard)
 
         return handle
 
     try:
         for operation in operations:
             subject = names.to_wire(f"api.{operation.name}")
-            await service.add_endpoint(name=operation.name, subject=subject, handler=answering(operation))
+            await service.add_endpoint(name=operation.name, subject=subject, handler=handler_of(operation))
         await client.flush()
         yield
     finally:
         await service.stop()
-        await asyncio.gather(*at_work, return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)
 
 
-async def _answer(operation: Operation, request: Request, ask: Ask) -> None:
+async def _answer(operation: Operation, request: Request, send: Send) -> None:
     try:
-        question = _question(operation, request)
+        api_request = _api_request(operation, request)
     except ValueError as error:
         await request.respond_error("400", str(error))
         return
-    status, headers, body = await ask(question)
-    kept = {name: value for name, value in headers.items() if name.lower() in {"content-type", "etag", "retry-after"}}
-    if status < _FIRST_REFUSAL:
-        await request.respond(body, {**kept, "Status-Code": str(status)})
+    status, headers, body = await send(api_request)
+    response_headers = {
+        name: value for name, value in headers.items() if name.lower() in {"content-type", "etag", "retry-after"}
+    }
+    if status < _FIRST_ERROR_STATUS:
+        await request.respond(body, {**response_headers, "Status-Code": str(status)})
     else:
-        await request.respond_error(str(status), _description(body), body, kept)
+        await request.respond_error(str(status), _description(body), body, response_headers)
 
 
-def _question(operation: Operation, request: Request) -> Question:
+def _api_request(operation: Operation, request: Request) -> ApiRequest:
     try:
-        given = json.loads(request.data) if request.data else {}
+        arguments = json.loads(request.data) if request.data else {}
     except ValueError as error:
         raise ValueError(f"the request is not JSON: {error}") from None
-    if not isinstance(given, dict):
+    if not isinstance(arguments, dict):
         raise ValueError("the request must be one JSON object")  # noqa: TRY004 - the value comes from a message
     path = operation.path
     for name in _parameters(path):
-        value = given.pop(name, None)
+        value = arguments.pop(name, None)
         if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
             raise ValueError(f"`{name}` is required")
         path = path.replace(f"{{{name}}}", quote(str(value), safe=""))
-    headers = {name: value for name in PASSED if (value := (request.headers or {}).get(name))}
-    query = {} if operation.has_body else given
-    body = given if operation.has_body and (given or request.data) else None
-    return Question(operation.method, path, query, body, headers)
+    headers = {name: value for name in FORWARDED_HEADERS if (value := (request.headers or {}).get(name))}
+    query = {} if operation.has_body else arguments
+    body = arguments if operation.has_body and (arguments or request.data) else None
+    return ApiRequest(operation.method, path, query, body, headers)
 
 
 def _parameters(path: str) -> list[str]:
@@ -118,8 +120,8 @@ def _parameters(path: str) -> list[str]:
 def _description(body: bytes) -> str:
     """Return the detail of a problem in a line of ASCII, for a header."""
     try:
-        told = json.loads(body)
-        detail = told.get("detail") or told["error"]["message"]
+        problem = json.loads(body)
+        detail = problem.get("detail") or problem["error"]["message"]
     except (ValueError, KeyError, AttributeError):
         detail = "refused"
     return " ".join(str(detail).split()).encode("ascii", "replace").decode()[:500]

@@ -86,7 +86,7 @@ class BatchWriter:
         names = list(job_record.jobs_of(messages))
         known, _ = self._jobs.recall(names)
         stored = await self._stored_jobs(names)
-        known |= {name: rows.job_record(one) for name, one in stored.items() if name not in known}
+        known |= {name: rows.job_record(job) for name, job in stored.items() if name not in known}
         changed = job_record.fold(known, messages)
         transaction.multi()  # type: ignore[no-untyped-call]
         for name, record in changed.items():
@@ -97,17 +97,17 @@ class BatchWriter:
             elif record.definition is not None:
                 transaction.hdel(keys.RETENTIONS, name)
             transaction.hset(keys.JOBS, name, rows.job_text(record, own or before))
-        self._jobs.keep({name: one.without_definition() for name, one in changed.items()})
+        self._jobs.keep({name: record.without_definition() for name, record in changed.items()})
 
-    async def _stored(self, wanted: Iterable[str]) -> list[rows.Hash]:
-        found: list[rows.Hash] = []
-        rest = iter(wanted)
+    async def _stored(self, wanted_keys: Iterable[str]) -> list[rows.Hash]:
+        hashes: list[rows.Hash] = []
+        rest = iter(wanted_keys)
         while chunk := list(islice(rest, CHUNK)):
             async with self._client.pipeline(transaction=False) as reading:
                 for key in chunk:
                     reading.hgetall(key)
-                found += [one for one in await reading.execute() if one]
-        return found
+                hashes += [stored for stored in await reading.execute() if stored]
+        return hashes
 
     async def _stored_jobs(self, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
         if not names:
@@ -120,28 +120,28 @@ def remove_execution(transaction: Pipeline, record: ExecutionRecord) -> None:
     """Remove an execution from all keys."""
     name = record.execution_id
     transaction.delete(keys.execution(name))
-    for one in _places(record):
-        transaction.zrem(one, name)
+    for sorted_set in _scores(record):
+        transaction.zrem(sorted_set, name)
 
 
 def _write_execution(transaction: Pipeline, record: ExecutionRecord, before: ExecutionRecord | None) -> None:
     name, key = record.execution_id, keys.execution(record.execution_id)
-    now, until_now = _places(record), {} if before is None else _places(before)
+    scores, old_scores = _scores(record), {} if before is None else _scores(before)
     transaction.hset(key, mapping=rows.execution_hash(record))
-    for gone in until_now.keys() - now.keys():
-        transaction.zrem(gone, name)
-    for one, score in now.items():
-        if until_now.get(one) != score:
-            transaction.zadd(one, {name: score})
+    for sorted_set in old_scores.keys() - scores.keys():
+        transaction.zrem(sorted_set, name)
+    for sorted_set, score in scores.items():
+        if old_scores.get(sorted_set) != score:
+            transaction.zadd(sorted_set, {name: score})
 
 
-def _places(record: ExecutionRecord) -> dict[str, int]:
+def _scores(record: ExecutionRecord) -> dict[str, int]:
     """Return the sorted sets that contain an execution, with its score in each."""
-    places = dict.fromkeys(_sets(record), microseconds(rows.aware(record.scheduled_time)))
-    places |= {keys.EXECUTION_IDS: 0, keys.STARTED: microseconds(rows.aware(record.started_at))}
+    scores = dict.fromkeys(_sets(record), microseconds(rows.aware(record.scheduled_time)))
+    scores |= {keys.EXECUTION_IDS: 0, keys.STARTED: microseconds(rows.aware(record.started_at))}
     if record.duration_ms is not None:
-        places[keys.DURATION] = record.duration_ms
-    return places
+        scores[keys.DURATION] = record.duration_ms
+    return scores
 
 
 def _sets(record: ExecutionRecord) -> Iterator[str]:
@@ -160,5 +160,5 @@ def _write_dead_letter(transaction: Pipeline, letter: history.DeadLetterRecord) 
     transaction.hset(keys.dead_letter(letter.id), mapping=rows.dead_letter_hash(letter))
     transaction.zadd(keys.DEAD_LETTER_IDS, {letter.id: 0})
     at = microseconds(rows.aware(letter.last_attempt))
-    for one in (keys.DEAD_LETTERS, keys.UNRESOLVED, keys.dead_letters_of(letter.job)):
-        transaction.zadd(one, {letter.id: at})
+    for sorted_set in (keys.DEAD_LETTERS, keys.UNRESOLVED, keys.dead_letters_of(letter.job)):
+        transaction.zadd(sorted_set, {letter.id: at})

@@ -30,10 +30,10 @@ async def _executions(client: Redis, among: str, before: datetime, *, but: froze
         async with client.pipeline(transaction=False) as reading:
             for name in names:
                 reading.hgetall(keys.execution(name))
-            found = [execution_record(stored) for stored in await reading.execute() if stored]
+            records = [execution_record(stored) for stored in await reading.execute() if stored]
         old = [
             record
-            for record in found
+            for record in records
             if record.job not in but and record.completed_at is not None and record.completed_at < before
         ]
         async with client.pipeline(transaction=True) as removing:
@@ -51,17 +51,17 @@ async def _dead_letters(client: Redis, before: datetime) -> int:
     async with client.pipeline(transaction=False) as reading:
         for name in old:
             reading.hmget(keys.dead_letter(name), "resolved", "job_name")
-        found = await reading.execute()
-    resolved = [(name, job) for name, (is_resolved, job) in zip(old, found, strict=True) if is_resolved]
+        fields = await reading.execute()
+    resolved = [(name, job) for name, (is_resolved, job) in zip(old, fields, strict=True) if is_resolved]
     async with client.pipeline(transaction=True) as removing:
         for name, job in resolved:
             removing.delete(keys.dead_letter(name))
-            for one in (keys.DEAD_LETTERS, keys.UNRESOLVED, keys.dead_letters_of(job), keys.DEAD_LETTER_IDS):
-                removing.zrem(one, name)
+            for sorted_set in (keys.DEAD_LETTERS, keys.UNRESOLVED, keys.dead_letters_of(job), keys.DEAD_LETTER_IDS):
+                removing.zrem(sorted_set, name)
         await removing.execute()
     return len(resolved)
 
 
 async def _oldest(client: Redis, among: str, before: datetime, start: int) -> Sequence[str]:
-    found = await client.zrangebyscore(among, "-inf", f"({microseconds(before)}", start, AT_ONCE)
-    return cast("list[str]", found)
+    names = await client.zrangebyscore(among, "-inf", f"({microseconds(before)}", start, AT_ONCE)
+    return cast("list[str]", names)

@@ -33,7 +33,7 @@ SCHEMA: Final = 1
 EMPTYING: Final = -1
 """The offset of a history that is being emptied."""
 
-TIMEOUT: Final = 10.0
+TIMEOUT_S: Final = 10.0
 """The time limit for a connection and for a reply."""
 
 _ORDERS: Final = {
@@ -127,9 +127,9 @@ async def open_history(url: str, *, installation: str = "", max_connections: int
             url,
             decode_responses=True,
             max_connections=max_connections,
-            timeout=TIMEOUT,
-            socket_connect_timeout=TIMEOUT,
-            socket_timeout=TIMEOUT,
+            timeout=TIMEOUT_S,
+            socket_connect_timeout=TIMEOUT_S,
+            socket_timeout=TIMEOUT_S,
             retry=Retry(NoBackoff(), 0),
         )
     except ValueError as error:
@@ -172,7 +172,7 @@ def _executions(query: ExecutionQuery, *, order: tuple[str, bool] | None = None)
     is_bounded = scored_by == keys.EXECUTIONS
 
     def is_wanted(stored: Hash) -> bool:
-        if not _says(query, stored, "error", "execution_id"):
+        if not _matches(query, stored, "error", "execution_id"):
             return False
         at = datetime.fromisoformat(stored["scheduled_time"])
         return is_bounded or not ((query.since and at < query.since) or (query.until and at >= query.until))
@@ -182,8 +182,8 @@ def _executions(query: ExecutionQuery, *, order: tuple[str, bool] | None = None)
         order=scored_by,
         narrowed_by=narrowed_by,
         is_downwards=is_downwards,
-        least=_key(query.since) if is_bounded else None,
-        most=_last_before(query.until) if is_bounded else None,
+        least=_score(query.since) if is_bounded else None,
+        most=_score_before(query.until) if is_bounded else None,
         ids=keys.EXECUTION_IDS,
         id_prefix=query.id_prefix,
         key=keys.execution,
@@ -201,25 +201,25 @@ def _dead_letters(query: DeadLetterQuery) -> Pages[DeadLetterRow]:
         order=keys.DEAD_LETTERS,
         narrowed_by=narrowed_by,
         is_downwards=query.sort == "newest",
-        least=_key(query.since),
-        most=_last_before(query.until),
+        least=_score(query.since),
+        most=_score_before(query.until),
         ids=keys.DEAD_LETTER_IDS,
         id_prefix=query.id_prefix,
         key=keys.dead_letter,
-        is_wanted=lambda stored: _says(query, stored, "last_error", "id"),
+        is_wanted=lambda stored: _matches(query, stored, "last_error", "id"),
         row=dead_letter_row,
     )
 
 
-def _says(query: ExecutionQuery | DeadLetterQuery, stored: Hash, error: str, name: str) -> bool:
+def _matches(query: ExecutionQuery | DeadLetterQuery, stored: Hash, error: str, name: str) -> bool:
     """Return whether a row matches the conditions that no set can express."""
     has_error = query.error is None or query.error.lower() in stored.get(error, "").lower()
     return has_error and stored[name].startswith(query.id_prefix or "")
 
 
-def _key(time: datetime | None) -> int | None:
+def _score(time: datetime | None) -> int | None:
     return None if time is None else microseconds(time)
 
 
-def _last_before(time: datetime | None) -> int | None:
+def _score_before(time: datetime | None) -> int | None:
     return None if time is None else microseconds(time) - 1

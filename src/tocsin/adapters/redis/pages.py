@@ -25,8 +25,8 @@ FEW: Final = 1_000
 """Up to this number, ids with a prefix are looked up by name."""
 _SCORED_ALIKE: Final = frozenset({keys.EXECUTIONS, keys.DEAD_LETTERS})
 """The orders whose scores the sets of conditions share."""
-_KEPT: Final = 60
-"""The lifetime of an intersection, in seconds, if its reader dies."""
+_INTERSECTION_LIFETIME_S: Final = 60
+"""The lifetime of an intersection if its reader dies."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ class Pages(Generic[T]):
 
 async def page(client: Redis, listing: Pages[T], place: Place | None, limit: int) -> Page[T]:
     """Return the page of a list after a place."""
-    found: list[tuple[Place, T]] = []
-    async with _walked(client, listing) as walked:
-        async for member in _members(client, walked, listing, place, limit + 1):
-            found += [one async for one in _rows(client, listing, member)]
-            if len(found) > limit:
+    listed: list[tuple[Place, T]] = []
+    async with _opened_set(client, listing) as source:
+        async for members in _members(client, source, listing, place, limit + 1):
+            listed += [row async for row in _rows(client, listing, members)]
+            if len(listed) > limit:
                 break
-    rows = [row for _, row in found[:limit]]
-    return Page(rows, found[limit - 1][0].cursor if len(found) > limit else None)
+    rows = [row for _, row in listed[:limit]]
+    return Page(rows, listed[limit - 1][0].cursor if len(listed) > limit else None)
 
 
 async def count(client: Redis, listing: Pages[T], *, is_exact: bool) -> int:
@@ -68,44 +68,44 @@ async def count(client: Redis, listing: Pages[T], *, is_exact: bool) -> int:
 
     `is_exact`: the sets express all conditions, so no row has to be read.
     """
-    async with _walked(client, listing) as walked:
+    async with _opened_set(client, listing) as source:
         if is_exact:
             bounds = _bound(listing.least, "-inf"), _bound(listing.most, "+inf")
-            return int(await client.zcount(walked, *bounds))
+            return int(await client.zcount(source, *bounds))
         total = 0
-        async for members in _members(client, walked, listing, None, CHUNK):
-            total += len([one async for one in _rows(client, listing, members)])
+        async for members in _members(client, source, listing, None, CHUNK):
+            total += len([row async for row in _rows(client, listing, members)])
         return total
 
 
 @asynccontextmanager
-async def _walked(client: Redis, listing: Pages[T]) -> AsyncIterator[str]:
-    """Yield the set to read.
+async def _opened_set(client: Redis, listing: Pages[T]) -> AsyncIterator[str]:
+    """Yield the key of the set to read.
 
-    Sorted as the list is, and reduced by all conditions that have sets.
+    It has the order of the list, and only members that meet all conditions which sets express.
     """
-    few = await _meant(client, listing)
-    if few is None and not listing.narrowed_by:
+    ids = await _ids_with_prefix(client, listing)
+    if ids is None and not listing.narrowed_by:
         yield listing.order
-    elif few is None and len(listing.narrowed_by) == 1 and listing.order in _SCORED_ALIKE:
+    elif ids is None and len(listing.narrowed_by) == 1 and listing.order in _SCORED_ALIKE:
         yield listing.narrowed_by[0]
     else:
-        made, meant = (f"{keys.ROOT}:tmp:{secrets.token_hex(8)}:{what}" for what in ("made", "meant"))
+        intersection, matching_ids = (f"{keys.ROOT}:tmp:{secrets.token_hex(8)}:{part}" for part in ("made", "meant"))
         async with client.pipeline(transaction=True) as making:
-            if few:
-                making.zadd(meant, dict.fromkeys(few, 0))
-                making.expire(meant, _KEPT)
-            narrowed_by = (*listing.narrowed_by, *(() if few is None else (meant,)))
-            making.zinterstore(made, {listing.order: 1, **dict.fromkeys(narrowed_by, 0)})
-            making.expire(made, _KEPT)
+            if ids:
+                making.zadd(matching_ids, dict.fromkeys(ids, 0))
+                making.expire(matching_ids, _INTERSECTION_LIFETIME_S)
+            narrowed_by = (*listing.narrowed_by, *(() if ids is None else (matching_ids,)))
+            making.zinterstore(intersection, {listing.order: 1, **dict.fromkeys(narrowed_by, 0)})
+            making.expire(intersection, _INTERSECTION_LIFETIME_S)
             await making.execute()
         try:
-            yield made
+            yield intersection
         finally:
-            await client.delete(made, meant)
+            await client.delete(intersection, matching_ids)
 
 
-async def _meant(client: Redis, listing: Pages[T]) -> Sequence[str] | None:
+async def _ids_with_prefix(client: Redis, listing: Pages[T]) -> Sequence[str] | None:
     """Return the ids with the requested prefix if they are few.
 
     None if they are many or no prefix is requested.
@@ -113,12 +113,12 @@ async def _meant(client: Redis, listing: Pages[T]) -> Sequence[str] | None:
     if listing.id_prefix is None:
         return None
     bounds = f"[{listing.id_prefix}", f"({listing.id_prefix}\U0010ffff"
-    found = cast("list[str]", await client.zrangebylex(listing.ids, *bounds, 0, FEW + 1))
-    return found if len(found) <= FEW else None
+    ids = cast("list[str]", await client.zrangebylex(listing.ids, *bounds, 0, FEW + 1))
+    return ids if len(ids) <= FEW else None
 
 
 async def _members(
-    client: Redis, walked: str, listing: Pages[T], place: Place | None, at_once: int
+    client: Redis, source: str, listing: Pages[T], place: Place | None, at_once: int
 ) -> AsyncIterator[Sequence[Place]]:
     """Yield chunks of a set's members after a place, in order."""
     size = max(at_once, CHUNK)
@@ -127,35 +127,37 @@ async def _members(
         # Start at the score of the last member, because others may have the same score.
         if place is not None:
             least, most = (least, str(place.key)) if listing.is_downwards else (str(place.key), most)
-        ask: Callable[..., Awaitable[object]] = (
+        read: Callable[..., Awaitable[object]] = (
             client.zrevrangebyscore if listing.is_downwards else client.zrangebyscore
         )
         bounds = (most, least) if listing.is_downwards else (least, most)
-        pairs = cast("list[tuple[str, float]]", await ask(walked, *bounds, 0, size, withscores=True))
+        pairs = cast("list[tuple[str, float]]", await read(source, *bounds, 0, size, withscores=True))
         members = [Place(listing.sort, int(score), name) for name, score in pairs]
-        behind = [one for one in members if place is None or _is_behind(one, place, is_downwards=listing.is_downwards)]
-        if behind:
-            yield behind
-            place = behind[-1]
+        following = [
+            member for member in members if place is None or _is_after(member, place, is_downwards=listing.is_downwards)
+        ]
+        if following:
+            yield following
+            place = following[-1]
         if len(pairs) < size:
             return
-        if not behind:
+        if not following:
             size *= 2  # more members than requested have the same score
 
 
-def _is_behind(one: Place, place: Place, *, is_downwards: bool) -> bool:
-    mine, theirs = (one.key, one.id), (place.key, place.id)
-    return mine < theirs if is_downwards else mine > theirs
+def _is_after(member: Place, place: Place, *, is_downwards: bool) -> bool:
+    position, limit = (member.key, member.id), (place.key, place.id)
+    return position < limit if is_downwards else position > limit
 
 
 async def _rows(client: Redis, listing: Pages[T], members: Sequence[Place]) -> AsyncIterator[tuple[Place, T]]:
     async with client.pipeline(transaction=False) as reading:
         for member in members:
             reading.hgetall(listing.key(member.id))
-        stored = await reading.execute()
-    for member, one in zip(members, stored, strict=True):
-        if one and listing.is_wanted(one):
-            yield member, listing.row(one)
+        hashes = await reading.execute()
+    for member, stored in zip(members, hashes, strict=True):
+        if stored and listing.is_wanted(stored):
+            yield member, listing.row(stored)
 
 
 def _bound(score: int | None, unbounded: str) -> str:

@@ -40,7 +40,7 @@ class BatchWriter:
         self._executions = row_cache.executions()
         self._jobs = row_cache.jobs()
         encoding = self._encoding
-        self._execution = encoding.upsert(executions, (*rows.PROGRESS, *rows.TOLD), "execution_id")
+        self._execution = encoding.upsert(executions, (*rows.PROGRESS, *rows.REQUEST), "execution_id")
         self._progress = encoding.update(executions, rows.PROGRESS, "execution_id")
         self._tag = encoding.insert(execution_tags, rows.TAG)
         self._letter = encoding.upsert(dead_letters, rows.DEAD_LETTER, "letter_id")
@@ -91,7 +91,7 @@ class BatchWriter:
             self._write(connection, statement, values)
         self._write(connection, self._tag, list(self._tags(known, changed)))
         letters = history.dead_letters(messages).values()
-        self._write(connection, self._letter, [rows.dead_letter_values(one, encoding) for one in letters])
+        self._write(connection, self._letter, [rows.dead_letter_values(letter, encoding) for letter in letters])
         if resolved := history.resolved(messages):
             connection.execute(update(dead_letters).where(dead_letters.c.letter_id.in_(resolved)).values(resolved=True))
         self._executions.keep(changed)
@@ -122,7 +122,7 @@ class BatchWriter:
         self._write(connection, self._job, whole)
         self._write(connection, self._job_in_time, in_time)
         self._write(connection, self._job_time, time)
-        self._jobs.keep({name: one.without_definition() for name, one in changed.items()})
+        self._jobs.keep({name: record.without_definition() for name, record in changed.items()})
 
     def _move(self, connection: Connection, stream: Stream, after: int, upto: int) -> None:
         # Use the returned row: not every driver counts the rows of an insert.

@@ -102,12 +102,12 @@ class SqlHistory:
 
         await self._in_thread(committed)
 
-    async def _read(self, ask: Callable[[Connection], T]) -> T:
-        def answer() -> T:
+    async def _read(self, query: Callable[[Connection], T]) -> T:
+        def result() -> T:
             with self._engine.connect() as connection:
-                return ask(connection)
+                return query(connection)
 
-        return await self._in_thread(answer)
+        return await self._in_thread(result)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

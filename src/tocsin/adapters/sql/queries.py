@@ -47,17 +47,17 @@ def executions(connection: Connection, query: ExecutionQuery) -> Page[ExecutionR
     """Return a page of executions."""
     column, is_downwards = ORDERS[query.sort]
     key, time = _EXECUTIONS.execution_id, _EXECUTIONS.scheduled_time
-    asked = select(tables.executions)
+    statement = select(tables.executions)
     if query.tag is not None:
-        asked = asked.join(tables.execution_tags, key == _TAGS.execution_id).where(_TAGS.tag == query.tag)
+        statement = statement.join(tables.execution_tags, key == _TAGS.execution_id).where(_TAGS.tag == query.tag)
         # They have the order of a list by scheduled time, too.
         key, time = _TAGS.execution_id, _TAGS.scheduled_time
         column = time if column is _EXECUTIONS.scheduled_time else column
-    asked = asked.where(*_wanted_executions(query, time))
+    statement = statement.where(*_execution_conditions(query, time))
     if column is _EXECUTIONS.duration_ms:
-        asked = asked.where(column.is_not(None))
-    asked = _behind(asked, query.place, column, key, is_downwards=is_downwards)
-    rows = connection.execute(asked.limit(query.limit + 1)).all()
+        statement = statement.where(column.is_not(None))
+    statement = _after_place(statement, query.place, column, key, is_downwards=is_downwards)
+    rows = connection.execute(statement.limit(query.limit + 1)).all()
     return Page(
         [execution_row(row) for row in rows[: query.limit]],
         _cursor(rows, query, column.name, "execution_id"),
@@ -66,15 +66,15 @@ def executions(connection: Connection, query: ExecutionQuery) -> Page[ExecutionR
 
 def count(connection: Connection, query: ExecutionQuery) -> int:
     """Return the number of matching executions."""
-    asked = (
+    statement = (
         select(func.count())
         .select_from(tables.executions)
-        .where(*_wanted_executions(query, _EXECUTIONS.scheduled_time))
+        .where(*_execution_conditions(query, _EXECUTIONS.scheduled_time))
     )
     if query.tag is not None:
         tagged = select(_TAGS.execution_id).where(_TAGS.tag == query.tag)
-        asked = asked.where(_EXECUTIONS.execution_id.in_(tagged))
-    return connection.execute(asked).scalar_one()
+        statement = statement.where(_EXECUTIONS.execution_id.in_(tagged))
+    return connection.execute(statement).scalar_one()
 
 
 def execution(connection: Connection, execution_id: str) -> ExecutionRow | None:
@@ -85,10 +85,12 @@ def execution(connection: Connection, execution_id: str) -> ExecutionRow | None:
 
 def dead_letters(connection: Connection, query: DeadLetterQuery) -> Page[DeadLetterRow]:
     """Return a page of dead letters."""
-    asked = select(tables.dead_letters).where(*_wanted_dead_letters(query))
+    statement = select(tables.dead_letters).where(*_dead_letter_conditions(query))
     is_downwards = query.sort == "newest"
-    asked = _behind(asked, query.place, _DEAD_LETTERS.last_attempt, _DEAD_LETTERS.letter_id, is_downwards=is_downwards)
-    rows = connection.execute(asked.limit(query.limit + 1)).all()
+    statement = _after_place(
+        statement, query.place, _DEAD_LETTERS.last_attempt, _DEAD_LETTERS.letter_id, is_downwards=is_downwards
+    )
+    rows = connection.execute(statement.limit(query.limit + 1)).all()
     return Page(
         [dead_letter_row(row) for row in rows[: query.limit]],
         _cursor(rows, query, "last_attempt", "letter_id"),
@@ -103,16 +105,16 @@ def jobs(connection: Connection) -> Sequence[JobRow]:
 def expire(connection: Connection, *, now: datetime, after: timedelta) -> int:
     """Remove up to `EXPIRED_AT_ONCE` executions, and as many resolved dead letters, whose retention is over."""
     own = dict(connection.execute(select(_JOBS.job_name, _JOBS.retention).where(_JOBS.retention.is_not(None))).all())
-    terms = [(timedelta(seconds=seconds), [_EXECUTIONS.job_name == job]) for job, seconds in own.items()]
+    retentions = [(timedelta(seconds=seconds), [_EXECUTIONS.job_name == job]) for job, seconds in own.items()]
     removed = 0
-    for term, whose in [(after, [_EXECUTIONS.job_name.not_in(own)]), *terms]:
+    for retention, condition in [(after, [_EXECUTIONS.job_name.not_in(own)]), *retentions]:
         # Limit the scheduled time too: it has an index, and ended executions were scheduled before.
-        old = (_EXECUTIONS.scheduled_time < now - term, _EXECUTIONS.completed_at < now - term)
-        asked = select(_EXECUTIONS.execution_id).where(*old, *whose).limit(EXPIRED_AT_ONCE - removed)
-        gone = connection.execute(asked).scalars().all()
+        old = (_EXECUTIONS.scheduled_time < now - retention, _EXECUTIONS.completed_at < now - retention)
+        statement = select(_EXECUTIONS.execution_id).where(*old, *condition).limit(EXPIRED_AT_ONCE - removed)
+        expired = connection.execute(statement).scalars().all()
         for table in (tables.executions, tables.execution_tags):
-            connection.execute(delete(table).where(table.c.execution_id.in_(gone)))
-        removed += len(gone)
+            connection.execute(delete(table).where(table.c.execution_id.in_(expired)))
+        removed += len(expired)
         if removed == EXPIRED_AT_ONCE:
             break
     letters = select(_DEAD_LETTERS.id).where(_DEAD_LETTERS.resolved, _DEAD_LETTERS.last_attempt < now - after)
@@ -127,8 +129,8 @@ def forget(connection: Connection) -> None:
         connection.execute(delete(table))
 
 
-def _wanted_executions(query: ExecutionQuery, time: Column[Any]) -> list[ColumnElement[bool]]:
-    wanted = [
+def _execution_conditions(query: ExecutionQuery, time: Column[Any]) -> list[ColumnElement[bool]]:
+    conditions = [
         column == value
         for column, value in (
             (_EXECUTIONS.job_name, query.job),
@@ -137,44 +139,46 @@ def _wanted_executions(query: ExecutionQuery, time: Column[Any]) -> list[ColumnE
         )
         if value is not None
     ]
-    return wanted + _in_common(query, time, _EXECUTIONS.error, _EXECUTIONS.execution_id)
+    return conditions + _common_conditions(query, time, _EXECUTIONS.error, _EXECUTIONS.execution_id)
 
 
-def _wanted_dead_letters(query: DeadLetterQuery) -> list[ColumnElement[bool]]:
-    wanted = [] if query.job is None else [_DEAD_LETTERS.job_name == query.job]
+def _dead_letter_conditions(query: DeadLetterQuery) -> list[ColumnElement[bool]]:
+    conditions = [] if query.job is None else [_DEAD_LETTERS.job_name == query.job]
     if query.unresolved:
-        wanted.append(not_(_DEAD_LETTERS.resolved))
-    return wanted + _in_common(query, _DEAD_LETTERS.last_attempt, _DEAD_LETTERS.last_error, _DEAD_LETTERS.letter_id)
+        conditions.append(not_(_DEAD_LETTERS.resolved))
+    return conditions + _common_conditions(
+        query, _DEAD_LETTERS.last_attempt, _DEAD_LETTERS.last_error, _DEAD_LETTERS.letter_id
+    )
 
 
-def _in_common(
+def _common_conditions(
     query: ExecutionQuery | DeadLetterQuery, time: Column[Any], error: Column[Any], key: Column[Any]
 ) -> list[ColumnElement[bool]]:
-    wanted: list[ColumnElement[bool]] = []
+    conditions: list[ColumnElement[bool]] = []
     if query.since is not None:
-        wanted.append(time >= query.since)
+        conditions.append(time >= query.since)
     if query.until is not None:
-        wanted.append(time < query.until)
+        conditions.append(time < query.until)
     if query.error is not None:
-        wanted += error.is_not(None), error.icontains(query.error, autoescape=True)
+        conditions += error.is_not(None), error.icontains(query.error, autoescape=True)
     if query.id_prefix is not None:
         # A range instead of LIKE uses the index on every database.
-        wanted += key >= query.id_prefix, key < query.id_prefix + _LAST
-    return wanted
+        conditions += key >= query.id_prefix, key < query.id_prefix + _LAST
+    return conditions
 
 
-def _behind(
-    asked: Select[RowT], place: Place | None, column: Column[Any], key: Column[Any], *, is_downwards: bool
+def _after_place(
+    statement: Select[RowT], place: Place | None, column: Column[Any], key: Column[Any], *, is_downwards: bool
 ) -> Select[RowT]:
-    """Return the condition for rows after a place.
+    """Restrict a query to the rows after a place, and sort it.
 
     Rows with equal `column` are ordered by id.
     """
     if place is not None:
         value = place.key if column is _EXECUTIONS.duration_ms else place.time
         here = tuple_(literal(value, column.type), literal(place.id, key.type))
-        asked = asked.where(tuple_(column, key) < here if is_downwards else tuple_(column, key) > here)
-    return asked.order_by(column.desc(), key.desc()) if is_downwards else asked.order_by(column, key)
+        statement = statement.where(tuple_(column, key) < here if is_downwards else tuple_(column, key) > here)
+    return statement.order_by(column.desc(), key.desc()) if is_downwards else statement.order_by(column, key)
 
 
 def _cursor(rows: Sequence[Row], query: ExecutionQuery | DeadLetterQuery, column: str, key: str) -> str | None:

@@ -26,7 +26,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 # --- executions ------------------------------------------------------------------------------------------------------
 
-TOLD: Final = ("id", "job_name", "trigger", "scheduled_time", "tags", "created_by", "replay_of", "execution_id")
+REQUEST: Final = ("id", "job_name", "trigger", "scheduled_time", "tags", "created_by", "replay_of", "execution_id")
 """The columns of the request, which never change."""
 
 PROGRESS: Final = (
@@ -37,7 +37,7 @@ PROGRESS: Final = (
 
 
 def execution_values(record: ExecutionRecord, encoding: Encoding) -> Values:
-    """Return the columns `PROGRESS` and `TOLD`.
+    """Return the columns `PROGRESS` and `REQUEST`.
 
     The same log gives the same row, including its `id`.
     """

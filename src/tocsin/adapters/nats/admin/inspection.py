@@ -153,15 +153,15 @@ class NatsInspection(ServerInspection):
 
     @override
     async def subjects(self, stream: Stream, relative: str) -> list[str]:
-        verb, found = f"STREAM.INFO.{self._names.stream(stream)}", list[str]()
+        verb, listed = f"STREAM.INFO.{self._names.stream(stream)}", list[str]()
         for _ in range(MAX_PAGES):
-            request = {"subjects_filter": self._names.to_wire(relative), "offset": len(found)}
+            request = {"subjects_filter": self._names.to_wire(relative), "offset": len(listed)}
             info = await self._connection.manage(verb, json.dumps(request).encode())
             page = info["state"].get("subjects") or {}
-            found += page
-            if not page or len(found) >= info.get("total", 0):
+            listed += page
+            if not page or len(listed) >= info.get("total", 0):
                 break
-        return [self._names.from_wire(subject) for subject in found]
+        return [self._names.from_wire(subject) for subject in listed]
 
     @override
     async def monitor(self, url: str) -> MonitorReport | None:

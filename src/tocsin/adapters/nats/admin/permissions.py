@@ -215,7 +215,7 @@ def server_config(account: str, users: Mapping[str, Permissions]) -> str:
                 continue
             lines += [f"          {verb}: {{"]
             for effect, listed in rule.items():
-                lines += [f"            {effect}: [", *(f"              {json.dumps(one)}" for one in listed)]
+                lines += [f"            {effect}: [", *(f"              {json.dumps(subject)}" for subject in listed)]
                 lines += ["            ]"]
             lines += ["          }"]
         lines += ["        } }"]

@@ -49,20 +49,22 @@ class NatsStreamPurge:
     async def purge(self, subject: str, *, upto: int) -> None:
         """Remove matching messages up to a sequence."""
         name = self._names.stream(subjects.stream_of(subject))
-        requests = [json.dumps({"filter": wire, "seq": upto + 1}) for wire in self._names.filters(subject)]
-        purging = (self._connection.manage(f"STREAM.PURGE.{name}", request.encode()) for request in requests)
-        await asyncio.gather(*purging)
+        requests = [
+            json.dumps({"filter": wire_subject, "seq": upto + 1}) for wire_subject in self._names.filters(subject)
+        ]
+        purges = (self._connection.manage(f"STREAM.PURGE.{name}", request.encode()) for request in requests)
+        await asyncio.gather(*purges)
 
     async def _consumers(self, name: str) -> AsyncIterator[Json]:
         offset = 0
         while True:
             request = json.dumps({"offset": offset}).encode()
             reply = await self._connection.manage(f"CONSUMER.LIST.{name}", request)
-            listed = reply.get("consumers") or []
-            for consumer in listed:
+            consumers = reply.get("consumers") or []
+            for consumer in consumers:
                 yield consumer
-            offset += len(listed)
-            if not listed or offset >= reply["total"]:
+            offset += len(consumers)
+            if not consumers or offset >= reply["total"]:
                 return
 
 
