@@ -13,7 +13,9 @@ from tests.domain.given import ID
 from tests.worker.given import WORKER, Bench
 from tocsin import Context, NonRetryableError
 from tocsin.domain.events import Failure, Report
-from tocsin.worker.results import MAX_MESSAGE, MAX_RESULT_BYTES, MAX_TRACEBACK
+from tocsin.domain.secret_reference import SecretReferenceError
+from tocsin.worker.handlers import WrongInputError
+from tocsin.worker.results import MAX_MESSAGE, MAX_RESULT_BYTES, MAX_TRACEBACK, qualified_name
 
 
 class CardDeclined(NonRetryableError):
@@ -236,3 +238,16 @@ async def test_timeout_inside_handler_is_an_ordinary_failure(bench: Bench) -> No
 
     await bench.run(handler)
     assert (await failure_of(bench)).type == "TimeoutError"
+
+
+@pytest.mark.parametrize(
+    ("error", "stored"),
+    [
+        (NonRetryableError, "tocsin.worker.errors.NonRetryableError"),
+        (WrongInputError, "tocsin.worker.signatures.WrongInputError"),
+        (SecretReferenceError, "tocsin.domain.secret_reference.SecretReferenceError"),
+        (ValueError, "ValueError"),
+    ],
+)
+def test_stored_names_of_errors_never_change(error: type[BaseException], stored: str) -> None:
+    assert qualified_name(error) == stored

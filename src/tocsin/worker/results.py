@@ -152,8 +152,17 @@ def handler_not_found(task: Dispatched, handlers: Handlers) -> Failure:
     return Failure(type=HANDLER_NOT_FOUND, message=message, retryable=False)
 
 
+_STORED_NAMES: Final = {
+    NonRetryableError: "tocsin.worker.errors.NonRetryableError",
+    WrongInputError: "tocsin.worker.signatures.WrongInputError",
+}
+"""Names of our own errors in stored reports. They stay when a class moves, because retry policies match them."""
+
+
 def qualified_name(kind: type[BaseException]) -> str:
     """Return an error's name as retry policies write it: `ValueError`, `billing.errors.CardDeclined`."""
+    if kind in _STORED_NAMES:
+        return _STORED_NAMES[kind]
     name, module = kind.__qualname__, kind.__module__
     return name if module in {"builtins", "__main__"} else f"{module}.{name}"
 
