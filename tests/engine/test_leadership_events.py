@@ -15,8 +15,7 @@ from tocsin.domain.events import (
     Message,
     Recorded,
 )
-from tocsin.engine.leader_election import LeaderElection
-from tocsin.engine.leadership_events import TICKER_SIGNS, LeadershipEvents
+from tocsin.engine.leader_election import TICKER_SIGNS, LeaderElection, LeadershipEvents
 from tocsin.ports import LogUnavailable
 from tocsin.subjects import Bucket
 

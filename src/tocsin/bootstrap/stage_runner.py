@@ -21,8 +21,7 @@ from ..archive.archive import Origin
 from ..archive.cursors import Cursors
 from ..domain import execution
 from ..engine.delivery_policy import DeliveryPolicy
-from ..engine.leader_election import LeaderElection
-from ..engine.leadership_events import LeadershipEvents
+from ..engine.leader_election import LeaderElection, LeadershipEvents
 from ..engine.stage import BoundStage, StageContext, Storage
 from ..engine.state_cache import StateCache
 from ..ports import History

@@ -3,6 +3,7 @@
 The rerun of a failed execution is a new execution. The rerun of a refused input sends the input again.
 """
 
+from base64 import b64decode
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,27 +11,37 @@ from .. import subjects
 from ..domain import dead_letter, execution_plan
 from ..domain.dead_letter import DeadLetter, Replay
 from ..domain.definition import DefinitionError, check_input
+from ..domain.errors import TocsinError
 from ..domain.events import (
+    MAX_BODY_BYTES,
     CancelRequest,
     Completion,
     DeadLettered,
     Message,
+    PoisonMessage,
     Recorded,
     Replayed,
     Report,
+    Requested,
     Resolved,
     RetryTimer,
     Trigger,
 )
 from ..ports import EventLog, StaleRead
-from ..subjects import REPLAYS
+from ..subjects import ANY, REPLAYS, DecodeError
 from .execution_writer import ExecutionWriter
 from .ledger_reader import LedgerReader
-from .poison_messages import NotRerunnable, message_of
-from .unregistered_jobs import unregistered_request
 
 SENT_AGAIN: Final = (Report, RetryTimer, CancelRequest, Completion, Resolved)
 """The messages that a rerun stores besides executions."""
+INPUTS: Final = (Trigger, CancelRequest, Report, RetryTimer, Completion)
+"""The inputs of the stages. An event is a decision that is stored already and cannot be decided again."""
+
+
+class NotRerunnable(TocsinError, ValueError):
+    """A refused message cannot be sent again; the text gives the reason."""
+
+    code = "not-rerunnable"
 
 
 class Reruns:
@@ -131,3 +142,54 @@ async def resolve_replayed(log: EventLog, job: str, id: str, execution_id: str) 
 async def _is_complete(log: EventLog, scope: str, events: Sequence[Recorded[Message]]) -> bool:
     """Return whether events of a scope, maybe read from a lagging replica, include its newest."""
     return await log.tail(scope) == (events[-1].sequence if events else 0)
+
+
+async def unregistered_request(log: EventLog, letter: DeadLettered) -> Requested | None:
+    """Return the first event of a failed execution of an unregistered job.
+
+    None: the job was registered, or the execution is not in the log any more.
+
+    Raises:
+        StaleRead: a lagging replica was read.
+    """
+    if letter.definition:
+        return None
+    scope = subjects.execution(letter.job, letter.execution_id)
+    events = await log.load(scope)
+    if not events and await log.tail(scope):
+        raise StaleRead.of(scope)
+    request = next((event.message for event in events if isinstance(event.message, Requested)), None)
+    return request if request is not None and not request.plan.definition else None
+
+
+def message_of(letter: PoisonMessage) -> Trigger | CancelRequest | Report | RetryTimer | Completion:
+    """Return the input that became this dead letter.
+
+    Raises:
+        NotRerunnable: the message is not an input, is still unreadable, or is not kept whole.
+    """
+    body = b64decode(letter.body)
+    if len(body) >= MAX_BODY_BYTES:
+        raise NotRerunnable(
+            f"the message is too large to be kept whole; read it at sequence {letter.sequence} of its stream"
+        )
+    try:
+        message = subjects.decode(letter.subject, body)
+    except DecodeError as error:
+        raise NotRerunnable(f"the message is still unreadable: {error}") from error
+    if isinstance(message, Trigger) and subjects.job_of(letter.subject) == ANY:
+        raise NotRerunnable(f"{letter.subject} names no job; trigger a job by its name")
+    if not isinstance(message, INPUTS):
+        raise NotRerunnable(
+            f"{letter.subject} is an event, which the log has already, and not an input: {_advice(message)}"
+        )
+    return message
+
+
+def _advice(event: Message) -> str:
+    return {
+        "replayed": "replay the dead letter that it belongs to",
+        "planned": "trigger the job again",
+        "admitted": "trigger the job again",
+        "dispatched": "trigger the job again",
+    }.get(str(getattr(event, "type", "")), "wait for the recoverer, or trigger the job again")

@@ -15,8 +15,7 @@ from ..domain.ledger import Ledger, Lookahead
 from ..domain.schedule import ScheduleError
 from ..engine.clock_guard import ClockGuard
 from ..engine.due_queue import DueQueue
-from ..engine.leader_election import LeaderElection
-from ..engine.leadership_events import TERM_EVENTS, TICKER_SIGNS
+from ..engine.leader_election import TERM_EVENTS, TICKER_SIGNS, LeaderElection
 from ..engine.ledger_reader import FACTS, LedgerReader
 from ..engine.stage import Access, Stage
 from ..engine.state_cache import UNKNOWN_TIME

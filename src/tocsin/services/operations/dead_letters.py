@@ -20,8 +20,7 @@ from ...domain.events import Actor, DeadLettered, Input, Message, PoisonMessage,
 from ...domain.execution import Status
 from ...domain.ledger import JobNotFound, Ledger
 from ...engine.ledger_reader import LedgerReader
-from ...engine.poison_messages import NotRerunnable, message_of
-from ...engine.unregistered_jobs import unregistered_request
+from ...engine.rerun import NotRerunnable, message_of, unregistered_request
 from ...ports import Clock, DeadLetterRow, EventLog, OutdatedState, SequenceConflict, StaleRead, StoredLog
 from ...ports.queries import DeadLetterQuery, Page, every
 from ...subjects import Stream

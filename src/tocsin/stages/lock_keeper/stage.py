@@ -1,7 +1,8 @@
 """Lock keeper: admits one execution of a job at a time (hip-62; CRON-18).
 
 The lock's event is stored first, the execution's second: a crash between the two leaves a lock that its holder already has,
-and the redelivery does the rest (hip-62, Distributed Locking; ojs-cron §6). The KV bucket `locks` only shows the locks (`lock_projection`).
+and the redelivery does the rest (hip-62, Distributed Locking; ojs-cron §6). The KV bucket `locks` only shows the locks
+(`lock_projection`).
 """
 
 from collections.abc import Sequence

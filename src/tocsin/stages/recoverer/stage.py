@@ -17,8 +17,7 @@ from ...domain.events import Failed, Lost, Recorded, Recovered, Report
 from ...domain.execution import Execution
 from ...domain.recovery import Findings, JobStatus, Overdue, Policy, RecoveryDecision
 from ...engine.clock_guard import ClockGuard
-from ...engine.leader_election import LeaderElection
-from ...engine.leadership_events import TERM_EVENTS
+from ...engine.leader_election import TERM_EVENTS, LeaderElection
 from ...engine.ledger_reader import LedgerReader
 from ...engine.report_authentication import is_believed
 from ...engine.stage import Access, Stage, StageContext
