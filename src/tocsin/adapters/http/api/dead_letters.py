@@ -15,7 +15,7 @@ from ....services.operations import dead_letters
 from ....services.operations.dead_letters import Letter
 from ....services.operations.errors import NotFound
 from ....services.operations.errors import OperationError as NotPossible
-from ..auth.security import Reader, Replayer, actor, forbidden
+from ..auth.security import Reader, Replayer, actor
 from ..middleware.idempotency import IdempotentRoute, request_name
 from .dependencies import Components, Here, Reason, ReasonText
 from .events import StoredFact
@@ -238,7 +238,7 @@ async def replay_dead_letter(
     A completed replay resolves the dead letter.
     """
     body = body or ReplayRequest()
-    await _check(here, caller, await _visible_letter(here, caller, id))
+    await _check_replay(here, caller, id)
     name = request_name(request)
     replay = await dead_letters.replay(
         here.log,
@@ -267,7 +267,7 @@ async def resolve_dead_letter(
         raise NotPossible(
             f"dead letter {id!r} cannot be set to unresolved. Send `resolved: true`, or replay it with `again: true`"
         )
-    await _check(here, caller, await _visible_letter(here, caller, id))
+    await _check_replay(here, caller, id)
     cause = body.reason or reason
     outcome = await dead_letters.resolve(here.log, id, by=actor(caller), reason=cause, stored=here.stored)
     return Settled(job=outcome.job, id=outcome.id, changed=outcome.changed)
@@ -280,9 +280,9 @@ async def _visible_letter(here: Components, caller: Principal, given: str) -> Le
     return letter
 
 
-async def _check(here: Components, caller: Principal, letter: Letter) -> None:
-    if not await here.visibility.permits(caller, Permission.REPLAY, letter.job):
-        raise forbidden(caller, Permission.REPLAY)
+async def _check_replay(here: Components, caller: Principal, given: str) -> None:
+    letter = await _visible_letter(here, caller, given)
+    await here.visibility.require(caller, Permission.REPLAY, letter.job)
 
 
 def _details(letter: Letter) -> DeadLetterDetails:

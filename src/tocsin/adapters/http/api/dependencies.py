@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias, cast
 
 from fastapi import Depends, Header, Request
-from pydantic import StringConstraints
+from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from ....domain.definition import Text
 from ....ports import Clock, EventLog, History, Projections, StoredLog, TaskQueues
@@ -61,6 +61,19 @@ Reason: TypeAlias = Annotated[
     Header(alias="X-Reason", max_length=MAX_REASON, description="The reason for the change, recorded in its event."),
 ]
 ReasonText: TypeAlias = Annotated[Text, StringConstraints(max_length=MAX_REASON)]
+
+
+class ChangeRequest(BaseModel):
+    """The reason for a change."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: ReasonText | None = None
+
+
+def given_reason(body: ChangeRequest | None, header: str | None) -> str | None:
+    """Return the reason in the body, or else the reason in the header."""
+    return (body.reason if body else None) or header
 
 
 def etag(job: Job) -> str:

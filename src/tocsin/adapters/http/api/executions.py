@@ -20,11 +20,10 @@ from ....ports.queries import ExecutionQuery, ExecutionSort
 from ....services.operations.cancellation import cancel
 from ....services.operations.errors import NotFound
 from ....services.operations.lookup import ExecutionMatch, find
-from ..auth.security import Canceller, Reader, actor, forbidden
+from ..auth.security import Canceller, Reader, actor
 from ..middleware.idempotency import IdempotentRoute
-from .dependencies import Components, Here, Reason
+from .dependencies import ChangeRequest, Components, Here, Reason, given_reason
 from .events import StoredFact
-from .jobs import ChangeRequest
 from .problems import documented
 
 router = APIRouter(prefix="/v1/executions", tags=["executions"], route_class=IdempotentRoute)
@@ -197,9 +196,8 @@ async def cancel_execution(
     An execution that has ended does not change.
     """
     match = await _visible_match(here, caller, id)
-    if not await here.visibility.permits(caller, Permission.CANCEL, match.job):
-        raise forbidden(caller, Permission.CANCEL)
-    cause = (body.reason if body else None) or reason
+    await here.visibility.require(caller, Permission.CANCEL, match.job)
+    cause = given_reason(body, reason)
     outcome = await cancel(here.log, id, by=actor(caller), reason=cause, job=match.job)
     return Ended(
         job=outcome.job, execution_id=outcome.execution_id, status=outcome.status.value, changed=outcome.changed

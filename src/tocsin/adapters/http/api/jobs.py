@@ -9,14 +9,24 @@ from pydantic import BaseModel, ConfigDict, JsonValue, WithJsonSchema
 
 from ....domain.access import Permission
 from ....domain.definition import JobDefinition, Name
-from ....domain.events import Defined
+from ....domain.events import Actor, Defined
 from ....domain.formats import read_job
 from ....domain.schedule import parse, warnings_at
-from ....services.jobs import Job
+from ....services.jobs import Check, Job
 from ....subjects import Stream
 from ..auth.security import Author, Reader, Triggerer, actor, permitted, visible
 from ..middleware.idempotency import IdempotentRoute, request_name
-from .dependencies import Components, Here, Precondition, Reason, ReasonText, both, etag
+from .dependencies import (
+    ChangeRequest,
+    Components,
+    Here,
+    Precondition,
+    Reason,
+    ReasonText,
+    both,
+    etag,
+    given_reason,
+)
 from .events import StoredFact
 from .problems import Problem, documented, invalid, not_found
 
@@ -29,6 +39,7 @@ definitions = APIRouter(prefix="/v1/definitions", tags=["jobs"])
 JobName: TypeAlias = Annotated[
     Name, Path(description="The job's name.", pattern=r"^[a-z0-9][a-z0-9\-\.]*$", max_length=255)
 ]
+SwitchAction: TypeAlias = Literal["paused", "resumed"]
 Written: TypeAlias = Annotated[
     dict[str, Any],
     Body(description="A job definition as hip-62 or the Open Job Spec writes it."),
@@ -113,14 +124,6 @@ class TriggerRequest(BaseModel):
     """The trigger that the execution records."""
 
 
-class ChangeRequest(BaseModel):
-    """The reason for a change."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    reason: ReasonText | None = None
-
-
 class Triggered(BaseModel):
     """The requested execution."""
 
@@ -132,7 +135,7 @@ class Switched(BaseModel):
     """The state of a job after the request; `changed`: this request changed it."""
 
     job: str
-    action: Literal["paused", "resumed"]
+    action: SwitchAction
     changed: bool
 
 
@@ -273,8 +276,7 @@ async def pause_job(
 ) -> Switched:
     """Pause a job: its occurrences pass without firing until it is resumed."""
     check = both(permitted(caller, Permission.REGISTER), precondition)
-    changed = await here.registry.pause(name, by=actor(caller), reason=_reason(body, reason), check=check)
-    return Switched(job=name, action="paused", changed=changed)
+    return await _switch(here, name, "paused", by=actor(caller), reason=given_reason(body, reason), check=check)
 
 
 @router.post("/{name}/resume", operation_id="resumeJob", responses=documented(404, 412))
@@ -288,8 +290,7 @@ async def resume_job(
 ) -> Switched:
     """Resume a paused job. Occurrences that passed during the pause do not fire."""
     check = both(permitted(caller, Permission.REGISTER), precondition)
-    changed = await here.registry.resume(name, by=actor(caller), reason=_reason(body, reason), check=check)
-    return Switched(job=name, action="resumed", changed=changed)
+    return await _switch(here, name, "resumed", by=actor(caller), reason=given_reason(body, reason), check=check)
 
 
 @definitions.get("/{sequence}", operation_id="getDefinition", responses=documented(404))
@@ -318,11 +319,14 @@ def with_defaults(definition: JobDefinition, here: Components) -> JobDefinition:
     return definition.model_copy(update={"timeout": here.settings.execution.default_timeout})
 
 
+async def _switch(
+    here: Components, name: str, action: SwitchAction, *, by: Actor, reason: str | None, check: Check
+) -> Switched:
+    switch = here.registry.pause if action == "paused" else here.registry.resume
+    return Switched(job=name, action=action, changed=await switch(name, by=by, reason=reason, check=check))
+
+
 async def _details(here: Components, name: str, response: Response) -> JobDetails:
     job = await here.registry.job(name, fresh=True)
     response.headers["ETag"] = etag(job)
     return JobDetails.of(job, here.clock.now())
-
-
-def _reason(body: ChangeRequest | None, header: str | None) -> str | None:
-    return (body.reason if body else None) or header

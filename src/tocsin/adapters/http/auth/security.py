@@ -66,6 +66,15 @@ class Visibility:
         last = await self._definition(job)
         return caller.may(permission) if last is None else caller.may_with(permission, last)
 
+    async def require(self, caller: Principal, permission: Permission, job: str) -> None:
+        """Check that a caller has a permission for the executions of a job.
+
+        Raises:
+            Problem: the caller lacks the permission.
+        """
+        if not await self.permits(caller, permission, job):
+            raise forbidden(caller, permission)
+
     async def _definition(self, job: str) -> LastDefinition | None:
         now = self._clock.monotonic()
         read_at, last = self._known.get(job, (-VIEWERS_TTL_S, None))

@@ -15,8 +15,9 @@ from ....services.operations.lookup import ExecutionMatch
 from ....subjects import Stream
 from ..api.dependencies import Components, Here
 from ..api.problems import Problem
-from ..auth.security import Reader, Replayer, actor, forbidden
+from ..auth.security import Reader, Replayer, actor
 from . import job_view, protocol
+from .jobs import visible_match
 from .protocol import OjsResponse, OptionalBody, documented
 
 MAX_LIMIT: Final = 100
@@ -78,11 +79,8 @@ async def discard(here: Here, caller: Replayer, id: str) -> dict[str, Any]:  # n
 
 
 async def _letter(here: Components, caller: Principal, id: str) -> ExecutionMatch:  # noqa: A002 - the field has this name
-    match = await job_view.find(here.log, id, here.stored)
-    if not await here.visibility.may_see(caller, match.job):
-        raise NotFound(f"no job has the id {id!r}")
-    if not await here.visibility.permits(caller, Permission.REPLAY, match.job):
-        raise forbidden(caller, Permission.REPLAY)
+    match = await visible_match(here, caller, id)
+    await here.visibility.require(caller, Permission.REPLAY, match.job)
     if not await here.log.load(subjects.dead_letter(match.job, match.execution_id)):
         raise NotFound(f"job {id} is not a dead letter")
     return match

@@ -20,7 +20,7 @@ from ....services.operations import cancellation, enqueue
 from ....services.operations.lookup import ExecutionMatch, was_archived
 from ..api.dependencies import Components, Here
 from ..api.problems import FieldError, Problem
-from ..auth.security import Reader, Triggerer, actor, forbidden
+from ..auth.security import Reader, Triggerer, actor
 from . import envelope, job_view, protocol
 from .protocol import Body, OjsResponse, documented
 
@@ -102,8 +102,7 @@ async def show(here: Here, caller: Reader, id: str) -> dict[str, Any]:  # noqa: 
 async def cancel(here: Here, caller: Triggerer, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
     """Cancel a job that has not ended."""
     match = await visible_match(here, caller, id)
-    if not await here.visibility.permits(caller, Permission.CANCEL, match.job):
-        raise forbidden(caller, Permission.CANCEL)
+    await here.visibility.require(caller, Permission.CANCEL, match.job)
     before = job_view.job(match.facts, id=id)
     if not execution.fold(match.facts).is_over:
         await cancellation.cancel(here.log, match.execution_id, job=match.job, by=actor(caller), reason="by OJS client")
