@@ -4,21 +4,19 @@ The command line works on an `Operator` and does not know which of the two it ta
 the log itself; `tocsin.adapters.http.client.HttpOperator` sends requests.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from pydantic import JsonValue
 
 from ..domain.definition import JobDefinition
 from ..domain.errors import TocsinError
-from ..domain.events import Actor, Input, Message, Recorded
-from ..ports import Clock, DeadLetterRow, EventLog, ExecutionRow, History, Projections, StoredLog
+from ..domain.events import Input, Message, Recorded
+from ..ports import DeadLetterRow, ExecutionRow, History
 from ..ports.queries import DeadLetterQuery, ExecutionQuery, Page
-from .jobs import Job, Plan, Registry
+from .jobs import Job, Plan
 from .operations.errors import OperationError
 
 if TYPE_CHECKING:  # a command that lists jobs imports none of the other operations
@@ -222,183 +220,3 @@ class Operator(Protocol):
             NotServed: over HTTP.
         """
         ...
-
-
-class LocalOperator:
-    """Implements `Operator` over the log and the history."""
-
-    def __init__(
-        self,
-        log: EventLog,
-        stored: StoredLog,
-        projections: Projections,
-        clock: Clock,
-        *,
-        history: OpenHistory,
-        by: Actor | None = None,
-    ) -> None:
-        """`history` opens the history at its first use; `by` is recorded with each change."""
-        self._log = log
-        self._stored = stored
-        self._clock = clock
-        self._history = history
-        self._by = by
-        self._registry = Registry(log, projections)
-
-    async def jobs(self) -> tuple[Job, ...]:
-        """See `Operator`."""
-        return await self._registry.jobs()
-
-    async def job(self, name: str) -> Job:
-        """See `Operator`."""
-        return await self._registry.job(name)
-
-    async def plan(self, definitions: Collection[JobDefinition], *, prune: Collection[str] = ()) -> Plan:
-        """See `Operator`."""
-        return await self._registry.plan(definitions, prune=prune)
-
-    async def carry_out(self, plan: Plan) -> None:
-        """See `Operator`."""
-        await self._registry.carry_out(plan, by=self._by)
-
-    async def pause(self, job: str, *, reason: str | None = None) -> bool:
-        """See `Operator`."""
-        return await self._registry.pause(job, by=self._by, reason=reason)
-
-    async def resume(self, job: str, *, reason: str | None = None) -> bool:
-        """See `Operator`."""
-        return await self._registry.resume(job, by=self._by, reason=reason)
-
-    async def delete(self, job: str, *, reason: str | None = None) -> None:
-        """See `Operator`."""
-        await self._registry.delete(job, by=self._by, reason=reason)
-
-    async def trigger(
-        self,
-        job: str,
-        input: Input | None = None,  # noqa: A002 - the field is called so
-        args: Sequence[JsonValue] | None = None,
-        *,
-        reason: str | None = None,
-    ) -> str:
-        """See `Operator`."""
-        return await self._registry.trigger(job, input, args, by=self._by, reason=reason)
-
-    async def why(self, job: str, at: datetime | None = None) -> "tuple[Answer, ...]":
-        """See `Operator`."""
-        from .explain import ExplainReader  # noqa: PLC0415 - see above
-
-        return await ExplainReader(self._log, self._stored).why(job, at)
-
-    async def plan_backfill(self, job: str, span: "Span", *, now: datetime, name: str | None = None) -> "Backfill":
-        """See `Operator`."""
-        from .operations import backfill  # noqa: PLC0415 - see above
-
-        return await backfill.plan(self._stored, self._registry, job, span, now=now, name=name)
-
-    def backfill(self, plan: "Backfill", *, rate: float, reason: str | None = None) -> "AsyncIterator[Asked]":
-        """See `Operator`."""
-        from .operations import backfill  # noqa: PLC0415 - see above
-
-        return backfill.begin(self._log, plan, self._clock, rate=rate, by=self._by, reason=reason)
-
-    async def executions(self, query: ExecutionQuery) -> Page[ExecutionRow]:
-        """See `Operator`."""
-        async with self._history() as history:
-            return await history.executions(query)
-
-    async def execution(self, given: str) -> "ExecutionMatch":
-        """See `Operator`."""
-        from .operations import lookup  # noqa: PLC0415 - see above
-
-        return await lookup.find(self._log, given, list_executions=self.executions, stored=self._stored)
-
-    async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> "Cancellation":
-        """See `Operator`."""
-        from .operations import cancellation  # noqa: PLC0415 - see above
-
-        return await cancellation.cancel(
-            self._log, given, by=self._by, reason=reason, job=job, list_executions=self.executions
-        )
-
-    async def dead_letters(self, query: DeadLetterQuery) -> Page[DeadLetterRow]:
-        """See `Operator`."""
-        async with self._history() as history:
-            return await history.dead_letters(query)
-
-    async def dead_letter(self, given: str) -> "Letter":
-        """See `Operator`."""
-        from .operations import dead_letters  # noqa: PLC0415 - see above
-
-        return await dead_letters.find(self._log, given, list_dead_letters=self.dead_letters, stored=self._stored)
-
-    async def replay(
-        self,
-        given: str,
-        *,
-        input: Input | None = None,  # noqa: A002 - the field is called so
-        reason: str | None = None,
-        again: bool = False,
-    ) -> "Replay":
-        """See `Operator`."""
-        from .operations import dead_letters  # noqa: PLC0415 - see above
-
-        return await dead_letters.replay(
-            self._log,
-            given,
-            input=input,
-            by=self._by,
-            reason=reason,
-            again=again,
-            list_dead_letters=self.dead_letters,
-            stored=self._stored,
-        )
-
-    def replay_all(
-        self, query: DeadLetterQuery, *, rate: float, reason: str | None = None
-    ) -> "AsyncIterator[Replay | OperationError]":
-        """See `Operator`."""
-        from .operations import dead_letters  # noqa: PLC0415 - see above
-
-        replay = partial(self.replay, reason=reason)
-        return dead_letters.replay_all(replay, self.dead_letters, query, self._clock, rate=rate)
-
-    async def resolve(self, given: str, *, reason: str | None = None) -> "Resolution":
-        """See `Operator`."""
-        from .operations import dead_letters  # noqa: PLC0415 - see above
-
-        return await dead_letters.resolve(
-            self._log,
-            given,
-            by=self._by,
-            reason=reason,
-            list_dead_letters=self.dead_letters,
-            stored=self._stored,
-        )
-
-    async def tail(
-        self, job: str | None = None, *, from_start: bool = False
-    ) -> AsyncGenerator[Recorded[Message], None]:
-        """See `Operator`."""
-        from . import tail  # noqa: PLC0415 - see above
-
-        after = {} if from_start else await tail.newest(self._log, job)
-        async for recorded in tail.follow(self._log, job, after=after):
-            yield recorded
-
-
-@asynccontextmanager
-async def opened_once(open_history: OpenHistory) -> AsyncIterator[OpenHistory]:
-    """Within the block, open the history at its first use and keep it open."""
-    opening = asyncio.Lock()
-    opened: list[History] = []
-    async with AsyncExitStack() as stack:
-
-        @asynccontextmanager
-        async def shared() -> AsyncIterator[History]:
-            async with opening:
-                if not opened:
-                    opened.append(await stack.enter_async_context(open_history()))
-            yield opened[0]
-
-        yield shared

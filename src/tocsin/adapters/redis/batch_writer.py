@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 from redis.exceptions import WatchError
 
-from ...domain import history, job_record
+from ...domain import dead_letter_records, history, job_record
 from ...domain.events import Message, Recorded
 from ...domain.history import ExecutionRecord
 from ...ports import SequenceConflict
@@ -75,9 +75,9 @@ class BatchWriter:
         transaction.multi()  # type: ignore[no-untyped-call]
         for name, record in changed.items():
             _write_execution(transaction, record, known.get(name))
-        for letter in history.dead_letters(messages).values():
+        for letter in dead_letter_records.dead_letters(messages).values():
             _write_dead_letter(transaction, letter)
-        for name in history.resolved(messages):
+        for name in dead_letter_records.resolved(messages):
             transaction.hset(keys.dead_letter(name), "resolved", "1")
             transaction.zrem(keys.UNRESOLVED, name)
         self._executions.keep(changed)
@@ -156,7 +156,7 @@ def _sets(record: ExecutionRecord) -> Iterator[str]:
         yield keys.WITH_ERROR
 
 
-def _write_dead_letter(transaction: Pipeline, letter: history.DeadLetterRecord) -> None:
+def _write_dead_letter(transaction: Pipeline, letter: dead_letter_records.DeadLetterRecord) -> None:
     transaction.hset(keys.dead_letter(letter.id), mapping=rows.dead_letter_hash(letter))
     transaction.zadd(keys.DEAD_LETTER_IDS, {letter.id: 0})
     at = microseconds(rows.aware(letter.last_attempt))

@@ -11,8 +11,9 @@ from typing import Any, Final, TypeAlias
 from pydantic import TypeAdapter
 from pydantic_core import from_json
 
+from ...domain.dead_letter_records import DeadLetterRecord
 from ...domain.definition import STORED, JobDefinition
-from ...domain.history import DeadLetterRecord, ExecutionRecord, StepRecord
+from ...domain.history import ExecutionRecord, StepRecord
 from ...domain.job_record import JobRecord
 from ...domain.ledger import Timetable
 from ...ports import DeadLetterRow, ExecutionRow, JobRow

@@ -8,8 +8,9 @@ from uuid import UUID, uuid5
 
 from sqlalchemy import Row as SqlRow
 
+from ...domain.dead_letter_records import DeadLetterRecord
 from ...domain.definition import STORED, JobDefinition
-from ...domain.history import DeadLetterRecord, ExecutionRecord, StepRecord
+from ...domain.history import ExecutionRecord, StepRecord
 from ...domain.job_record import JobRecord
 from ...domain.ledger import Timetable
 from ...ports import DeadLetterRow, ExecutionRow, JobRow

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...domain.events import Actor
-from ...services.operator import LocalOperator, OpenHistory, Operator
+from ...services.local_operator import LocalOperator
+from ...services.operator import OpenHistory, Operator
 from ...settings import Settings
 from .event_loop import until_done
 

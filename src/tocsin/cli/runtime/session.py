@@ -15,7 +15,8 @@ from ... import telemetry
 from ...domain.events import Actor
 from ...domain.ledger import JobNotFound
 from ...ports import History, NotAllowed
-from ...services.operator import NotServed, Operator, opened_once
+from ...services.local_operator import opened_once
+from ...services.operator import NotServed, Operator
 from ...settings import FieldPath, Settings, load
 from ...subjects import Stream
 from ..output.format import Output
