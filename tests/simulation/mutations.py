@@ -218,7 +218,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "[(await self._locks._locks.load(s), self._locks._locks._upto.update({s: 2**60})) "
         "for s in map(subjects.lock, jobs)]",
     ),
-    _bug("take each answer for that of the leader", StateCache.loaded, "upto=upto", "upto=2**60"),
+    _bug("take each answer for that of the leader", StateCache.fill, "upto=upto", "upto=2**60"),
     _bug(
         "believe a replica that the holder of a lock is not over",
         locks.Locks.is_over,

@@ -202,7 +202,7 @@ async def test_state_read_again_covers_only_that_read(world: World, reads: Reads
     scope = subjects.lock("job-0")
     await given(world, reads, Acquired(job="job-0", execution_id="a", scheduled_time=NOON, ttl=90))
     known = await locks.load(scope)
-    locks.loaded(scope, await world.log.load(scope), upto=10)
+    locks.fill(scope, await world.log.load(scope), upto=10)
     assert locks.accounts_for(scope, 10)
     with pytest.raises(OutdatedState):
         await locks.append(

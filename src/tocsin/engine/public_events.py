@@ -150,7 +150,7 @@ class PublicEvents:
         self._clock = clock
         self._last: OrderedDict[str, tuple[int, int]] = OrderedDict()  # subject -> (sequence, run count)
 
-    def loaded(self, subject: str, events: Sequence[Recorded[Message]]) -> None:
+    def fill(self, subject: str, events: Sequence[Recorded[Message]]) -> None:
         """Cache the newest event on a subject, just read, unless one is cached."""
         if subject not in self._last:
             self._remember_event(subject, events[-1] if events else None)

@@ -9,7 +9,7 @@ from ..domain.execution import Execution
 from .state_cache import UNKNOWN_TIME, StateCache
 
 
-def is_believed(report: Report, key: bytes) -> bool:
+def is_authentic(report: Report, key: bytes) -> bool:
     """Return whether a report comes from the worker that received the task.
 
     Ids can be guessed; the token cannot.

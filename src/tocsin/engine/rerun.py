@@ -140,7 +140,7 @@ async def resolve_replayed(log: EventLog, job: str, id: str, execution_id: str) 
 
 
 async def _is_complete(log: EventLog, scope: str, events: Sequence[Recorded[Message]]) -> bool:
-    """Return whether events of a scope, maybe read from a lagging replica, include its newest."""
+    """Return whether events read from a scope include its newest event."""
     return await log.tail(scope) == (events[-1].sequence if events else 0)
 
 

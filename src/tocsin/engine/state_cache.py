@@ -52,7 +52,7 @@ class StateCache(Generic[S]):
             self._known.move_to_end(scope)
             return known
         if known is None or not await self._catch_up(scope, *known):
-            self.loaded(scope, await self._log.load(scope))
+            self.fill(scope, await self._log.load(scope))
         return self._known[scope]
 
     async def recall(self, scopes: Collection[str]) -> None:
@@ -65,7 +65,7 @@ class StateCache(Generic[S]):
         if unknown:
             loaded = await self._log.load_each(*unknown)
             for scope, events in zip(unknown, loaded.facts, strict=True):
-                self.loaded(scope, events)
+                self.fill(scope, events)
 
     def knows(self, scope: str) -> bool:
         """Return whether `load` would answer from the cache."""
@@ -87,7 +87,7 @@ class StateCache(Generic[S]):
         self._outdated.discard(scope)
         return True
 
-    def loaded(self, scope: str, events: Iterable[Recorded[Message]], *, upto: int = 0) -> None:
+    def fill(self, scope: str, events: Iterable[Recorded[Message]], *, upto: int = 0) -> None:
         """Cache all events of a scope, just read, unless newer events are cached.
 
         `upto`: the last sequence of the log that the read covers, if known.

@@ -26,7 +26,7 @@ from ..domain.events import (
 )
 from ..domain.execution import Execution
 from ..domain.recovery import TIMED_OUT
-from ..engine.report_authentication import is_believed
+from ..engine.report_authentication import is_authentic
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.state_cache import StateCache
 from ..ports import EventLog, StaleRead
@@ -111,7 +111,7 @@ class LeaseKeeper:
         claim = state.steps[lease.step].claim
         reports = (recorded.message for recorded in stored if isinstance(recorded.message, Report))
         return any(
-            is_believed(report, self._key)
+            is_authentic(report, self._key)
             and (report.outcome == "completed" or (report.delivery == lease.delivery and report.claim in {None, claim}))
             for report in reports
         )

@@ -7,7 +7,7 @@ from .. import subjects
 from ..domain import execution
 from ..domain.events import Exhausted, Failed, Message, Recorded, Report, RetryScheduled, RetryTimer
 from ..domain.execution import Execution
-from ..engine.report_authentication import is_believed, learn_claim
+from ..engine.report_authentication import is_authentic, learn_claim
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.state_cache import StateCache
 from ..ports import EventLog
@@ -28,7 +28,7 @@ class Retrier:
     async def on_failure(self, recorded: Recorded[Message]) -> None:
         """Schedule the next attempt of a step, or end the execution."""
         report = recorded.message
-        if not isinstance(report, Report) or not is_believed(report, self._key):
+        if not isinstance(report, Report) or not is_authentic(report, self._key):
             return
         learn_claim(self._executions, report)
         scope = subjects.execution(report.job, report.execution_id)

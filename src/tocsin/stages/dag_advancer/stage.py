@@ -32,7 +32,7 @@ from ...domain.events import (
     RetryTimer,
 )
 from ...domain.execution import Execution, Status
-from ...engine.report_authentication import is_believed, learn_claim
+from ...engine.report_authentication import is_authentic, learn_claim
 from ...engine.rerun import resolve_replayed
 from ...engine.stage import Access, NotReady, Stage, Subscription
 from ...engine.state_cache import StateCache
@@ -81,7 +81,7 @@ class DagAdvancer:
         Each claim names the claim before it, also that of a step that runs in parallel.
         """
         messages = (recorded.message for recorded in batch)
-        reports = [message for message in messages if isinstance(message, Report) and is_believed(message, self._key)]
+        reports = [message for message in messages if isinstance(message, Report) and is_authentic(message, self._key)]
         for report in sorted(reports, key=lambda report: report.claim or 0):
             learn_claim(self._executions, report)
         await self._executions.recall({subjects.execution(report.job, report.execution_id) for report in reports})
@@ -89,7 +89,7 @@ class DagAdvancer:
     async def on_success(self, recorded: Recorded[Message]) -> None:
         """Advance an execution after a step completed."""
         report = recorded.message
-        if isinstance(report, Report) and is_believed(report, self._key):
+        if isinstance(report, Report) and is_authentic(report, self._key):
             learn_claim(self._executions, report)
             scope = subjects.execution(report.job, report.execution_id)
             await self._executions.decide(scope, partial(execution.succeed, report=report, key=self._key))

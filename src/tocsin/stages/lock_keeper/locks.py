@@ -60,11 +60,11 @@ class Locks:
         for planned in batch:
             lock_scope, scope = subjects.lock(planned.job), subjects.scope_of(planned)
             if not self._locks.knows(lock_scope):
-                loaders[lock_scope] = partial(self._locks.loaded, lock_scope)
+                loaders[lock_scope] = partial(self._locks.fill, lock_scope)
                 subject = subjects.public_event("triggered", planned.job)
-                loaders[subject] = partial(self._public_events.loaded, subject)
+                loaders[subject] = partial(self._public_events.fill, subject)
             if not self._executions.knows(scope):
-                loaders[scope] = partial(self._executions.loaded, scope)
+                loaders[scope] = partial(self._executions.fill, scope)
         if loaders:
             loaded = await self._log.load_each(*loaders)
             for load, events in zip(loaders.values(), loaded.facts, strict=True):
@@ -75,7 +75,7 @@ class Locks:
         scopes = [subjects.lock(job) for job in jobs]
         loaded = await self._log.load_each(*scopes)
         for scope, events in zip(scopes, loaded.facts, strict=True):
-            self._locks.loaded(scope, events, upto=loaded.upto)
+            self._locks.fill(scope, events, upto=loaded.upto)
 
     async def load_up_to(self, job: str, sequence: int) -> None:
         """Ensure that a job's cached lock includes all events up to a sequence."""

@@ -19,7 +19,7 @@ from ...domain.recovery import Findings, JobStatus, Overdue, Policy, RecoveryDec
 from ...engine.clock_guard import ClockGuard
 from ...engine.leader_election import TERM_EVENTS, LeaderElection
 from ...engine.ledger_reader import LedgerReader
-from ...engine.report_authentication import is_believed
+from ...engine.report_authentication import is_authentic
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections
 from ...subjects import RECOVERER_LEASE, Bucket, Stream
@@ -87,7 +87,7 @@ class Deadlines:
         subject = subjects.reports_on(asked.job, asked.execution_id, overdue.step, overdue.attempt)
         for recorded in reversed(await self._log.load(subject)):
             report = recorded.message
-            if not isinstance(report, Report) or not is_believed(report, self._key):
+            if not isinstance(report, Report) or not is_authentic(report, self._key):
                 continue
             if report.outcome == "completed" or report.delivery in {None, overdue.delivery}:
                 return Recorded(report, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
