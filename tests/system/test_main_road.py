@@ -289,10 +289,8 @@ async def test_worker_leaves_tasks_of_mq_queues_alone(nats_url: str, tmp_path: P
                 pass
         durables = await NatsInspection(tocsin.installation.connection, tocsin.installation.names).durables(Stream.LOG)
     assert subjects.executor_durable("default") not in {durable.name for durable in durables}
-    assert str(refused.value) == (
-        "`queues.default`: its transport is `mq`: executors outside take the tasks of `default`, "
-        "and a worker would run them too"
-    )
+    assert str(refused.value).startswith("`queues.default`: ")
+    assert "its transport is `mq`" in str(refused.value)
 
 
 async def test_executors_outside_need_no_code_of_ours(nats_url: str, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
-"""Serving the HTTP API of an installation, and what stands beside it: the same over NATS, the figures for Prometheus.
+"""The HTTP API of an installation, over TCP and NATS, and its metrics.
 
-Apart from `bootstrap`, since no other command needs the web framework, which takes half a second to import.
+It is not part of `bootstrap/__init__`, because only this module needs the web framework, which takes half a second to
+import.
 """
 
 import asyncio
@@ -34,32 +35,36 @@ from . import Installation, health_target
 
 _log = telemetry.get_logger("tocsin")
 
-KEYS_TIMEOUT: Final = 5.0
-"""Seconds in which an identity provider must tell its keys."""
+KEYS_TIMEOUT_S: Final = 5.0
+"""How long the API waits for the keys of an identity provider."""
 
 
 @asynccontextmanager
 async def serving(
     installation: Installation, *, any_port: Collection[str] = (), allow_reset: bool = False
 ) -> AsyncIterator[str]:
-    """Serve the HTTP API within the block; its URL.
+    """Serve the HTTP API within the block; yield its URL.
 
-    `any_port`: the settings, `server.port` and `metrics.port`, in whose stead a free port will do where theirs is taken.
+    `any_port`: the settings (`server.port`, `metrics.port`) for which a free port is used if the configured port is taken.
 
     Raises:
-        PortInUseError: it cannot listen there.
+        PortInUseError: the port is taken.
         Unreachable: the installation was never initialized.
     """
     settings = installation.settings
     async with AsyncExitStack() as stack:
-        http = await stack.enter_async_context(httpx.AsyncClient(timeout=KEYS_TIMEOUT))
+        http = await stack.enter_async_context(httpx.AsyncClient(timeout=KEYS_TIMEOUT_S))
         clock = installation.clock
         provider = IdentityProvider(settings.auth, http, clock) if settings.auth.has_provider else None
         authenticator = Authentication(Tokens(installation.projections, clock), provider, clock)
         host = settings.server.host
         if not is_loopback(host) and not await authenticator.is_required():
-            text = f"nobody is asked for a token, so it listens on {LOOPBACK} only: configure `auth`, or `tocsin tokens create`"
-            _log.warning(text, action="loopback-only", host=host)
+            _log.warning(
+                "API listens on the loopback address only: no token is required. Configure auth or create a token",
+                action="loopback-only",
+                host=host,
+                listens_on=LOOPBACK,
+            )
             host = LOOPBACK
         rate = await stack.enter_async_context(rate_limit(settings, clock))
         listener = _listen(host, settings.server.port, "server.port", any_port)
@@ -88,13 +93,13 @@ async def serving(
         if settings.metrics.enabled:
             await stack.enter_async_context(_metrics(parts, host, any_port))
         url = url_of(listener)
-        _log.info("the API is served", action="api-serving", url=url)
+        _log.info("API serving", action="api-serving", url=url)
         yield url
 
 
 @asynccontextmanager
 async def _over_nats(installation: Installation, app: FastAPI) -> AsyncIterator[None]:
-    """The same application behind NATS subjects."""
+    """Serve the same application on NATS subjects."""
     inside = InProcessClient(app, source="nats")
 
     async def send(request: ApiRequest) -> tuple[int, Mapping[str, str], bytes]:
@@ -107,14 +112,14 @@ async def _over_nats(installation: Installation, app: FastAPI) -> AsyncIterator[
 
 @asynccontextmanager
 async def _metrics(parts: Components, host: str, any_port: Collection[str]) -> AsyncIterator[None]:
-    """The figures, on a port of their own."""
+    """Serve the metrics on a separate port."""
     settings = parts.settings
     listener = _listen(host, settings.metrics.port, "metrics.port", any_port)
     metrics = Metrics(parts, settings.metrics.prefix)
     counting = asyncio.create_task(metrics.run())
     try:
         async with answering(metrics_app(metrics), listener, settings.server):
-            _log.info("figures are told", action="metrics-serving", url=f"{url_of(listener)}/metrics")
+            _log.info("metrics serving", action="metrics-serving", url=f"{url_of(listener)}/metrics")
             yield
     finally:
         listener.close()
@@ -136,7 +141,7 @@ def _listen(host: str, port: int, setting: str, any_port: Collection[str]) -> so
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is reached from this machine only."""
+    """Return whether only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""The installation that the settings mean, connected."""
+"""The connection to the installation that the settings name."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -31,7 +31,10 @@ FOLDER_SCHEME: Final = "file://"
 
 @dataclass(frozen=True)
 class Installation:
-    """One Tocsin on one NATS: what the command line, the stages and the workers are given."""
+    """One Tocsin on one NATS.
+
+    The command line, the stages and the workers receive it.
+    """
 
     settings: Settings
     names: Names
@@ -40,7 +43,7 @@ class Installation:
     projections: Projections
     clock: Clock
     stored: StoredLog
-    """What was ever stored, wherever it is now: in the streams or in the archive."""
+    """Every message ever stored, in the streams or in the archive."""
     archive: Archive
 
     @asynccontextmanager
@@ -58,7 +61,7 @@ class Installation:
             yield history
 
     async def identity(self) -> str:
-        """What the installation is known by to those who must not know its key.
+        """Return a public identifier of the installation, which does not reveal its key.
 
         Raises:
             Unreachable: the installation was never initialized.
@@ -68,10 +71,12 @@ class Installation:
 
 @asynccontextmanager
 async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIterator[Installation]:
-    """Connect to the NATS of the settings, `within` so many seconds; None: however long that takes.
+    """Connect to the NATS of the settings.
+
+    `within`: seconds until it gives up; None: wait without a time limit.
 
     Raises:
-        Unreachable: nothing answers there, or what answers says no.
+        Unreachable: NATS does not answer, or refuses the connection.
         SettingsError: the credentials that the settings name cannot be used.
     """
     security = security_of(settings.nats)
@@ -100,36 +105,43 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
 
 
 async def await_log(installation: Installation) -> None:
-    """Wait until the log answers, however long that takes: for those who run on. They may be started while it elects."""
+    """Wait until the log answers, without a time limit.
+
+    Processes that keep running may be started while JetStream elects a leader.
+    """
     await await_nats_log(installation.connection, installation.names)
 
 
 def names_of(settings: Settings) -> Names:
-    """The names on the wire of the installation that the settings mean."""
+    """Return the names on the wire of an installation."""
     return Names(settings.root, settings.trigger_prefix, settings.public_prefix, settings.mq_prefix)
 
 
 async def is_set_up(installation: Installation, *, within: float | None) -> bool:
-    """Whether the installation was ever initialized; that is asked for so many seconds (None: however long that takes).
+    """Return whether the installation was ever initialized.
+
+    `within`: seconds until it gives up; None: wait without a time limit.
 
     Raises:
-        LogUnavailable: nobody could tell in that time.
-        NotAllowed: whoever asks may not know.
+        LogUnavailable: the log did not answer in time.
+        NotAllowed: the NATS user may not read the key.
     """
     return await _key(installation, within) is not None
 
 
 async def report_key(installation: Installation) -> bytes:
-    """The installation's key, which says of a report that it is of whoever was given the task.
+    """Return the installation's key.
+
+    It proves that a report comes from the worker that received the task.
 
     Raises:
         Unreachable: the installation was never initialized.
-        LogUnavailable: nobody could tell.
+        LogUnavailable: the log did not answer.
     """
-    found = await _key(installation, LEADER_TIMEOUT_S)
-    if found is None:
+    key = await _key(installation, LEADER_TIMEOUT_S)
+    if key is None:
         raise Unreachable(f"nothing is set up under {installation.names.root!r} on this NATS: run `tocsin init` first")
-    return found
+    return key
 
 
 async def _key(installation: Installation, within: float | None) -> bytes | None:
@@ -137,7 +149,7 @@ async def _key(installation: Installation, within: float | None) -> bytes | None
 
 
 def servers(settings: Settings) -> list[str]:
-    """Where NATS is: one server, or some of a cluster."""
+    """Return the URLs of the NATS servers: a single server, or servers of a cluster."""
     return [url.strip() for url in settings.nats.url.split(",")]
 
 

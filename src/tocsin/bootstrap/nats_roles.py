@@ -55,7 +55,7 @@ _CHANGED: Final = (
 )
 _OPERATED: Final = replace(_SEEN, appends=_CHANGED, writes=((Bucket.TOKENS, ">"),))
 _HANDED_OUT: Final = (Enqueued, Started, Released, Report, LeaseTimer)
-"""What the API stores for workers and clients that use only HTTP."""
+"""The events that the API stores for workers and clients that use only HTTP."""
 _SERVED: Final = replace(
     _SEEN, appends=(*_CHANGED, *_HANDED_OUT), looks_up=(*_SEEN.looks_up, Bucket.TOKENS), writes=((Bucket.ANSWERS, ">"),)
 )
@@ -63,7 +63,7 @@ _WORKED: Final = Access(appends=(Started, Report), reads=(Stream.LOG,), follows=
 
 
 def permissions(settings: Settings) -> dict[str, Permissions]:
-    """Return the rules of every role, by its name: the stages in flow order, then the others.
+    """Return the rules of every role by name: stages in flow order, then the others.
 
     A user's name has hyphens, also that of a stage: `lock-keeper`.
     """

@@ -40,7 +40,10 @@ _log = telemetry.get_logger("tocsin")
 def compose(
     installation: Installation, names: Collection[str], *, key: bytes, storage: Storage | None = None
 ) -> list[BoundStage]:
-    """Start the named stages that the settings need; without `storage` only those that need no history."""
+    """Start the named stages that the settings need.
+
+    Without `storage`, start only stages that need no history.
+    """
     log = installation.log
 
     def elect(lease: str, *, signs: Sequence[str] | None = None) -> LeaderElection:
@@ -82,7 +85,9 @@ def candidate(installation: Installation, lease: str, *, signs: Sequence[str] | 
 
 
 async def run_stages(installation: Installation, names: Sequence[str], *, ready: asyncio.Event | None = None) -> None:
-    """Run stages until cancelled; then finish the messages in progress, and give the leases back.
+    """Run stages until cancelled.
+
+    When cancelled, finish the messages in progress, and release the leader leases.
 
     Raises:
         Unreachable: the installation was never initialized.
@@ -130,7 +135,7 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
 
 
 async def rebuild_history(installation: Installation) -> int:
-    """Clear the history and record it again from the first event; return its number of executions.
+    """Clear the history, record it again from the first event, and count its executions.
 
     Recorders may run meanwhile, and readers see the history grow.
 

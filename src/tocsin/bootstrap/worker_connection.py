@@ -1,4 +1,4 @@
-"""What a worker is given."""
+"""The connection of a worker to its queues over NATS."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,10 +17,12 @@ from .installation import Installation, await_log, connect
 
 @asynccontextmanager
 async def connect_worker(options: WorkerOptions) -> AsyncIterator[WorkerConnection]:
-    """What a worker needs, over NATS, however long that takes to answer; its queues are made where they are not there yet.
+    """Connect a worker over NATS, and create its missing queues.
+
+    It waits without a time limit until NATS answers.
 
     Raises:
-        Unreachable: what answers says no, or nobody initialized the installation.
+        Unreachable: NATS refuses the connection, or the installation was never initialized.
     """
     settings = load_settings(options={("nats", "url"): options.nats_url})
     async with connect(settings, within=None) as installation:
@@ -31,13 +33,16 @@ async def connect_worker(options: WorkerOptions) -> AsyncIterator[WorkerConnecti
 
 @asynccontextmanager
 async def worker_connection(installation: Installation, options: WorkerOptions) -> AsyncIterator[WorkerConnection]:
-    """What a worker needs of an installation.
+    """Open the queues of a worker in a connected installation.
 
     Raises:
-        SettingsError: the tasks of one of its queues are handed over to executors outside.
+        SettingsError: the transport of a queue is `mq`, so that executors outside take its tasks.
     """
     if outside := set(options.queues) & set(installation.settings.bridged_queues):
-        reason = f"its transport is `mq`: executors outside take the tasks of `{min(outside)}`, and a worker would run them too"
+        reason = (
+            f"a worker cannot use queue `{min(outside)}`: its transport is `mq`, so that executors outside take its tasks; "
+            "use another queue, or set its transport to native"
+        )
         raise SettingsError(DefinitionProblem(reason, field=f"queues.{min(outside)}"))
     connection, names = installation.connection, installation.names
     ack_wait = installation.settings.worker.ack_wait

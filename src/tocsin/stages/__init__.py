@@ -1,7 +1,7 @@
-"""The stages of the scheduler. To add a stage, write its module and list it in `STAGE_NAMES`.
+"""The stages of the scheduler.
 
-Each stage subscribes, folds, decides and appends. Delivery, retries and acknowledgement are the engine's
-(`engine.delivery_policy`).
+To add a stage, write its module and list its declaration in `STAGES`. Each stage subscribes, folds, decides and appends.
+The engine handles delivery, retries and acknowledgement (`engine.delivery_policy`).
 """
 
 from typing import Final

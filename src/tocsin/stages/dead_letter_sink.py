@@ -11,7 +11,7 @@ from ..subjects import Stream
 
 
 class DeadLetterSink:
-    """Stores one dead letter for each failed execution whose job wants it."""
+    """Stores a dead letter for each failed execution whose job keeps dead letters."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
@@ -28,7 +28,7 @@ class DeadLetterSink:
         try:
             await self._log.append(dead_letter.of_failed(failed, events), expect=0)
         except SequenceConflict:
-            return  # stored before; only the acknowledgement was lost
+            return  # already stored; only the acknowledgement was lost
 
 
 DEAD_LETTER_SINK: Final = Stage(

@@ -1,7 +1,7 @@
-"""Lease keeper: ends leases that ran out, and expires executions that did not start in time.
+"""Lease keeper: ends expired visibility leases, and expires executions that start too late.
 
-A lease that ran out is released for the DAG advancer to dispatch again. If the attempt exceeded its time limit, or too
-many executors abandoned it, the lease keeper publishes a report of failure, on which the retrier decides as on any other.
+An expired lease is released for the DAG advancer to dispatch again. If the attempt exceeded its time limit, or too many
+executors abandoned it, the lease keeper publishes a report of failure, on which the retrier decides as on any other.
 
 Implements the visibility timeout of ojs-worker-protocol, the execution timeout of ojs-timeouts, `expires_at` of ojs-core.
 """
@@ -37,7 +37,10 @@ STALLED: Final = "stalled"
 
 
 class LeaseKeeper:
-    """Decides on timers. A timer is only an input: if its lease ended or moved on, nothing is decided."""
+    """Decides on timers.
+
+    A timer is only an input: if its lease ended or moved on, nothing is decided.
+    """
 
     def __init__(self, log: EventLog, executions: StateCache[Execution], key: bytes) -> None:
         self._log = log
@@ -45,13 +48,16 @@ class LeaseKeeper:
         self._key = key
 
     async def before_timers(self, batch: Sequence[Recorded[Message]]) -> None:
-        """Read in one request the executions that are not cached; most leases were answered long before."""
+        """Read uncached executions in one request.
+
+        Most leases ended long before their timers fire.
+        """
         timers = (recorded.message for recorded in batch)
         leases = (timer for timer in timers if isinstance(timer, LeaseTimer))
         await self._executions.recall({subjects.execution(lease.job, lease.execution_id) for lease in leases})
 
     async def on_timer(self, recorded: Recorded[Message]) -> None:
-        """Decide on a lease, or on an expiry, that is due."""
+        """Release a lease, or expire an execution, whose timer fired."""
         match recorded.message:
             case ExpiryTimer() as expiry:
                 scope = subjects.execution(expiry.job, expiry.execution_id)
@@ -66,9 +72,10 @@ class LeaseKeeper:
                     await self._executions.decide(scope, partial(execution.release, timer=lease, reason="lease_over"))
 
     async def _is_settled(self, lease: LeaseTimer, recorded: Recorded[Message], scope: str) -> bool:
-        """Return whether the lease needs no release; report the attempt as failed if its time or its claims are used up.
+        """Return whether the lease needs no release.
 
-        An attempt with a stored report is not released, however late its stage decides on it.
+        If the attempt used up its time or its claims, report it as failed. An attempt with a stored report is not released,
+        however late its stage decides on it.
         """
         events = await self._log.load(scope)
         if not events:
@@ -103,7 +110,10 @@ class LeaseKeeper:
         return True
 
     async def _has_report(self, lease: LeaseTimer, state: Execution) -> bool:
-        """Return whether a report on the attempt is stored (`execution.succeed` and `execution.fail` decide on it)."""
+        """Return whether a report on the attempt is stored.
+
+        `execution.succeed` and `execution.fail` decide on that report.
+        """
         subject = subjects.reports_on(lease.job, lease.execution_id, lease.step, lease.attempt)
         stored = await self._log.load(subject)
         if await self._log.tail(subject) != (stored[-1].sequence if stored else 0):

@@ -30,7 +30,7 @@ from ..subjects import DecodeError, Stream
 
 
 class MqBridge:
-    """Hands tasks over, and takes completions back."""
+    """Hands tasks to executors outside, and turns their completions into reports."""
 
     def __init__(self, log: EventLog, executions: StateCache[Execution], key: bytes, queues: Collection[str]) -> None:
         """`queues`: the queues whose tasks are handed over."""
@@ -47,7 +47,7 @@ class MqBridge:
             await self._log.publish(subjects.mq_tasks(task.job), envelope(task, recorded), message_id=message_id)
 
     async def on_completion(self, recorded: Recorded[Message]) -> None:
-        """Report what a completion says; it may arrive repeatedly, and too late."""
+        """Publish a report for a completion, which may arrive repeatedly or too late."""
         answer = recorded.message
         if not isinstance(answer, Completion):
             return
@@ -93,7 +93,7 @@ class MqBridge:
 
 
 def envelope(task: Dispatched, recorded: Recorded[Message]) -> Envelope:
-    """Return a task in the form of hip-62."""
+    """Return a task as a hip-62 envelope."""
     return Envelope(
         id=f"task_{task.execution_id}_{task.step}_{task.attempt}",
         timestamp=recorded.time,

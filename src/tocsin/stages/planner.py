@@ -1,4 +1,4 @@
-"""Planner: makes an execution of every due instant, trigger, enqueued job and replay.
+"""Planner: plans an execution for every due instant, trigger, enqueued job and replay.
 
 A trigger or replay of a job that does not exist, or with input that the job rejects, becomes a dead letter.
 """

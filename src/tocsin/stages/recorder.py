@@ -1,4 +1,4 @@
-"""Recorder: writes the events of jobs and executions into the history, the read model of queries.
+"""Recorder: writes the events of jobs and executions into the history, the read model.
 
 It stores the history's rows and its place in each stream in one transaction. It has no durable: log and history would then
 each remember a place, and after a crash they could differ.
@@ -26,7 +26,7 @@ GATHER_INTERVAL_S: Final = 0.25
 """The time between two transactions, and so the lag of the history."""
 
 MAX_TRANSACTION: Final = 4_000
-"""The number of events from which a transaction begins, though more are available."""
+"""The number of events after which a batch is written, although more are available."""
 
 _log = telemetry.get_logger("tocsin.recorder")
 
@@ -44,7 +44,7 @@ class Recorder:
         past: StoredLog | None,
         gathering: float = GATHER_INTERVAL_S,
     ) -> None:
-        """`past`: the messages that left the streams; None: none did. `gathering`: seconds between two transactions."""
+        """`past`: the archived messages; None: no message was archived. `gathering`: seconds between two transactions."""
         self._log = log
         self._history = history
         self._clock = clock
@@ -76,7 +76,7 @@ class Recorder:
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def catch_up(self) -> None:
-        """Record until no more is stored, beside any other recorder.
+        """Record until every stored event is recorded, beside any other recorder.
 
         Raises:
             LogUnavailable: the log did not answer.
@@ -92,7 +92,7 @@ class Recorder:
                 await self._clock.sleep(SHORTEST_PAUSE_S)
 
     async def recorded(self) -> AsyncGenerator[Batch, None]:
-        """Record batch by batch, and yield each after it was recorded.
+        """Record batch by batch, and yield each batch after it was recorded.
 
         Raises:
             SequenceConflict: another recorder was faster.
@@ -110,7 +110,7 @@ class Recorder:
                     await self._clock.sleep(self._gathering)
 
     async def _gathered(self, *, after: int) -> AsyncGenerator[Batch, None]:
-        """Yield the events after a place, with all that are available in one batch.
+        """Yield the events after a place, gathered into large batches.
 
         Each batch writes every row that it changes, so that fewer batches write less.
         """

@@ -12,7 +12,10 @@ from ..subjects import Bucket, Stream
 
 
 class Registrar:
-    """Writes each job's current definition, so that the last write is right in any order of messages."""
+    """Writes the current definition of each job.
+
+    It reads the newest definition each time, so that the last write is right in any order of messages.
+    """
 
     def __init__(self, log: EventLog, projections: Projections) -> None:
         self._log = log

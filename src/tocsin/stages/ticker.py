@@ -64,7 +64,7 @@ class CircuitBreaker:
 
 
 class Ticker:
-    """Holds the ledger of every job, and decides by it."""
+    """Holds the ledger of every job, and decides on its instants."""
 
     def __init__(self, log: EventLog, leadership: LeaderElection, clock: Clock) -> None:
         self._log = log
@@ -98,7 +98,10 @@ class Ticker:
         self._agenda.put(fact.job, self._when(state, recorded.time))
 
     def _when(self, state: Ledger, learned: datetime) -> datetime | None:
-        """Return when to decide on a job whose ledger changed: when it is due, or now if that is unclear."""
+        """Return when to decide on a job whose ledger changed.
+
+        That is when its next instant is due, or now if that is unclear.
+        """
         if len(state.regimes) != 1 or ledger.missing_fact(state) is not None:
             return learned
         try:
@@ -151,7 +154,7 @@ class Ticker:
         self._agenda.put(job, now + timedelta(seconds=1))
 
     async def _append(self, job: str, now: datetime) -> datetime | None:
-        """Store the decisions up to `now`; return when the next one is due."""
+        """Store the decisions up to `now`; return when the next decision is due."""
         (state, sequence), lookahead = self._ledgers[job], self._lookaheads[job]
         if ledger.missing_fact(state) is not None:
             state, sequence = self._remember(job, *await self._reader.load(job))

@@ -1,8 +1,8 @@
-"""What is ripe for the archive now: decided, recorded, and old enough, or too much.
+"""The messages that may leave the streams now: handled, recorded, and old or too many.
 
-Every durable must have dealt with it, and the history recorded it, in both streams: what is undecided in the one may still
-have to look at what belongs to it in the other. So time is what the two have in common, and nothing is ripe that is younger
-than the oldest undecided message of either.
+Every durable must have handled a message, and the history must have recorded it, in both streams: an undecided message of
+one stream may still need a message of the other. Time is what both streams share. Therefore no message is archived that
+is younger than the oldest undecided message of either stream.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,16 +15,17 @@ from ...ports import History, StoredLog, StoredMessage, StreamPurge
 from ...subjects import Stream
 
 PORTION: Final = 50_000
-"""Messages that a segment is made of, about; they are held in memory meanwhile."""
+"""The approximate number of messages of a segment; they are held in memory meanwhile."""
 
 STREAMS: Final = (Stream.LOG, Stream.LEDGER)
 
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How much is kept. In the streams: what is younger than `hot_window`, unless they hold more than `max_messages`.
+    """The retention of messages and history rows.
 
-    Nothing younger than `least` ever leaves them. In the history: what has not been over for `history` or longer.
+    The streams keep messages younger than `hot_window`, unless they hold more than `max_messages`; they always keep messages
+    younger than `least`. The history keeps executions that ended less than `history` ago.
     """
 
     hot_window: timedelta
@@ -32,14 +33,17 @@ class Keeping:
     history: timedelta
     least: timedelta = timedelta(minutes=2)
     interval: float = 300.0
-    """Seconds between two looks."""
+    """Seconds between two runs of the archiver."""
     settling: float = 2.0
-    """Seconds between telling what was dealt with and taking it out of the streams: whoever remembers that it was less
-    (`archive.cursors.KEPT`) has asked anew by then, and whoever handles something of it has done so."""
+    """Seconds between publishing the cursors and purging the streams.
+
+    By then every process that remembers an older cursor (`archive.cursors.KEPT`) has read it again, and has finished the
+    messages that it was handling.
+    """
 
 
 class ArchiveEligibility:
-    """Looks through the streams."""
+    """Selects the messages to archive."""
 
     def __init__(
         self,
@@ -50,7 +54,7 @@ class ArchiveEligibility:
         keeping: Keeping,
         recorded: Mapping[Stream, Sequence[str]],
     ) -> None:
-        """`recorded`: the filters over what the history records of each stream."""
+        """`recorded`: the subject filters of the history's recorder for each stream."""
         self._streams = streams
         self._housekeeping = housekeeping
         self._history = history
@@ -60,34 +64,38 @@ class ArchiveEligibility:
     async def look(
         self, before: Mapping[Stream, int], now: datetime
     ) -> tuple[list[StoredMessage], Mapping[Stream, int], bool]:
-        """What is to be archived, up to which sequence that settles each stream, and whether there is more.
+        """Return the messages to archive, the settled sequence of each stream, and whether more remain.
 
-        `before`: up to where each was settled already.
+        `before`: the sequence up to which each stream was settled already.
 
         Raises:
-            LogUnavailable: the log did not answer; or whatever the history raises.
+            LogUnavailable: the log did not answer.
+            HistoryUnavailable: the history's database did not answer.
         """
         decided = {stream: await self._decided(stream) for stream in STREAMS}
-        # What is not decided in one stream may still have to look at what belongs to it in the other.
+        # An undecided message of one stream may still need a message of the other stream.
         latest = min([now - self._keeping.least, *[at for _, at in decided.values() if at is not None]])
-        found: list[StoredMessage] = []
+        messages: list[StoredMessage] = []
         upto, is_more = dict(before), False
         for stream, (last, _) in decided.items():
             ripe, at, ended = await self._portion(stream, before.get(stream, 0), last, latest, now)
-            found += ripe
+            messages += ripe
             upto[stream] = max(at, before.get(stream, 0))
             is_more = is_more or not ended
-        return found, upto, is_more
+        return messages, upto, is_more
 
     async def _decided(self, stream: Stream) -> tuple[int, datetime | None]:
-        """Up to where all is decided and recorded in a stream, and when the first message behind that was stored."""
+        """Return the last settled sequence, and when the next message was stored.
+
+        Everything up to that sequence is decided, and recorded in the history.
+        """
         last = await self._housekeeping.decided(stream)
         end = (await self._streams.extent(stream)).last
-        # The history's place only moves with what it records.
+        # The history's place moves only with recorded messages.
         if missing := await self._first(stream, self._recorded[stream], await self._history.offset(stream), end):
             last = min(last, missing.sequence - 1)
-        behind = await self._first(stream, (), last, end)
-        return last, None if behind is None else behind.time
+        following = await self._first(stream, (), last, end)
+        return last, None if following is None else following.time
 
     async def _first(self, stream: Stream, filters: Sequence[str], after: int, upto: int) -> StoredMessage | None:
         async for portion in self._streams.messages(stream, *filters, after=after, upto=upto):
@@ -97,7 +105,7 @@ class ArchiveEligibility:
     async def _portion(
         self, stream: Stream, before: int, last: int, latest: datetime, now: datetime
     ) -> tuple[list[StoredMessage], int, bool]:
-        """The ripe messages of a stream, up to which sequence it was looked through, and whether that is all."""
+        """Return the messages to archive, the last sequence examined, and whether the stream is exhausted."""
         harvest, at, new = SegmentSelection(), before, 0
         held = (await self._streams.extent(stream)).messages
         async for portion in self._streams.messages(stream, after=0, upto=last):

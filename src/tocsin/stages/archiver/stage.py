@@ -1,9 +1,9 @@
-"""Archiver: moves what is over from the streams into the archive, and expires old rows of the history.
+"""Archiver: moves old messages into the archive, and expires old rows of the history.
 
 It archives a message after every durable and the history have handled it, and when it is old enough. Each step can be
 repeated: write the objects, write the archive's state (which makes them count), write the cursors from which durables
 begin, wait until all stages have read these, purge the streams, and note in the state that they are purged. A new leader
-finishes what the last leader left, before it begins a segment of its own.
+finishes what the last leader left, before it begins a new segment.
 """
 
 from datetime import datetime, timedelta
@@ -26,9 +26,10 @@ _log = telemetry.get_logger("tocsin.archiver")
 
 
 class PacedPurge:
-    """Purges the messages of a segment from the streams, and leaves room for other writers (`archive.purge_filters`).
+    """Purges the messages of a segment from the streams at a gentle pace.
 
-    After a crash it finds the rest of the segment again; nothing is purged twice.
+    The pauses leave room for other writers (`archive.purge_filters`). After a crash it finds the rest of the segment again;
+    nothing is purged twice.
     """
 
     def __init__(self, streams: StoredLog, purge: StreamPurge, archive: Archive, clock: Clock) -> None:
@@ -43,7 +44,7 @@ class PacedPurge:
         return self._purge.obstacle()
 
     async def remove(self, segment: Segment) -> None:
-        """Purge one subject after the other, and pause after each for as long as the purge took.
+        """Purge each subject in turn, and pause after each for as long as it took.
 
         A purge takes long if durables have a large backlog, and very little time otherwise.
 
@@ -149,7 +150,10 @@ class Archiver:
 
 
 def max_lag(settings: Settings) -> timedelta:
-    """Return the age from which a message's consequences may be archived: half of the least that the streams keep."""
+    """Return the age from which a message's consequences may be archived.
+
+    It is half of the least age that the streams keep.
+    """
     return min(timedelta(seconds=settings.archive.hot_window), LEAST) / 2
 
 

@@ -1,4 +1,4 @@
-"""DAG advancer: dispatches the steps that are ready, and ends an execution after its last step.
+"""DAG advancer: dispatches ready steps, and ends an execution after its last step.
 
 It stores one decision for each message, so that a redelivery finishes what a crash interrupted. Workers take the
 `dispatched` events from the log itself. A request to cancel an execution that does not exist becomes a dead letter. When
@@ -76,7 +76,7 @@ class DagAdvancer:
                 )
 
     async def before_success(self, batch: Sequence[Recorded[Message]]) -> None:
-        """Read in one request the executions that are not cached, and learn all claims in their order.
+        """Read uncached executions in one request, and learn all claims in order.
 
         Each claim names the claim before it, also that of a step that runs in parallel.
         """
@@ -98,14 +98,17 @@ class DagAdvancer:
                 await resolve_replayed(self._log, report.job, state.request.replay_of, report.execution_id)
 
     async def on_retry(self, recorded: Recorded[Message]) -> None:
-        """Remember when a retry is due; the log's own timer may fire up to a quarter of a second later."""
+        """Remember when a retry is due.
+
+        The log's own timer may fire up to a quarter of a second later.
+        """
         fact = recorded.message
         if isinstance(fact, RetryScheduled):
             timer = RetryTimer(job=fact.job, execution_id=fact.execution_id, step=fact.step, attempt=fact.attempt + 1)
             self._retry_timers.at(fact.next_attempt_at, timer)
 
     async def on_timer(self, recorded: Recorded[Message]) -> None:
-        """Dispatch a retry, as the log's timer fired."""
+        """Dispatch a retry when the log's timer fires."""
         if isinstance(recorded.message, RetryTimer):
             await self._retry(recorded.message)
 
@@ -146,7 +149,7 @@ class DagAdvancer:
         try:
             await self._log.append(fact, expect=0)
         except SequenceConflict:
-            return  # stored before
+            return  # already stored
 
 
 DAG_ADVANCER: Final = Stage(

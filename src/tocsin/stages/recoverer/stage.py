@@ -52,7 +52,7 @@ class Deadlines:
 
     async def end(self, overdue: Overdue, state: Execution, now: datetime, evidence: Evidence) -> None:
         """Report an attempt as failed, unless its executor's own report is stored."""
-        asked = state.request
+        request = state.request
         if not await evidence.was_handed_over(overdue):
             return
         stored = await self._stored_report(overdue, state)
@@ -60,14 +60,14 @@ class Deadlines:
             await self._publish_again(stored, now, evidence)
             return
         report = Report(
-            job=asked.job,
-            execution_id=asked.execution_id,
+            job=request.job,
+            execution_id=request.execution_id,
             outcome="failed",
             step=overdue.step,
             attempt=overdue.attempt,
             delivery=overdue.delivery,
             error=overdue.error,
-            token=ids.report_token(self._key, asked.execution_id, overdue.step, overdue.attempt),
+            token=ids.report_token(self._key, request.execution_id, overdue.step, overdue.attempt),
             worker=subjects.RECOVERER,
         )
         subject = subjects.subject_of(report)
@@ -75,16 +75,16 @@ class Deadlines:
         _log.warning(
             "attempt timed out",
             action="attempt-timed-out",
-            job=asked.job,
-            execution_id=asked.execution_id,
+            job=request.job,
+            execution_id=request.execution_id,
             step=overdue.step,
             attempt=overdue.attempt,
         )
 
     async def _stored_report(self, overdue: Overdue, state: Execution) -> Recorded[Report] | None:
         """Return the newest report that decides on the attempt (`execution.succeed` and `execution.fail`)."""
-        asked = state.request
-        subject = subjects.reports_on(asked.job, asked.execution_id, overdue.step, overdue.attempt)
+        request = state.request
+        subject = subjects.reports_on(request.job, request.execution_id, overdue.step, overdue.attempt)
         for recorded in reversed(await self._log.load(subject)):
             report = recorded.message
             if not isinstance(report, Report) or not is_authentic(report, self._key):
