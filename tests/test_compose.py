@@ -20,7 +20,7 @@ from tocsin.adapters.nats.server.process import installed_binary
 from tocsin.bootstrap import STAGE_NAMES
 from tocsin.bootstrap.nats_roles import permissions
 from tocsin.cli import app
-from tocsin.cli.processes.run import chosen
+from tocsin.cli.processes.commands import select_stages
 from tocsin.settings import load
 
 ROOT = Path(__file__).parents[1]
@@ -62,7 +62,7 @@ def is_a_command(args: list[str]) -> None:
     assert told.exit_code == 0, told.output
     if args[0] == "run":
         every = "--all" in args
-        assert chosen([] if every else args[1:], STAGE_NAMES, every=every)
+        assert select_stages([] if every else args[1:], STAGE_NAMES, every=every)
 
 
 def test_every_command_exists(services: dict[str, Any]) -> None:
@@ -224,7 +224,7 @@ def test_the_certificates_are_those_that_the_servers_need(tmp_path: Path) -> Non
         environment = {**os.environ, "TOCSIN_NATS__TLS__CA": str(folder / "ca.pem"), "TOCSIN_DATA_DIR": str(tmp_path)}
         told = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
         assert told.returncode == 0, told.stderr
-        assert "run `tocsin init`" in told.stdout
+        assert "`tocsin init`" in told.stdout
 
 
 def test_a_container_is_healthy_while_it_is_connected(nats_url: str) -> None:

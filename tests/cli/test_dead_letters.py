@@ -84,7 +84,7 @@ def test_show_prints_the_bytes_of_a_poison_message(world: World) -> None:
     world.append(refused)
     told = world.call("dead-letters", "show", refused.id)
     assert (told.code, '{"input": 3}' in told.out, "unreadable: no object" in told.out) == (0, True, True)
-    assert f"a message that planner-triggers could not use: trigger.{JOB}, stored as 7" in told.out
+    assert f"a message that planner-triggers could not process: trigger.{JOB}, stored as 7" in told.out
 
 
 def test_replay_names_the_execution_and_refuses_a_second(kept: World) -> None:
@@ -137,7 +137,8 @@ def test_replay_all_confirms_and_supports_a_dry_run(kept: World) -> None:
     record(kept, Stream.LOG)
     refused = kept.call("dead-letters", "replay-all")
     assert refused.code == 2
-    assert refused.err.strip() == "error: replay what failed? stdin is not a terminal; pass --yes to confirm"
+    assert "--yes" in refused.err
+    assert kept.call("dead-letters", "replay-all", "-o", "json").error["error_code"] == "confirmation-required"
     tried = kept.call("dead-letters", "replay-all", "--dry-run", "--error", "NO ROUTE")
     assert (tried.code, tried.out.splitlines()[-1]) == (0, "2 to replay")
     assert kept.recorded("dead-letter.*.*.replayed.>") == []

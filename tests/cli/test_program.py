@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.conftest import World
 from tocsin import __version__
-from tocsin.cli.processes.run import chosen
+from tocsin.cli.processes.commands import select_stages
 from tocsin.cli.runtime.command_group import hoisted
 from tocsin.cli.runtime.error_report import exit_codes, failure_of
 from tocsin.cli.runtime.errors import MEANINGS, Exit, UsageError
@@ -249,16 +249,18 @@ def test_stages_run_in_the_order_of_the_flow(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "every", "expected"),
+    ("given", "every", "code", "fragment"),
     [
-        ([], False, "name stages, or say --all"),
-        (["ticker"], True, "name stages, or say --all"),
-        (["tickr"], False, "no stage is called `tickr`, did you mean `ticker`?"),
+        ([], False, "stage-required", "--all"),
+        (["ticker"], True, "stage-required", "--all"),
+        (["tickr"], False, "unknown-stage", "Did you mean `ticker`?"),
     ],
 )
-def test_stages_that_cannot_be_run_are_refused(given: list[str], *, every: bool, expected: str) -> None:
-    with pytest.raises(UsageError, match=expected):
-        chosen(given, STAGES, every=every)
+def test_stages_that_cannot_be_run_are_refused(given: list[str], code: str, fragment: str, *, every: bool) -> None:
+    with pytest.raises(UsageError) as caught:
+        select_stages(given, STAGES, every=every)
+    assert caught.value.code == code
+    assert fragment in str(caught.value)
 
 
 # --- worker ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import yaml
 from typer.main import get_command
 
 from tocsin.cli import app
-from tocsin.cli.processes.run import chosen
+from tocsin.cli.processes.commands import select_stages
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -64,7 +64,7 @@ def test_architecture_lists_every_stage() -> None:
         ]
         == STAGE_NAMES
     )
-    assert chosen([], STAGE_NAMES, every=True) == STAGE_NAMES
+    assert select_stages([], STAGE_NAMES, every=True) == STAGE_NAMES
 
 
 def test_readme_has_two_commands_that_need_only_python() -> None:

@@ -14,8 +14,8 @@ from typing import Final
 
 _IMPORTED: Final = [
     "tocsin.cli.app",
-    "tocsin.cli.processes.run",
-    "tocsin.cli.processes.worker",
+    "tocsin.cli.processes.commands",
+    "tocsin.cli.input.worker_object",
     "tocsin.bootstrap",
     "tests.system.forked",
 ]

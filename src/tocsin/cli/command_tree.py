@@ -16,16 +16,16 @@ _JOBS: Final[Tree] = {
     "backfill": "jobs.backfill:backfill",
 }
 _EXECUTIONS: Final[Tree] = {
-    "list": "executions.list_command:list_executions",
+    "list": "executions.lists:list_executions",
     "show": "executions.commands:show",
-    "cancel": "executions.cancel:cancel",
+    "cancel": "executions.commands:cancel",
 }
 _DEAD_LETTERS: Final[Tree] = {
-    "list": "dead_letters.commands:list_dead_letters",
+    "list": "executions.lists:list_dead_letters",
     "show": "dead_letters.commands:show",
     "replay": "dead_letters.commands:replay",
     "resolve": "dead_letters.commands:resolve",
-    "replay-all": "dead_letters.replay_all:replay_all",
+    "replay-all": "dead_letters.commands:replay_all",
 }
 _EVENTS: Final[Tree] = {
     "tail": "events.commands:tail",
@@ -41,28 +41,28 @@ _TOKENS: Final[Tree] = {
 
 COMMANDS: Final[Tree] = {
     "dev": "dev.command:dev",
-    "init": "installation.init:init",
-    "run": "processes.run:run",
-    "serve": "processes.serve:serve",
-    "worker": "processes.worker:worker",
+    "init": "installation.commands:init",
+    "run": "processes.commands:run",
+    "serve": "processes.commands:serve",
+    "worker": "processes.commands:worker",
     "jobs": CommandGroup("Named jobs: what runs, and when.", _JOBS),
     "backfill": "jobs.backfill:backfill",
     "schedule": "jobs.schedule:schedule",
     "executions": CommandGroup("Runs of jobs.", _EXECUTIONS),
     "dead-letters": CommandGroup("What failed for good, and what is done about it.", _DEAD_LETTERS),
     "history": CommandGroup(
-        "The history that lists of executions are read from.", {"rebuild": "installation.history:rebuild"}
+        "The history that lists of executions are read from.", {"rebuild": "installation.commands:rebuild_history"}
     ),
     "events": CommandGroup("The facts of the log.", _EVENTS),
     "tokens": CommandGroup("Tokens for the HTTP API.", _TOKENS),
     "why": "jobs.why:why",
     "audit": "events.audit:audit",
     "explain": "jobs.explain:explain",
-    "config": CommandGroup("The settings.", {"show": "installation.config:show"}),
+    "config": CommandGroup("The settings.", {"show": "installation.commands:show_config"}),
     "status": "installation.status:status",
     "stats": "installation.stats:stats",
     "doctor": "installation.doctor:doctor",
-    "permissions": "installation.permissions:permissions",
-    "version": "installation.version:version",
+    "permissions": "installation.commands:permissions",
+    "version": "installation.commands:version",
 }
 """By name, in the order of the help: a group, or `module:function` with the module's path below `tocsin.cli`."""

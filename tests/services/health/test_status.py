@@ -59,7 +59,7 @@ async def test_all_of_an_installation_at_work(nats_url: str, tmp_path: Path) -> 
         assert durable["oldest"]
 
         told = (await program(tocsin.settings, "status")).stdout
-        assert "1 tasks of queue `default` wait, and no worker asks for them" in told
+        assert "1 tasks of queue `default` are waiting" in told
         assert "2 jobs, 0 paused, 1 disabled" in told
 
         doctor = await program(tocsin.settings, "doctor", "-q")
@@ -88,8 +88,8 @@ async def test_status_reports_the_rest_when_a_part_fails(nats_url: str, tmp_path
         assert not seen.is_set_up
         told = await program(installation.settings, "status")
         assert told.returncode == 0
-        assert f"not there: {names.bucket_stream(Bucket.LEADER)}: run `tocsin init`" in told.stdout
-        assert "not known: history: " in told.stdout
+        assert f"missing: {names.bucket_stream(Bucket.LEADER)}. Run `tocsin init`." in told.stdout
+        assert "unknown: history: " in told.stdout
 
 
 def test_a_server_that_does_not_answer(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""`tocsin dead-letters`."""
+"""`tocsin dead-letters`: commands for dead letters."""

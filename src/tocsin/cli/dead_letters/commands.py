@@ -1,87 +1,35 @@
-"""`tocsin dead-letters`: what failed for good, and what is done about it (hip-62, Dead Letter Handling)."""
+"""`tocsin dead-letters show`, `replay`, `replay-all` and `resolve` (hip-62, Dead Letter Handling)."""
 
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 from rich.text import Text
 
-from ...ports import DeadLetterRow
-from ...ports.queries import DeadLetterQuery, DeadLetterSort, Page
+from ...ports.queries import DeadLetterQuery, every
 from ...services.operations.dead_letters import Letter, Replay, Resolution
 from ...services.operator import Operator
-from ..input.values import instant, json_of
-from ..output import paging
-from ..output.format import state
-from ..output.tables import table, this_year, unique_beginnings
+from ..input.confirmation import check, confirm
+from ..input.instants import instant
+from ..input.json_input import json_of
+from ..input.rates import rate as rate_of
 from ..runtime.batch import on_each
 from ..runtime.event_loop import run
-from ..runtime.session import session_of
+from ..runtime.session import Session, session_of
 from . import page as letter_page
 
-Id = Annotated[str, typer.Argument(metavar="DEAD-LETTER", help="Its id, or the first characters of it.")]
-Job = Annotated[str | None, typer.Option(help="Only of this job.")]
-Reason = Annotated[str | None, typer.Option(help="Why; it is recorded.")]
-
-
-def list_dead_letters(  # noqa: PLR0913, PLR0917 - each is an option of the command
-    context: typer.Context,
-    job: Job = None,
-    unresolved: Annotated[bool, typer.Option("--unresolved", help="Only those that nobody has dealt with.")] = False,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Last attempted then or later.")] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Last attempted before that.")] = None,
-    error: paging.Error = None,
-    sort: Annotated[DeadLetterSort, typer.Option(help="By last attempt.")] = "newest",
-    cursor: paging.Cursor = None,
-    limit: paging.Limit = None,
-    is_all: paging.All = False,
-) -> None:
-    """List dead letters from the history, the newest first."""
-    session, now = session_of(context), datetime.now(UTC)
-    query = DeadLetterQuery(
-        job=job,
-        unresolved=unresolved,
-        since=instant(since, "--since", now=now),
-        until=instant(until, "--until", now=now),
-        error=error,
-        sort=sort,
-        cursor=cursor,
-        limit=paging.limit_of(limit, is_all=is_all),
-    )
-
-    async def read() -> Page[DeadLetterRow]:
-        async with session.operator() as operator:
-            return await paging.rows_of(operator.dead_letters, query, is_all=is_all)
-
-    page = run(read())
-    session.output.answer(
-        [asdict(row) for row in page.rows],
-        lambda: [
-            table(
-                ("ID", "JOB", "STATE", "ATTEMPTS", "LAST ATTEMPT", "LAST ERROR"),
-                [
-                    (
-                        row.id,
-                        Text(row.job_name, style="bold"),
-                        state("resolved" if row.resolved else "unresolved"),
-                        row.attempts,
-                        row.last_attempt,
-                        (row.last_error or "").partition("\n")[0],
-                    )
-                    for row in page.rows
-                ],
-                empty="no dead letters",
-                least=("ATTEMPTS", "LAST ATTEMPT", "LAST ERROR"),
-                brief={"ID": unique_beginnings, "LAST ATTEMPT": this_year},
-            )
-        ],
-    )
-    paging.tell_of_more(page)
+Id: TypeAlias = Annotated[
+    str, typer.Argument(metavar="DEAD-LETTER", help="The dead letter's id or its first characters.")
+]
+Reason: TypeAlias = Annotated[str | None, typer.Option(help="Reason, recorded in the event.")]
 
 
 def show(context: typer.Context, dead_letter: Id) -> None:
-    """Show one dead letter: every attempt, the last error with its traceback, the input, and what became of its replays."""
+    """Show a dead letter: attempts, last traceback, input and replays.
+
+    Example: `tocsin dead-letters show 0193a5b0`
+    """
     session = session_of(context)
 
     async def read() -> Letter:
@@ -92,54 +40,127 @@ def show(context: typer.Context, dead_letter: Id) -> None:
     session.output.answer(letter_page.as_json(letter), lambda: letter_page.page(letter))
 
 
+# --- replay ----------------------------------------------------------------------------------------------------------
+
+
 def replay(
     context: typer.Context,
     dead_letter: Id,
     input: Annotated[  # noqa: A002 - the field is called so
-        str | None, typer.Option(metavar="JSON|@FILE", help="An object whose keys go over the input that there was.")
+        str | None, typer.Option(metavar="JSON|@FILE", help="An object whose keys override the original input.")
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Even while a replay is open, and even though it is resolved.")
+        bool, typer.Option("--again", help="Replay even if a replay is open or the dead letter is resolved.")
     ] = False,
     reason: Reason = None,
 ) -> None:
-    """Run what failed once more, by the job's definition of now, for the same scheduled time.
+    """Run a dead letter again, with the job's current definition and the same scheduled time.
 
-    A replay that completes resolves the dead letter. Overlapping runs are waited for, whatever the job's policy is.
+    A replay that completes resolves the dead letter. A replay waits for overlapping executions under every overlap policy.
+
+    Example: `tocsin dead-letters replay 0193a5b0 --input '{"day": "friday"}'`
     """
     session = session_of(context)
-    over = json_of("--input", input, dict)
+    overrides = json_of("--input", input, dict)
 
-    async def ask() -> Replay:
+    async def request() -> Replay:
         async with session.operator() as operator:
-            return await operator.replay(dead_letter, input=over, reason=reason, again=again)
+            return await operator.replay(dead_letter, input=overrides, reason=reason, again=again)
 
-    made = run(ask())
-    session.output.answer(asdict(made), lambda: [line(made)])
+    result = run(request())
+    session.output.answer(asdict(result), lambda: [_replay_line(result)])
+
+
+def replay_all(  # noqa: PLR0913, PLR0917 - each is an option of the command
+    context: typer.Context,
+    job: Annotated[str | None, typer.Option(help="Filter by job.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Last attempted at this time or later.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Last attempted before this time.")] = None,
+    error: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Filter by a text that the last error contains.")
+    ] = None,
+    rate: Annotated[str, typer.Option(help="Maximum rate of replays, such as 10/s or 100/m.")] = "10/s",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the dead letters that match.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    reason: Reason = None,
+) -> None:
+    """Replay every unresolved dead letter that matches, the oldest first.
+
+    Skips dead letters that have an open replay.
+
+    Example: `tocsin dead-letters replay-all --job nightly --since 24h --rate 100/m`
+    """
+    session, now = session_of(context), datetime.now(UTC)
+    query = DeadLetterQuery(
+        job=job,
+        unresolved=True,
+        since=instant(since, "--since", now=now),
+        until=instant(until, "--until", now=now),
+        error=error,
+        sort="oldest",
+    )
+    check("replay the dead letters?", yes=yes or dry_run)
+    summary = run(_replay_all(session, query, rate_of(rate, "--rate"), reason, dry_run=dry_run, yes=yes))
+    if session.output.is_json:
+        session.output.answer(summary, list)
+
+
+async def _replay_all(
+    session: Session, query: DeadLetterQuery, rate: float, reason: str | None, *, dry_run: bool, yes: bool
+) -> dict[str, object]:
+    async with session.operator() as operator:
+        rows = [row async for row in every(operator.dead_letters, query)]
+        if dry_run or not rows:
+            _print_lines(session, *(Text(f"{row.id}  {row.job_name}  {row.last_error or ''}") for row in rows))
+            _print_lines(session, Text(f"{len(rows)} to replay", style="bold"))
+            return {"dry_run": dry_run, "wanted": [row.id for row in rows], "replayed": [], "passed_over": []}
+        confirm(f"replay {len(rows)} dead letters?", yes=yes, otherwise="nothing was replayed")
+        replayed: list[Replay] = []
+        skipped: list[str] = []
+        async for result in operator.replay_all(query, rate=rate, reason=reason):
+            if isinstance(result, Replay):
+                replayed.append(result)
+                _print_lines(session, _replay_line(result))
+            else:
+                skipped.append(str(result))
+                _print_lines(session, Text.assemble(("skipped: ", "yellow"), str(result)))
+        _print_lines(session, Text(f"{len(replayed)} replayed, {len(skipped)} skipped", style="bold"))
+        return {"dry_run": False, "replayed": [asdict(result) for result in replayed], "passed_over": skipped}
+
+
+def _print_lines(session: Session, *lines: Text) -> None:
+    if not session.output.is_json:
+        session.output.answer(None, lambda: lines)
+
+
+def _replay_line(result: Replay) -> Text:
+    target = f"execution {result.execution_id}" if result.execution_id else "message published again"
+    return Text.assemble(("replayed ", "cyan"), (result.job, "bold"), f" {result.id}: {target}")
+
+
+# --- resolve ---------------------------------------------------------------------------------------------------------
 
 
 def resolve(
     context: typer.Context,
     dead_letter: Annotated[
-        list[str], typer.Argument(metavar="DEAD-LETTER", help="Their ids, or the first characters of each.")
+        list[str],
+        typer.Argument(metavar="DEAD-LETTER", help="The ids of the dead letters or their first characters."),
     ],
     reason: Reason = None,
 ) -> None:
-    """Acknowledge dead letters: nothing is left to be done about them."""
+    """Mark dead letters as resolved without running them again.
+
+    Example: `tocsin dead-letters resolve 0193a5b0 --reason "fixed by hand"`
+    """
     session = session_of(context)
 
-    async def settle(operator: Operator, given: str) -> Resolution:
+    async def resolve_letter(operator: Operator, given: str) -> Resolution:
         return await operator.resolve(given, reason=reason)
 
-    on_each(session, dead_letter, settle, _resolved)
+    on_each(session, dead_letter, resolve_letter, _resolution_line)
 
 
-def line(made: Replay) -> Text:
-    """One replay, as it is told."""
-    to = f"execution {made.execution_id}" if made.execution_id else "handed in again"
-    return Text.assemble(("replayed ", "cyan"), (made.job, "bold"), f" {made.id}: {to}")
-
-
-def _resolved(one: Resolution) -> Text:
-    said = ("resolved ", "green") if one.changed else "was resolved already: "
-    return Text.assemble(said, one.id, (f" of {one.job}", "dim"))
+def _resolution_line(resolution: Resolution) -> Text:
+    result = ("resolved ", "green") if resolution.changed else "was resolved already: "
+    return Text.assemble(result, resolution.id, (f" of {resolution.job}", "dim"))

@@ -18,13 +18,14 @@ from ...services.explain import Moment
 from ...services.jobs import Job
 from ...services.operations.lookup import ExecutionMatch
 from ...subjects import DecodeError, Stream
-from ..executions import commands as executions
-from ..input.values import instant
+from ..executions import page as executions
+from ..input.instants import instant
 from ..jobs import commands as jobs
 from ..output.format import local
 from ..output.tables import table
-from ..runtime.errors import Exit, UsageError, no_such_job
+from ..runtime.errors import UsageError, no_such_job
 from ..runtime.event_loop import run
+from ..runtime.exit_codes import Exit
 from ..runtime.session import Session, session_of
 from .log_source import source
 
@@ -115,7 +116,7 @@ def _show(session: Session, moment: Moment, facts: list[Recorded[Message]], sele
             raise UsageError(f"no execution had the id {selection.execution_id!r} then", Exit.NOT_FOUND)
         first = of_it[0].message
         found = ExecutionMatch(getattr(first, "job", ""), selection.execution_id, of_it)
-        shown = executions.Shown.of(found)
+        shown = executions.ExecutionDetails.of(found)
         session.output.answer({**as_of, **executions.as_json(shown)}, lambda: [head, *executions.page(shown)])
     elif selection.job is not None:
         job = Job.of(moment.ledgers[selection.job]) if selection.job in moment.ledgers else None

@@ -1,1 +1,1 @@
-"""`tocsin executions`."""
+"""`tocsin executions`: commands for executions, and the lists of the history."""

@@ -1,1 +1,1 @@
-"""Commands about the installation as a whole."""
+"""Commands for the installation as a whole."""

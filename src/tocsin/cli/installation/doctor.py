@@ -1,4 +1,4 @@
-"""`tocsin doctor`: what is wrong, what it means, what to do."""
+"""`tocsin doctor`: problems of the installation, their meaning and their remedy."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -22,18 +22,21 @@ def doctor(
     context: typer.Context,
     monitor: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="URL", help="A server's monitoring endpoint, e.g. http://nats-1:8222; as often as needed."
-        ),
+        typer.Option(metavar="URL", help="A server's monitoring endpoint, such as http://nats-1:8222; repeatable."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Leave out what is well.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings and problems only.")] = False,
 ) -> None:
-    """Check the installation, and say of each thing found what it means and what to do. Ends with 1 if anything is bad."""
+    """Check the installation; explain each finding and its remedy.
+
+    Exits with 1 if a finding is bad.
+
+    Example: `tocsin doctor --monitor http://nats-1:8222 --monitor http://nats-2:8222`
+    """
     session = session_of(context)
-    found = run(_examine(session, monitor or []))
-    told = [finding for finding in found if not quiet or finding.level != "ok"]
-    session.output.answer([asdict(finding) for finding in told], lambda: _shown(told))
-    if any(finding.level == "bad" for finding in found):
+    findings = run(_examine(session, monitor or []))
+    printed = [finding for finding in findings if not quiet or finding.level != "ok"]
+    session.output.answer([asdict(finding) for finding in printed], lambda: _lines(printed))
+    if any(finding.level == "bad" for finding in findings):
         raise typer.Exit(Exit.NO)
 
 
@@ -42,13 +45,13 @@ async def _examine(session: Session, monitors: list[str]) -> "list[Finding]":
         return await session.backend.examine(installation, monitors)
 
 
-def _shown(found: "list[Finding]") -> "Iterator[Text]":
-    for finding in found:
+def _lines(findings: "list[Finding]") -> "Iterator[Text]":
+    for finding in findings:
         mark, style = _MARKS[finding.level]
         yield Text.assemble((mark, style), "  ", finding.what, (f"  [{finding.code}]", "dim"))
         if finding.means:
             yield Text(f"      {finding.means}")
         if finding.do:
             yield Text.assemble(("      → ", style), finding.do)
-    counts = {level: sum(finding.level == level for finding in found) for level in _MARKS}
+    counts = {level: sum(finding.level == level for finding in findings) for level in _MARKS}
     yield Text(", ".join(f"{number} {level}" for level, number in counts.items()), style="bold")

@@ -1,4 +1,4 @@
-"""`tocsin stats`: how many executions reached an executor, and what became of those that were lost."""
+"""`tocsin stats`: executions handed over, lost and recovered."""
 
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -19,19 +19,20 @@ from ..runtime.session import Session, session_of
 def stats(
     context: typer.Context,
     since: Annotated[
-        str, typer.Option(metavar="TIME", help="Count from then on: a date, a time, or how long ago.")
+        str, typer.Option(metavar="TIME", help="Count from this time: a date, a time, or an age such as 24h.")
     ] = "24h",
 ) -> None:
-    """Show how many executions reached an executor, how many were lost on the way, and how many of those were recovered.
+    """Count the executions that were handed over, lost and recovered.
 
-    Counted over the executions that began since then, and the recoveries that were tried since then, as far as the log
-    still holds them: what has been archived does not count. An execution counts as handed over once an executor claimed
-    it (or, for a queue whose executors are outside, answered); whether it then completed or failed is not asked here.
-    Skipped ones, and those that were cancelled before, were not to reach an executor, and do not count.
+    Counts the executions that began after `--since` and the recoveries tried after it, as far as the log still holds them: archived
+    events do not count. An execution is handed over when an executor claims it or, on a queue with external executors, reports on it;
+    its later success or failure does not matter. Executions that were skipped, or cancelled before they were handed over, do not count.
+
+    Example: `tocsin stats --since 7d`
     """
     session = session_of(context)
-    found = run(_count(session, instant(since, "--since", now=datetime.now(UTC))))
-    session.output.answer(asdict(found), lambda: _page(found))
+    counts = run(_count(session, instant(since, "--since", now=datetime.now(UTC))))
+    session.output.answer(asdict(counts), lambda: _page(counts))
 
 
 async def _count(session: Session, since: datetime) -> Statistics:
@@ -39,29 +40,29 @@ async def _count(session: Session, since: datetime) -> Statistics:
         return await statistics(installation.log, since=since)
 
 
-def _page(found: Statistics) -> list[RenderableType]:
-    begun, recovered = found.executions, found.recoveries
-    head = Text(f"from {local(found.since)} to {local(found.until)}", style="dim")
-    executions = [
-        ("that began", begun.total_executions),
-        ("handed to an executor", begun.successful_executions),
-        ("lost", begun.lost_executions),
-        ("on their way", begun.pending_executions),
-        ("handed over of those decided", _rate(begun.success_rate)),
+def _page(counts: Statistics) -> list[RenderableType]:
+    executions, recoveries = counts.executions, counts.recoveries
+    head = Text(f"from {local(counts.since)} to {local(counts.until)}", style="dim")
+    execution_rows = [
+        ("started", executions.total_executions),
+        ("handed over", executions.successful_executions),
+        ("lost", executions.lost_executions),
+        ("pending", executions.pending_executions),
+        ("handed over, of those decided", _rate(executions.success_rate)),
     ]
-    recoveries = [
-        ("tried", recovered.total_recovery_attempts),
-        ("successful", recovered.successful_recoveries),
-        ("failed", recovered.failed_recoveries),
-        ("executions abandoned", recovered.abandoned_recoveries),
-        ("successful of those decided", _rate(recovered.recovery_success_rate)),
+    recovery_rows = [
+        ("tried", recoveries.total_recovery_attempts),
+        ("successful", recoveries.successful_recoveries),
+        ("failed", recoveries.failed_recoveries),
+        ("executions abandoned", recoveries.abandoned_recoveries),
+        ("successful, of those decided", _rate(recoveries.recovery_success_rate)),
     ]
     return [
         head,
         Text(),
-        table(("EXECUTIONS", ""), executions, empty=""),
+        table(("EXECUTIONS", ""), execution_rows, empty=""),
         Text(),
-        table(("RECOVERIES", ""), recoveries, empty=""),
+        table(("RECOVERIES", ""), recovery_rows, empty=""),
     ]
 
 

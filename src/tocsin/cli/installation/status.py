@@ -1,4 +1,4 @@
-"""`tocsin status`: one screen about the whole installation."""
+"""`tocsin status`: the state of the whole installation on one screen."""
 
 import asyncio
 from collections.abc import Iterator
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 
 def status(
     context: typer.Context,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again and again, until Ctrl-C.")] = False,
-    interval: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 2.0,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(min=0.2, help="Seconds between two refreshes.")] = 2.0,
 ) -> None:
-    """Show the servers, the streams, who leads, what waits, and whether anybody works it off.
+    """Show servers, streams, leaders, backlog and active consumers.
 
-    Whatever cannot be asked because it is down is said; the rest is shown all the same.
+    Names each part that cannot be read, and shows the rest.
+
+    Example: `tocsin status --watch --interval 5`
     """
     session = session_of(context)
     if watch:
@@ -66,14 +68,14 @@ async def _screen(output: Output, session: Session, installation: "Installation"
 
 
 def as_json(seen: "Status") -> dict[str, Any]:
-    """For programs."""
-    from ...services.health.status import as_json as told  # noqa: PLC0415 - imported when a command first needs it
+    """Return the JSON document of a status."""
+    from ...services.health.status import as_json as status_json  # noqa: PLC0415 - imported when a command first needs it
 
-    return told(seen)
+    return status_json(seen)
 
 
 def shown(seen: "Status") -> Iterator[RenderableType]:
-    """For people: one screen."""
+    """Yield the screen of a status."""
     server = seen.server
     where = f" in cluster {server.cluster} of {len(server.known)}" if server.cluster and server.known else ""
     yield Text.assemble((f"{seen.root}", "bold"), f" on nats-server {server.version} at {server.url}{where}")
@@ -102,7 +104,7 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
                 )
                 for lease in seen.leases
             ],
-            empty="nobody leads",
+            empty="no leader",
         )
     yield table(
         ("DURABLE", "OWNER", "WAITING", "OUT", "AGAIN", "OLDEST", "READERS"),
@@ -124,12 +126,15 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
     yield from (Text(line) for line in _sums(seen))
     for queue in seen.queues:
         if queue.is_unattended:
-            yield Text(f"{queue.waiting} tasks of queue `{queue.name}` wait, and no worker asks for them", style="red")
+            yield Text(
+                f"{queue.waiting} tasks of queue `{queue.name}` are waiting, and no worker requests tasks from it",
+                style="red",
+            )
     for what, reason in seen.troubles.items():
-        yield Text(f"not known: {what}: {reason}", style="red")
+        yield Text(f"unknown: {what}: {reason}", style="red")
     missing = [name for name, stream in seen.streams.items() if stream is None]
     if missing:
-        yield Text(f"not there: {', '.join(missing)}: run `tocsin init`", style="red")
+        yield Text(f"missing: {', '.join(missing)}. Run `tocsin init`.", style="red")
 
 
 def _plain(seen: "Status") -> Iterator[str]:
@@ -140,24 +145,24 @@ def _sums(seen: "Status") -> Iterator[str]:
     if seen.jobs is not None:
         yield f"{seen.jobs.registered} jobs, {seen.jobs.paused} paused, {seen.jobs.disabled} disabled"
     if seen.history is not None:
-        behind = "up to date"
+        lag = "up to date"
         if seen.history.since is not None:
-            behind = f"{seconds(max(0.0, (seen.at - seen.history.since).total_seconds()))} behind"
-        yield f"{seen.history.open} executions open; the history is {behind} ({seen.history.place})"
+            lag = f"{seconds(max(0.0, (seen.at - seen.history.since).total_seconds()))} behind"
+        yield f"{seen.history.open} executions open; the history is {lag} ({seen.history.place})"
 
 
 def _stream(name: str, stream: "StreamState | None") -> tuple[object, ...]:
     if stream is None:
-        return name, Text("not there", style="red"), "", "", "", ""
-    kept = sum(peer.is_current and not peer.is_offline for peer in stream.peers) + 1
-    replicas = Text(f"{kept} of {stream.replicas}", style="" if kept == stream.replicas else "red")
+        return name, Text("missing", style="red"), "", "", "", ""
+    current = sum(peer.is_current and not peer.is_offline for peer in stream.peers) + 1
+    replicas = Text(f"{current} of {stream.replicas}", style="" if current == stream.replicas else "red")
     return (
         name,
         f"{stream.messages:,}",
         _size(stream.bytes),
         f"{stream.subjects:,}",
         replicas,
-        (stream.leader or "nobody") if stream.replicas > 1 else "",
+        (stream.leader or "none") if stream.replicas > 1 else "",
     )
 
 

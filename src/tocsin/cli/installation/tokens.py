@@ -1,4 +1,4 @@
-"""`tocsin tokens`: who may use the HTTP API of an installation without an identity provider."""
+"""`tocsin tokens`: tokens for the HTTP API of an installation without an identity provider."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
@@ -17,47 +17,55 @@ from ..runtime.session import actor, session_of
 
 def create(
     context: typer.Context,
-    identity: Annotated[str, typer.Argument(metavar="IDENTITY", help="Whom facts name when the token is used.")],
-    role: Annotated[list[Role], typer.Option(help="What the token may do; may be given more than once.")],
+    identity: Annotated[
+        str, typer.Argument(metavar="IDENTITY", help="Identity recorded in events when this token is used.")
+    ],
+    role: Annotated[list[Role], typer.Option(help="What the token may do; repeatable.")],
     expires: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="After how long it ends, e.g. `90d`; by default never.")
+        str | None, typer.Option(metavar="DURATION", help="Lifetime, such as `90d`; default: no end.")
     ] = None,
 ) -> None:
-    """Make a token. It is shown this once: what is kept is a hash of it."""
+    """Create a token and print it once; only its hash is stored.
+
+    Example: `tocsin tokens create ci --role scheduler-operator --expires 90d`
+    """
     session = session_of(context)
     lifetime = None if expires is None else _lifetime(expires)
 
-    async def make() -> tuple[str, StoredToken]:
+    async def create_token() -> tuple[str, StoredToken]:
         async with session.installation() as installation:
             tokens = Tokens(installation.projections, installation.clock)
             return await tokens.create(identity, role, lifetime=lifetime, by=actor())
 
-    token, stored = run(make())
+    token, stored = run(create_token())
     session.output.answer(
         {**_as_json(stored), "token": token},
         lambda: [
             Text(token, style="bold"),
-            Text("It is not shown again. `tocsin tokens list` tells its id.", style="dim"),
+            Text("It is not shown again. `tocsin tokens list` shows its id.", style="dim"),
         ],
     )
 
 
 def list_tokens(context: typer.Context) -> None:
-    """List the tokens, without what makes them work."""
+    """List the tokens without their secrets.
+
+    Example: `tocsin tokens list`
+    """
     session = session_of(context)
 
     async def read() -> list[StoredToken]:
         async with session.installation() as installation:
             return await Tokens(installation.projections, installation.clock).list()
 
-    found = run(read())
+    stored = run(read())
     session.output.answer(
-        [_as_json(token) for token in found],
+        [_as_json(token) for token in stored],
         lambda: [
             table(
                 ("ID", "IDENTITY", "ROLES", "CREATED", "EXPIRES"),
-                [_row(token) for token in found],
-                empty="no tokens: the API asks nobody, and listens on the loopback only, unless `auth` says otherwise",
+                [_row(token) for token in stored],
+                empty="no tokens: the API requires none and listens on the loopback only, unless `auth` is set",
                 least=("CREATED", "ROLES", "EXPIRES"),
             )
         ],
@@ -65,9 +73,13 @@ def list_tokens(context: typer.Context) -> None:
 
 
 def revoke(
-    context: typer.Context, token_id: Annotated[str, typer.Argument(metavar="ID", help="As `tokens list` tells it.")]
+    context: typer.Context,
+    token_id: Annotated[str, typer.Argument(metavar="ID", help="The id that `tokens list` shows.")],
 ) -> None:
-    """Accept a token no more; every copy of the API knows within seconds."""
+    """Revoke a token; every API process rejects it within seconds.
+
+    Example: `tocsin tokens revoke ID`
+    """
     session = session_of(context)
 
     async def remove() -> bool:
@@ -75,7 +87,11 @@ def revoke(
             return await Tokens(installation.projections, installation.clock).revoke(token_id)
 
     if not run(remove()):
-        raise UsageError(f"no token has the id {token_id!r}; `tocsin tokens list` shows those that are", Exit.NOT_FOUND)
+        raise UsageError(
+            f"Token {token_id!r} does not exist. Run `tocsin tokens list` to see the ids.",
+            Exit.NOT_FOUND,
+            code="token-not-found",
+        )
     session.output.answer({"id": token_id, "action": "revoked"}, lambda: [Text(f"revoked {token_id}", style="yellow")])
 
 
@@ -83,9 +99,12 @@ def _lifetime(written: str) -> timedelta:
     try:
         seconds = duration.parse(written)
     except ValueError as error:
-        raise UsageError(f"--expires: {error}") from None
+        raise UsageError(f"--expires is {written!r}: {error}", code="invalid-duration") from None
     if seconds <= 0:
-        raise UsageError(f"--expires: {written!r} is over already: must be more than 0 seconds")
+        raise UsageError(
+            f"--expires is {written!r}: the lifetime must be more than 0 seconds. Write a duration such as 90d.",
+            code="invalid-duration",
+        )
     return timedelta(seconds=seconds)
 
 
@@ -101,6 +120,6 @@ def _as_json(token: StoredToken) -> dict[str, object]:
 
 
 def _row(token: StoredToken) -> tuple[object, ...]:
-    over = " (over)" if token.is_expired(datetime.now(UTC)) else ""
-    expires = Text("never" if token.expires_at is None else f"{token.expires_at.astimezone():%Y-%m-%d %H:%M}{over}")
+    expired = " (expired)" if token.is_expired(datetime.now(UTC)) else ""
+    expires = Text("never" if token.expires_at is None else f"{token.expires_at.astimezone():%Y-%m-%d %H:%M}{expired}")
     return token.id, Text(token.identity, style="bold"), ", ".join(sorted(token.roles)), token.created_at, expires

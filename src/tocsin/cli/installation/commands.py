@@ -1,0 +1,164 @@
+"""`tocsin init`, `permissions`, `config show`, `history rebuild` and `version`."""
+
+import platform
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from ... import __version__
+from ..runtime.session import Session, session_of
+
+if TYPE_CHECKING:
+    from ...adapters.nats.admin.provision_report import Change
+
+
+# --- init ------------------------------------------------------------------------------------------------------------
+
+
+def init(context: typer.Context) -> None:
+    """Create or update the streams, buckets and consumers on NATS.
+
+    Prints each change. A second call changes nothing.
+
+    Example: `tocsin init --nats nats://localhost:4222`
+    """
+    from ..runtime.event_loop import run  # noqa: PLC0415 - `version` and `config show` run no event loop
+
+    session = session_of(context)
+    results = run(_initialize(session))
+    changes = [result for result in results if result.action != "unchanged"]
+    session.output.answer(
+        [
+            {"kind": result.kind, "name": result.name, "action": result.action, "fields": dict(result.fields)}
+            for result in results
+        ],
+        lambda: [
+            *(Text(change.line(), style="green" if change.action == "created" else "yellow") for change in changes),
+            Text(f"{len(changes)} changed, {len(results) - len(changes)} unchanged", style="bold"),
+        ],
+    )
+
+
+async def _initialize(session: Session) -> "list[Change]":
+    async with session.backend.connect(session.settings()) as installation:
+        return await session.backend.initialize(installation)
+
+
+# --- permissions -----------------------------------------------------------------------------------------------------
+
+
+def permissions(
+    context: typer.Context,
+    roles: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ROLE", help="Print these roles only, such as `planner worker`; default: all roles."),
+    ] = None,
+    account: Annotated[
+        str, typer.Option(metavar="NAME", help="The name of the nats-server account that the users belong to.")
+    ] = "TOCSIN",
+) -> None:
+    """Print a nats-server account with least-privilege users for stages, workers and people.
+
+    Connects to no server: the rules follow from the settings and from the subjects that each stage declares.
+
+    Example: `tocsin permissions > accounts.conf`
+    """
+    from ...adapters.nats.admin.permissions import server_config  # noqa: PLC0415 - only this command needs these
+    from ...bootstrap.nats_roles import permissions as rules_by_role  # noqa: PLC0415
+    from ...domain.formats.document import listed, nearest  # noqa: PLC0415
+    from ..runtime.errors import UsageError  # noqa: PLC0415
+
+    session = session_of(context)
+    known = rules_by_role(session.settings())
+    for role in roles or ():
+        if role not in known:
+            suggestion = nearest(role, known)
+            hint = f"Did you mean `{suggestion}`?" if suggestion else f"The roles are {listed(known)}."
+            raise UsageError(f"Role `{role}` does not exist. {hint}", code="unknown-role")
+    selected = {name: rules for name, rules in known.items() if not roles or name in roles}
+    session.output.answer(
+        {
+            name: {"inbox_prefix": rules.inbox_prefix, "permissions": rules.as_server_config()}
+            for name, rules in selected.items()
+        },
+        lambda: [Text(server_config(account, selected).rstrip())],
+    )
+
+
+# --- config ----------------------------------------------------------------------------------------------------------
+
+
+def show_config(context: typer.Context) -> None:
+    """Show every setting in force and its source; hide secrets.
+
+    Example: `tocsin config show -o json`
+    """
+    from ...settings import DEFAULT, WITHOUT_EFFECT, origins, shown  # noqa: PLC0415 - only this command needs these
+    from ..output.tables import table  # noqa: PLC0415
+
+    session = session_of(context)
+    settings = session.settings()
+    values, sources = shown(settings), origins(settings)
+    session.output.answer(
+        {
+            name: {"value": value, "origin": sources[name], "has_effect": name not in WITHOUT_EFFECT}
+            for name, value in values.items()
+        },
+        lambda: [
+            table(
+                ("SETTING", "VALUE", "FROM", "EFFECT"),
+                [
+                    (
+                        name,
+                        value,
+                        Text(sources[name], style="dim" if sources[name] == DEFAULT else "cyan"),
+                        Text("none yet" if name in WITHOUT_EFFECT else "", style="yellow"),
+                    )
+                    for name, value in values.items()
+                ],
+                empty="",
+                least=("EFFECT",),
+            )
+        ],
+    )
+
+
+# --- history rebuild -------------------------------------------------------------------------------------------------
+
+
+def rebuild_history(
+    context: typer.Context,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+) -> None:
+    """Empty the history and record it again from the first event.
+
+    Lists are incomplete until the command ends.
+
+    Example: `tocsin history rebuild --yes`
+    """
+    from ..input.confirmation import confirm  # noqa: PLC0415 - only this command needs these
+    from ..runtime.event_loop import run  # noqa: PLC0415
+
+    session = session_of(context)
+    confirm("empty the history and rebuild it from the log?", yes=yes, otherwise="nothing was changed")
+
+    async def rebuild() -> int:
+        async with session.installation() as installation:
+            return await session.backend.rebuild_history(installation)
+
+    executions = run(rebuild())
+    session.output.answer({"executions": executions}, lambda: [Text(f"{executions:,} executions recorded")])
+
+
+# --- version ---------------------------------------------------------------------------------------------------------
+
+
+def version(context: typer.Context) -> None:
+    """Print the version of Tocsin; with -o json also the version of Python.
+
+    Example: `tocsin version`
+    """
+    session_of(context).output.answer(
+        {"tocsin": __version__, "python": platform.python_version()}, lambda: [Text(f"tocsin {__version__}")]
+    )

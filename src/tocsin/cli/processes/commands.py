@@ -1,0 +1,115 @@
+"""`tocsin run`, `tocsin serve` and `tocsin worker`: one part of Tocsin in the foreground."""
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...adapters.extras import require_extra
+from ...domain.formats.document import listed, nearest
+from ..runtime.errors import UsageError
+from ..runtime.event_loop import serve as run_until_stopped
+from ..runtime.session import Session, session_of
+
+if TYPE_CHECKING:
+    from ...worker import Worker
+
+
+def run(
+    context: typer.Context,
+    stages: Annotated[
+        list[str] | None, typer.Argument(metavar="STAGE", help="Stages to run, such as `ticker planner`.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Run every stage.")] = False,
+) -> None:
+    """Run stages until SIGTERM or Ctrl-C; finish the messages in progress first.
+
+    Start as many copies as you like.
+
+    Example: `tocsin run ticker planner`
+    """
+    require_extra("tocsin run", "server")
+    session = session_of(context)
+    names = select_stages(stages or [], session.backend.stages(), every=every)
+    session.log("info")
+    run_until_stopped(_run_stages(session, names))
+
+
+def select_stages(requested: list[str], known: tuple[str, ...], *, every: bool) -> tuple[str, ...]:
+    """Return the requested stages in the order of the flow.
+
+    Raises:
+        UsageError: neither or both of names and `--all` were given, or a stage does not exist.
+    """
+    if every == bool(requested):
+        reason = "stages and --all exclude each other" if every else "no stage is named"
+        raise UsageError(
+            f"Cannot run stages: {reason}. Name stages or pass --all; the stages are {listed(known)}.",
+            code="stage-required",
+        )
+    for name in requested:
+        if name.replace("-", "_") not in known:
+            suggestion = nearest(name, known)
+            hint = f"Did you mean `{suggestion}`?" if suggestion else f"The stages are {listed(known)}."
+            raise UsageError(f"Stage `{name}` does not exist. {hint}", code="unknown-stage")
+    names = {name.replace("-", "_") for name in requested}
+    return tuple(name for name in known if every or name in names)
+
+
+async def _run_stages(session: Session, names: tuple[str, ...]) -> None:
+    async with session.installation(within=None) as installation:
+        await session.backend.run_stages(installation, names)
+
+
+def serve(
+    context: typer.Context,
+    host: Annotated[
+        str | None, typer.Option(help="Listen on this address; default: the setting `server.host`.")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65_535, help="Listen on this port; default: the setting `server.port`, 8062."),
+    ] = None,
+) -> None:
+    """Serve the HTTP API until SIGTERM or Ctrl-C; finish open requests first.
+
+    Start as many copies as you like.
+
+    Example: `tocsin serve --host 0.0.0.0 --port 8062`
+    """
+    require_extra("tocsin serve", "server")
+    session = session_of(context)
+    session.log("info")
+    run_until_stopped(_serve_api(session, host, port))
+
+
+async def _serve_api(session: Session, host: str | None, port: int | None) -> None:
+    settings = session.settings(server__host=host, server__port=port)
+    async with session.installation(settings, within=None) as installation, session.backend.serving(installation):
+        await asyncio.Event().wait()
+
+
+def worker(
+    context: typer.Context,
+    target: Annotated[
+        str, typer.Argument(metavar="MODULE:ATTRIBUTE", help="The worker object: in a module or in FILE.py.")
+    ],
+) -> None:
+    """Run a worker until SIGTERM or Ctrl-C; finish its tasks first.
+
+    Example: `tocsin worker reports.py:worker`
+    """
+    from ..input.worker_object import load_worker  # noqa: PLC0415 - only this command needs it
+
+    session = session_of(context)
+    session.log("info")
+    run_until_stopped(_run_worker(session, load_worker(target)))
+
+
+async def _run_worker(session: Session, instance: "Worker") -> None:
+    async with session.installation(within=None, checked=False) as installation:
+        concurrency = installation.settings.worker.concurrency
+        if concurrency is not None:
+            instance.options = replace(instance.options, concurrency=concurrency)
+        await session.backend.run_worker(installation, instance)
