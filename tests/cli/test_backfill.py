@@ -22,24 +22,22 @@ def test_dry_run_counts_in_the_jobs_zone(nightly: World, command: tuple[str, ...
     assert told.code == 0
     first, counts, chosen = told.out.splitlines()
     assert first == f"{JOB}  backfill 20260105T050000-20260108T050000"
-    assert counts == "3 instants: 0 fired, 0 did not, of 3 nothing is known"
+    assert counts == "3 occurrences: 0 fired, 0 did not fire, 3 unknown"
     assert chosen.startswith("3 to run: 2026-01-05 07:00:00 UTC, ")
     assert nightly.recorded("trigger.>") == []
 
 
 def test_missing_terminal_exits_2_and_names_the_option(nightly: World) -> None:
-    told = nightly.call("backfill", JOB, *SPAN)
-    assert (told.code, told.err.strip()) == (
-        2,
-        f"error: run {JOB} for instants of the past? stdin is not a terminal; pass --yes to confirm",
-    )
+    result = nightly.call("backfill", JOB, *SPAN)
+    assert (result.code, JOB in result.err, "--yes" in result.err) == (2, True, True)
+    assert nightly.call("backfill", JOB, *SPAN, "-o", "json").error["error_code"] == "confirmation-required"
     assert nightly.recorded("trigger.>") == []
 
 
 def test_each_occurrence_is_requested_by_name(nightly: World) -> None:
     one = ("--from", "2026-01-05", "--to", "2026-01-06", "--name", "repair", "--reason", "lost")
     told = nightly.call("backfill", JOB, *one, "--yes")
-    assert (told.code, told.out.splitlines()[-1]) == (0, f"asked for 1 executions of {JOB}")
+    assert (told.code, told.out.splitlines()[-1]) == (0, f"requested 1 executions of {JOB}")
     [recorded] = nightly.recorded("trigger.>")
     assert isinstance(recorded.message, Trigger)
     assert (recorded.message.backfill, recorded.message.reason, recorded.message.trigger) == (

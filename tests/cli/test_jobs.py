@@ -81,10 +81,11 @@ def test_definitions_come_from_settings_without_a_file(world: World) -> None:
     assert world.do(world.registry.get("health")).definition.timeout == 7
 
 
-def test_without_any_file_apply_says_what_it_needs(world: World) -> None:
-    told = world.call("jobs", "apply")
-    assert told.code == 2
-    assert "Name a file or a folder with -f" in told.err
+def test_apply_without_files_names_the_option(world: World) -> None:
+    result = world.call("jobs", "apply", "-o", "json")
+    assert (result.code, result.error["error_code"]) == (2, "definitions-required")
+    assert "-f" in result.error["message"]
+    assert "`jobs_file`" in result.error["message"]
 
 
 def test_pruning_deletes_jobs_missing_from_the_owners_files(applied: World) -> None:

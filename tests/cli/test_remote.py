@@ -87,8 +87,8 @@ def test_files_are_applied_by_a_plan(url: str, tmp_path: Path) -> None:
     diff = call(url, "jobs", "diff", "-f", str(file))
     assert diff.code == 1
     assert 'schedule: "0 3 * * *" → "0 4 * * *"' in diff.out
-    assert "7 instants more, 7 less" in diff.out
-    assert "fires at once: none" in diff.out
+    assert "7 occurrences added, 7 removed" in diff.out
+    assert "fires immediately: none" in diff.out
     assert "1 to create, 1 to update" in call(url, "jobs", "apply", "-f", str(file)).out
     assert "2 unchanged" in call(url, "jobs", "apply", "-f", str(file)).out
     file.write_text(FILE.replace("nightly", "other"))

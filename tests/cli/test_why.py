@@ -88,10 +88,10 @@ def test_firing_is_explained_with_its_outcome(scene: Scene) -> None:
     scene.passes(1)
     lines = scene.why("2026-01-01T02:00")
     assert lines[0] == (
-        "nightly  2026-01-01 02:00:00 +0100 = 2026-01-01 01:00:00Z, on the clock of the job's zone, Europe/Berlin"
+        "nightly  2026-01-01 02:00:00 +0100 = 2026-01-01 01:00:00Z, in the job's time zone, Europe/Berlin"
     )
     assert lines[1].startswith("It fired, and execution ")
-    assert lines[1].endswith(" waits for an executor.")
+    assert lines[1].endswith(" is waiting for a worker.")
     assert [line.split()[2] for line in lines[2:-1]] == ["defined", "due", "planned", "triggered", "dispatched"]
 
 
@@ -114,14 +114,14 @@ def test_absence_of_a_leader_is_named(scene: Scene) -> None:
     scene.led(LeadershipReleased(lease="ticker", holder="one", at=at))
     scene.passes(1.25, decided=False)
     assert scene.why("2026-01-01T01:00Z")[1] == (
-        "It has come, and nobody has decided on it yet, 15m00s later: no ticker leads since 2026-01-01 01:30:00 +0100. "
-        "It will be decided, and recorded."
+        "It was due 15m00s ago, and no ticker has decided on it yet: no ticker leads since 2026-01-01 01:30:00 +0100. "
+        "A ticker will decide and record it."
     )
     scene.led(LeadershipGained(lease="ticker", holder="two", at=scene.stages.clock.now()))
     scene.passes(0)
     assert scene.why("2026-01-01T01:00Z")[1] == (
         "It was missed: no ticker led from 2026-01-01 01:30:00 +0100 to 2026-01-01 02:15:00 +0100. "
-        "It was recorded 15m00s after its time, and not caught up on."
+        "The miss was recorded 15m00s after the scheduled time, without catch-up."
     )
 
 
@@ -129,7 +129,7 @@ def test_it_says_how_late_it_fired(scene: Scene) -> None:
     scene.define()
     scene.passes(1.25)
     assert scene.why()[1].startswith(
-        "It fired 15m00s late, by catch-up (the ticker that led did not get to it in time), and execution "
+        "It fired 15m00s late, by catch-up (the leading ticker did not decide on it in time), and execution "
     )
 
 
@@ -138,7 +138,7 @@ def test_it_says_who_paused(scene: Scene) -> None:
     assert scene.world.call("jobs", "pause", "nightly", "--reason", "too loud").code == 0
     scene.passes(1)
     said = scene.why("2026-01-01T01:00Z")[1]
-    assert said.startswith("It did not fire: the job was paused, since 2026-01-01 01:00:00 +0100 by ")
+    assert said.startswith("It did not fire: the job was paused since 2026-01-01 01:00:00 +0100 by ")
     assert said.endswith(" (too loud).")
 
 
@@ -146,10 +146,10 @@ def test_nonexistent_local_time_is_named(scene: Scene) -> None:
     scene.define(schedule="30 2 * * *")
     said = scene.why("2026-03-29T02:30")
     assert said[0].startswith("nightly  2026-03-29 03:30:00 +0200 = 2026-03-29 01:30:00Z")
-    assert said[1] == "It did not fire: 02:30:00 does not exist that day in Europe/Berlin, whose clocks skip it."
+    assert said[1] == "It did not fire: 02:30:00 does not exist that day in Europe/Berlin: the clocks skip it."
     assert (
         said[2]
-        == "Of the schedule then, the one before is 2026-03-28 02:30:00 +0100 and the one after is 2026-03-30 02:30:00 +0200."
+        == "By the schedule of that time, the occurrence before is 2026-03-28 02:30:00 +0100 and the occurrence after is 2026-03-30 02:30:00 +0200."
     )
 
 
@@ -158,16 +158,16 @@ def test_repeated_local_time_has_two_answers(scene: Scene) -> None:
     said = scene.why("2026-10-25T02:30")
     heads = [line for line in said if line.startswith("nightly  ")]
     assert [head.rpartition(", ")[2] for head in heads] == ["the first time", "the second time"]
-    assert "It has not come yet; it will fire if nothing changes." in said
-    assert "Not scheduled: the clocks showed that time before, and `30 2 * * *` fires the first time only." in said
+    assert "It is in the future; it will fire unless something changes." in said
+    assert "Not scheduled: this local time occurs twice, and `30 2 * * *` fires the first time only." in said
 
 
 @pytest.mark.parametrize(
     ("at", "said"),
     [
         ("2026-01-01T01:30Z", "Not scheduled: `0 * * * *` in Europe/Berlin does not name that time."),
-        ("2026-01-01T05:00Z", "It has not come yet; it will fire if nothing changes."),
-        ("2025-01-01T05:00Z", "There was no such job yet: it was registered at 2026-01-01 01:00:00 +0100."),
+        ("2026-01-01T05:00Z", "It is in the future; it will fire unless something changes."),
+        ("2025-01-01T05:00Z", "The job did not exist yet: it was registered at 2026-01-01 01:00:00 +0100."),
     ],
 )
 def test_it_says_what_no_decision_is_about(scene: Scene, at: str, said: str) -> None:
@@ -181,13 +181,13 @@ def test_it_says_that_the_job_is_gone(scene: Scene) -> None:
     assert scene.world.call("jobs", "delete", "nightly", "--yes").code == 0
     scene.passes(2)
     assert scene.why("2026-01-01T03:00Z")[1].startswith(
-        "There was no such job any more: it was deleted at 2026-01-01 02:30:00 +0100 by "
+        "The job did not exist any more: it was deleted at 2026-01-01 02:30:00 +0100 by "
     )
 
 
 def test_without_a_schedule_there_is_nothing_to_miss(scene: Scene) -> None:
     scene.define(schedule=None)
-    assert scene.why("2026-01-01T03:00Z")[1] == "Not scheduled: the job had no schedule then, and ran on demand only."
+    assert scene.why("2026-01-01T03:00Z")[1] == "Not scheduled: the job had no schedule then and ran on demand only."
 
 
 def test_programs_are_given_the_same(scene: Scene) -> None:
@@ -206,6 +206,7 @@ def test_programs_are_given_the_same(scene: Scene) -> None:
 def test_invalid_time_is_refused(scene: Scene) -> None:
     scene.define()
     told = scene.world.call("why", "nigthly")
-    assert (told.code, told.err) == (3, "error: job 'nigthly' does not exist, did you mean 'nightly'?\n")
-    told = scene.world.call("why", "nightly", "yesterday")
-    assert (told.code, told.err.startswith("error: TIME is 'yesterday': write an ISO date and time")) == (2, True)
+    assert (told.code, told.err) == (3, "error: no job is called 'nigthly', did you mean 'nightly'?\n")
+    failed = scene.world.call("why", "nightly", "yesterday", "-o", "json")
+    assert (failed.code, failed.error["error_code"]) == (2, "invalid-time")
+    assert "'yesterday'" in failed.error["message"]

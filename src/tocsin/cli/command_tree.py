@@ -1,4 +1,4 @@
-"""Every command of the program, and the function that runs it."""
+"""The commands of the program and the functions that run them."""
 
 from typing import Final
 
@@ -45,19 +45,19 @@ COMMANDS: Final[Tree] = {
     "run": "processes.commands:run",
     "serve": "processes.commands:serve",
     "worker": "processes.commands:worker",
-    "jobs": CommandGroup("Named jobs: what runs, and when.", _JOBS),
+    "jobs": CommandGroup("Named jobs and their schedules.", _JOBS),
     "backfill": "jobs.backfill:backfill",
     "schedule": "jobs.schedule:schedule",
-    "executions": CommandGroup("Runs of jobs.", _EXECUTIONS),
-    "dead-letters": CommandGroup("What failed for good, and what is done about it.", _DEAD_LETTERS),
+    "executions": CommandGroup("Executions of jobs.", _EXECUTIONS),
+    "dead-letters": CommandGroup("Executions and messages that failed for good.", _DEAD_LETTERS),
     "history": CommandGroup(
-        "The history that lists of executions are read from.", {"rebuild": "installation.commands:rebuild_history"}
+        "The read model of executions, which lists are read from.", {"rebuild": "installation.commands:rebuild_history"}
     ),
-    "events": CommandGroup("The facts of the log.", _EVENTS),
+    "events": CommandGroup("The events of the log.", _EVENTS),
     "tokens": CommandGroup("Tokens for the HTTP API.", _TOKENS),
     "why": "jobs.why:why",
     "audit": "events.audit:audit",
-    "explain": "jobs.explain:explain",
+    "explain": "jobs.schedule:explain",
     "config": CommandGroup("The settings.", {"show": "installation.commands:show_config"}),
     "status": "installation.status:status",
     "stats": "installation.stats:stats",
@@ -65,4 +65,4 @@ COMMANDS: Final[Tree] = {
     "permissions": "installation.commands:permissions",
     "version": "installation.commands:version",
 }
-"""By name, in the order of the help: a group, or `module:function` with the module's path below `tocsin.cli`."""
+"""By name, in the order of the help: a group, or `module:function` with a module path below `tocsin.cli`."""

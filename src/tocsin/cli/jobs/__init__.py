@@ -1,1 +1,1 @@
-"""`tocsin jobs`, and the commands about one schedule."""
+"""`tocsin jobs`, and the commands about schedules."""

@@ -1,4 +1,4 @@
-"""`tocsin jobs apply` and `jobs diff`: from files to registered jobs, by way of a plan."""
+"""`tocsin jobs apply` and `jobs diff`: a plan from definition files to registered jobs."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import asdict
@@ -24,18 +24,16 @@ from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
 
 AHEAD: Final = timedelta(days=7)
-"""How far ahead a plan tells instants."""
+"""How far ahead a plan lists occurrences."""
 OWNER: Final = "cli"
-"""The owner of what is applied without one."""
+"""Owner of definitions that name none."""
 
 File = Annotated[
     list[str] | None,
-    typer.Option("--file", "-f", metavar="FILE|FOLDER|-", help="Definitions; by default the settings' `jobs_file`."),
+    typer.Option("--file", "-f", metavar="FILE|FOLDER|-", help="Definition files; default: the setting `jobs_file`."),
 ]
-Owner = Annotated[str, typer.Option(help="Whose the definitions are that do not name an owner.")]
-Prune = Annotated[
-    bool, typer.Option("--prune", help="Delete the jobs that the same owners applied and that are not there any more.")
-]
+Owner = Annotated[str, typer.Option(help="Owner of definitions that name none.")]
+Prune = Annotated[bool, typer.Option("--prune", help="Delete jobs of the same owners that are missing from the files.")]
 
 _SIGNS: Final[dict[Verb, tuple[str, str]]] = {
     "create": ("+", "green"),
@@ -51,19 +49,27 @@ def apply(
     file: File = None,
     owner: Owner = OWNER,
     prune: Prune = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the plan.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan without changing anything.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without confirmation.")] = False,
 ) -> None:
-    """Make the registered jobs those of the files; print the plan, and do it. Applying again changes nothing."""
+    """Create, update and delete jobs so that they match the definition files.
+
+    Prints the plan and carries it out. A second call changes nothing.
+
+    Example: `tocsin jobs apply -f jobs.yaml --prune`
+    """
     session = session_of(context)
     definitions = read(session.settings(), file or [], owner)
-    done = run(_apply(session, definitions, owners(definitions, owner) if prune else (), dry_run=dry_run, yes=yes))
+    plan = run(_apply(session, definitions, owners(definitions, owner) if prune else (), dry_run=dry_run, yes=yes))
     if session.output.is_json:
-        session.output.answer({**as_json(done), "dry_run": dry_run}, list)
+        session.output.answer({**as_json(plan), "dry_run": dry_run}, list)
 
 
 def diff(context: typer.Context, file: File = None, owner: Owner = OWNER, prune: Prune = False) -> None:
-    """Print what `apply` would change; exit with 1 if that is anything."""
+    """Print the changes that `apply` would make; exit with 1 if there are any.
+
+    Example: `tocsin jobs diff -f jobs.yaml`
+    """
     session = session_of(context)
     definitions = read(session.settings(), file or [], owner)
 
@@ -86,55 +92,58 @@ async def _apply(
             session.output.answer(None, lambda: lines(plan))
         if dry_run:
             return plan
-        deleted = len(plan.of("delete"))
-        if deleted:
-            confirm(f"delete {deleted} jobs?", yes=yes, otherwise="nothing was changed")
+        deletions = len(plan.of("delete"))
+        if deletions:
+            confirm(f"delete {deletions} jobs?", yes=yes, otherwise="nothing was changed")
         await operator.carry_out(plan)
         return plan
 
 
 async def apply_files(operator: Operator, settings: Settings, files: Collection[str]) -> Plan:
-    """Apply files without asking, for whoever runs everything in one process."""
+    """Apply files without confirmation, for `tocsin dev`."""
     plan = await operator.plan(read(settings, files, OWNER))
     await operator.carry_out(plan)
     return plan
 
 
 def read(settings: Settings, files: Collection[str], owner: str) -> tuple[JobDefinition, ...]:
-    """The definitions in files, with what the settings and the command line say where they are silent.
+    """Read definitions; fill unset fields from the command line and the settings.
 
     Raises:
-        DefinitionError: a file cannot be read, or something in it is wrong.
-        UsageError: no file is named anywhere.
+        DefinitionError: a file cannot be read, or a definition is invalid.
+        UsageError: neither the command line nor the settings name a file.
     """
     sources = list(files) or ([str(settings.jobs_file)] if settings.jobs_file else [])
     if not sources:
-        raise UsageError("which definitions? Name a file or a folder with -f, or set `jobs_file`")
-    usual = {"owner": owner, "timeout": settings.execution.default_timeout}
+        raise UsageError(
+            "Cannot read definitions: no file is named. Name a file or a folder with -f, or set `jobs_file` in the settings.",
+            code="definitions-required",
+        )
+    defaults = {"owner": owner, "timeout": settings.execution.default_timeout}
     return tuple(
         definition.model_copy(
-            update={field: value for field, value in usual.items() if field not in definition.model_fields_set}
+            update={field: value for field, value in defaults.items() if field not in definition.model_fields_set}
         )
         for definition in load(*sources)
     )
 
 
 def owners(definitions: Iterable[JobDefinition], owner: str) -> set[str]:
-    """Whose jobs a file speaks for."""
+    """Return the owners whose jobs the definitions describe."""
     return {definition.owner for definition in definitions if definition.owner} or {owner}
 
 
-# --- what is shown ---------------------------------------------------------------------------------------------------
+# --- output ----------------------------------------------------------------------------------------------------------
 
 
 def as_json(plan: Plan) -> dict[str, object]:
-    """A plan for programs."""
+    """Return the JSON document of a plan."""
     return {
         "changes": [
             {
                 "job": change.job,
                 "action": change.verb,
-                "differences": [asdict(one) for one in change.differences],
+                "differences": [asdict(difference) for difference in change.differences],
                 **_reading_as_json(change),
                 **_effects_as_json(change),
             }
@@ -145,7 +154,7 @@ def as_json(plan: Plan) -> dict[str, object]:
 
 
 def _reading_as_json(change: Change) -> dict[str, object]:
-    """What the schedule was read as, when it fires next, and what its author should know."""
+    """Describe a new or changed schedule: cron expressions, next occurrences and warnings."""
     schedule = _schedule(change)
     if schedule is None:
         return {}
@@ -158,7 +167,7 @@ def _reading_as_json(change: Change) -> dict[str, object]:
 
 
 def _effects_as_json(change: Change) -> dict[str, object]:
-    """What it does to the job's time in the days to come."""
+    """Describe the occurrences that a change adds and removes."""
     effects = _effects(change)
     if effects is None:
         return {}
@@ -166,7 +175,7 @@ def _effects_as_json(change: Change) -> dict[str, object]:
         "until": effects.until,
         "instants_added": len(effects.added),
         "instants_removed": len(effects.removed),
-        "clock_changes": [asdict(one) for one in effects.clock_changes],
+        "clock_changes": [asdict(clock_change) for clock_change in effects.clock_changes],
         "fires_at_once": effects.fires_at_once,
     }
 
@@ -176,7 +185,7 @@ def _effects(change: Change) -> ScheduleEffects | None:
 
 
 def _schedule(change: Change) -> Schedule | None:
-    """The schedule of a job that is new or changed."""
+    """Return the schedule of a job that is new or changed."""
     definition = change.definition
     if definition.schedule is None or change.verb not in {"create", "update"}:
         return None
@@ -184,15 +193,15 @@ def _schedule(change: Change) -> Schedule | None:
 
 
 def lines(plan: Plan) -> list[RenderableType]:
-    """A plan for people: one line a job, one a field that changes, and the sum."""
-    shown: list[RenderableType] = []
+    """Return a plan as lines: each job, each changed field, and the totals."""
+    rows: list[RenderableType] = []
     for change in plan.changes:
-        shown += _lines(change)
-    return [*shown, summary(plan)]
+        rows += _lines(change)
+    return [*rows, summary(plan)]
 
 
 def summary(plan: Plan) -> Text:
-    """How many jobs of each kind of change."""
+    """Return the number of jobs for each kind of change."""
     counts = [f"{len(plan.of(verb))} to {verb}" for verb in ("create", "update", "delete") if plan.of(verb)]
     unchanged = len(plan.of("unchanged"))
     return Text(", ".join([*counts, f"{unchanged} unchanged"] if unchanged or not counts else counts), style="bold")
@@ -207,10 +216,10 @@ def _lines(change: Change) -> list[Text]:
         *(
             Text.assemble(
                 "             ",
-                (f"{one.field}: ", "dim"),
-                f"{_value(one.field, one.before)} → {_value(one.field, one.after)}",
+                (f"{difference.field}: ", "dim"),
+                f"{_value(difference.field, difference.before)} → {_value(difference.field, difference.after)}",
             )
-            for one in change.differences
+            for difference in change.differences
         ),
         *_notes(change),
         *_effect(change),
@@ -218,23 +227,25 @@ def _lines(change: Change) -> list[Text]:
 
 
 def _effect(change: Change) -> list[Text]:
-    """The instants that an update adds and removes, and that it fires none."""
+    """Describe the occurrences that an update adds, removes and fires immediately."""
     effects = _effects(change) if change.verb == "update" else None
     if effects is None or not (effects.added or effects.removed or effects.fires_at_once):
         return []
-    counts = f"until {local(effects.until)}: {len(effects.added)} instants more, {len(effects.removed)} less"
-    clocks = [f"the clocks change at {local(one.at)}: {one.effect}" for one in effects.clock_changes]
-    at_once = ", ".join(local(at) for at in effects.fires_at_once) or "none"
-    return [Text(f"             {line}", style="dim") for line in (counts, *clocks, f"fires at once: {at_once}")]
+    counts = f"until {local(effects.until)}: {len(effects.added)} occurrences added, {len(effects.removed)} removed"
+    clocks = [f"the clocks change at {local(shift.at)}: {shift.effect}" for shift in effects.clock_changes]
+    immediate = ", ".join(local(at) for at in effects.fires_at_once) or "none"
+    return [Text(f"             {line}", style="dim") for line in (counts, *clocks, f"fires immediately: {immediate}")]
 
 
 def _notes(change: Change) -> list[Text]:
     schedule = _schedule(change)
     if schedule is None:
         return []
-    read = [] if schedule.expressions == (change.definition.schedule,) else [f"is {' and '.join(schedule.expressions)}"]
+    reading = (
+        [] if schedule.expressions == (change.definition.schedule,) else [f"is {' and '.join(schedule.expressions)}"]
+    )
     return [
-        *(Text(f"             {line}", style="dim") for line in read),
+        *(Text(f"             {line}", style="dim") for line in reading),
         *(Text(f"             {warning}", style="yellow") for warning in warnings_at(schedule, datetime.now(UTC))),
     ]
 
@@ -242,4 +253,4 @@ def _notes(change: Change) -> list[Text]:
 def _value(field: str, value: object) -> str:
     if isinstance(value, float) and field.rpartition(".")[2] in _DURATIONS:
         return duration.short(value)
-    return "nothing" if value is None else show(value)
+    return "none" if value is None else show(value)

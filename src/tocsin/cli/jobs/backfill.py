@@ -1,4 +1,4 @@
-"""`tocsin backfill`, also `tocsin jobs backfill`: runs a job for instants of the past."""
+"""`tocsin backfill`, also `tocsin jobs backfill`: run a job for past occurrences."""
 
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -17,36 +17,38 @@ from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
 
 SHOWN: Final = 3
-"""Instants that the plan shows from its beginning, and from its end."""
+"""Occurrences that the plan lists before the ellipsis."""
 
 
 def backfill(  # noqa: PLR0913, PLR0917 - each is an option of the command
     context: typer.Context,
     job: Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")],
-    start: Annotated[str, typer.Option("--from", metavar="TIME", help="The first instant that is taken.")],
+    start: Annotated[str, typer.Option("--from", metavar="TIME", help="Start of the period, inclusive.")],
     end: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="The first that is not; by default now.")
+        str | None, typer.Option("--to", metavar="TIME", help="End of the period, exclusive; default: now.")
     ] = None,
     only_missing: Annotated[
-        bool, typer.Option("--only-missing", help="Only what the ledger says did not fire, or was skipped.")
+        bool, typer.Option("--only-missing", help="Only occurrences that did not fire or were skipped, by the ledger.")
     ] = False,
-    order: Annotated[Order, typer.Option(help="Which are asked for first.")] = "oldest",
+    order: Annotated[Order, typer.Option(help="The order in which executions are requested.")] = "oldest",
     name: Annotated[
-        str | None, typer.Option(help="Run twice under one name it makes nothing twice; by default its span.")
+        str | None, typer.Option(help="A second backfill with the same name runs nothing twice; default: the period.")
     ] = None,
-    rate: Annotated[str, typer.Option(help="How many at most: 10/s, 100/m.")] = "10/s",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    reason: Annotated[str | None, typer.Option(help="Why; it is recorded.")] = None,
+    rate: Annotated[str, typer.Option(help="Maximum rate of requests, such as 10/s or 100/m.")] = "10/s",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan without running anything.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    reason: Annotated[str | None, typer.Option(help="Reason, recorded in the event.")] = None,
 ) -> None:
-    """Run a job for instants of the past, each with its own scheduled time.
+    """Run a job for past occurrences, each with its own scheduled time.
 
-    TIME is a date, a date and a time (both on the wall clock of the job's zone), or how long ago, as in 24h. The runs wait
-    for each other, unless the job allows overlap.
+    TIME is a date or a date and time (without an offset in the job's time zone), or an age such as 24h. The executions run after each
+    other unless the job's overlap policy allows overlap.
+
+    Example: `tocsin backfill nightly --from 2026-11-01 --to 2026-11-08 --only-missing`
     """
     session = session_of(context)
-    often = rate_of(rate, "--rate")
-    check(f"run {job} for instants of the past?", yes=yes or dry_run)
+    requests_per_second = rate_of(rate, "--rate")
+    check(f"run {job} for past occurrences?", yes=yes or dry_run)
 
     async def work() -> tuple[Backfill, int]:
         async with session.operator() as operator:
@@ -54,40 +56,40 @@ def backfill(  # noqa: PLR0913, PLR0917 - each is an option of the command
             first = instant(start, "--from", now=now, timezone=zone)
             last = now if end is None else instant(end, "--to", now=now, timezone=zone)
             span = Span(first, last, only_missing=only_missing, order=order)
-            planned = await operator.plan_backfill(job, span, now=now, name=name)
+            plan = await operator.plan_backfill(job, span, now=now, name=name)
             if not session.output.is_json:
-                session.output.answer(None, lambda: _lines(planned))
-            if dry_run or not planned.instants:
-                return planned, 0
-            confirm(f"run {len(planned.instants)} executions of {job}?", yes=yes, otherwise="nothing was run")
-            asked = 0
-            async for _ in operator.backfill(planned, rate=often, reason=reason):
-                asked += 1
-            return planned, asked
+                session.output.answer(None, lambda: _lines(plan))
+            if dry_run or not plan.instants:
+                return plan, 0
+            confirm(f"run {len(plan.instants)} executions of {job}?", yes=yes, otherwise="nothing was run")
+            requested = 0
+            async for _ in operator.backfill(plan, rate=requests_per_second, reason=reason):
+                requested += 1
+            return plan, requested
 
-    planned, asked = run(work())
-    _tell(session, planned, asked, dry_run=dry_run)
+    plan, requested = run(work())
+    _print_result(session, plan, requested, dry_run=dry_run)
 
 
-def _tell(session: Session, planned: Backfill, asked: int, *, dry_run: bool) -> None:
+def _print_result(session: Session, plan: Backfill, requested: int, *, dry_run: bool) -> None:
     session.output.answer(
-        {**asdict(planned), "asked": asked, "dry_run": dry_run},
+        {**asdict(plan), "asked": requested, "dry_run": dry_run},
         lambda: (
-            [Text.assemble((f"asked for {asked} executions", "cyan"), " of ", (planned.job, "bold"))] if asked else []
+            [Text.assemble((f"requested {requested} executions", "cyan"), " of ", (plan.job, "bold"))]
+            if requested
+            else []
         ),
     )
 
 
-def _lines(planned: Backfill) -> list[RenderableType]:
-    unknown = planned.named - planned.fired - planned.missing
-    counts = (
-        f"{planned.named} instants: {planned.fired} fired, {planned.missing} did not, of {unknown} nothing is known"
-    )
-    some = [local(at) for at in islice(planned.instants, SHOWN)]
-    if len(planned.instants) > SHOWN:
-        some += ["…", local(planned.instants[-1])]
+def _lines(plan: Backfill) -> list[RenderableType]:
+    unknown = plan.named - plan.fired - plan.missing
+    counts = f"{plan.named} occurrences: {plan.fired} fired, {plan.missing} did not fire, {unknown} unknown"
+    times = [local(at) for at in islice(plan.instants, SHOWN)]
+    if len(plan.instants) > SHOWN:
+        times += ["…", local(plan.instants[-1])]
     return [
-        Text.assemble((planned.job, "bold"), f"  backfill {planned.name}"),
+        Text.assemble((plan.job, "bold"), f"  backfill {plan.name}"),
         Text(counts, style="dim"),
-        Text(f"{len(planned.instants)} to run: {', '.join(some)}" if planned.instants else "nothing to run"),
+        Text(f"{len(plan.instants)} to run: {', '.join(times)}" if plan.instants else "nothing to run"),
     ]

@@ -1,4 +1,4 @@
-"""`tocsin jobs`: list, show, trigger, pause, resume, delete. What applies files is in `apply.py`."""
+"""`tocsin jobs`: list, show, trigger, pause, resume and delete."""
 
 from datetime import UTC, datetime
 from itertools import islice
@@ -16,31 +16,34 @@ from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
 
 AHEAD: Final = 3
-"""Instants to come that a job's page shows: enough to see the pattern."""
+"""Number of next occurrences on a job's page: enough to see the pattern."""
 
 Name = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
-Reason = Annotated[str | None, typer.Option(help="Why; it is recorded.")]
+Reason = Annotated[str | None, typer.Option(help="Reason, recorded in the event.")]
 
 
 def list_jobs(
     context: typer.Context,
-    tag: Annotated[str | None, typer.Option(help="Only those with this tag.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Filter by tag.")] = None,
 ) -> None:
-    """List the jobs, each with the next time at which it fires."""
+    """List the jobs with their next occurrence.
+
+    Example: `tocsin jobs list --tag billing`
+    """
     session = session_of(context)
 
     async def read() -> list[Job]:
         async with session.operator() as operator:
             return [job for job in await operator.jobs() if tag is None or tag in job.definition.tags]
 
-    found, now = run(read()), datetime.now(UTC)
+    registered, now = run(read()), datetime.now(UTC)
     session.output.answer(
-        [job.summary(now) for job in found],
+        [job.summary(now) for job in registered],
         lambda: [
             table(
                 ("JOB", "STATE", "SCHEDULE", "ZONE", "NEXT", "RUNS", "TAGS"),
-                [_row(job, now) for job in found],
-                empty="no jobs: `tocsin jobs apply -f FILE` registers some",
+                [_row(job, now) for job in registered],
+                empty="no jobs. Run `tocsin jobs apply -f FILE` to register some.",
                 least=("TAGS", "RUNS", "ZONE", "SCHEDULE"),
             )
         ],
@@ -48,37 +51,43 @@ def list_jobs(
 
 
 def show(context: typer.Context, job: Name) -> None:
-    """Show one job: its definition, and when it fires next."""
+    """Show a job: its definition and its next occurrences.
+
+    Example: `tocsin jobs show nightly`
+    """
     session = session_of(context)
 
     async def read() -> Job:
         async with session.operator() as operator:
             return await operator.job(job)
 
-    found, now = run(read()), datetime.now(UTC)
-    session.output.answer(details(found, now), lambda: page(found, now))
+    registered, now = run(read()), datetime.now(UTC)
+    session.output.answer(details(registered, now), lambda: page(registered, now))
 
 
 def trigger(
     context: typer.Context,
     job: Name,
     input: Annotated[  # noqa: A002 - the field is called so
-        str | None, typer.Option(metavar="JSON|@FILE", help="An object whose keys go over the job's own input.")
+        str | None, typer.Option(metavar="JSON|@FILE", help="An object whose keys override the job's input.")
     ] = None,
-    args: Annotated[
-        str | None, typer.Option(metavar="JSON|@FILE", help="A list instead of the job's own args.")
-    ] = None,
+    args: Annotated[str | None, typer.Option(metavar="JSON|@FILE", help="A list that replaces the job's args.")] = None,
     reason: Reason = None,
 ) -> None:
-    """Run a job now, whatever its schedule says; no scheduled instant is used up."""
+    """Run a job now, independently of its schedule.
+
+    The schedule's own occurrences still fire.
+
+    Example: `tocsin jobs trigger nightly --input '{"day": "monday"}'`
+    """
     session = session_of(context)
-    given, positional = json_of("--input", input, dict), json_of("--args", args, list)
+    overrides, positional = json_of("--input", input, dict), json_of("--args", args, list)
 
-    async def ask() -> str:
+    async def request() -> str:
         async with session.operator() as operator:
-            return await operator.trigger(job, given, positional, reason=reason)
+            return await operator.trigger(job, overrides, positional, reason=reason)
 
-    execution_id = run(ask())
+    execution_id = run(request())
     session.output.answer(
         {"job": job, "execution_id": execution_id},
         lambda: [Text.assemble(("triggered ", "cyan"), (job, "bold"), f": execution {execution_id}")],
@@ -86,55 +95,64 @@ def trigger(
 
 
 def pause(context: typer.Context, job: Name, reason: Reason = None) -> None:
-    """Let a job's instants pass without firing, until it is resumed."""
+    """Pause a job: its occurrences do not fire until it is resumed.
+
+    Example: `tocsin jobs pause nightly --reason maintenance`
+    """
     session = session_of(context)
 
-    async def ask() -> bool:
+    async def request() -> bool:
         async with session.operator() as operator:
             return await operator.pause(job, reason=reason)
 
-    _tell(session, job, "paused", changed=run(ask()))
+    _print_action(session, job, "paused", changed=run(request()))
 
 
 def resume(context: typer.Context, job: Name, reason: Reason = None) -> None:
-    """Let a paused job fire again; what passed meanwhile stays passed."""
+    """Resume a paused job; occurrences during the pause are not caught up.
+
+    Example: `tocsin jobs resume nightly`
+    """
     session = session_of(context)
 
-    async def ask() -> bool:
+    async def request() -> bool:
         async with session.operator() as operator:
             return await operator.resume(job, reason=reason)
 
-    _tell(session, job, "resumed", changed=run(ask()))
+    _print_action(session, job, "resumed", changed=run(request()))
 
 
 def delete(
     context: typer.Context,
     job: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     reason: Reason = None,
 ) -> None:
-    """Delete a job; what already runs, runs on, and its history remains."""
+    """Delete a job; running executions continue, and its history remains.
+
+    Example: `tocsin jobs delete nightly --yes`
+    """
     session = session_of(context)
 
-    async def ask() -> None:
+    async def request() -> None:
         async with session.operator() as operator:
             await operator.job(job)
             confirm(f"delete {job}?", yes=yes, otherwise="nothing was deleted")
             await operator.delete(job, reason=reason)
 
-    run(ask())
-    _tell(session, job, "deleted", changed=True)
+    run(request())
+    _print_action(session, job, "deleted", changed=True)
 
 
-def _tell(session: Session, job: str, done: str, *, changed: bool) -> None:
+def _print_action(session: Session, job: str, action: str, *, changed: bool) -> None:
     already = "" if changed else " (it was already)"
     session.output.answer(
-        {"job": job, "action": done, "changed": changed},
-        lambda: [Text.assemble((f"{done} ", "yellow"), (job, "bold"), already)],
+        {"job": job, "action": action, "changed": changed},
+        lambda: [Text.assemble((f"{action} ", "yellow"), (job, "bold"), already)],
     )
 
 
-# --- what is shown ---------------------------------------------------------------------------------------------------
+# --- output ----------------------------------------------------------------------------------------------------------
 
 
 def _row(job: Job, now: datetime) -> tuple[object, ...]:
@@ -151,7 +169,7 @@ def _row(job: Job, now: datetime) -> tuple[object, ...]:
 
 
 def details(job: Job, now: datetime) -> dict[str, object]:
-    """A job as it is at `now` (UTC), for programs."""
+    """Return the JSON document of a job at `now` (UTC)."""
     return {
         **job.summary(now),
         "paused": job.ledger.is_paused,
@@ -162,10 +180,10 @@ def details(job: Job, now: datetime) -> dict[str, object]:
 
 
 def page(job: Job, now: datetime) -> list[RenderableType]:
-    """The same for people."""
+    """Return the terminal page of a job at `now` (UTC)."""
     import yaml  # noqa: PLC0415 - only this page needs it
 
-    written = job.definition.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    definition = job.definition.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     ahead = ", ".join(local(at) for at in islice(job.fire_times(now), AHEAD))
     return [
         Text.assemble((job.name, "bold"), "  ", state(job.status)),
@@ -173,5 +191,5 @@ def page(job: Job, now: datetime) -> list[RenderableType]:
         Text(f"last    {local(job.ledger.last_fired) or 'never'}"),
         Text(f"next    {ahead or 'not by schedule'}"),
         Text(),
-        Text(yaml.safe_dump(written, sort_keys=False, allow_unicode=True).rstrip()),
+        Text(yaml.safe_dump(definition, sort_keys=False, allow_unicode=True).rstrip()),
     ]

@@ -1,30 +1,33 @@
-"""`tocsin schedule`: what fires in the hours to come."""
+"""`tocsin schedule` and `tocsin explain`: the occurrences of jobs, and the meaning of a schedule."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
 from operator import itemgetter
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from rich.console import RenderableType
 from rich.text import Text
 
-from ...services.jobs import Job
 from ..output.format import local
 from ..output.tables import table
-from ..runtime.event_loop import run
 from ..runtime.session import session_of
 
-ENOUGH: Final = 100_000
-"""Instants that are counted for one job: more than one a second in a day."""
-FEW: Final = 4
-"""Instants of one job that have a row each; more are told in one."""
+if TYPE_CHECKING:
+    from ...domain.schedule import Explanation
+    from ...services.jobs import Job
+
+MAX_COUNTED: Final = 100_000
+"""Occurrences that are counted for one job: more than one a second in a day."""
+MAX_ROWS: Final = 4
+"""A job with more occurrences than this has a single row with their number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upcoming:
-    """The instants of one job in the window."""
+    """The occurrences of one job in the window."""
 
     job: str
     schedule: str
@@ -32,40 +35,49 @@ class Upcoming:
     fire_times: tuple[datetime, ...]
 
 
+# --- schedule --------------------------------------------------------------------------------------------------------
+
+
 def schedule(
     context: typer.Context,
-    hours: Annotated[float, typer.Option(min=0.01, max=24 * 366, help="How far to look ahead.")] = 24,
-    limit: Annotated[int, typer.Option(min=1, help="Instants of each job in JSON.")] = 100,
+    hours: Annotated[float, typer.Option(min=0.01, max=24 * 366, help="Length of the window in hours.")] = 24,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum occurrences of each job in JSON.")] = 100,
 ) -> None:
-    """Show which jobs fire in the next 24 hours, and when."""
+    """Show which jobs fire in the next hours, and when.
+
+    Example: `tocsin schedule --hours 48`
+    """
+    from ..runtime.event_loop import run  # noqa: PLC0415 - `explain` runs no event loop
+
     session = session_of(context)
     now = datetime.now(UTC)
     until = now + timedelta(hours=hours)
 
-    async def read() -> tuple[Job, ...]:
+    async def read() -> "tuple[Job, ...]":
         async with session.operator() as operator:
             return await operator.jobs()
 
-    upcoming = [found for job in run(read()) if (found := _upcoming(job, now, until)).fire_times]
+    windows = (_upcoming(job, now, until) for job in run(read()))
+    upcoming = [window for window in windows if window.fire_times]
     session.output.answer(
         {
             "from": now,
             "until": until,
             "jobs": [
                 {
-                    "job": one.job,
-                    "schedule": one.schedule,
-                    "timezone": one.timezone,
-                    "count": len(one.fire_times),
-                    "fire_times": one.fire_times[:limit],
+                    "job": window.job,
+                    "schedule": window.schedule,
+                    "timezone": window.timezone,
+                    "count": len(window.fire_times),
+                    "fire_times": window.fire_times[:limit],
                 }
-                for one in upcoming
+                for window in upcoming
             ],
         },
         lambda: [
             table(
                 ("WHEN", "JOB", "SCHEDULE", "ZONE", "MORE"),
-                sorted((row for one in upcoming for row in _rows(one)), key=itemgetter(0)),
+                sorted((row for window in upcoming for row in _rows(window)), key=itemgetter(0)),
                 empty=f"nothing fires before {local(until)}",
                 least=("MORE", "ZONE", "SCHEDULE"),
             )
@@ -73,14 +85,61 @@ def schedule(
     )
 
 
-def _upcoming(job: Job, now: datetime, until: datetime) -> Upcoming:
-    fire_times = tuple(islice(takewhile(lambda at: at <= until, job.fire_times(now)), ENOUGH))
+def _upcoming(job: "Job", now: datetime, until: datetime) -> Upcoming:
+    fire_times = tuple(islice(takewhile(lambda at: at <= until, job.fire_times(now)), MAX_COUNTED))
     return Upcoming(job.name, job.definition.schedule or "", job.definition.timezone, fire_times)
 
 
-def _rows(one: Upcoming) -> Iterator[tuple[datetime, Text, str, str, str]]:
-    """The rows of a job: when, which, by what schedule, in what zone, how often more."""
-    name, few = Text(one.job, style="bold"), len(one.fire_times) <= FEW
-    more = "" if few else f"and {len(one.fire_times) - 1:,} times more until {local(one.fire_times[-1])}"
-    for at in one.fire_times if few else one.fire_times[:1]:
-        yield at, name, one.schedule, one.timezone, more
+def _rows(window: Upcoming) -> Iterator[tuple[datetime, Text, str, str, str]]:
+    """Yield the table rows of a job: time, name, schedule, zone and the number of further occurrences."""
+    times, name = window.fire_times, Text(window.job, style="bold")
+    are_few = len(times) <= MAX_ROWS
+    more = "" if are_few else f"and {len(times) - 1:,} times more until {local(times[-1])}"
+    for at in times if are_few else times[:1]:
+        yield at, name, window.schedule, window.timezone, more
+
+
+# --- explain ---------------------------------------------------------------------------------------------------------
+
+
+def explain(
+    context: typer.Context,
+    text: Annotated[str, typer.Argument(metavar="SCHEDULE", help="Cron, `@every …`, or English, in quotes.")],
+    tz: Annotated[str, typer.Option("--tz", help="Time zone of the schedule.")] = "UTC",
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=1_000, help="Number of occurrences to print.")] = 5,
+) -> None:
+    """Explain a schedule and print its next occurrences; needs no server.
+
+    `@every 90s` counts from the registration or the last trigger. The ticker reads the clock once a second: whole seconds fire on
+    time, and occurrences between two seconds fire up to one second late, each of them once.
+
+    Example: `tocsin explain "every weekday at 9am" --tz Europe/Berlin`
+    """
+    from ...domain.schedule import explain as explain_schedule  # noqa: PLC0415 - `schedule` does not need it
+
+    explanation = explain_schedule(text, tz, datetime.now(UTC), n=count)
+    session_of(context).output.answer(
+        {**asdict(explanation), "next": [occurrence.utc for occurrence in explanation.next]}, lambda: _page(explanation)
+    )
+
+
+def _page(explanation: "Explanation") -> list[RenderableType]:
+    occurrences = (f"  {_clock(occurrence.local)}   {local(occurrence.utc)} here" for occurrence in explanation.next)
+    return [
+        Text(explanation.meaning, style="bold"),
+        Text("   ".join(explanation.expressions), style="cyan"),
+        *(Text(warning, style="yellow") for warning in explanation.warnings),
+        *(Text(change, style="dim") for change in explanation.clock_changes if not _is_warned_of(explanation, change)),
+        *(Text(occurrence) for occurrence in occurrences),
+        *([] if explanation.next else [Text("it never fires again", style="yellow")]),
+    ]
+
+
+def _clock(at: datetime) -> str:
+    """Format a time with its offset, and with milliseconds if it has any, as in `@every 1.5s`."""
+    fraction = f".{at.microsecond // 1_000:03}" if at.microsecond else ""
+    return f"{at:%a %Y-%m-%d %H:%M:%S}{fraction} {at:%z}"
+
+
+def _is_warned_of(explanation: "Explanation", change: str) -> bool:
+    return any(warning.startswith(change) for warning in explanation.warnings)

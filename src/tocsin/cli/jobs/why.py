@@ -1,4 +1,4 @@
-"""`tocsin why`: why a job ran at an instant, or why it did not."""
+"""`tocsin why`: the decision on one occurrence of a job."""
 
 from datetime import datetime
 from typing import Annotated, Any, Final
@@ -26,7 +26,7 @@ STYLES: Final[dict[Verdict, str]] = {
     "unaccounted": "bold red",
     "undecided": "red",
 }
-"""The colour of each answer; the others are yellow."""
+"""Colour of each verdict; the others are yellow."""
 
 
 def why(
@@ -36,15 +36,20 @@ def why(
         str | None,
         typer.Argument(
             metavar="TIME",
-            help="An instant, such as 2026-11-20T09:00; without an offset on the clock of the job's zone. "
-            "By default the latest one that its schedule named.",
+            help="A date and time such as 2026-11-20T09:00, without an offset in the job's time zone. "
+            "Default: the latest occurrence of its schedule.",
         ),
     ] = None,
 ) -> None:
-    """Say why a job ran at a time, or why it did not, with the facts that decided it."""
+    """Explain why a job ran or did not run at a time.
+
+    Prints the decision and the events that led to it.
+
+    Example: `tocsin why nightly 2026-11-20T09:00`
+    """
     at = _time(time)
     session = session_of(context)
-    answers = run(_ask(session, job, at))
+    answers = run(_read(session, job, at))
     assumed = at is not None and at.tzinfo is None
     session.output.answer(
         [as_json(answer) for answer in answers],
@@ -59,16 +64,16 @@ def _time(written: str | None) -> datetime | None:
         return datetime.fromisoformat(written)
     except ValueError:
         form = "an ISO date and time such as 2026-11-20T09:00, 2026-11-20T09:00Z or 2026-11-20T09:00+01:00"
-        raise UsageError(f"TIME is {written!r}: write {form}") from None
+        raise UsageError(f"TIME is {written!r}: write {form}", code="invalid-time") from None
 
 
-async def _ask(session: Session, job: str, at: datetime | None) -> tuple[Answer, ...]:
+async def _read(session: Session, job: str, at: datetime | None) -> tuple[Answer, ...]:
     async with session.operator() as operator:
         return await operator.why(job, at)
 
 
 def as_json(answer: Answer) -> dict[str, Any]:
-    """An answer for programs."""
+    """Return the JSON document of an answer."""
     by, gap, outcome = answer.by, answer.gap, answer.outcome
     return {
         "job": answer.job,
@@ -109,70 +114,66 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
 
 
 def _page(answer: Answer, *, twice: bool, assumed: bool) -> list[RenderableType]:
-    shown = _clock(answer, answer.at)
-    zone = f", on the clock of the job's zone, {answer.timezone}" if assumed else ""
-    which = (", the second time" if answer.repeated else ", the first time") if twice else ""
-    head = Text.assemble((answer.job, "bold"), f"  {shown} = {answer.at:%Y-%m-%d %H:%M:%S}Z{zone}{which}")
-    page: list[RenderableType] = [head, Text(sentence(answer), style=STYLES.get(answer.verdict, "yellow"))]
+    wall_time = _clock(answer, answer.at)
+    zone = f", in the job's time zone, {answer.timezone}" if assumed else ""
+    reading = (", the second time" if answer.repeated else ", the first time") if twice else ""
+    heading = Text.assemble((answer.job, "bold"), f"  {wall_time} = {answer.at:%Y-%m-%d %H:%M:%S}Z{zone}{reading}")
+    page: list[RenderableType] = [heading, Text(sentence(answer), style=STYLES.get(answer.verdict, "yellow"))]
     if near := _nearest(answer):
         page.append(Text(near, style="dim"))
     return [*page, FactPage(answer.facts), Text()]
 
 
-# --- the words -------------------------------------------------------------------------------------------------------
+# --- sentences -------------------------------------------------------------------------------------------------------
 
 
 def sentence(answer: Answer) -> str:  # noqa: C901, PLR0911, PLR0912 - one line an answer is what this table is for
-    """An answer in words."""
-    since = _clock(answer, answer.since) if answer.since else "some time"
+    """Return the sentence that states the decision."""
+    since = _clock(answer, answer.since) if answer.since else "an unknown time"
     match answer.verdict:
         case "fired":
-            return f"It fired{_late(answer)}, and {_became(answer.outcome)}."
+            return f"It fired{_late(answer)}, and {_describe_outcome(answer.outcome)}."
         case "paused":
-            return f"It did not fire: the job was paused, since {since}{_by(answer)}."
+            return f"It did not fire: the job was paused since {since}{_by(answer)}."
         case "disabled":
-            return f"It did not fire: its definition disables it, since {since}{_by(answer)}."
+            return f"It did not fire: its definition disables it since {since}{_by(answer)}."
         case "no-such-local-time":
             shown = f"{answer.skipped_local:%H:%M:%S}" if answer.skipped_local else "that time"
-            return f"It did not fire: {shown} does not exist that day in {answer.timezone}, whose clocks skip it."
+            return f"It did not fire: {shown} does not exist that day in {answer.timezone}: the clocks skip it."
         case "missed":
-            return f"It was missed: {_gap(answer)}. It was recorded {_length(answer.late_by)} after its time, and not caught up on."
+            return f"It was missed: {_gap(answer)}. The miss was recorded {_length(answer.late_by)} after the scheduled time, without catch-up."
         case "superseded":
-            change = f"changed at {since}{_by(answer)}, before anybody decided on it"
-            return f"It did not fire: the job was {change}, and does not name it any more. {_capital(_gap(answer))}."
+            change = f"changed at {since}{_by(answer)}, before the ticker decided on this time"
+            return f"It did not fire: the job was {change}, and its new schedule does not name it. {_capital(_gap(answer))}."
         case "throttled":
-            return f"It did not fire: the job was out of hand, and {answer.count:,} of its instants were let pass."
+            return f"It did not fire: the job fired too often, and {answer.count:,} of its occurrences were dropped."
         case "not-scheduled" if answer.repeated:
-            return (
-                f"Not scheduled: the clocks showed that time before, and `{answer.schedule}` fires the first time only."
-            )
+            return f"Not scheduled: this local time occurs twice, and `{answer.schedule}` fires the first time only."
         case "not-scheduled":
             return f"Not scheduled: `{answer.schedule}` in {answer.timezone} does not name that time."
         case "on-demand":
-            return "Not scheduled: the job had no schedule then, and ran on demand only."
+            return "Not scheduled: the job had no schedule then and ran on demand only."
         case "undecided":
             late = _length(answer.late_by)
-            who = _gap(answer) if answer.gap else "nothing says that no ticker leads"
-            return (
-                f"It has come, and nobody has decided on it yet, {late} later: {who}. It will be decided, and recorded."
-            )
+            cause = _gap(answer) if answer.gap else "the log records no gap in leadership"
+            return f"It was due {late} ago, and no ticker has decided on it yet: {cause}. A ticker will decide and record it."
         case "unaccounted":
-            return "No decision is recorded, though later ones are: that must not be. `tocsin audit` says more."
+            return "No decision is recorded, although later decisions are: an invariant is broken. Run `tocsin audit`."
         case "future":
-            return "It has not come yet; it will fire if nothing changes."
+            return "It is in the future; it will fire unless something changes."
         case "future-paused":
-            return f"It has not come yet; it will not fire unless the job is resumed: it is paused since {since}{_by(answer)}."
+            return f"It is in the future; it will not fire unless the job is resumed: it is paused since {since}{_by(answer)}."
         case "future-disabled":
-            return f"It has not come yet; it will not fire: the definition disables it since {since}{_by(answer)}."
+            return f"It is in the future; it will not fire: the definition disables it since {since}{_by(answer)}."
         case "before-the-job":
-            return f"There was no such job yet: it was registered at {since}{_by(answer)}."
+            return f"The job did not exist yet: it was registered at {since}{_by(answer)}."
         case "after-deletion":
-            return f"There was no such job any more: it was deleted at {since}{_by(answer)}."
+            return f"The job did not exist any more: it was deleted at {since}{_by(answer)}."
 
 
-def _became(outcome: Outcome | None) -> str:  # noqa: PLR0911 - one line a status
+def _describe_outcome(outcome: Outcome | None) -> str:  # noqa: PLR0911 - one line a status
     if outcome is None:
-        return "no execution of it is in the log: it is not planned yet, or was archived"
+        return "the log has no execution of it: it is not planned yet, or was archived"
     tries = f" after {outcome.attempts} attempts" if outcome.attempts > 1 else ""
     error = f": {outcome.error}" if outcome.error else ""
     match outcome.status:
@@ -181,13 +182,13 @@ def _became(outcome: Outcome | None) -> str:  # noqa: PLR0911 - one line a statu
         case "skipped":
             return f"was skipped: {outcome.reason}"
         case "planned":
-            return f"execution {outcome.execution_id} waits for its turn"
+            return f"execution {outcome.execution_id} is waiting for its turn"
         case "pending":
-            return f"execution {outcome.execution_id} waits for an executor"
+            return f"execution {outcome.execution_id} is waiting for a worker"
         case "running":
             return f"execution {outcome.execution_id} is running{error and f' again{error}'}"
         case "cancelled":
-            return f"execution {outcome.execution_id} was cancelled{_who(outcome.by, outcome.reason)}"
+            return f"execution {outcome.execution_id} was cancelled{_actor(outcome.by, outcome.reason)}"
         case "failed":
             kept = "; a dead letter is kept" if outcome.dead_lettered else ""
             return f"execution {outcome.execution_id} failed{tries}{error}{kept}"
@@ -204,7 +205,7 @@ def _late(answer: Answer) -> str:
 def _gap(answer: Answer) -> str:
     gap: Gap | None = answer.gap
     if gap is None:
-        return "the ticker that led did not get to it in time"
+        return "the leading ticker did not decide on it in time"
     start = f"from {_clock(answer, gap.start)}" if gap.start else "before"
     return (
         f"no ticker led {start} to {_clock(answer, gap.end)}"
@@ -214,17 +215,17 @@ def _gap(answer: Answer) -> str:
 
 
 def _by(answer: Answer) -> str:
-    return _who(answer.by, answer.reason)
+    return _actor(answer.by, answer.reason)
 
 
-def _who(by: Actor | None, reason: str | None) -> str:
+def _actor(by: Actor | None, reason: str | None) -> str:
     return (f" by {by.identity}" if by else "") + (f" ({reason})" if reason else "")
 
 
 def _nearest(answer: Answer) -> str:
     near = [("before", answer.before), ("after", answer.after)]
-    told = [f"the one {word} is {_clock(answer, at)}" for word, at in near if at is not None]
-    return f"Of the schedule then, {' and '.join(told)}." if told and answer.verdict != "fired" else ""
+    times = [f"the occurrence {word} is {_clock(answer, at)}" for word, at in near if at is not None]
+    return f"By the schedule of that time, {' and '.join(times)}." if times and answer.verdict != "fired" else ""
 
 
 def _local(answer: Answer, at: datetime) -> datetime:
@@ -232,16 +233,16 @@ def _local(answer: Answer, at: datetime) -> datetime:
 
 
 def _clock(answer: Answer, at: datetime | None) -> str:
-    """An instant on the wall clock of the job's zone."""
+    """Format a time in the job's time zone."""
     return "" if at is None else _local(answer, at).strftime("%Y-%m-%d %H:%M:%S %z")
 
 
-def _length(of: float) -> str:
-    return seconds(of) if of < _HOUR else duration.short(round(of))
+def _length(duration_s: float) -> str:
+    return seconds(duration_s) if duration_s < _HOUR_S else duration.short(round(duration_s))
 
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-_HOUR: Final = 3_600
+_HOUR_S: Final = 3_600
