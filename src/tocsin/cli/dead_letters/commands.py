@@ -10,10 +10,8 @@ from rich.text import Text
 from ...ports.queries import DeadLetterQuery, every
 from ...services.operations.dead_letters import Letter, Replay, Resolution
 from ...services.operator import Operator
-from ..input.confirmation import check, confirm
-from ..input.instants import instant
-from ..input.json_input import json_of
-from ..input.rates import rate as rate_of
+from ..input.values import check, confirm, instant, json_of
+from ..input.values import rate as rate_of
 from ..runtime.batch import on_each
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of

@@ -19,13 +19,12 @@ from ...services.jobs import Job
 from ...services.operations.lookup import ExecutionMatch
 from ...subjects import DecodeError, Stream
 from ..executions import page as executions
-from ..input.instants import instant
+from ..input.values import instant
 from ..jobs import commands as jobs
 from ..output.format import local
 from ..output.tables import table
-from ..runtime.errors import UsageError, no_such_job
+from ..runtime.errors import Exit, UsageError, no_such_job
 from ..runtime.event_loop import run
-from ..runtime.exit_codes import Exit
 from ..runtime.session import Session, session_of
 from .log_source import source
 

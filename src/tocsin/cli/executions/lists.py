@@ -23,7 +23,7 @@ from ...ports.queries import (
     every,
 )
 from ...services.operator import Operator
-from ..input.instants import instant
+from ..input.values import instant
 from ..output.format import seconds, state
 from ..output.tables import Brief, table, this_year, unique_beginnings
 from ..runtime.errors import UsageError
@@ -169,7 +169,7 @@ def _page_size(limit: int | None, *, is_all: bool) -> int:
     """
     if is_all and limit is not None:
         raise UsageError(
-            "Cannot list: --all and --limit exclude each other. Pass only one of them.", code="conflicting-options"
+            "Cannot list: --all and --limit exclude each other. Omit either option.", code="conflicting-options"
         )
     return MAX_LIMIT if is_all else limit or USUAL_LIMIT
 

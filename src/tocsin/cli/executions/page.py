@@ -13,7 +13,7 @@ from ...domain.execution import Execution, Step
 from ...domain.history import ExecutionRecord, StepRecord
 from ...services.operations.lookup import ExecutionMatch
 from ..output import event_lines
-from ..output.event_page import FactPage
+from ..output.event_lines import FactPage
 from ..output.format import local, seconds, state
 from ..output.tables import table
 

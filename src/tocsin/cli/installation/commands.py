@@ -10,7 +10,7 @@ from ... import __version__
 from ..runtime.session import Session, session_of
 
 if TYPE_CHECKING:
-    from ...adapters.nats.admin.provision_report import Change
+    from ...adapters.nats.admin.resources import Change
 
 
 # --- init ------------------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def rebuild_history(
 
     Example: `tocsin history rebuild --yes`
     """
-    from ..input.confirmation import confirm  # noqa: PLC0415 - only this command needs these
+    from ..input.values import confirm  # noqa: PLC0415 - only this command needs these
     from ..runtime.event_loop import run  # noqa: PLC0415
 
     session = session_of(context)

@@ -91,7 +91,7 @@ def _upcoming(job: "Job", now: datetime, until: datetime) -> Upcoming:
 
 
 def _rows(window: Upcoming) -> Iterator[tuple[datetime, Text, str, str, str]]:
-    """Yield the table rows of a job: time, name, schedule, zone and the number of further occurrences."""
+    """Yield the table rows of a job."""
     times, name = window.fire_times, Text(window.job, style="bold")
     are_few = len(times) <= MAX_ROWS
     more = "" if are_few else f"and {len(times) - 1:,} times more until {local(times[-1])}"
@@ -136,7 +136,7 @@ def _page(explanation: "Explanation") -> list[RenderableType]:
 
 
 def _clock(at: datetime) -> str:
-    """Format a time with its offset, and with milliseconds if it has any, as in `@every 1.5s`."""
+    """Format a time with its offset, and milliseconds as in `@every 1.5s`."""
     fraction = f".{at.microsecond // 1_000:03}" if at.microsecond else ""
     return f"{at:%a %Y-%m-%d %H:%M:%S}{fraction} {at:%z}"
 
