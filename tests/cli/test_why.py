@@ -206,7 +206,7 @@ def test_programs_are_given_the_same(scene: Scene) -> None:
 def test_invalid_time_is_refused(scene: Scene) -> None:
     scene.define()
     told = scene.world.call("why", "nigthly")
-    assert (told.code, told.err) == (3, "error: no job is called 'nigthly', did you mean 'nightly'?\n")
+    assert (told.code, told.err) == (3, "error: job 'nigthly' does not exist, did you mean 'nightly'?\n")
     failed = scene.world.call("why", "nightly", "yesterday", "-o", "json")
     assert (failed.code, failed.error["error_code"]) == (2, "invalid-time")
     assert "'yesterday'" in failed.error["message"]
