@@ -154,7 +154,7 @@ async def _record(world: World) -> None:
         ),
         (
             ["--history", "--job", "a"],
-            "error: --history compares with the whole log: leave out --file, --job and --since",
+            "error: --history compares with the whole log: omit --file, --job and --since",
         ),
     ],
 )
@@ -216,7 +216,7 @@ def test_export_of_one_job_is_audited_as_partial(busy: World) -> None:
     live, file = busy.call("audit", "--job", "etl", "-o", "json"), busy.call("audit", "--file", "etl", "-o", "json")
     assert file.json == live.json
     told = busy.call("audit", "--file", "etl", "--job", "free")
-    assert (told.code, told.err) == (3, "error: the export holds the job 'etl' only\n")
+    assert (told.code, told.err) == (3, "error: the export holds only job 'etl': use an export that holds 'free'\n")
 
 
 def test_a_file_that_cannot_be_audited_is_refused(busy: World) -> None:
@@ -228,15 +228,18 @@ def test_a_file_that_cannot_be_audited_is_refused(busy: World) -> None:
     assert told.err.startswith("error: cut: the file is truncated")
     assert told.out == ""
     told = busy.call("audit", "--file", "nothing")
-    assert (told.code, told.err) == (2, "error: nothing: no such file or directory\n")
+    assert (told.code, told.err) == (2, "error: nothing: no such file or directory; check the path\n")
     assert busy.call("events", "export", "--stream", "LOG", "--out", "half").code == 0
     told = busy.call("audit", "--file", "half")
-    assert (told.code, told.err) == (2, "error: an audit needs both streams, and LEDGER is not in this export\n")
+    assert (told.code, told.err) == (
+        2,
+        "error: an audit needs both streams, but this export lacks LEDGER: export without --stream\n",
+    )
 
 
 def test_where_nothing_can_be_written_nothing_is(busy: World) -> None:
     told = busy.call("events", "export", "--out", "missing/log")
-    assert (told.code, told.err) == (3, "error: missing/log: no such file or directory\n")
+    assert (told.code, told.err) == (3, "error: missing/log: no such file or directory; check the path and the disk\n")
 
 
 def test_half_an_export_is_no_file(busy: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,5 +248,5 @@ def test_half_an_export_is_no_file(busy: World, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("tocsin.archive.export.encode", fail)
     told = busy.call("events", "export", "--out", "log")
-    assert (told.code, told.err) == (3, "error: log: no space left on device\n")
+    assert (told.code, told.err) == (3, "error: log: no space left on device; check the path and the disk\n")
     assert [path.name for path in Path().iterdir() if "log" in path.name] == []

@@ -37,7 +37,7 @@ def test_every_request_is_listed_with_actor_and_reason(world: World) -> None:
     assert "ops" in table
     assert "10.0.0.1" in table
     assert "manual trigger" in table
-    assert world.call("events", "audit-trail", "--job", "other").out == "nobody has asked for anything\n"
+    assert world.call("events", "audit-trail", "--job", "other").out == "no operations are recorded\n"
 
 
 def test_decisions_of_stages_are_not_listed(world: World) -> None:

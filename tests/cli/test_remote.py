@@ -131,7 +131,7 @@ def test_errors_read_the_same_as_without_server(url: str) -> None:
     assert wrong.code == 2
     assert "malformed reference `${env:}`" in wrong.err
     nats_only = call(url, "status")
-    assert (nats_only.code, "leave --server out" in nats_only.err) == (2, True)
+    assert (nats_only.code, "omit --server" in nats_only.err) == (2, True)
     nowhere = call("http://127.0.0.1:1", "jobs", "list")
     assert nowhere.code == 4
     assert "http://127.0.0.1:1" in nowhere.err

@@ -25,7 +25,7 @@ def test_everything_as_of_now(busy: World) -> None:
     page = busy.call("events", "replay").out.splitlines()
     assert page[0].startswith("as of 2026-01-01 00:00:")
     assert page[1] == "jobs        3 active, 2 on demand"
-    assert page[-1] == "leadership  nobody leads"
+    assert page[-1] == "leadership  no leader"
 
 
 def test_an_execution_as_of_each_of_its_facts(busy: World) -> None:
@@ -48,7 +48,7 @@ def test_an_execution_that_was_not_there_yet(busy: World) -> None:
     told = busy.call("events", "replay", "--execution", first.message.execution_id, "--until", "LOG:1")
     assert (told.code, told.err) == (
         3,
-        f"error: no execution had the id '{first.message.execution_id}' then\n",
+        f"error: execution '{first.message.execution_id}' did not exist at that time: check the id and --until\n",
     )
 
 
@@ -78,7 +78,7 @@ def test_export_gives_the_same_state(busy: World) -> None:
     ("args", "told"),
     [
         (["--until", "LAG:1"], "error: --until is 'LAG:1': write an ISO date and time such as"),
-        (["--execution", "a.b"], "error: --execution is 'a.b': an id has letters, digits and hyphens"),
+        (["--execution", "a.b"], "error: --execution is 'a.b': an id has only letters, digits and hyphens"),
         (["--file", "nothing"], "error: nothing: no such file or directory"),
     ],
 )

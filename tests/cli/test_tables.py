@@ -40,7 +40,7 @@ def test_least_important_column_is_shortened_first() -> None:
 def test_columns_without_room_are_left_out_and_named() -> None:
     lines = shown(table(HEADINGS, ROWS, empty="", least=("LAST", "ABOUT")), 20)
     assert lines[2:4] == ["one    a long sente…", "two    short"]
-    assert " ".join(lines[4:]) == "no room for LAST: widen the terminal, or say -o json"
+    assert " ".join(lines[4:]) == "columns hidden: LAST (widen the terminal or use -o json)"
 
 
 def test_short_form_is_used_before_cutting() -> None:

@@ -1,9 +1,8 @@
-"""The command line: one module for each noun or verb, composed in `app.py`.
+"""The command line: a package for each noun, composed in `app.py`.
 
-commands.py   global options anywhere, every failure to its exit code (exits.py, failures.py)
-session.py    what a command has at hand: settings, the installation, the registry
-backend.py    the composition root, imported when needed
-output.py     tables and JSON      facts.py   one line a fact      running.py   loops and signals
+runtime/   session, backend, errors and exit codes, signals
+input/     values of options
+output/    tables, event lines and JSON
 """
 
 from .app import app

@@ -1,4 +1,4 @@
-"""The program: its global options, and its commands, one module each."""
+"""The program: its global options and its commands."""
 
 from pathlib import Path
 from typing import Annotated, Final
@@ -11,7 +11,7 @@ from .runtime.command_group import Commands
 from .runtime.errors import HELP as EXIT_CODES
 
 SERVED: Final = frozenset({"jobs", "executions", "dead-letters", "schedule", "explain", "version"})
-"""The commands that work over HTTP as well."""
+"""Commands that also work over HTTP."""
 
 
 def _print_version(is_requested: bool) -> None:
@@ -26,7 +26,7 @@ app = typer.Typer(
     epilog=EXIT_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Decides when jobs run and in what order, records every decision, and lets executors do the work.",
+    help="A distributed job scheduler: it decides when jobs run, records every decision, and sends tasks to workers.",
 )
 
 
@@ -37,32 +37,34 @@ def root(  # noqa: PLR0913, PLR0917 - each is an option of the program
         str | None, typer.Option(metavar="URL", help="The NATS server or cluster [TOCSIN_NATS_URL].")
     ] = None,
     server: Annotated[
-        str | None, typer.Option(metavar="URL", help="An HTTP API to ask instead of NATS, for what it serves.")
+        str | None,
+        typer.Option(metavar="URL", help="The HTTP API to use instead of NATS; not every command supports it."),
     ] = None,
     token: Annotated[
         str | None,
-        typer.Option(metavar="TOKEN", envvar="TOCSIN_TOKEN", help="For the HTTP API; better in the variable."),
+        typer.Option(metavar="TOKEN", envvar="TOCSIN_TOKEN", help="Token for the HTTP API; prefer the variable."),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The settings [TOCSIN_CONFIG, else ./tocsin.yaml].")
+        Path | None, typer.Option(metavar="FILE", help="The settings file [TOCSIN_CONFIG, else ./tocsin.yaml].")
     ] = None,
     data_dir: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where `dev` keeps its data, and the history is by default.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder for the data of `dev`, and by default for the history."),
     ] = None,
     root: Annotated[str | None, typer.Option(metavar="TOKEN", help="The first token of every subject.")] = None,
-    output: Annotated[Format, typer.Option("--output", "-o", help="What answers look like.")] = "table",
+    output: Annotated[Format, typer.Option("--output", "-o", help="Format of answers.")] = "table",
     log_level: Annotated[
-        telemetry.Level | None, typer.Option(envvar="TOCSIN_LOG_LEVEL", help="The least important line of the log.")
+        telemetry.Level | None, typer.Option(envvar="TOCSIN_LOG_LEVEL", help="Lowest level of log lines.")
     ] = None,
     log_format: Annotated[
-        telemetry.Format, typer.Option(envvar="TOCSIN_LOG_FORMAT", help="What lines of the log look like.")
+        telemetry.Format, typer.Option(envvar="TOCSIN_LOG_FORMAT", help="Format of log lines.")
     ] = "auto",
     _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and end.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Take the global options."""
-    from .output.format import Output  # noqa: PLC0415 - `tocsin --version` and help need none of these
+    """Read the global options."""
+    from .output.format import Output  # noqa: PLC0415 - `tocsin --version` and help do not need these
     from .runtime.backend import Backend  # noqa: PLC0415
     from .runtime.errors import UsageError  # noqa: PLC0415
     from .runtime.session import Session  # noqa: PLC0415
@@ -80,7 +82,8 @@ def root(  # noqa: PLR0913, PLR0917 - each is an option of the program
     )
     if server and context.invoked_subcommand not in SERVED:
         raise UsageError(
-            f"`{context.invoked_subcommand}` asks NATS itself: leave --server out, and name the NATS server"
+            f"`{context.invoked_subcommand}` does not work over HTTP: omit --server and use --nats URL",
+            code="server-not-supported",
         )
     # A short command reports its failure itself; a long-running command configures its own level.
     telemetry.configure(log_level or "error", log_format, is_deferred=True)

@@ -1,1 +1,1 @@
-"""`tocsin dev`."""
+"""The command `tocsin dev`."""

@@ -1,4 +1,4 @@
-"""`tocsin dev`: everything in one process, with a NATS server of its own, and a live view of what happens."""
+"""`tocsin dev`: the whole scheduler in one process, with a live view."""
 
 import asyncio
 import shlex
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from ...worker import Worker
 
 
-CLOCK: Final = "ticker"
-"""The stage without which nothing new begins."""
-LOOK: Final = 5.0
-"""Seconds between two looks at the queues."""
+TICKER: Final = "ticker"
+"""The stage that starts all scheduled work."""
+QUEUE_CHECK_INTERVAL_S: Final = 5.0
+"""Seconds between two checks of the queues."""
 
 
 def _checked_size(nodes: int | None) -> int | None:
     if nodes not in {None, 3, 5}:
         raise typer.BadParameter(
-            f"3 or 5 nodes, not {nodes}: a majority decides, and no stream has more than 5 replicas"
+            f"{nodes} nodes are not supported, because a stream needs a majority and has at most 5 replicas: use 3 or 5"
         )
     return nodes
 
@@ -48,36 +48,39 @@ def _checked_size(nodes: int | None) -> int | None:
 def dev(
     context: typer.Context,
     jobs: Annotated[
-        list[str] | None, typer.Option("--jobs", "-f", metavar="FILE|FOLDER", help="Definitions to apply first.")
+        list[str] | None, typer.Option("--jobs", "-f", metavar="FILE|FOLDER", help="Definitions to apply at the start.")
     ] = None,
     worker: Annotated[
-        str | None, typer.Option(metavar="MODULE:ATTRIBUTE", help="A worker to run as well, in a module or in FILE.py.")
+        str | None, typer.Option(metavar="MODULE:ATTRIBUTE", help="A worker to run too, in a module or in FILE.py.")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65_535, help="For the server; by default 4222, or a free one.")
+        int | None, typer.Option(min=0, max=65_535, help="Port of the private server; by default 4222, or a free port.")
     ] = None,
     cluster: Annotated[
         int | None,
         typer.Option(
-            metavar="NODES", callback=_checked_size, help="A NATS cluster in place of one server: 3 or 5 nodes."
+            metavar="NODES", callback=_checked_size, help="A NATS cluster of 3 or 5 nodes instead of a single server."
         ),
     ] = None,
     ephemeral: Annotated[
-        bool, typer.Option("--ephemeral", help="Keep nothing when it ends, but for what a server of --nats keeps.")
+        bool, typer.Option("--ephemeral", help="Keep no data; a server of --nats keeps its streams.")
     ] = False,
     allow_reset: Annotated[
-        bool, typer.Option("--allow-reset", help="POST /dev/reset wipes everything: for conformance suites.")
+        bool, typer.Option("--allow-reset", help="Let POST /dev/reset delete all data, for conformance suites.")
     ] = False,
 ) -> None:
-    """Run everything here and show what happens, until Ctrl-C.
+    """Run everything in this process and show events until Ctrl-C.
 
-    Starts a NATS server of its own, unless --nats or TOCSIN_NATS_URL names one. With --cluster every node is a process:
-    kill one, and see that nothing is lost; it is started again.
+    Starts a private NATS server unless --nats or TOCSIN_NATS_URL names a server. With --cluster every node is a process:
+    kill a node and see that nothing is lost; it is restarted.
     """
     require_extra("tocsin dev", "server")
     session = session_of(context)
     if ephemeral and session.options.get(("data_dir",)) is not None:
-        raise UsageError("--ephemeral keeps nothing, and --data-dir says where to keep it: give one of the two")
+        raise UsageError(
+            "--ephemeral keeps no data, but --data-dir names a data folder: omit --ephemeral or --data-dir",
+            code="conflicting-options",
+        )
     session.log("error", tasks="info")
     made = load_worker(worker) if worker else None
     serve(_dev(session, jobs or [], made, Wanted(port, cluster), ephemeral=ephemeral, reset=allow_reset))
@@ -109,7 +112,7 @@ async def _dev(
             operator = session.backend.operator(installation, installation.history, by=actor())
             plan = await apply_files(operator, settings, jobs)
             _say(session, "jobs", summary(plan).plain, **as_json(plan))
-        keeping = running.keeping(partial(_tell, session))
+        keeping = running.keeping(partial(_report_node, session))
         view = LiveView(session.output).run(installation.log, after=after)
         await _run(session, installation, worker, *keeping, view, reset=reset)
 
@@ -127,12 +130,15 @@ async def _run(
     *first: Coroutine[Any, Any, None],
     reset: bool,
 ) -> None:
-    """Run the parts, the servers first and the ticker last; end them the other way round, each when those behind it ended."""
+    """Run the parts: servers first, ticker last.
+
+    They end in reverse order; each ends after the parts that depend on it.
+    """
     ready = asyncio.Event()
     parts = [asyncio.create_task(part) for part in first]
     try:
         stages = session.backend.run_stages(
-            installation, [name for name in session.backend.stages() if name != CLOCK], ready=ready
+            installation, [name for name in session.backend.stages() if name != TICKER], ready=ready
         )
         parts.append(asyncio.create_task(stages))
         await _first(parts, ready)
@@ -143,21 +149,24 @@ async def _run(
             parts.append(asyncio.create_task(session.backend.run_worker(installation, worker)))
         parts.append(asyncio.create_task(_watch_queues(session, installation)))
         parts.append(
-            asyncio.create_task(session.backend.run_stages(installation, (CLOCK,)))
-        )  # ends first: nothing begins
-        _say(session, "ready", "Ctrl-C ends it")
+            asyncio.create_task(session.backend.run_stages(installation, (TICKER,)))
+        )  # ends first, so that no new execution starts
+        _say(session, "ready", "Ctrl-C stops it")
         await _first(parts)
     finally:
-        _say(session, "ending", "what runs is finished first; Ctrl-C once more ends at once")
+        _say(session, "ending", "running work finishes first; a second Ctrl-C stops immediately")
         for part in reversed(parts):
             part.cancel()
             await asyncio.wait([part])
 
 
 async def _serve(session: Session, installation: "Installation", served: asyncio.Event, *, reset: bool) -> None:
-    """Serve the API, and the figures, each where the settings say, or where there is room if they do not."""
-    said = origins(installation.settings)
-    any_port = [port for port in ("server.port", "metrics.port") if said[port] == DEFAULT]
+    """Serve the API and the metrics.
+
+    A port that the settings leave at its default may be replaced by a free port.
+    """
+    sources = origins(installation.settings)
+    any_port = [port for port in ("server.port", "metrics.port") if sources[port] == DEFAULT]
     async with session.backend.serving(installation, any_port=any_port, allow_reset=reset) as url:
         _say(session, "api", url, url=url)
         served.set()
@@ -165,25 +174,29 @@ async def _serve(session: Session, installation: "Installation", served: asyncio
 
 
 async def _watch_queues(session: Session, installation: "Installation") -> None:
-    """Say once of each queue that its tasks wait and nobody asks for them, and again if that comes again."""
-    told: set[str] = set()
+    """Report once that the tasks of a queue wait without a worker.
+
+    The report is repeated if the queue had a worker in the meantime.
+    """
+    reported: set[str] = set()
     while True:
-        await asyncio.sleep(LOOK)
+        await asyncio.sleep(QUEUE_CHECK_INTERVAL_S)
         try:
             queues = (await session.backend.status(installation)).queues
         except LogUnavailable:
-            continue  # a cluster that elects: it is looked again
+            continue  # the cluster elects a leader; check again later
         unattended = {queue.name: queue.waiting for queue in queues if queue.is_unattended}
-        for name in unattended.keys() - told:
-            text = (
-                f"tasks of `{name}` wait, and no worker asks for them: `tocsin worker …` runs one, --worker one in here"
-            )
+        for name in unattended.keys() - reported:
+            text = f"tasks of queue `{name}` wait without a worker: run `tocsin worker …`, or pass --worker"
             _say(session, "queue", text, queue=name, waiting=unattended[name])
-        told = set(unattended)
+        reported = set(unattended)
 
 
 async def _first(parts: Sequence["asyncio.Task[None]"], event: asyncio.Event | None = None) -> None:
-    """Wait for an event, but not past the end of any part: none of them ends by itself unless it fails."""
+    """Wait for an event, or until any part ends.
+
+    A part ends by itself only if it fails, and then its error is raised.
+    """
     waiting = asyncio.create_task((event or asyncio.Event()).wait())
     try:
         await asyncio.wait([waiting, *parts], return_when=asyncio.FIRST_COMPLETED)
@@ -194,11 +207,11 @@ async def _first(parts: Sequence["asyncio.Task[None]"], event: asyncio.Event | N
         waiting.cancel()
 
 
-def _tell(session: Session, node: "Node", text: str) -> None:
+def _report_node(session: Session, node: "Node", text: str) -> None:
     _say(session, "node", f"{node.name} {text}", node=node.name)
 
 
 def _say(session: Session, event: str, text: str, **particulars: object) -> None:
-    """A line about the whole, between those about executions."""
+    """Print a line about the whole process, between the lines about executions."""
     line = Text.assemble((f"{event:<8}", "bold"), (f"  {text}", "dim"))
     session.output.line({"event": event, "text": text, **particulars}, line, is_whole=True)

@@ -1,7 +1,8 @@
-"""The folder of `tocsin dev --ephemeral`: removed when that ends; where it was killed, by the next one that begins.
+"""The temporary folder of `tocsin dev --ephemeral`.
 
-Whoever uses such a folder holds a lock on it, which ends with the process, whatever ends that. What nobody holds is a
-remnant. POSIX only, as the embedded server is.
+It is removed at the end of the process, or, after a crash, by the next `tocsin dev --ephemeral`. The process that uses a
+folder holds a lock on it, which the system releases when that process ends; an unlocked folder is a remnant. POSIX only,
+like the embedded server.
 """
 
 import fcntl
@@ -18,7 +19,7 @@ _PREFIX: Final = "tocsin-dev-"
 
 @contextmanager
 def ephemeral_folder() -> Iterator[Path]:
-    """A folder that is nobody else's, for as long as the block lasts."""
+    """Create a private folder that exists until the block ends."""
     _remove_remnants()
     folder, lock = _made()
     try:
@@ -30,7 +31,7 @@ def ephemeral_folder() -> Iterator[Path]:
 
 def _remove_remnants() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError):  # it is held, or gone meanwhile
+        with suppress(OSError):  # another process holds it, or it is gone
             if folder.lstat().st_uid != os.getuid():
                 continue
             lock = _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -45,14 +46,14 @@ def _made() -> tuple[Path, int]:
             lock = _locked(folder, fcntl.LOCK_EX)
             if folder.exists():
                 return folder, lock
-            os.close(lock)  # somebody took it for a remnant, before it was locked
+            os.close(lock)  # another process removed it before it was locked
 
 
 def _locked(folder: Path, how: int) -> int:
-    """The descriptor that holds the lock of a folder.
+    """Lock a folder and return the descriptor that holds the lock.
 
     Raises:
-        OSError: there is none.
+        OSError: the folder is gone, or another process holds its lock.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:

@@ -1,4 +1,4 @@
-"""The live view: one coloured line for everything that became of an execution."""
+"""The live view of `tocsin dev`: events and log lines of jobs."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -41,28 +41,28 @@ SHOWN: Final = (
     *(Passed, Admitted, Skipped, RetryScheduled, Exhausted, Completed, Failed, Cancelled),
     *(DeadLettered, PoisonMessage, Replayed, Resolved),
 )
-"""What is worth a line; each task and each step on its way is not."""
+"""Events with a line in the live view. Those of single tasks and steps in progress have none."""
 
 
 def _is_expected(fact: Message) -> bool:
-    """A paused job lets each of its instants pass: that it is paused was told."""
+    """Return whether an event only repeats that a job is paused."""
     return isinstance(fact, Passed) and fact.reason == "paused"
 
 
 class LiveView:
-    """Prints facts as they come, and how long each execution took."""
+    """Prints events as they arrive, and the duration of each execution."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
         self._begun: dict[str, datetime] = {}
 
     async def run(self, log: EventLog, *, after: Mapping[Stream, int]) -> None:
-        """Follow the log for ever."""
+        """Follow the log until cancelled."""
         async for recorded in tail.follow(log, after=after):
             self.show(recorded)
 
     def show(self, recorded: Recorded[Message]) -> None:
-        """Print one fact, if it is worth a line."""
+        """Print an event if it has a line in the live view."""
         if isinstance(recorded.message, SHOWN) and not _is_expected(recorded.message):
             self._output.line(
                 event_lines.as_json(recorded),
@@ -86,12 +86,15 @@ _KNOWN: Final = frozenset(
     {"event", "job", "execution_id", "step", "attempt", "delivery", "function", "worker"}
     | {"action", "timestamp", "level", "logger"}
 )
-"""What every line has: the view tells it of the execution, or shows it in a column."""
+"""Fields of every line: the live view shows them in columns or in other lines."""
 _STYLES: Final = {logging.WARNING: "yellow", logging.ERROR: "red"}
 
 
 class TaskLines(logging.Filter):
-    """Takes the lines of jobs out of the log and shows them; those with a traceback stay where they are."""
+    """Moves log lines of jobs into the live view.
+
+    Lines with a traceback stay in the log.
+    """
 
     def __init__(self, output: Output) -> None:
         super().__init__()
@@ -99,7 +102,7 @@ class TaskLines(logging.Filter):
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is left to the log."""
+        """Return whether the line stays in the log."""
         line: object = record.msg
         if not isinstance(line, dict) or "exc_info" in line:
             return True
@@ -117,7 +120,7 @@ class TaskLines(logging.Filter):
 
 @contextmanager
 def task_lines(output: Output) -> Iterator[None]:
-    """Show them while this lasts."""
+    """Show log lines of jobs in the live view until the block ends."""
     lines, logger = TaskLines(output), logging.getLogger(_LOGGER)
     logger.addFilter(lines)
     try:

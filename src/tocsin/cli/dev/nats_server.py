@@ -1,4 +1,4 @@
-"""The NATS that `tocsin dev` works on: one that was named for this very call, else a server or a cluster of its own."""
+"""The NATS of `tocsin dev`: a named server, or a private server or cluster."""
 
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -16,57 +16,63 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DevNats:
-    """Where it is, and what has to run for it."""
+    """A running NATS and the settings that lead to it."""
 
     settings: Settings
     cluster: "RunningCluster | None" = None
     is_own: bool = True
-    """It ends with us."""
+    """Whether it ends with this process."""
 
     def nodes(self) -> list[dict[str, object]]:
-        """The nodes of a cluster of our own."""
+        """Return the nodes of a private cluster."""
         nodes = self.cluster.nodes if self.cluster else ()
         return [{"name": node.name, "url": node.server.url, "pid": node.server.pid} for node in nodes]
 
-    def keeping(self, tell: "Callable[[Node, str], None]") -> list[Coroutine[Any, Any, None]]:
-        """What starts again the nodes that end."""
-        return [self.cluster.restart_dead_nodes(tell)] if self.cluster else []
+    def keeping(self, report: "Callable[[Node, str], None]") -> list[Coroutine[Any, Any, None]]:
+        """Return the coroutines that restart dead nodes."""
+        return [self.cluster.restart_dead_nodes(report)] if self.cluster else []
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the command line says about it."""
+    """The options of the command line about NATS."""
 
     port: int | None
     nodes: int | None
-    """How many make up a cluster; None: one server alone."""
+    """Nodes of a cluster; None: a single server."""
     data_dir: Path | None = None
-    """Where to keep it; None: where the settings say."""
+    """The data folder; None: the folder of the settings."""
 
     @asynccontextmanager
     async def running(self, session: Session) -> AsyncIterator[DevNats]:
-        """Have it run.
+        """Start NATS, or use the server that the call names.
 
-        A configuration file does not count: what it names may be in production.
+        A server in a configuration file does not count, because it may be in production.
 
         Raises:
-            UsageError: servers of its own and one that is there already are asked for.
-            ServerStartError: it does not start.
+            UsageError: the call names both a private server and an existing one.
+            ServerStartError: the server does not start.
         """
         settings = session.settings(data_dir=self.data_dir)
         origin = origins(settings)["nats.url"]
         if origin == "command line" or origin.startswith("TOCSIN_"):
             named = "--nats" if origin == "command line" else origin
             if self.nodes is not None:
-                raise UsageError(f"--cluster starts servers of its own, and {named} names others: give one of the two")
+                raise UsageError(
+                    f"--cluster starts private servers, but {named} names existing servers: omit --cluster or {named}",
+                    code="conflicting-options",
+                )
             if self.port is not None:
-                raise UsageError(f"--port is for a server of its own, and {named} names another: give one of the two")
+                raise UsageError(
+                    f"--port is for a private server, but {named} names an existing server: omit --port or {named}",
+                    code="conflicting-options",
+                )
             yield DevNats(settings, is_own=False)
         elif self.nodes is None:
             async with session.backend.nats_server(settings.data_dir / "nats", self.port) as server:
                 yield DevNats(session.settings(data_dir=self.data_dir, nats__url=server.url))
         else:
-            # Servers that were alone cannot become a cluster, and the history knows one installation: all is kept apart.
+            # A single server cannot become a node of a cluster, and a history belongs to one installation: use another folder.
             folder = settings.data_dir / f"cluster-{self.nodes}"
             async with session.backend.nats_cluster(folder / "nats", self.nodes, self.port) as cluster:
                 ours = session.settings(data_dir=folder, nats__url=cluster.url, replicas=self.nodes)

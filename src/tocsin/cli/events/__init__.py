@@ -1,1 +1,1 @@
-"""`tocsin events` and `tocsin audit`."""
+"""The commands `tocsin events` and `tocsin audit`."""

@@ -1,4 +1,4 @@
-"""`tocsin audit`: the proof that every promise was kept, over the log as it is, or over an export of it."""
+"""`tocsin audit`: check every invariant over the log or an export."""
 
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ from ..runtime.session import Session, session_of
 from .log_source import source
 
 FEW: Final = 20
-"""Violations that are written out for people; `--output json` has more."""
+"""Violations that the text output shows; `--output json` shows more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What is to be audited, and how."""
+class AuditOptions:
+    """The options of an audit."""
 
     file: Path | None
     selection: Selection
@@ -38,49 +38,54 @@ class Asked:
 def audit(
     context: typer.Context,
     file: Annotated[
-        Path | None, typer.Option("--file", metavar="FILE", help="An export (`-`: standard input) in place of the log.")
+        Path | None, typer.Option("--file", metavar="FILE", help="An export (`-`: standard input) instead of the log.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Judge what was stored from then on, or so long ago.")
+        str | None, typer.Option(metavar="TIME", help="Check messages stored since then, or since a duration ago.")
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Judge what was stored until then.")] = None,
-    job: Annotated[str | None, typer.Option(help="Only what concerns this job.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Check messages stored until then.")] = None,
+    job: Annotated[str | None, typer.Option(help="Check only this job.")] = None,
     patience: Annotated[
-        str, typer.Option(metavar="TIME", help="What a stage owes for longer than this is a violation.")
+        str, typer.Option(metavar="TIME", help="A stage that owes a decision for longer is a violation.")
     ] = "10m",
     history: Annotated[
-        bool, typer.Option("--history", help="Compare the history and the KV projections with the facts, too.")
+        bool, typer.Option("--history", help="Compare the history and the KV projections with the events, too.")
     ] = False,
 ) -> None:
-    """Check that every promise was kept: each instant decided once, nothing run twice, nothing lost.
+    """Check the invariants: each occurrence decided once, nothing run twice, nothing lost.
 
-    Reads every fact, folds it all from nothing, and says what does not hold, with the facts that prove it. What is still
-    under way is no violation. Ends with 1 if anything does not hold.
+    Folds the log from its beginning and reports each violation with the events that prove it. Work in progress is not a
+    violation. Exits with 1 if there are violations.
     """
     if history and (file is not None or job is not None or since is not None):
-        raise UsageError("--history compares with the whole log: leave out --file, --job and --since")
+        raise UsageError(
+            "--history compares with the whole log: omit --file, --job and --since", code="conflicting-options"
+        )
     now = datetime.now(UTC)
     selection = Selection(job=job, since=instant(since, "--since", now=now), until=instant(until, "--until", now=now))
     session = session_of(context)
-    report = run(_audit(session, Asked(file, selection, length(patience, "--patience"), history)))
+    report = run(_audit(session, AuditOptions(file, selection, length(patience, "--patience"), history)))
     session.output.answer(report.as_json(), lambda: _page(report))
     if not report.is_clean:
         raise typer.Exit(Exit.NO)
 
 
-async def _audit(session: Session, asked: Asked) -> Report:
+async def _audit(session: Session, options: AuditOptions) -> Report:
     async with AsyncExitStack() as stack:
         comparing = None
-        if asked.history:
+        if options.history:
             installation = await stack.enter_async_context(session.installation())
             history = await stack.enter_async_context(installation.history())
             comparing = ProjectionReader(history, installation.projections, installation.clock)
             await comparing.begin()
-        found = await stack.enter_async_context(source(session, asked.file, asked.selection))
-        if missing := [stream.value for stream in STREAMS if stream not in found.selection.streams]:
-            raise UsageError(f"an audit needs both streams, and {missing[0]} is not in this export")
-        auditor = Auditor(since=found.selection.since, until=found.selection.until, patience=asked.patience)
-        async for message in found.messages:
+        opened = await stack.enter_async_context(source(session, options.file, options.selection))
+        if missing := [stream.value for stream in STREAMS if stream not in opened.selection.streams]:
+            raise UsageError(
+                f"an audit needs both streams, but this export lacks {missing[0]}: export without --stream",
+                code="stream-missing",
+            )
+        auditor = Auditor(since=opened.selection.since, until=opened.selection.until, patience=options.patience)
+        async for message in opened.messages:
             try:
                 recorded = decoded(message)
             except DecodeError:

@@ -1,4 +1,4 @@
-"""`tocsin events audit-trail`: who changed what, when, from where and why."""
+"""`tocsin events tail` and `tocsin events audit-trail`."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -19,12 +19,16 @@ from ..runtime.session import Session, session_of
 
 def audit_trail(
     context: typer.Context,
-    job: Annotated[str | None, typer.Option(help="Only of this job.")] = None,
+    job: Annotated[str | None, typer.Option(help="Show only this job.")] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="From then on: a date, a time, or how long ago.")
+        str | None, typer.Option(metavar="TIME", help="Show changes since a date, a time, or a duration ago.")
     ] = None,
 ) -> None:
-    """List who registered, changed, deleted, paused, resumed and triggered jobs, cancelled executions and replayed dead letters."""
+    """List the changes that users made, with user, time, source and reason.
+
+    Changes are: registered, changed, deleted, paused, resumed and triggered jobs, cancelled executions and replayed dead
+    letters.
+    """
     session = session_of(context)
     begin = None if since is None else instant(since, "--since", now=datetime.now(UTC))
 
@@ -32,14 +36,14 @@ def audit_trail(
         async with session.installation() as installation:
             return await trail(installation.log, job, since=begin)
 
-    found = run(read())
+    records = run(read())
     session.output.answer(
-        [event_lines.as_json(recorded) for recorded in found],
+        [event_lines.as_json(recorded) for recorded in records],
         lambda: [
             table(
                 ("WHEN", "WHO", "FROM", "WHAT", "JOB", "REASON"),
-                [_row(recorded) for recorded in found],
-                empty="nobody has asked for anything",
+                [_row(recorded) for recorded in records],
+                empty="no operations are recorded",
                 least=("FROM", "REASON"),
             )
         ],
@@ -52,7 +56,7 @@ def _row(recorded: Recorded[Message]) -> tuple[object, ...]:
     what = f"{fact.trigger} trigger" if isinstance(fact, Trigger) else event_lines.describe(fact).verb
     return (
         recorded.time,
-        Text(by.identity if by else "nobody said", style="" if by else "dim"),
+        Text(by.identity if by else "unknown", style="" if by else "dim"),
         by.source if by else "",
         what,
         Text(subjects.job_of(recorded.subject), style="bold"),
@@ -62,10 +66,13 @@ def _row(recorded: Recorded[Message]) -> tuple[object, ...]:
 
 def tail(
     context: typer.Context,
-    job: Annotated[str | None, typer.Option(help="Only of this job.")] = None,
-    from_start: Annotated[bool, typer.Option("--from-start", help="Begin with the first fact that is stored.")] = False,
+    job: Annotated[str | None, typer.Option(help="Show only this job.")] = None,
+    from_start: Annotated[bool, typer.Option("--from-start", help="Begin with the first stored event.")] = False,
 ) -> None:
-    """Print every fact about jobs, executions, locks and dead letters as it is stored, one line each, until interrupted."""
+    """Print each event when it is stored, until interrupted.
+
+    The events of jobs, executions, locks and dead letters have one line each.
+    """
     serve(_tail(session_of(context), job, from_start=from_start))
 
 

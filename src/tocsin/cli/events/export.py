@@ -1,4 +1,4 @@
-"""`tocsin events export`: the log as a file, complete and byte for byte."""
+"""`tocsin events export`: the complete log as a file."""
 
 import gzip
 import os
@@ -28,19 +28,21 @@ def export(
     context: typer.Context,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Where to; gzipped if it ends in .gz. Standard output by default."),
+        typer.Option(
+            "--out", metavar="FILE", help="Destination, compressed if it ends in .gz; by default standard output."
+        ),
     ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="What was stored from then on, and all definitions.")
+        str | None, typer.Option(metavar="TIME", help="Export messages stored since then, and all definitions.")
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="What was stored until then.")] = None,
-    job: Annotated[str | None, typer.Option(help="Only what concerns this job.")] = None,
-    stream: Annotated[StreamName | None, typer.Option(help="Only this stream; by default both.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Export messages stored until then.")] = None,
+    job: Annotated[str | None, typer.Option(help="Export only this job.")] = None,
+    stream: Annotated[StreamName | None, typer.Option(help="Export only this stream; by default both.")] = None,
 ) -> None:
-    """Write every message as it is stored, one JSON object a line, for `tocsin audit --file` and `tocsin events replay --file`.
+    """Write every stored message as a JSON object, one per line.
 
-    The first line says what it holds, the last one how many messages and their digest, so that a file that was cut off is
-    noticed.
+    `tocsin audit --file` and `tocsin events replay --file` read the result. The first line describes the content; the last
+    line holds the number of messages and their digest, so that a truncated file is detected.
     """
     now = datetime.now(UTC)
     selection = Selection(
@@ -68,27 +70,34 @@ async def _export(session: Session, out: Path | None, selection: Selection) -> C
 
 @contextmanager
 def _sink(out: Path | None) -> Iterator[BinaryIO]:
-    """Where the lines go. A file is there wholly or not at all."""
+    """Yield the destination. A file appears only when it is complete."""
     if out is None:
         try:
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
         except BrokenPipeError:
-            # Whoever reads has had enough; nothing may be written to it when the interpreter ends.
+            # The reader closed the pipe; the interpreter must not write to it when it ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise UsageError("the reader of the export has gone", Exit.INTERRUPTED) from None
+            raise UsageError(
+                "the export is incomplete, because its reader closed the pipe: export again",
+                Exit.INTERRUPTED,
+                code="output-closed",
+            ) from None
         return
     unfinished = out.with_name(f".{out.name}.unfinished")
     try:
         with unfinished.open("wb") as raw:
             if out.suffix == ".gz":
-                # Without its own name and time, so that the same log gives the same file.
+                # Without a name and time, so that the same log gives the same file.
                 with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as compressed:
                     yield cast("BinaryIO", compressed)
             else:
                 yield raw
         unfinished.replace(out)
     except OSError as error:
-        raise UsageError(f"{out}: {(error.strerror or str(error)).lower()}", Exit.NOT_FOUND) from None
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(
+            f"{out}: {reason}; check the path and the disk", Exit.NOT_FOUND, code="unwritable-file"
+        ) from None
     finally:
         unfinished.unlink(missing_ok=True)

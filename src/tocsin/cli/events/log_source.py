@@ -1,4 +1,4 @@
-"""Where commands that look at a whole log get it from: the streams as they are now, or an export."""
+"""The source of a whole log: the current streams, or an export."""
 
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -14,7 +14,7 @@ from ..runtime.session import Session
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Messages of both streams, side by side by time, and which of the log's they are."""
+    """Messages of both streams in the order of time, and the selection that they cover."""
 
     messages: AsyncIterator[StoredMessage]
     selection: Selection
@@ -22,10 +22,10 @@ class Source:
 
 @asynccontextmanager
 async def source(session: Session, file: Path | None, selection: Selection) -> AsyncIterator[Source]:
-    """Open an export, or the streams.
+    """Open an export or the streams.
 
     Raises:
-        UsageError: the export cannot be used, or does not hold what is asked of it.
+        UsageError: the export is invalid, or it does not hold the selection.
         Unreachable: NATS does not answer.
     """
     if file is None:
@@ -40,29 +40,34 @@ async def source(session: Session, file: Path | None, selection: Selection) -> A
 
 @contextmanager
 def opened(file: Path) -> Iterator[Export]:
-    """An export, with errors that name it.
+    """Open an export; errors name the file.
 
     Raises:
-        UsageError: it cannot be used.
+        UsageError: the export is invalid or cannot be read.
     """
     try:
         with open_export(file, sys.stdin.buffer) as export:
             yield export
     except ExportError as error:
-        raise UsageError(f"{file}: {error}") from None
+        raise UsageError(f"{file}: {error}", code="invalid-export") from None
     except OSError as error:
-        raise UsageError(f"{file}: {(error.strerror or str(error)).lower()}") from None
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"{file}: {reason}; check the path", code="unreadable-file") from None
 
 
 def narrowed(export: Export, selection: Selection) -> Selection:
-    """What is left of an export after selecting from it.
+    """Return the selection that an export can serve.
 
     Raises:
-        UsageError: what is asked for is not in it.
+        UsageError: the export does not hold the job.
     """
     held = export.manifest.selection
     if held.job is not None and selection.job not in {None, held.job}:
-        raise UsageError(f"the export holds the job {held.job!r} only", Exit.NOT_FOUND)
+        raise UsageError(
+            f"the export holds only job {held.job!r}: use an export that holds {selection.job!r}",
+            Exit.NOT_FOUND,
+            code="job-not-in-export",
+        )
     since = max((at for at in (held.since, selection.since) if at is not None), default=None)
     until = min((at for at in (held.until, selection.until) if at is not None), default=None)
     streams = tuple(stream for stream in held.streams if stream in selection.streams)
@@ -75,4 +80,4 @@ async def _selected(file: Path, export: Export, selection: Selection) -> AsyncIt
             if message.stream in selection.streams and selection.has(message):
                 yield message
     except ExportError as error:
-        raise UsageError(f"{file}: {error}") from None
+        raise UsageError(f"{file}: {error}", code="invalid-export") from None

@@ -1,4 +1,4 @@
-"""`tocsin events replay`: what the facts up to a moment come to."""
+"""`tocsin events replay`: the state of jobs and executions at a moment."""
 
 import re
 from collections import Counter
@@ -33,17 +33,17 @@ _PLACE: Final = re.compile(r"(LEDGER|LOG):(\d+)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A message: what comes behind it, by the time at which it was stored, is left out."""
+    """A message of a stream; messages that were stored after it are left out."""
 
     stream: Stream
     sequence: int
 
     def is_before(self, message: StoredMessage) -> bool:
-        """Whether a message lies behind it in its stream."""
+        """Return whether a message follows it in its stream."""
         return message.stream is self.stream and message.sequence > self.sequence
 
     def is_at(self, message: StoredMessage) -> bool:
-        """Whether it is this one."""
+        """Return whether a message is this message."""
         return (message.stream, message.sequence) == (self.stream, self.sequence)
 
 
@@ -51,17 +51,25 @@ def replay(
     context: typer.Context,
     until: Annotated[
         str | None,
-        typer.Option(metavar="TIME|STREAM:SEQUENCE", help="As of when: an instant, how long ago, or e.g. LOG:1234."),
+        typer.Option(
+            metavar="TIME|STREAM:SEQUENCE",
+            help="The moment: an instant, a duration ago, or a message such as LOG:1234.",
+        ),
     ] = None,
-    job: Annotated[str | None, typer.Option(help="The state of this job.")] = None,
-    execution: Annotated[str | None, typer.Option(metavar="ID", help="The state of this execution.")] = None,
+    job: Annotated[str | None, typer.Option(help="Show this job.")] = None,
+    execution: Annotated[str | None, typer.Option(metavar="ID", help="Show this execution.")] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", metavar="FILE", help="An export (`-`: standard input) in place of the log.")
+        Path | None, typer.Option("--file", metavar="FILE", help="An export (`-`: standard input) instead of the log.")
     ] = None,
 ) -> None:
-    """Fold the facts up to a moment, and show the state that they come to: of an execution, a job, or everything."""
+    """Show the state at a moment: of an execution, a job, or everything.
+
+    Folds the events up to that moment.
+    """
     if execution is not None and not all(character.isalnum() or character == "-" for character in execution):
-        raise UsageError(f"--execution is {execution!r}: an id has letters, digits and hyphens")
+        raise UsageError(
+            f"--execution is {execution!r}: an id has only letters, digits and hyphens", code="invalid-execution-id"
+        )
     place = _place(until)
     at = None if place else instant(until, "--until", now=datetime.now(UTC))
     streams = STREAMS if execution is None else (Stream.LOG,)
@@ -72,8 +80,8 @@ def replay(
 
 
 def _place(written: str | None) -> Place | None:
-    found = _PLACE.fullmatch(written or "")
-    return Place(Stream(found[1].upper()), int(found[2])) if found else None
+    match = _PLACE.fullmatch(written or "")
+    return Place(Stream(match[1].upper()), int(match[2])) if match else None
 
 
 def _now(moment: Moment) -> datetime:
@@ -83,14 +91,14 @@ def _now(moment: Moment) -> datetime:
 async def _read(
     session: Session, file: Path | None, selection: Selection, place: Place | None
 ) -> tuple[Moment, list[Recorded[Message]]]:
-    """Everything folded, and the facts themselves where it is about one execution."""
+    """Fold the log, and collect the events if one execution is selected."""
     moment, facts = Moment(), list[Recorded[Message]]()
     is_over = False
-    async with source(session, file, selection) as found:
-        async for message in found.messages:
+    async with source(session, file, selection) as opened:
+        async for message in opened.messages:
             is_over = is_over or (place is not None and place.is_before(message))
             if is_over:
-                continue  # an export has to be read to its end: only there is it known to be whole
+                continue  # read an export to its end: only the last line proves that it is complete
             is_over = place is not None and place.is_at(message)
             try:
                 recorded = decoded(message)
@@ -112,10 +120,14 @@ def _show(session: Session, moment: Moment, facts: list[Recorded[Message]], sele
     if selection.execution_id is not None:
         of_it = tuple(recorded for recorded in facts if isinstance(recorded.message, ExecutionFact))
         if not of_it:
-            raise UsageError(f"no execution had the id {selection.execution_id!r} then", Exit.NOT_FOUND)
+            raise UsageError(
+                f"execution {selection.execution_id!r} did not exist at that time: check the id and --until",
+                Exit.NOT_FOUND,
+                code="execution-not-found",
+            )
         first = of_it[0].message
-        found = ExecutionMatch(getattr(first, "job", ""), selection.execution_id, of_it)
-        shown = executions.ExecutionDetails.of(found)
+        match = ExecutionMatch(getattr(first, "job", ""), selection.execution_id, of_it)
+        shown = executions.ExecutionDetails.of(match)
         session.output.answer({**as_of, **executions.as_json(shown)}, lambda: [head, *executions.page(shown)])
     elif selection.job is not None:
         job = Job.of(moment.ledgers[selection.job]) if selection.job in moment.ledgers else None
@@ -137,7 +149,9 @@ def _ledger(moment: Moment, job: Job) -> dict[str, Any]:
         "watermark": job.ledger.watermark,
         "last_fired": job.ledger.last_fired,
         "holder": moment.holder(job.name),
-        "waiting": [one.execution_id for one in moment.locks[job.name].waiting] if job.name in moment.locks else [],
+        "waiting": [execution.execution_id for execution in moment.locks[job.name].waiting]
+        if job.name in moment.locks
+        else [],
     }
 
 
@@ -164,19 +178,19 @@ def _jobs(moment: Moment) -> dict[str, int]:
 def _page(moment: Moment) -> list[RenderableType]:
     leaders = ", ".join(f"{holder} leads as {lease}" for lease, holder in sorted(moment.leaders.items()))
     of_jobs = ", ".join(f"{number:,} {status}" for status, number in sorted(_jobs(moment).items()))
-    return [Text(f"jobs        {of_jobs or 'none'}"), *_work(moment), Text(f"leadership  {leaders or 'nobody leads'}")]
+    return [Text(f"jobs        {of_jobs or 'none'}"), *_work(moment), Text(f"leadership  {leaders or 'no leader'}")]
 
 
 def _work(moment: Moment) -> list[RenderableType]:
     counts: dict[str, int] = _executions(moment)["executions"]
-    told = ", ".join(f"{number:,} {status}" for status, number in sorted(counts.items()))
+    counted = ", ".join(f"{number:,} {status}" for status, number in sorted(counts.items()))
     rows = [
         (record.execution_id, Text(record.job, style="bold"), record.status, record.scheduled_time, record.error or "")
         for record in moment.open.values()
     ]
-    lines: list[RenderableType] = [Text(f"executions  {told or 'none'}")]
+    lines: list[RenderableType] = [Text(f"executions  {counted or 'none'}")]
     if moment.dead_letters:
-        lines.append(Text(f"dead        {len(moment.dead_letters):,} letters that nobody has dealt with", style="red"))
+        lines.append(Text(f"dead        {len(moment.dead_letters):,} unresolved letters", style="red"))
     if rows:
         headings = ("UNDER WAY", "JOB", "STATUS", "SCHEDULED", "ERROR")
         lines += [Text(), table(headings, rows, empty="", least=("ERROR", "SCHEDULED")), Text()]

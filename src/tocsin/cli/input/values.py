@@ -1,4 +1,4 @@
-"""Instants as people write them on a command line."""
+"""Values of options: instants, durations, rates, JSON and confirmations."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -24,12 +24,12 @@ def instant(written: str, option: str, *, now: datetime, timezone: str | None = 
 @overload
 def instant(written: str | None, option: str, *, now: datetime, timezone: str | None = None) -> datetime | None: ...
 def instant(written: str | None, option: str, *, now: datetime, timezone: str | None = None) -> datetime | None:
-    """The instant (UTC) that an option was given; None: it was not.
+    """Return the instant (UTC) of an option, or None without the option.
 
-    Without an offset it is on the wall clock of `timezone`, or of this machine.
+    A time without an offset is in `timezone`, or in the local time zone.
 
     Raises:
-        UsageError: neither an instant nor a length of time.
+        UsageError: the text is neither an instant nor a duration.
     """
     if written is None or written == "now":
         return None if written is None else now
@@ -45,43 +45,43 @@ def instant(written: str | None, option: str, *, now: datetime, timezone: str | 
 
 
 def length(written: str, option: str) -> timedelta:
-    """The length of time that an option was given.
+    """Return the duration that an option holds.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is not a duration.
     """
     try:
         return timedelta(seconds=duration.parse(written))
     except duration.DurationError as error:
-        raise UsageError(f"{option} is {written!r}: {error}") from None
+        raise UsageError(f"{option} is {written!r}: {error}", code="invalid-duration") from None
 
 
 _PERIODS: Final = {"s": 1.0, "m": 60.0, "h": 3_600.0}
-MOST: Final = 10_000.0
-"""More a second than one client can ask for."""
+MAX_RATE: Final = 10_000.0
+"""The largest rate per second that a client can reach."""
 
 
 def rate(written: str, option: str) -> float:
-    """How often a second: `10/s`, `100/m`, `20/h`, or a number of times a second.
+    """Return a rate per second: `10/s`, `100/m`, `20/h`, or a plain number.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: the text is not a rate, or the rate is not between 0 and the maximum.
     """
     number, _, period = written.partition("/")
     try:
         often = float(number) / _PERIODS[period or "s"]
     except (ValueError, KeyError):
         often = 0.0
-    if not 0 < often <= MOST:
+    if not 0 < often <= MAX_RATE:
         raise UsageError(f"{option} is {written!r}: write 10/s, 100/m or 20/h", code="invalid-rate")
     return often
 
 
-def json_of(option: str, given: str | None, kind: type) -> Any:  # noqa: ANN401 - of the kind that was asked for
-    """A JSON object or list, or None where nothing was given.
+def json_of(option: str, given: str | None, kind: type) -> Any:  # noqa: ANN401 - the caller names the type
+    """Return the JSON object or list of an option, or None without the option.
 
     Raises:
-        UsageError: it is not JSON, or not of that kind, or the file cannot be read.
+        UsageError: the text is not JSON, the value has another type, or the file cannot be read.
     """
     if given is None:
         return None
@@ -91,9 +91,11 @@ def json_of(option: str, given: str | None, kind: type) -> Any:  # noqa: ANN401 
         value: JsonValue = json.loads(text)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        raise UsageError(f"{source} is {show(text)}: not JSON ({error.msg.lower()}, {place}); write {wanted}") from None
+        raise UsageError(
+            f"{source} is {show(text)}: not JSON ({error.msg.lower()}, {place}); write {wanted}", code="invalid-json"
+        ) from None
     if not isinstance(value, kind):
-        raise UsageError(f"{source} is {show(value)}: write {wanted}")
+        raise UsageError(f"{source} is {show(value)}: write {wanted}", code="invalid-json")
     return value
 
 
@@ -102,26 +104,29 @@ def _content(option: str, given: str) -> str:
     try:
         return file.read_text("utf-8")
     except OSError as error:
-        raise UsageError(f"{option} names {file}: {(error.strerror or str(error)).lower()}") from None
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"{option} names {file}: {reason}; check the path", code="unreadable-file") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{option} names {file}: its text is not UTF-8") from None
+        raise UsageError(
+            f"{option} names {file}: its text is not UTF-8; convert the file", code="unreadable-file"
+        ) from None
 
 
 def check(question: str, *, yes: bool) -> None:
-    """Make sure that somebody can answer.
+    """Make sure that the user can answer a question.
 
     Raises:
-        UsageError: nobody is there to be asked, and nobody said `--yes`.
+        UsageError: stdin is not a terminal, and the call has no `--yes`.
     """
     if not yes and not is_interactive():
         raise UsageError(f"{question} stdin is not a terminal; pass --yes to confirm", code="confirmation-required")
 
 
 def confirm(question: str, *, yes: bool, otherwise: str) -> None:
-    """Ask, unless the answer was given with `--yes`.
+    """Ask the user to confirm, unless the call has `--yes`.
 
     Raises:
-        UsageError: the answer is no, and `otherwise` says what that means; or nobody is there to be asked.
+        UsageError: the user declined (the message is `otherwise`), or stdin is not a terminal.
     """
     check(question, yes=yes)
     if not yes and not typer.confirm(question):

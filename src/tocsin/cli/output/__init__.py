@@ -1,4 +1,4 @@
-"""How answers are printed."""
+"""Output of commands: tables, lines and JSON."""
 
 from typing import Literal, TypeAlias
 

@@ -1,4 +1,4 @@
-"""Facts as people read them: one line each, and as JSON."""
+"""Events as text: a line each, the page of one execution, and JSON."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,12 +46,12 @@ from .tables import TELLING
 
 _USUAL: Final = 36
 _LEAST: Final = 8
-"""Columns for the particulars of a fact."""
+"""The smallest width of the details column, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A fact in words: what happened, and the particulars."""
+    """An event in words: a verb and details."""
 
     sign: str
     style: str
@@ -60,10 +60,10 @@ class Described:
 
 
 def line(recorded: Recorded[Message], *, after: str = "", width: int | None = None) -> Text:
-    """A fact in one line: when, what, of which job, the particulars and `after`, and the execution.
+    """Return an event as one line.
 
-    Where `width` columns do not hold it, the id is left out at last, and the particulars are cut short: an execution is found
-    by `executions list` too.
+    The line holds the time, verb, job, details, `after` and execution id. If `width` is too small, the id is shortened
+    or left out and the details are cut; `executions list` shows the id too.
     """
     fact, described = recorded.message, describe(recorded.message)
     text = Text()
@@ -93,7 +93,7 @@ def _cut(detail: str, room: int) -> str:
 
 
 def as_json(recorded: Recorded[Message]) -> dict[str, Any]:
-    """A fact with everything that the log knows about it."""
+    """Return an event with its place in the log."""
     return {
         "time": recorded.time,
         "sequence": recorded.sequence,
@@ -102,8 +102,8 @@ def as_json(recorded: Recorded[Message]) -> dict[str, Any]:
     }
 
 
-def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - one line a fact is what this table is for
-    """What a fact says."""
+def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - the table has a case for each event
+    """Describe an event in words."""
     match fact:
         case Defined():
             return Described("+", "cyan", "defined", _schedule(fact.definition))
@@ -145,7 +145,7 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - one 
             lost = ", ".join(f"{one.step} {one.what}" if one.step else one.what for one in fact.lost)
             return Described("↻", "yellow", "recovered", f"#{fact.recovery}: {lost} and lost")
         case Released():
-            why = "its worker was not heard of" if fact.reason == "lease_over" else "its worker gave it back"
+            why = "its worker stopped renewing the lease" if fact.reason == "lease_over" else "its worker returned it"
             return Described("↻", "yellow", "released", f"{fact.step} #{fact.attempt}: {why}")
         case Cancelled():
             return Described("✗", "yellow", "cancelled", fact.reason or "")
@@ -174,7 +174,7 @@ def _attempt(step: str, attempt: int, of: int | None = None) -> str:
 
 
 def _tries(attempts: Sequence[Attempt]) -> str:
-    """How often the step that failed was tried; those of the others do not count."""
+    """Describe how many attempts the failed step had; attempts of other steps do not count."""
     step = next((one.step for one in reversed(attempts) if one.error is not None), None)
     number = sum(one.step == step for one in attempts)
     if step is None:
@@ -191,12 +191,12 @@ def _error(error: Failure | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FactPage:
-    """A line for each; particulars that need more go on below themselves."""
+    """A line for each event; details that are too long continue on the next line."""
 
     facts: Sequence[Recorded[Message]]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Show them."""
+        """Render the lines."""
         times = [recorded.time.astimezone() for recorded in self.facts]
         clock = "%H:%M:%S" if len({at.date() for at in times}) == 1 else "%Y-%m-%d %H:%M:%S"
         for at, recorded in zip(times, self.facts, strict=True):

@@ -1,4 +1,7 @@
-"""How answers look: tables and sentences for people, JSON for programs; times local with their zone, or ISO in UTC."""
+"""The format of answers: text for users, JSON for programs.
+
+Text shows local times with their zone; JSON holds ISO 8601 times in UTC.
+"""
 
 import json
 import sys
@@ -13,7 +16,7 @@ from rich.text import Text
 from . import Format
 
 _UNLIMITED: Final = 10_000
-"""Columns of what is no terminal: whoever reads a pipe wants whole lines."""
+"""The width of a pipe or file: programs that read it need whole lines."""
 
 STYLES: Final = {
     "completed": "green",
@@ -33,22 +36,22 @@ STYLES: Final = {
     "disabled": "dim",
     "on demand": "cyan",
 }
-"""The colour of each state that a table shows."""
+"""The colour of each state in a table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where answers go, and in which form."""
+    """The destination and format of answers."""
 
     format: Format = "table"
 
     @property
     def is_json(self) -> bool:
-        """Programs read it."""
+        """Whether answers are JSON."""
         return self.format == "json"
 
     def answer(self, data: object, shown: Callable[[], Iterable[RenderableType]]) -> None:
-        """Give an answer: `data` as JSON, or what `shown` makes for people."""
+        """Print an answer: `data` as JSON, or the result of `shown` as text."""
         if self.is_json:
             print(encoded(data, indent=2))
             return
@@ -57,7 +60,10 @@ class Output:
             console.print(renderable)
 
     def line(self, data: object, shown: Text, *, is_whole: bool = False) -> None:
-        """Give one of many answers, as soon as it is known: one line, which a terminal cuts unless it `is_whole`."""
+        """Print one line of a stream of answers immediately.
+
+        A terminal cuts a long line unless `is_whole` is set.
+        """
         if self.is_json:
             print(encoded(data), flush=True)
             return
@@ -70,38 +76,38 @@ class Output:
 
     @property
     def width(self) -> int | None:
-        """The columns of the terminal; None: it is none."""
+        """The width of the terminal; None if standard output is not a terminal."""
         console = self.console()
         return console.width if console.is_terminal else None
 
     def console(self) -> Console:
-        """Standard output as it is now."""
+        """Return a console on the current standard output."""
         is_terminal = sys.stdout.isatty()
         return Console(file=sys.stdout, width=None if is_terminal else _UNLIMITED, highlight=False)
 
 
 def is_interactive() -> bool:
-    """Somebody is there to be asked."""
+    """Return whether standard input and output are terminals."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def encoded(data: object, *, indent: int | None = None) -> str:
-    """JSON with instants as ISO 8601 in UTC."""
+    """Encode data as JSON with ISO 8601 times in UTC."""
     return json.dumps(data, indent=indent, ensure_ascii=False, default=_plain)
 
 
 def state(name: str) -> Text:
-    """The name of a state, in its colour."""
+    """Return the name of a state in its colour."""
     return Text(name, style=STYLES.get(name, ""))
 
 
 def local(at: datetime | None) -> str:
-    """An instant on this machine's wall clock, with its zone."""
+    """Format an instant in the local time zone."""
     return "" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def seconds(length: float | None) -> str:
-    """A measured length of time, rounded to what matters."""
+    """Format a measured duration with a sensible precision."""
     if length is None:
         return ""
     if length < 1:
@@ -109,7 +115,7 @@ def seconds(length: float | None) -> str:
     return f"{length:.1f}s" if length < 60 else f"{length // 60:.0f}m{length % 60:02.0f}s"  # noqa: PLR2004 - a minute
 
 
-def _plain(value: Any) -> object:  # noqa: ANN401 - whatever json.dumps does not know
+def _plain(value: Any) -> object:  # noqa: ANN401 - any type that json.dumps does not support
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     if hasattr(value, "model_dump"):

@@ -1,6 +1,7 @@
-"""Tables that fit the terminal: what matters least is cut short or left out before anything wraps.
+"""Tables that fit the terminal.
 
-A pipe is as wide as need be: programs that cut columns find all of them.
+The least important columns are shortened or left out before a line wraps. A table in a pipe has all columns at full
+width, because programs read it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,14 +18,14 @@ from rich.text import Text
 from .format import local
 
 Brief: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
-"""Shorter words for all cells of a column, where there is no room for the long ones."""
+"""Shortens all cells of a column for a narrow terminal."""
 
 _GAP: Final = 3
-"""Columns of the terminal between two columns of a table."""
+"""Characters between two columns."""
 _STUB: Final = 12
-"""What a column that was cut short keeps at least: less says nothing."""
+"""The smallest width of a shortened column."""
 TELLING: Final = 18
-"""Characters of an id that tell its instant (13), and, of the executions of one instant, nearly always which."""
+"""Characters of an id that hold its instant (13) and nearly always identify one execution of that instant."""
 
 
 def table(
@@ -35,14 +36,14 @@ def table(
     least: Sequence[str] = (),
     brief: Mapping[str, Brief] | None = None,
 ) -> RenderableType:
-    """A table; `empty` is the sentence that stands for one without rows.
+    """Return a table, or the sentence `empty` if there are no rows.
 
     Args:
-        headings: one for each column.
-        rows: what stands in it.
-        empty: said where there are no rows.
-        least: the headings of columns that may be cut short, and then left out, the least important first.
-        brief: by heading, what says the same in fewer characters, taken before anything is cut; it is not cut itself.
+        headings: a heading for each column.
+        rows: the cells of each row.
+        empty: the sentence to show without rows.
+        least: headings of columns that may be shortened, then left out; the least important first.
+        brief: shorter forms of whole columns by heading; used before any column is cut, and never cut themselves.
     """
     cells = [[cell if isinstance(cell, Text) else Text(_cell(cell)) for cell in row] for row in rows]
     columns = [Column(heading, tuple(row[at] for row in cells)) for at, heading in enumerate(headings)]
@@ -50,14 +51,17 @@ def table(
 
 
 def unique_beginnings(ids: Sequence[str]) -> list[str]:
-    """Each id as far as it takes to tell it from the others, but so far that it is likely to mean one of all there are."""
+    """Shorten ids so that each stays unique in this list.
+
+    Each keeps enough characters to be unique among all executions, too, with high probability.
+    """
     ordered = sorted(set(ids))
     shared = max((_shared(one, other) for one, other in pairwise(ordered)), default=0)
     return [one[: max(TELLING, shared + 1)] for one in ids]
 
 
 def this_year(instants: Sequence[str]) -> list[str]:
-    """Instants as `local` tells them, without what one knows: the year, and the zone."""
+    """Shorten instants from `local`: drop the year and the zone."""
     return [instant[5:19] for instant in instants]
 
 
@@ -67,30 +71,30 @@ def _shared(one: str, other: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column, with all that stands in it."""
+    """One column with all its cells."""
 
     heading: str
     cells: tuple[Text, ...]
     limit: int | None = None
-    """To how many characters it is cut; None: it is not."""
+    """The largest width in characters; None: not shortened."""
 
     @property
     def width(self) -> int:
-        """Columns of the terminal that it takes."""
+        """The width in characters."""
         widest = max(len(self.heading), *(max(map(len, cell.plain.splitlines()), default=0) for cell in self.cells))
         return widest if self.limit is None else min(widest, self.limit)
 
 
 @dataclass(frozen=True, slots=True)
 class _Fitting:
-    """A table whose columns are chosen when the width is known."""
+    """A table that selects its columns when the width is known."""
 
     columns: Sequence[Column]
     least: Sequence[str]
     brief: Mapping[str, Brief]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Show what fits, and name what does not."""
+        """Render the columns that fit, and name the hidden columns."""
         shown = fitted(self.columns, options.max_width, self.least, self.brief)
         made = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
         for column in shown:
@@ -102,11 +106,14 @@ class _Fitting:
         if len(shown) < len(self.columns):
             names = {column.heading for column in shown}
             missing = ", ".join(one.heading for one in self.columns if one.heading not in names)
-            yield Text(f"no room for {missing}: widen the terminal, or say -o json", style="dim")
+            yield Text(f"columns hidden: {missing} (widen the terminal or use -o json)", style="dim")
 
 
 def fitted(columns: Sequence[Column], room: int, least: Sequence[str], brief: Mapping[str, Brief]) -> list[Column]:
-    """The columns for `room` characters: all of them, or with brief words, or some cut short, or some left out."""
+    """Select and shorten columns for a width.
+
+    All columns at full width come first, then short forms, then shortened columns, then fewer columns.
+    """
     shown = list(columns)
     if _excess(shown, room) <= 0:
         return shown

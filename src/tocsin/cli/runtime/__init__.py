@@ -1,1 +1,1 @@
-"""What every command is built on."""
+"""Foundation of all commands: session, backend, errors and signals."""

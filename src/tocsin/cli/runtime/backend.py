@@ -1,6 +1,6 @@
-"""The composition root as the commands use it; tests put another in its place.
+"""The functions of the composition root that commands use; tests replace them.
 
-It is imported when a command first needs it, so that `tocsin --help` and the shell's completion stay instant.
+Each is imported at its first use, so that `tocsin --help` and shell completion start fast.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from ...worker import Worker
 
 PATIENCE: Final = 3.0
-"""Seconds that somebody at a terminal waits for a first server."""
+"""Seconds that a command at a terminal waits for its first connection."""
 
 
 class Backend:
-    """What the commands need from the outside."""
+    """All dependencies of the commands."""
 
     def connect(
         self, settings: Settings, *, within: float | None = PATIENCE
@@ -89,7 +89,7 @@ class Backend:
         return await health.examine(bootstrap.health_target(installation), monitors)
 
     def stages(self) -> tuple[str, ...]:
-        """The names of all stages, in flow order."""
+        """Return the names of all stages, in flow order."""
         from ... import bootstrap  # noqa: PLC0415
 
         return bootstrap.STAGE_NAMES
@@ -117,20 +117,26 @@ class Backend:
         return serving(installation, any_port=any_port, allow_reset=allow_reset)
 
     async def run_worker(self, installation: "Installation", worker: "Worker") -> None:
-        """Work off tasks until the worker is stopped; cancelled, it stops in order once it works, and at once before."""
+        """Run a worker until it is stopped.
+
+        A cancelled call stops a running worker gracefully; a worker that is still connecting stops at once.
+        """
         from ... import bootstrap  # noqa: PLC0415
 
         async with bootstrap.worker_connection(installation, worker.options) as connection:
             await until_done(worker.serve(connection), stop=worker.stop)
 
     def nats_server(self, store: Path | None, port: int | None) -> "AbstractAsyncContextManager[RunningServer]":
-        """A private NATS server that keeps its streams in `store`; None: nowhere."""
+        """Return a private NATS server.
+
+        Its data is in `store`; with None it stores nothing.
+        """
         from ...adapters.nats.server.embedded import EmbeddedServer  # noqa: PLC0415
 
         return EmbeddedServer(store, port).running()
 
     def nats_cluster(self, folder: Path, size: int, port: int | None) -> "AbstractAsyncContextManager[RunningCluster]":
-        """A private NATS cluster whose nodes keep their streams in `folder`."""
+        """Return a private NATS cluster with its data in `folder`."""
         from ...adapters.nats.server.cluster import EmbeddedCluster  # noqa: PLC0415
 
         return EmbeddedCluster(folder, size, port).running()

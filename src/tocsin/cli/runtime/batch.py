@@ -1,4 +1,4 @@
-"""One operation on each of several ids: one that means nothing keeps none of the others from being done."""
+"""One operation on each of several ids; an unknown id does not stop the others."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
@@ -26,29 +26,29 @@ D = TypeVar("D", bound=_Done)
 
 def on_each(
     session: Session,
-    given: Sequence[str],
+    ids: Sequence[str],
     operate: Callable[[Operator, str], Awaitable[D]],
     line: Callable[[D], Text],
 ) -> None:
-    """Do it on each, and tell what was done, a `line` each.
+    """Run an operation on each id, and print a `line` for each result.
 
     Raises:
-        UsageError: some ids mean nothing; what could be done is done and told.
+        UsageError: some ids do not exist. The other ids are processed and their results printed.
     """
 
-    async def ask() -> tuple[list[D], list[NotFound]]:
+    async def operate_all() -> tuple[list[D], list[NotFound]]:
         done: list[D] = []
         missing: list[NotFound] = []
         async with session.operator() as operator:
-            for one in given:
+            for id_ in ids:
                 try:
-                    done.append(await operate(operator, one))
+                    done.append(await operate(operator, id_))
                 except NotFound as error:
                     missing.append(error)
         return done, missing
 
-    done, missing = run(ask())
+    done, missing = run(operate_all())
     if done:
-        session.output.answer([asdict(one) for one in done], lambda: [line(one) for one in done])
+        session.output.answer([asdict(result) for result in done], lambda: [line(result) for result in done])
     if missing:
         raise UsageError("; ".join(map(str, missing)), failure_of(missing[0]).code, code=missing[0].code)

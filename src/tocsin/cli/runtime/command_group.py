@@ -1,4 +1,4 @@
-"""The root of all commands: takes the global options wherever they stand, and ends every failure in its exit code."""
+"""The root command: global options at any position, and an exit code for each failure."""
 
 import sys
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ GLOBAL: Final = (
     "--log-level",
     "--log-format",
 )
-"""Options of the whole program; each takes a value."""
+"""Global options; each takes a value."""
 
 
 class Commands(LazyGroup):
@@ -46,16 +46,19 @@ class Commands(LazyGroup):
     ) -> NoReturn:
         """Run one command and exit."""
         given = hoisted(sys.argv[1:] if args is None else args)
-        telemetry.configure("error", is_deferred=True)  # a second call in one process must forget the first one's level
+        telemetry.configure("error", is_deferred=True)  # forget the log level of an earlier call in this process
         try:
             code = super().main(given, prog_name or "tocsin", complete_var, standalone_mode=False, **extra)
-        except Exception as error:  # noqa: BLE001 - here every failure becomes an exit code
-            sys.exit(_tell(error, given))
+        except Exception as error:  # noqa: BLE001 - every failure becomes an exit code
+            sys.exit(_report(error, given))
         sys.exit(code if isinstance(code, int) else Exit.OK)
 
 
 def hoisted(args: Sequence[str]) -> list[str]:
-    """The arguments with the global options in front, where the parser expects them; what stands behind `--` is left."""
+    """Move the global options to the front, where the parser expects them.
+
+    Arguments after `--` stay in place.
+    """
     front: list[str] = []
     rest: list[str] = []
     left = list(args)
@@ -73,7 +76,7 @@ def hoisted(args: Sequence[str]) -> list[str]:
     return front + rest
 
 
-def _tell(error: Exception, args: Sequence[str]) -> Exit:
+def _report(error: Exception, args: Sequence[str]) -> Exit:
     import json  # noqa: PLC0415 - only a failure needs them
     import traceback  # noqa: PLC0415
 
@@ -84,7 +87,7 @@ def _tell(error: Exception, args: Sequence[str]) -> Exit:
         traceback.print_exception(error)
     if "json" in (_value(args, "--output"), _value(args, "-o")):
         print(json.dumps(failure.as_json(), ensure_ascii=False), file=sys.stderr)
-    elif failure.message:  # a group without a command has shown its help, and has nothing to add
+    elif failure.message:  # a group without a command has printed its help already
         typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
         typer.echo(failure.message, err=True)
     telemetry.get_logger("tocsin.cli").debug("command failed", action="command-failed", code=failure.code.value)
@@ -92,11 +95,11 @@ def _tell(error: Exception, args: Sequence[str]) -> Exit:
 
 
 def _value(args: Sequence[str], option: str) -> str | None:
-    """What an option was given, known even where parsing failed; the last one counts."""
-    found = None
-    for arg, after in zip(args, (*args[1:], ""), strict=False):  # there may be none
+    """Return the last value of an option, even if parsing failed."""
+    value = None
+    for arg, after in zip(args, (*args[1:], ""), strict=False):
         if arg == option:
-            found = after
+            value = after
         elif arg.startswith(f"{option}="):
-            found = arg.partition("=")[2]
-    return found
+            value = arg.partition("=")[2]
+    return value

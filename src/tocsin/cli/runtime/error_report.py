@@ -53,7 +53,7 @@ def exit_codes() -> dict[str, Exit]:
 def failure_of(error: BaseException) -> Failure:
     """Return the failure to report for an exception."""
     while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]  # what failed first ended the others
+        error = error.exceptions[0]  # the first failure cancelled the others
     if isinstance(error, UsageError):
         return Failure(error.exit_code, str(error), error_code=error.code)
     for kind, code, text in chain(_KNOWN, _of_the_outside()):
@@ -93,16 +93,19 @@ _KNOWN: Final[tuple[_Row, ...]] = (
     (NotServed, Exit.USAGE, "{}"),
     (NotPermitted, Exit.NO, "{}"),
     (OutdatedState, Exit.NO, "{}"),
-    (LogUnavailable, Exit.UNREACHABLE, "the log cannot be reached: {}"),
+    (LogUnavailable, Exit.UNREACHABLE, "the log cannot be reached: {}; check that NATS runs and has a quorum"),
     (ExtraNotInstalled, Exit.USAGE, "{}"),
     (HistoryUnavailable, Exit.UNREACHABLE, "{}"),
     (InvalidQuery, Exit.USAGE, "{}"),
-    (DecodeError, Exit.UNFORESEEN, "the log holds what this version of Tocsin cannot read: {}"),
+    (DecodeError, Exit.UNFORESEEN, "this version of Tocsin cannot read an event of the log: {}; upgrade Tocsin"),
 )
 
 
 def _of_the_outside() -> Iterator[_Row]:
-    """Errors of parts that are imported only by commands that use them, and therefore here and not above."""
+    """Yield the errors of modules that only some commands import.
+
+    Importing them at the top of this module would slow down every command.
+    """
     from ...adapters.http.sockets import PortInUseError  # noqa: PLC0415
     from ...adapters.nats.admin.resources import ProvisionError  # noqa: PLC0415
     from ...adapters.nats.client.connection import JetStreamError  # noqa: PLC0415
@@ -118,15 +121,15 @@ def _of_the_outside() -> Iterator[_Row]:
         (ServerStartError, Exit.UNREACHABLE, "{}"),
         (JetStreamError, Exit.UNREACHABLE, "NATS refused: {}"),
     )
-    if "sqlalchemy" in sys.modules:  # it belongs to an extra; without it no error is its own
+    if "sqlalchemy" in sys.modules:  # sqlalchemy belongs to an extra and may not be installed
         from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 
-        yield SQLAlchemyError, Exit.UNREACHABLE, "the history cannot be used: {}"
+        yield SQLAlchemyError, Exit.UNREACHABLE, "the history cannot be used: {}; check `database.url`"
 
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, typer.TyperException):
         return error.format_message().replace("Value error, ", "").replace("Input should be", "it must be")
-    # A database's errors carry the statement and a link behind the one line that tells what is wrong.
+    # The errors of a database hold the statement and a link after the line with the reason.
     original = getattr(error, "orig", None)
     return str(original).splitlines()[0] if original else str(error)

@@ -28,11 +28,14 @@ class CommandGroup:
 
 
 Tree: TypeAlias = Mapping[str, str | CommandGroup]
-"""By name a group, or `module:function` with the module's path below the command line's package."""
+"""Groups or `module:function` by name.
+
+The path of a module is relative to `tocsin.cli`.
+"""
 
 
 class LazyGroup(TyperGroup):
-    """A group that knows the names of its commands and imports each command at its first use."""
+    """A group of commands that imports each command at its first use."""
 
     def __init__(self, tree: Tree, **attributes: Any) -> None:  # noqa: ANN401 - Typer's signature
         super().__init__(**attributes)
@@ -102,7 +105,7 @@ def _command(name: str, function: Callable[..., None]) -> Command:
 
 
 def tidy(command: Command) -> None:
-    """Break the lines of the help where the terminal ends, and show no type with a flag."""
+    """Wrap the help at the width of the terminal, and show no type for flags."""
     if command.help:
         command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in cleandoc(command.help).split("\n\n"))
     for option in (*command.params, command.get_help_option(typer.Context(command))):

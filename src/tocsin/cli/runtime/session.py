@@ -1,4 +1,4 @@
-"""What every command has at hand: the global options, and what they lead to."""
+"""The session of one command: its global options, settings and connections."""
 
 import getpass
 import socket
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _SQLITE: Final = "sqlite:///"
 _POINT: Final = (
-    "`tocsin dev` keeps it in the folder that it prints, a recorder where its `database.url` says; "
+    "`tocsin dev` keeps it in the folder that it prints, a recorder in its `database.url`; "
     "point to it with --data-dir FOLDER, TOCSIN_DATA_DIR or TOCSIN_DATABASE_URL"
 )
 
@@ -42,37 +42,42 @@ class Session:
     output: Output = field(default_factory=Output)
     config: Path | None = None
     options: Mapping[FieldPath, object] = field(default_factory=dict)
-    """What the command line sets, by path."""
+    """Settings from the command line, by path."""
     log_level: telemetry.Level | None = None
     log_format: telemetry.Format = "auto"
     server: str | None = None
-    """The URL of an HTTP API that is asked instead of NATS."""
+    """The URL of an HTTP API to use instead of NATS."""
     token: str | None = field(default=None, repr=False)
 
     def settings(self, **more: object) -> Settings:
-        """The settings in force; `more` are options of the command at hand, `section__field` for nested ones.
+        """Load the settings.
+
+        `more` holds this command's own options; `section__field` names a nested setting.
 
         Raises:
-            SettingsError: they cannot be used.
+            SettingsError: the settings are invalid.
         """
         given = {tuple(name.split("__")): value for name, value in more.items() if value is not None}
         return load(self.config, options={**self.options, **given})
 
     def log(self, usual: telemetry.Level, *, tasks: telemetry.Level | None = None) -> None:
-        """Write log lines from `usual` on, those of jobs from `tasks` on, or both as the command line says."""
+        """Configure logging for a long-running command; `--log-level` overrides both levels."""
         telemetry.configure(self.log_level or usual, self.log_format, tasks=self.log_level or tasks)
 
     @asynccontextmanager
     async def installation(
         self, settings: Settings | None = None, *, within: float | None = PATIENCE, checked: bool = True
     ) -> "AsyncIterator[Installation]":
-        """The installation of the settings, connected `within` so many seconds (None: however long that takes).
+        """Connect to the installation.
 
-        `checked`: it is known to be set up. That asks for the installation's key, which a worker may not see.
+        Args:
+            settings: the settings; None: those of the session.
+            within: seconds to wait for the connection; None: no limit.
+            checked: verify that the installation is initialized. That reads the installation's key, which a worker may not read.
 
         Raises:
             Unreachable: NATS does not answer.
-            UsageError: nothing is set up there.
+            UsageError: the installation is not initialized.
             NotServed: the command line names an HTTP API instead of NATS.
         """
         settings = settings or self.settings()
@@ -83,7 +88,7 @@ class Session:
                 await self.backend.await_log(installation)
             if checked and not await self._is_set_up(installation, within):
                 raise UsageError(
-                    f"nothing is set up under {settings.root!r} on this NATS: run `tocsin init` first",
+                    f"installation {settings.root!r} is not initialized on this NATS server: run `tocsin init`",
                     Exit.UNREACHABLE,
                     code="not-initialized",
                 )
@@ -91,10 +96,10 @@ class Session:
 
     @asynccontextmanager
     async def history(self, installation: "Installation") -> AsyncIterator[History]:
-        """The history, where one is kept: whoever only reads makes none.
+        """Open the history; never create an empty history.
 
         Raises:
-            UsageError: there is none where the settings say, or what lies there was never recorded from this installation.
+            UsageError: the history does not exist, or it was never recorded from this installation.
         """
         where = _kept_in(installation.settings.database.url)
         async with installation.history() as history:
@@ -110,7 +115,7 @@ class Session:
         try:
             return await self.backend.is_set_up(installation, within=within)
         except NotAllowed:
-            return True  # whoever may not see the key is told by its first request
+            return True  # without the right to read the key, the first request reports the error
 
     @asynccontextmanager
     async def operator(self) -> AsyncIterator[Operator]:
@@ -139,7 +144,7 @@ class Session:
 
 
 def _kept_in(url: str) -> str:
-    """Where a history is, in words; a file has to be there already."""
+    """Describe the place of the history; a database file must exist."""
     if not url.startswith(_SQLITE):
         return "the database of `database.url`"
     file = Path(url.removeprefix(_SQLITE))
@@ -149,17 +154,17 @@ def _kept_in(url: str) -> str:
 
 
 def session_of(context: typer.Context) -> Session:
-    """The session that the root made for a command."""
-    found = context.find_object(Session)
-    if found is None:
-        raise TypeError("this command was called without the root's options")
-    return found
+    """Return the session that the root command created."""
+    session = context.find_object(Session)
+    if session is None:
+        raise TypeError("the root command did not create a session")
+    return session
 
 
 def actor() -> Actor:
-    """Who calls, for the audit trail (hip-62, Audit Trail)."""
+    """Return the identity of the user, for the audit trail (hip-62, Audit Trail)."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user need not have a name
+    except (KeyError, OSError):  # the user of a container may have no name
         user = "unknown"
     return Actor(identity=f"{user}@{socket.gethostname()}", source="cli")
