@@ -16,6 +16,7 @@ _NOQA_REASON: Final = re.compile(r"#\s*(?:noqa: [A-Z0-9, ]+|type: ignore\[[^]]*\
 _FENCE: Final = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 _HTML_COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 _FEWEST_WORDS: Final = 3
+_SQL: Final = re.compile(r"\s*SELECT\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def _messages(tree: ast.AST, docstrings: set[int]) -> Iterator[Passage]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             words = [word for word in node.value.split() if re.fullmatch(r"[A-Za-z',.;:-]+", word)]
-            if len(words) >= _FEWEST_WORDS:
+            if len(words) >= _FEWEST_WORDS and not _SQL.match(node.value):
                 yield Passage(node.lineno, "text", node.value)
 
 

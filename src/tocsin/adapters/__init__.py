@@ -1,1 +1,1 @@
-"""How it is done: each package implements the ports on one technology."""
+"""Implementations of the ports, with a package for each technology."""

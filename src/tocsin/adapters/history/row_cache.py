@@ -10,6 +10,8 @@ from typing import Final, Generic, TypeVar
 
 from ...domain.history import ExecutionRecord
 from ...domain.job_record import JobRecord
+from ...ports import SequenceConflict
+from ...subjects import Stream
 
 OPEN_EXECUTIONS: Final = 20_000
 JOBS: Final = 100_000
@@ -51,11 +53,34 @@ class RowCache(Generic[R]):
             self.records.popitem(last=False)
 
 
-def executions() -> RowCache[ExecutionRecord]:
-    """Create a cache of executions."""
-    return RowCache(OPEN_EXECUTIONS, lambda record: record.completed_at is not None)
+class RecorderCache:
+    """The rows that a recorder wrote, valid while no other recorder moves the offset."""
+
+    def __init__(self) -> None:
+        self.executions: RowCache[ExecutionRecord] = RowCache(
+            OPEN_EXECUTIONS, lambda record: record.completed_at is not None
+        )
+        self.jobs: RowCache[JobRecord] = RowCache(JOBS, lambda record: record.deleted)
+        self._offsets: dict[Stream, int] = {}
+
+    def begin(self, stream: Stream, after: int) -> None:
+        """Begin a batch of a stream.
+
+        Drops the rows of the stream unless the last batch ended at `after`.
+        """
+        if self._offsets.pop(stream, None) != after:
+            self.forget(stream)
+
+    def committed(self, stream: Stream, upto: int) -> None:
+        """Mark a batch as committed, so that the rows of the stream stay valid."""
+        self._offsets[stream] = upto
+
+    def forget(self, stream: Stream) -> None:
+        """Drop the rows of a stream."""
+        self._offsets.pop(stream, None)
+        (self.jobs if stream is Stream.LEDGER else self.executions).records.clear()
 
 
-def jobs() -> RowCache[JobRecord]:
-    """Create a cache of jobs."""
-    return RowCache(JOBS, lambda record: record.deleted)
+def offset_conflict(stream: Stream, after: int) -> SequenceConflict:
+    """Return the error of a batch whose stream has another offset."""
+    return SequenceConflict(f"the history's offset in {stream.value} is not {after} any more: another writer moved it")

@@ -16,10 +16,9 @@ from redis.exceptions import WatchError
 from ...domain import dead_letter_records, history, job_record
 from ...domain.events import Message, Recorded
 from ...domain.history import ExecutionRecord
-from ...ports import SequenceConflict
 from ...ports.queries import microseconds
 from ...subjects import Stream
-from ..history import row_cache
+from ..history.row_cache import RecorderCache, offset_conflict
 from . import keys, rows
 
 CHUNK: Final = 500
@@ -32,9 +31,7 @@ class BatchWriter:
     def __init__(self, client: Redis, installation: str) -> None:
         self._client = client
         self._installation = installation
-        self._places: dict[Stream, int] = {}
-        self._executions = row_cache.executions()
-        self._jobs = row_cache.jobs()
+        self._cache = RecorderCache()
 
     async def record(self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int) -> None:
         """Fold messages into the rows, and move the offset from `after` to `upto`.
@@ -43,12 +40,11 @@ class BatchWriter:
             SequenceConflict: the offset is different.
         """
         place = keys.place(self._installation, stream)
-        if self._places.pop(stream, None) != after:
-            self._forget(stream)
+        self._cache.begin(stream, after)
         async with self._client.pipeline(transaction=True) as transaction:
             await transaction.watch(place)
             if int(await transaction.get(place) or 0) != after:
-                raise SequenceConflict(f"the history's place in {stream.value} is not {after} any more")
+                raise offset_conflict(stream, after)
             try:
                 if stream is Stream.LEDGER:
                     await self._record_jobs(transaction, messages)
@@ -57,18 +53,15 @@ class BatchWriter:
                 transaction.set(place, upto)
                 await transaction.execute()
             except WatchError:
-                self._forget(stream)
-                raise SequenceConflict(f"the history's place in {stream.value} is not {after} any more") from None
+                self._cache.forget(stream)
+                raise offset_conflict(stream, after) from None
             except BaseException:
-                self._forget(stream)
+                self._cache.forget(stream)
                 raise
-        self._places[stream] = upto
-
-    def _forget(self, stream: Stream) -> None:
-        (self._jobs if stream is Stream.LEDGER else self._executions).records.clear()
+        self._cache.committed(stream, upto)
 
     async def _record_executions(self, transaction: Pipeline, messages: Sequence[Recorded[Message]]) -> None:
-        known, missing = self._executions.recall(history.executions_of(messages))
+        known, missing = self._cache.executions.recall(history.executions_of(messages))
         for stored in await self._stored(map(keys.execution, missing)):
             known[stored["execution_id"]] = rows.execution_record(stored)
         changed = history.fold(known, messages)
@@ -80,11 +73,11 @@ class BatchWriter:
         for name in dead_letter_records.resolved(messages):
             transaction.hset(keys.dead_letter(name), "resolved", "1")
             transaction.zrem(keys.UNRESOLVED, name)
-        self._executions.keep(changed)
+        self._cache.executions.keep(changed)
 
     async def _record_jobs(self, transaction: Pipeline, messages: Sequence[Recorded[Message]]) -> None:
         names = list(job_record.jobs_of(messages))
-        known, _ = self._jobs.recall(names)
+        known, _ = self._cache.jobs.recall(names)
         stored = await self._stored_jobs(names)
         known |= {name: rows.job_record(job) for name, job in stored.items() if name not in known}
         changed = job_record.fold(known, messages)
@@ -97,7 +90,7 @@ class BatchWriter:
             elif record.definition is not None:
                 transaction.hdel(keys.RETENTIONS, name)
             transaction.hset(keys.JOBS, name, rows.job_text(record, own or before))
-        self._jobs.keep({name: record.without_definition() for name, record in changed.items()})
+        self._cache.jobs.keep({name: record.without_definition() for name, record in changed.items()})
 
     async def _stored(self, wanted_keys: Iterable[str]) -> list[rows.Hash]:
         hashes: list[rows.Hash] = []

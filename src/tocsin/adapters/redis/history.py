@@ -21,7 +21,7 @@ from ...ports.queries import (
     microseconds,
 )
 from ...subjects import Stream
-from ..history.database_url import shown
+from ..history.factory import without_credentials
 from . import expiry, keys, pages
 from .batch_writer import BatchWriter
 from .pages import Pages
@@ -148,10 +148,12 @@ async def _check(client: Redis, url: str) -> None:
         await client.set(keys.SCHEMA, SCHEMA, nx=True)
         schema = int(await client.get(keys.SCHEMA) or SCHEMA)
     except (RedisError, OSError, ValueError) as error:
-        raise HistoryUnavailable(f"`database.url` is {shown(url)}, and the history cannot use it: {error}") from None
+        raise HistoryUnavailable(
+            f"`database.url` is {without_credentials(url)}, and the history cannot use it: {error}"
+        ) from None
     if schema > SCHEMA:
         raise HistoryUnavailable(
-            f"`database.url` is {shown(url)}, and a newer version of Tocsin has written it: its schema is {schema}, "
+            f"`database.url` is {without_credentials(url)}, and a newer version of Tocsin has written it: its schema is {schema}, "
             f"and this version knows {SCHEMA} at most. There is no downgrade: run the newer version, or use another "
             "database, which is filled from the log"
         )

@@ -12,12 +12,11 @@ from pydantic import TypeAdapter
 from pydantic_core import from_json
 
 from ...domain.dead_letter_records import DeadLetterRecord
-from ...domain.definition import STORED, JobDefinition
 from ...domain.history import ExecutionRecord, StepRecord
 from ...domain.job_record import JobRecord
-from ...domain.ledger import Timetable
 from ...ports import DeadLetterRow, ExecutionRow, JobRow
-from ..history.plain_text import json_text, plain
+from ..history import stored_values
+from ..history.stored_values import json_text, plain
 
 Hash: TypeAlias = dict[str, str]
 """A hash as Redis returns it."""
@@ -138,21 +137,8 @@ def job_text(record: JobRecord, definition: Mapping[str, Any] | None) -> str:
 
 def job_record(stored: Mapping[str, Any]) -> JobRecord:
     """Return the record of a job without its definition."""
-    definition = stored["definition"]
-    if definition is not None:
-        definition = JobDefinition.model_validate(definition, context=STORED)
     times = {name: _time(stored[name]) for name in ("created_at", "changed_at", "decided_until", "last_scheduled_time")}
-    return JobRecord(
-        job=stored["job_name"],
-        created_at=times["created_at"],
-        changed_at=times["changed_at"],
-        timetable=None if definition is None else Timetable.of(definition),
-        paused=stored["paused"],
-        deleted=stored["state"] == "DELETED",
-        created_by=stored["created_by"],
-        decided_until=times["decided_until"],
-        last_scheduled=times["last_scheduled_time"],
-    )
+    return stored_values.job_record({**stored, **times})
 
 
 def job_row(text: str) -> JobRow:
@@ -172,5 +158,5 @@ def _text(time: datetime) -> str:
     return aware(time).isoformat()
 
 
-def _time(text: str | None) -> Any:  # noqa: ANN401 - required times are never None
+def _time(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)

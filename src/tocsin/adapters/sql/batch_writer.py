@@ -19,9 +19,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from ...domain import dead_letter_records, history, job_record
 from ...domain.events import Message, Recorded
 from ...domain.history import ExecutionRecord
-from ...ports import SequenceConflict
 from ...subjects import Stream
-from ..history import row_cache
+from ..history.row_cache import RecorderCache, offset_conflict
 from . import rows
 from .encoding import Encoding
 from .tables import dead_letters, execution_tags, executions, jobs, offsets
@@ -36,9 +35,7 @@ class BatchWriter:
     def __init__(self, installation: str, dialect: str) -> None:
         self._installation = installation
         self._encoding = Encoding(dialect)
-        self._places: dict[Stream, int] = {}
-        self._executions = row_cache.executions()
-        self._jobs = row_cache.jobs()
+        self.cache = RecorderCache()
         encoding = self._encoding
         self._execution = encoding.upsert(executions, (*rows.PROGRESS, *rows.REQUEST), "execution_id")
         self._progress = encoding.update(executions, rows.PROGRESS, "execution_id")
@@ -57,24 +54,14 @@ class BatchWriter:
             SequenceConflict: the offset is different; the transaction must not be committed.
         """
         self._move(connection, stream, after, upto)
-        if self._places.pop(stream, None) != after:
-            self.forget(stream)
+        self.cache.begin(stream, after)
         if stream is Stream.LEDGER:
             self._record_jobs(connection, messages)
         else:
             self._record_executions(connection, messages)
 
-    def committed(self, stream: Stream, upto: int) -> None:
-        """Mark a recorded batch as committed, so that the cache stays valid."""
-        self._places[stream] = upto
-
-    def forget(self, stream: Stream) -> None:
-        """Drop the cache of a stream."""
-        self._places.pop(stream, None)
-        (self._jobs if stream is Stream.LEDGER else self._executions).records.clear()
-
     def _record_executions(self, connection: Connection, messages: Sequence[Recorded[Message]]) -> None:
-        known, missing = self._executions.recall(history.executions_of(messages))
+        known, missing = self.cache.executions.recall(history.executions_of(messages))
         for row in _stored(connection, executions, executions.c.execution_id, missing):
             known[row.execution_id] = rows.execution_record(row)
         changed = history.fold(known, messages)
@@ -94,7 +81,7 @@ class BatchWriter:
         self._write(connection, self._letter, [rows.dead_letter_values(letter, encoding) for letter in letters])
         if resolved := dead_letter_records.resolved(messages):
             connection.execute(update(dead_letters).where(dead_letters.c.letter_id.in_(resolved)).values(resolved=True))
-        self._executions.keep(changed)
+        self.cache.executions.keep(changed)
 
     def _tags(
         self, known: Mapping[str, ExecutionRecord], changed: Mapping[str, ExecutionRecord]
@@ -105,7 +92,7 @@ class BatchWriter:
                 yield from rows.tag_values(record, self._encoding)
 
     def _record_jobs(self, connection: Connection, messages: Sequence[Recorded[Message]]) -> None:
-        known, missing = self._jobs.recall(job_record.jobs_of(messages))
+        known, missing = self.cache.jobs.recall(job_record.jobs_of(messages))
         for row in _stored(connection, jobs, jobs.c.job_name, missing):
             known[row.job_name] = rows.job_record(row)
         changed = job_record.fold(known, messages)
@@ -122,7 +109,7 @@ class BatchWriter:
         self._write(connection, self._job, whole)
         self._write(connection, self._job_in_time, in_time)
         self._write(connection, self._job_time, time)
-        self._jobs.keep({name: record.without_definition() for name, record in changed.items()})
+        self.cache.jobs.keep({name: record.without_definition() for name, record in changed.items()})
 
     def _move(self, connection: Connection, stream: Stream, after: int, upto: int) -> None:
         # Use the returned row: not every driver counts the rows of an insert.
@@ -135,7 +122,7 @@ class BatchWriter:
             first = insert.on_conflict_do_nothing(index_elements=[*where]).returning(offsets.c.sequence)
             is_moved = connection.execute(first).first() is not None
         if not is_moved:
-            raise SequenceConflict(f"the history's place in {stream.value} is not {after} any more")
+            raise offset_conflict(stream, after)
 
     def _write(self, connection: Connection, statement: str, values: list[rows.Values]) -> None:
         if values:

@@ -12,7 +12,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 from ...domain.definition import show
 from ...ports import HistoryUnavailable
 from ..extras import history_extra
-from ..history.plain_text import json_text
+from ..history.stored_values import json_text
 
 DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
 """Drivers by URL scheme; a URL that names a driver stays unchanged."""

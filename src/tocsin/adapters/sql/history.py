@@ -58,9 +58,9 @@ class SqlHistory:
                 with self._writing.begin() as connection:
                     recording.record(connection, stream=stream, messages=messages, after=after, upto=upto)
             except BaseException:
-                recording.forget(stream)
+                recording.cache.forget(stream)
                 raise
-            recording.committed(stream, upto)
+            recording.cache.committed(stream, upto)
 
         await self._in_thread(committed)
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from ...ports import HistoryUnavailable
-from ..history.database_url import shown
+from ..history.factory import without_credentials
 from .engine import writing
 
 VERSION_TABLE: Final = "scheduler_migrations"
@@ -56,7 +56,7 @@ def unavailable(engine: Engine, error: DBAPIError) -> HistoryUnavailable:
     lines = [line.strip() for line in str(error.orig).splitlines() if line.strip()]
     reason = " ".join(lines) or type(error.orig).__name__
     return HistoryUnavailable(
-        f"`database.url` is {shown(_url(engine))}, and the history cannot be kept there: {reason}"
+        f"`database.url` is {without_credentials(_url(engine))}, and the history cannot be kept there: {reason}"
     )
 
 
@@ -68,7 +68,7 @@ def _is_newest(connection: Connection) -> bool:
     revision = _revision(connection)
     if revision is not None and revision not in REVISIONS:
         raise HistoryUnavailable(
-            f"`database.url` is {shown(_url(connection.engine))}, and a newer version of "
+            f"`database.url` is {without_credentials(_url(connection.engine))}, and a newer version of "
             f"Tocsin has migrated it: the tables are at {revision}, and this version knows {REVISIONS[-1]} at most. There is "
             "no downgrade: run the newer version, or use another database, which is filled from the log"
         )

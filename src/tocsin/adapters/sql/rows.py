@@ -9,12 +9,12 @@ from uuid import UUID, uuid5
 from sqlalchemy import Row as SqlRow
 
 from ...domain.dead_letter_records import DeadLetterRecord
-from ...domain.definition import STORED, JobDefinition
+from ...domain.definition import JobDefinition
 from ...domain.history import ExecutionRecord, StepRecord
 from ...domain.job_record import JobRecord
-from ...domain.ledger import Timetable
 from ...ports import DeadLetterRow, ExecutionRow, JobRow
-from ..history.plain_text import json_text, plain
+from ..history import stored_values
+from ..history.stored_values import json_text, plain
 from .encoding import Encoding
 from .tables import MAX_INTEGER
 
@@ -237,18 +237,7 @@ def job_values(record: JobRecord, definition: JobDefinition, encoding: Encoding)
 
 def job_record(row: Row) -> JobRecord:
     """Return the record of a job without its definition."""
-    definition = None if row.definition is None else JobDefinition.model_validate(row.definition, context=STORED)
-    return JobRecord(
-        job=row.job_name,
-        created_at=row.created_at,
-        changed_at=row.changed_at,
-        timetable=None if definition is None else Timetable.of(definition),
-        paused=row.paused,
-        deleted=row.state == "DELETED",
-        created_by=row.created_by,
-        decided_until=row.decided_until,
-        last_scheduled=row.last_scheduled_time,
-    )
+    return stored_values.job_record(row._asdict())
 
 
 def job_row(row: Row) -> JobRow:

@@ -1,4 +1,4 @@
-"""Creation and update of streams and durables on the server, and the report of each change."""
+"""Creation and update of streams and durables, and the report of each change."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -130,8 +130,7 @@ def _others() -> None:
     )
 
 
-# --- the views that scratchbird §9 requires
-# --------------------------------------------------------------------------
+# --- the views that scratchbird §9 requires ---------------------------------------------------------------------------
 
 _JOBS = """
 SELECT job_uuid, job_name, description,
