@@ -1,4 +1,4 @@
-"""Tocsin: an event-driven distributed job scheduler over NATS JetStream. These are the names for those who run jobs.
+"""Tocsin: an event-driven distributed job scheduler over NATS JetStream.
 
     from tocsin import Context, Worker
 
