@@ -4,6 +4,7 @@ python docs/generate.py            writes
 python docs/generate.py --check    names the pages that differ, and exits 1 if any does
 """
 
+import ast
 import importlib
 import inspect
 import json
@@ -11,6 +12,7 @@ import pkgutil
 import re
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, get_args
@@ -23,6 +25,7 @@ from typer.core import TyperArgument, TyperGroup, TyperOption
 from typer.main import get_command
 
 import tocsin
+from tocsin import Context, NonRetryableError, Worker
 from tocsin.cli import app
 from tocsin.cli.runtime.errors import MEANINGS
 from tocsin.domain import duration, events
@@ -52,6 +55,33 @@ _PARAMETERS: Final = {
     "name": "The name of the queue.",
 }
 """The meanings of parameters that the OpenAPI document does not describe."""
+_JOB_SECTIONS: Final = (
+    ("A job", "Job", "An entry of the list `jobs`."),
+    ("A step", "Step", "An entry of a job's `dag`. An absent field has the job's value."),
+    ("retry", "RetryPolicy", "The field `retry` of a job or a step."),
+    ("dst", "DstPolicy", "The field `dst` of a job."),
+)
+_JOB_FIELDS: Final = {
+    ("Job", "lock"): "`true` is short for `overlap_policy: skip`, and `false` for `overlap_policy: allow`.",
+    ("Job", "concurrent"): "The opposite of `lock`.",
+    ("Step", "step"): "The name of the step, unique in its job. `name` is the same field.",
+    ("DstPolicy", "gap"): (
+        "A local time that the clocks skip. `skip`: it does not fire, and is reported. `shift`: it fires later, by the "
+        "amount of the clock change."
+    ),
+    ("DstPolicy", "fold"): (
+        "A local time that the clocks repeat. `once`: it fires the first time. `both`: a schedule that steps through the "
+        "hours, such as `*/15`, fires both times; a fixed time fires once."
+    ),
+}
+"""The meanings of fields that the JSON Schema does not describe, or describes without the other spelling."""
+_CONTEXT_FIELDS: Final = {
+    "job": "The name of the job.",
+    "step": "The name of the step; `main` in a job without a `dag`.",
+    "max_attempts": "The number of attempts that the retry policy allows.",
+    "function": "The name of the function, as the job definition writes it.",
+}
+"""The meanings of fields without a docstring."""
 _VERBS: Final = ("get", "post", "put", "patch", "delete")
 
 sys.path.insert(0, str(ROOT / "schemas"))
@@ -61,6 +91,8 @@ def pages() -> Iterator[tuple[str, Iterator[str]]]:
     """Yield each page's name and lines."""
     yield "cli.md", _cli()
     yield "settings.md", _settings()
+    yield "jobs.md", _jobs()
+    yield "worker.md", _worker()
     yield "events.md", _events()
     yield "subjects.md", _subjects()
     yield "http.md", _http()
@@ -185,14 +217,95 @@ def _kind(described: dict[str, Any], schema: dict[str, Any]) -> str:
         return _kind(schema["$defs"][reference.rpartition("/")[2]], schema)
     if choices := described.get("enum"):
         return " or ".join(f"`{choice}`" for choice in choices)
-    if "const" in described:
-        return f"`{described['const']}`"
     if alternatives := described.get("anyOf"):
         kinds = dict.fromkeys(_kind(part, schema) for part in alternatives if part.get("type") != "null")
-        return " or ".join(kinds)
+        return "duration" if kinds.keys() == {"number", "text"} else " or ".join(kinds)
     if described.get("type") == "array":
         return f"list of {_kind(described.get('items', {}), schema)}"
     return _KINDS.get(described.get("type", ""), "any JSON value")
+
+
+# --- job files, worker SDK ----------------------------------------------------------------------------------------------
+
+
+def _jobs() -> Iterator[str]:
+    document = json.loads((ROOT / "schemas" / "job-file.json").read_text(encoding="utf-8"))
+    models = document["$defs"]
+    yield from (
+        "# Job files",
+        "",
+        (
+            "A job file is YAML with a list `jobs`. `tocsin jobs apply -f FILE` registers its jobs. `schemas/job-file.json` is "
+            "the JSON Schema of the file, for editors. A duration is a number of seconds, or text such as `15s`, `1m30s` or "
+            "`PT15S`."
+        ),
+    )
+    for title, name, text in _JOB_SECTIONS:
+        yield from ("", f"## {title}", "", text, "", "| field | type | default | meaning |", "|---|---|---|---|")
+        for key, described in models[name]["properties"].items():
+            if (name, key) == ("Step", "name"):
+                continue  # `step` is the same field
+            required = key in models[name].get("required", ()) or (name, key) == ("Step", "step")
+            default = "required" if required else _default(described, models)
+            meaning = _JOB_FIELDS.get((name, key)) or described["description"]
+            yield f"| `{key}` | {_kind(described, document)} | {default} | {_cell(meaning)} |"
+
+
+def _default(described: dict[str, Any], models: dict[str, Any]) -> str:
+    if described.get("default") is None:
+        return "none"
+    if described.get("$ref", "").rpartition("/")[2] in {"RetryPolicy", "DstPolicy"}:
+        return "the defaults below"
+    value = described["default"]
+    if _kind(described, {"$defs": models}) == "duration":
+        return f"`{duration.short(value)}`"
+    return f"`{value if isinstance(value, str) else json.dumps(value)}`"
+
+
+def _worker() -> Iterator[str]:
+    yield from (
+        "# Worker SDK",
+        "",
+        "`from tocsin import Context, NonRetryableError, Worker`",
+        "",
+        "## Worker",
+        "",
+        *_docstring(Worker),
+    )
+    for method in (Worker.__init__, Worker.task, Worker.run, Worker.serve, Worker.stop):
+        signature = str(inspect.signature(method)).replace("self, ", "").replace("(self)", "()")
+        called = "Worker" if method is Worker.__init__ else f"worker.{method.__name__}"
+        yield from ("", f"### {called}", "", f"`{called}{signature.partition(' ->')[0]}`", "", *_docstring(method))
+    yield from ("", "## Context", "", *_docstring(Context), "", "| field | type | meaning |", "|---|---|---|")
+    for name, kind, text in _documented_fields(Context):
+        yield f"| `{name}` | `{_cell(kind)}` | {_cell(text or _CONTEXT_FIELDS[name])} |"
+    logger = Context.__dict__["logger"]
+    yield f"| `logger` | a structlog logger | {_cell(inspect.getdoc(logger) or '')} |"
+    yield from ("", "## NonRetryableError", "", *_docstring(NonRetryableError))
+
+
+def _docstring(documented: object) -> Iterator[str]:
+    """Yield a docstring as Markdown: sections become lists, and indented code becomes blocks."""
+    section = False
+    for line in (inspect.getdoc(documented) or "").splitlines():
+        if line in {"Args:", "Raises:"}:
+            section = True
+            yield from (f"{line.removesuffix(':')}:".replace("Args", "Parameters"), "")
+        elif section and line:
+            name, _, text = line.strip().partition(": ")
+            yield f"- `{name}`: {text}"
+        else:
+            section = section and bool(line)
+            yield line
+
+
+def _documented_fields(kind: type) -> Iterator[tuple[str, str, str]]:
+    """Read each field's name, annotation and docstring from the source of a class; the docstring may be empty."""
+    [definition] = ast.parse(inspect.getsource(kind)).body
+    for field, text in pairwise(getattr(definition, "body", ())):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            documented = isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+            yield field.target.id, ast.unparse(field.annotation), str(text.value.value) if documented else ""
 
 
 # --- events, subjects --------------------------------------------------------------------------------------------------

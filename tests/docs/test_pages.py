@@ -75,7 +75,7 @@ def test_readme_has_two_commands_that_need_only_python() -> None:
         assert block.startswith("python3.11 -m venv .venv && .venv/bin/pip install ")
 
 
-@pytest.mark.parametrize("page", ["settings", "events", "http"])
+@pytest.mark.parametrize("page", ["settings", "jobs", "events", "http"])
 def test_reference_explains_every_row(page: str) -> None:
     lines = (DOCS / "reference" / f"{page}.md").read_text().splitlines()
     rows = [line for line in lines if line.startswith("| `")]

@@ -54,9 +54,13 @@ class RetryPolicy(_Model):
     """
 
     max_attempts: int = Field(default=3, ge=1, le=100, strict=True)
+    """The number of attempts, the first included."""
     initial_delay: Seconds = 30.0
+    """The delay before the second attempt."""
     multiplier: float = Field(default=2.0, ge=1, strict=True)
+    """The factor or exponent by which delays grow; see `backoff`."""
     max_delay: Seconds = 300.0
+    """The limit of the delay between two attempts."""
     jitter: float = Field(default=0.1, ge=0, le=1, strict=True)
     """The share of a delay by which it may be longer or shorter."""
     max_delay_with_jitter: bool = False
@@ -77,43 +81,67 @@ class Step(_Model):
     """A node of a job's graph. An absent field has the job's value."""
 
     name: StepName
+    """The name of the step, unique in its job."""
     function: Function
+    """The name of the function; a worker needs a handler for it."""
     depends_on: tuple[Text, ...] = ()
+    """The steps that must complete before this step starts."""
     timeout: Timeout | None = None
+    """The time limit of one attempt."""
     input: Object | None = None
+    """The keyword arguments of the step's handler."""
     args: Args | None = None
+    """The positional arguments of the step's handler."""
     queue: Name | None = None
+    """The queue from which workers take the tasks of this step."""
     retry: RetryPolicy | None = None
+    """The rule for the retries of this step."""
 
 
 class JobDefinition(_Model):
     """A named job: its schedule, its work, and its rules for special cases."""
 
     name: Name
+    """The name of the job, unique in the installation."""
     schedule: Text | None = None
     """Cron, `@every`, or a phrase such as `every weekday at 7am`. None: no schedule."""
     timezone: Text = "UTC"
+    """The IANA name of the time zone in which the schedule is read."""
     dst: DstPolicy | None = None
     """The rule for local times that do not exist or exist twice; default: ojs-cron §5.2."""
     function: Function | None = None
+    """The function of a job with a single step. Either this or `dag`."""
     dag: tuple[Step, ...] = ()
-    """Either this or `function`."""
+    """The steps of the job and their dependencies. Either this or `function`."""
     input: Object = {}
+    """The keyword arguments of the handlers; a trigger may add keys or replace them."""
     args: Args = ()
     """Positional arguments, as the Open Job Spec hands them to a job."""
     timeout: Timeout = 300.0
+    """The time limit of one attempt of a step."""
     execution_timeout: Timeout | None = None
     """Seconds from admission to end, with all steps, retries and delays; None: unlimited."""
     retry: RetryPolicy = RetryPolicy()
+    """The rule for retries, for every step without its own."""
     overlap_policy: OverlapPolicy = "skip"
+    """The rule for an occurrence that comes while another execution of the job is active.
+
+    `skip`: it does not run. `allow`: both run. `cancel_previous`: the active execution is cancelled. `enqueue`: it waits.
+    """
     dead_letter: Flag = False
+    """Whether an execution that fails for good leaves a dead letter."""
     tags: tuple[Text, ...] = ()
+    """Labels of the job."""
     queue: Name = "default"
+    """The queue from which workers take the tasks."""
     description: Text | None = None
+    """A text for readers."""
     enabled: Flag = True
+    """False: the schedule fires nothing."""
     meta: Object = {}
+    """Data about the job that Tocsin stores and does not interpret."""
     catch_up: CatchUp = "once"
-    """After a downtime of the scheduler: fire the newest missed instant, none, or all."""
+    """The instants that fire after a downtime: `once`: the newest missed instant, `skip`: none, `all`: all within the limits."""
     catch_up_limit: int = Field(default=100, ge=1, le=1_000, strict=True)
     """The number of newest missed instants that `catch_up: all` fires at most."""
     catch_up_max_age: Seconds = 86_400.0
