@@ -300,7 +300,7 @@ def _docstring(documented: object) -> Iterator[str]:
 
 
 def _documented_fields(kind: type) -> Iterator[tuple[str, str, str]]:
-    """Read each field's name, annotation and docstring from the source of a class; the docstring may be empty."""
+    """Yield each field's name, annotation and docstring (or an empty text) from the source."""
     [definition] = ast.parse(inspect.getsource(kind)).body
     for field, text in pairwise(getattr(definition, "body", ())):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
