@@ -39,11 +39,10 @@ class UsageError(TocsinError):
 
     code = "usage"
 
-    def __init__(self, message: str, exit_code: Exit = Exit.USAGE, *, code: str | None = None) -> None:
+    def __init__(self, message: str, exit_code: Exit = Exit.USAGE, *, code: str) -> None:
         super().__init__(message)
         self.exit_code = exit_code
-        if code is not None:
-            self.code = code
+        self.code = code
 
 
 class Interrupted(TocsinError):

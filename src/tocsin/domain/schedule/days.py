@@ -16,7 +16,6 @@ _WEEK: Final = 7
 _SATURDAY, _SUNDAY = 6, 0
 _SHORTEST: Final = 28
 _LENGTHS: Final = range(_SHORTEST, 32)
-_FIFTH: Final = 5
 _WHOLE_WEEK: Final = (1 << _WEEK) - 1
 
 
