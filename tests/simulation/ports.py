@@ -1,5 +1,6 @@
 """The product's ports, as one process has them: every call goes over the network."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
@@ -16,6 +17,9 @@ from tocsin.ports import (
     LogUnavailable,
     Progress,
     SequenceConflict,
+    Write,
+    Written,
+    write_each,
 )
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import InMemoryDelivery, InMemoryDurable
@@ -51,6 +55,9 @@ class SimulatedLog:
             what, lambda: at_once(self._server.delay(timer, until=until, scope=scope, expect=expect))
         )
 
+    async def write(self, writes: Sequence[Write]) -> list[Written]:
+        return await write_each(self, writes)
+
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
         return await self._read(f"load {scope}", scope, lambda replica: replica.load(scope, after=after))
 
@@ -61,6 +68,9 @@ class SimulatedLog:
 
     async def tail(self, scope: str) -> int:
         return await self._ask(f"tail {scope}", lambda: at_once(self._server.tail(scope)), is_read=True)
+
+    async def tails(self, *scopes: str) -> list[int]:
+        return await asyncio.gather(*map(self.tail, scopes))
 
     async def now(self) -> datetime:
         return await self._ask("now", lambda: at_once(self._server.now()), is_read=True)

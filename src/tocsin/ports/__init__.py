@@ -15,16 +15,32 @@ from .errors import (
     StaleRead,
     Unreachable,
 )
-from .event_log import Batch, EventLog, Heading, Headings, Loaded, Progress
+from .event_log import (
+    Append,
+    Batch,
+    Delay,
+    EventLog,
+    Heading,
+    Headings,
+    Loaded,
+    Progress,
+    Publish,
+    Write,
+    Written,
+    check_scopes,
+    write_each,
+)
 from .history import DeadLetterRow, ExecutionRow, History, HistoryUnavailable, JobRow
 from .projections import Projections
 from .stored_log import ArchiveStore, Extent, StoredLog, StoredMessage, StreamPurge
 
 __all__ = [
+    "Append",
     "ArchiveStore",
     "Batch",
     "Clock",
     "DeadLetterRow",
+    "Delay",
     "Delivery",
     "DurableSpec",
     "EventLog",
@@ -41,6 +57,7 @@ __all__ = [
     "OutdatedState",
     "Progress",
     "Projections",
+    "Publish",
     "QueueStatus",
     "RequestRefused",
     "SequenceConflict",
@@ -51,4 +68,8 @@ __all__ = [
     "TaskQueue",
     "TaskQueues",
     "Unreachable",
+    "Write",
+    "Written",
+    "check_scopes",
+    "write_each",
 ]

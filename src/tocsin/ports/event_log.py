@@ -1,12 +1,63 @@
 """The append-only log, as stages see it."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from ..domain.events import Message, Recorded, Timer
-from ..subjects import Stream
+from ..subjects import Stream, scope_of
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """One decision: events of one scope, in order.
+
+    `expect` is the last sequence in the scope before the first event; each next event expects the one before it.
+    """
+
+    events: tuple[Message, ...]
+    expect: int
+
+    @property
+    def scope(self) -> str:
+        """The scope that the guard covers."""
+        return scope_of(self.events[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """An input without a guard, stored once for each `message_id` within the log's deduplication window."""
+
+    subject: str
+    message: Message
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """A timer that the log publishes at `until` (UTC), guarded by the last sequence of `scope`."""
+
+    timer: Timer
+    until: datetime
+    scope: str
+    expect: int
+
+
+Write: TypeAlias = Append | Publish | Delay
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The result of one write.
+
+    `sequences` are those of the messages that were stored, in order. With an error, some events of a decision may be
+    stored, or none.
+    """
+
+    sequences: tuple[int, ...]
+    error: Exception | None = None
 
 
 class EventLog(Protocol):
@@ -40,6 +91,17 @@ class EventLog(Protocol):
         """
         ...
 
+    async def write(self, writes: "Sequence[Write]") -> "list[Written]":
+        """Store several writes at once and return the result of each, in order.
+
+        No two writes may share the scope of a guard. A refused write does not affect the others. Each result's error is
+        what `append`, `publish` or `delay` would raise.
+
+        Raises:
+            ValueError: two writes share a scope.
+        """
+        ...
+
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
         """Return the last message of each subject in a scope, oldest first.
 
@@ -59,6 +121,10 @@ class EventLog(Protocol):
 
         The server that guards appends answers, so the result is never a stale read from a lagging replica.
         """
+        ...
+
+    async def tails(self, *scopes: str) -> list[int]:
+        """Return what `tail` returns for each of several scopes."""
         ...
 
     async def now(self) -> datetime:
@@ -154,3 +220,46 @@ class Progress:
     def is_past(self, sequence: int) -> bool:
         """Return whether a message stored a while ago will not be delivered any more."""
         return self.is_idle or self.floor >= sequence
+
+
+async def write_each(log: EventLog, writes: Sequence[Write]) -> list[Written]:
+    """Implement `EventLog.write` by one request for each message.
+
+    Raises:
+        ValueError: two writes share a scope.
+    """
+    check_scopes(writes)
+    return await asyncio.gather(*(_store(log, write) for write in writes))
+
+
+def check_scopes(writes: Sequence[Write]) -> None:
+    """Reject writes of which two are guarded by one scope.
+
+    A server may look a scope's guard up once for several messages that arrive together, and would store both decisions.
+
+    Raises:
+        ValueError: two writes share a scope.
+    """
+    scopes: set[str] = set()
+    for write in writes:
+        if isinstance(write, Publish):
+            continue
+        if write.scope in scopes:
+            raise ValueError(f"two writes are guarded by {write.scope}: decide on the second after the first is stored")
+        scopes.add(write.scope)
+
+
+async def _store(log: EventLog, write: Write) -> Written:
+    sequences: list[int] = []
+    try:
+        match write:
+            case Append():
+                for event in write.events:
+                    sequences.append(await log.append(event, expect=sequences[-1] if sequences else write.expect))
+            case Publish():
+                sequences.append(await log.publish(write.subject, write.message, message_id=write.message_id))
+            case Delay():
+                await log.delay(write.timer, until=write.until, scope=write.scope, expect=write.expect)
+    except Exception as error:  # noqa: BLE001 - returned to the caller
+        return Written(tuple(sequences), error)
+    return Written(tuple(sequences))

@@ -6,7 +6,7 @@ from functools import partial
 
 from ... import subjects
 from ...domain.events import Message, Recorded, Timer
-from ...ports import Batch, DurableSpec, Heading, Headings, Loaded, LogUnavailable, Progress
+from ...ports import Batch, DurableSpec, Heading, Headings, Loaded, LogUnavailable, Progress, Write, Written, write_each
 from ...subjects import STREAM_SUBJECTS, DecodeError, Stream
 from .clock import Alarm, ManualClock
 from .durable import InMemoryDurable
@@ -56,6 +56,10 @@ class InMemoryEventLog:
         fire = partial(self._fire, subject, sequence, subjects.subject_of(timer), body)
         self._delays[subject] = sequence, self.clock.at(until, fire)
 
+    async def write(self, writes: Sequence[Write]) -> list[Written]:
+        """Store several writes and return the result of each."""
+        return await write_each(self, writes)
+
     def receive(self, subject: str, body: bytes, *, message_id: str | None = None) -> int:
         """Store a body that any client published on a captured subject; return its sequence."""
         return self._capturing(subject).store(subject, body, message_id=message_id)
@@ -79,6 +83,10 @@ class InMemoryEventLog:
         """Return the last sequence in a scope."""
         entry = self._streams[subjects.stream_of(scope)].last(scope)
         return 0 if entry is None else entry.sequence
+
+    async def tails(self, *scopes: str) -> list[int]:
+        """Return the last sequence in each scope."""
+        return [await self.tail(scope) for scope in scopes]
 
     async def now(self) -> datetime:
         """Return the time of the clock."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from operator import attrgetter
@@ -10,7 +10,7 @@ from typing import Final
 
 from .... import subjects
 from ....domain.events import Message, Recorded, Timer
-from ....ports import Batch, Headings, Loaded, Progress
+from ....ports import Batch, Headings, Loaded, Progress, Write, Written, write_each
 from ....subjects import DecodeError, Stream
 from ..client import wire
 from ..client.connection import Connection
@@ -79,6 +79,10 @@ class NatsEventLog:
             },
         )
 
+    async def write(self, writes: Sequence[Write]) -> list[Written]:
+        """Store several writes and return the result of each."""
+        return await write_each(self, writes)
+
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
@@ -114,6 +118,10 @@ class NatsEventLog:
         request = json.dumps({"last_by_subj": self._names.to_wire(scope)}).encode()
         reply = await self._connection.find(verb, request, absent=wire.NO_MESSAGE_FOUND)
         return reply["message"]["seq"] if reply else 0
+
+    async def tails(self, *scopes: str) -> list[int]:
+        """Return the last sequence in each scope."""
+        return await asyncio.gather(*map(self.tail, scopes))
 
     async def now(self) -> datetime:
         """Return the time of the leader of the ledger's stream."""
