@@ -22,9 +22,10 @@ from tocsin import subjects
 from tocsin.adapters.nats.admin import provision as provisioning
 from tocsin.adapters.nats.admin.provision import Change, ProvisionError, provision
 from tocsin.adapters.nats.admin.resources import overlaps
-from tocsin.adapters.nats.client.connection import Connection, JetStreamError, connect
+from tocsin.adapters.nats.client.connection import Connection, connect
 from tocsin.adapters.nats.client.jetstream_wait import find_key
 from tocsin.adapters.nats.client.names import Names
+from tocsin.adapters.nats.client.replies import JetStreamError
 from tocsin.adapters.nats.consumers.task_queues import NatsDurable
 from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.log.projections import NatsProjections

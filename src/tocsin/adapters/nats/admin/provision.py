@@ -13,9 +13,10 @@ from nats.aio.client import Client
 from ....engine.stage import ACK_WAIT_S
 from ....ports import DurableSpec, LogUnavailable, NotAllowed, SequenceConflict
 from ....subjects import DEFAULT_QUEUE, INSTALLATION_KEY, Bucket, Stream
-from ..client.connection import Connection, JetStreamError
+from ..client.connection import Connection
 from ..client.jetstream_wait import explain_silence
 from ..client.names import Names
+from ..client.replies import JetStreamError
 from ..log.projections import NatsProjections
 from ..server.monitor import OLDEST_SERVER, Version
 from .desired_state import archive_config, bucket_config, consumer_config, durable_specs, stream_config

@@ -8,8 +8,9 @@ from typing import Final
 from .... import subjects
 from ....subjects import Bucket, Stream
 from ..client import wire
-from ..client.connection import Connection, JetStreamError, Json
+from ..client.connection import Connection, Json
 from ..client.names import Names
+from ..client.replies import JetStreamError
 from ..server.monitor import PURGES_SAFELY, Version
 
 

@@ -9,8 +9,9 @@ from ....domain.errors import TocsinError
 from ....ports import DurableSpec
 from ....subjects import Bucket, cursor
 from ..client import wire
-from ..client.connection import Connection, JetStreamError, Json
+from ..client.connection import Connection, Json
 from ..client.names import Names
+from ..client.replies import JetStreamError
 from ..log.projections import NatsProjections
 from .desired_state import MAX_WAITING, consumer_config, durable_specs
 

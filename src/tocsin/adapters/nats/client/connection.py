@@ -11,7 +11,7 @@ import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from nats import errors
 from nats.aio.client import Client
@@ -19,10 +19,11 @@ from nats.aio.msg import Msg
 from pydantic_core import from_json
 
 from .... import telemetry
-from ....ports import LogUnavailable, NotAllowed, RequestRefused, SequenceConflict
+from ....ports import LogUnavailable, NotAllowed
 from . import wire
 from .connection_attempts import FirstConnection
 from .fast_client import Headers, listen, send, server_info
+from .replies import JetStreamError, raise_rejection, status_of, stored_sequence
 
 REQUEST_TIMEOUT_S: Final = 5.0
 """The time limit of a request."""
@@ -54,20 +55,6 @@ RECONNECT_FOREVER: Final[Json] = {"max_reconnect_attempts": -1, "reconnect_time_
 _VIOLATION: Final = re.compile(r'permissions violation for (?P<verb>publish|subscription) to "(?P<subject>[^"]*)"')
 
 _log = telemetry.get_logger("tocsin.nats")
-
-
-class JetStreamError(RequestRefused):
-    """JetStream rejected a request for a reason that a retry does not change.
-
-    `description` is the server's text, and `err_code` is its number; 0 if it sent none.
-    """
-
-    code = "jetstream-error"
-
-    def __init__(self, subject: str, description: str, err_code: int = 0) -> None:
-        """`subject` names the rejected request."""
-        super().__init__(f"{subject}: {description} (error {err_code})", description)
-        self.err_code = err_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +142,7 @@ class Connection:
         deadline, pause = loop.time() + self._patience, _FIRST_PAUSE_S
         while True:
             try:
-                return _stored(subject, (await self.request(subject, body, headers)).data)
+                return stored_sequence(subject, (await self.request(subject, body, headers)).data)
             except NotAllowed:
                 raise
             except LogUnavailable:
@@ -176,7 +163,7 @@ class Connection:
         """
         reply: Json = from_json((await self.request(f"$JS.API.{verb}", request)).data)
         if error := reply.get("error"):
-            _raise_rejection(verb, error)
+            raise_rejection(verb, error)
         cluster = reply.get("cluster")
         if by_leader and verb.startswith(_STATE_QUERIES) and cluster and not cluster.get("leader"):
             raise LogUnavailable(f"{verb}: it has no leader")
@@ -336,38 +323,3 @@ async def connect(
     finally:
         with suppress(*CLOSING_ERRORS):
             await client.close()
-
-
-def status_of(message: Msg) -> str | None:
-    """Return the status of a status message ("404"); None for any other message.
-
-    A stored message without a body is not a status message.
-    """
-    headers = message.headers
-    if headers is None or message.data or wire.SEQUENCE in headers:
-        return None
-    return headers.get(wire.STATUS)
-
-
-def _stored(subject: str, answer: bytes) -> int:
-    fields: Json = from_json(answer)
-    error = fields.get("error")
-    if error is not None:
-        code = error.get("err_code")
-        is_servers_fault = error.get("code", 0) >= wire.SERVER_ERRORS and code not in wire.WRONG_LAST_SEQUENCE
-        if is_servers_fault or code == wire.ID_IN_PROCESS:
-            # The message itself is fine; for example, the disk is full or there is no leader. The caller's finished
-            # work must not be discarded for that.
-            raise LogUnavailable(f"{subject}: {error.get('description', 'refused')}")
-        _raise_rejection(subject, error)
-    sequence: int = fields["seq"]
-    return sequence
-
-
-def _raise_rejection(subject: str, error: Json) -> NoReturn:
-    code, description = error.get("err_code", 0), error.get("description", "refused")
-    if code in wire.WRONG_LAST_SEQUENCE:
-        raise SequenceConflict(f"{subject}: {description}")
-    if error.get("code") == wire.UNAVAILABLE:
-        raise LogUnavailable(f"{subject}: {description}")
-    raise JetStreamError(subject, description, code)

@@ -21,7 +21,8 @@ from nats.aio.msg import Msg
 from .... import telemetry
 from ....ports import LogUnavailable, NotAllowed
 from ..client import wire
-from ..client.connection import CONNECTION_ERRORS, Connection, JetStreamError
+from ..client.connection import CONNECTION_ERRORS, Connection
+from ..client.replies import JetStreamError
 from .pull import PullInbox
 
 if TYPE_CHECKING:

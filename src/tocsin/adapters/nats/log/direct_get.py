@@ -14,8 +14,9 @@ from nats.aio.msg import Msg
 from pydantic_core import to_json
 
 from ..client import wire
-from ..client.connection import Connection, JetStreamError, Json, status_of
+from ..client.connection import Connection, Json
 from ..client.fast_client import Headers
+from ..client.replies import JetStreamError, status_of
 
 _BATCH: Final = 1_000
 
