@@ -18,6 +18,8 @@ from tocsin.domain.events import CancelRequest, Trigger
 from tocsin.domain.ledger import JobNotFound
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.stage import BoundStage, BoundSubscription
+from tocsin.engine.states import StateStore
+from tocsin.engine.step import Sources
 from tocsin.ports import DurableSpec, LogUnavailable, OutdatedState
 from tocsin.services.jobs import Registry
 from tocsin.services.operations import backfill, dead_letters
@@ -98,7 +100,8 @@ class Node:
             projections=projections,
             clock=clock,
         )
-        stages = bootstrap.compose(installation, names, key=KEY)
+        states = StateStore(Sources.of(log, projections, clock))
+        stages = bootstrap.compose(installation, names, states, key=KEY)
         history = SimulatedHistory(around.history, around.network, process)
         if "recorder" in names:
             stages.append(RECORDER.bind(Recorders(log, cast("Any", history), clock, past=attic.whole)))
@@ -106,6 +109,7 @@ class Node:
             stages.append(attic.archiver(history, candidate(installation, ARCHIVER_LEASE), clock))
         self._outcomes = DeliveryPolicy(
             log,
+            states,
             is_decided=Cursors(projections, clock, late=LATE).is_behind if around.is_archived else None,
             chance=Random(f"{around.seed}/{process.name}"),
         )

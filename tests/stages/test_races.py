@@ -42,11 +42,9 @@ from tocsin.engine.stage import BoundSubscription
 from tocsin.engine.state_cache import StateCache
 from tocsin.ports import DurableSpec, Loaded, LogUnavailable, OutdatedState
 from tocsin.stages.dag_advancer.stage import DAG_ADVANCER, DagAdvancer
-from tocsin.stages.dead_letter_sink import DEAD_LETTER_SINK, DeadLetterSink
 from tocsin.stages.lock_keeper.stage import LOCK_KEEPER, LockKeeper
 from tocsin.stages.planner import PLANNER, Planner
 from tocsin.stages.registrar import REGISTRAR, Registrar
-from tocsin.stages.retrier import RETRIER, Retrier
 from tocsin.stages.ticker import Ticker
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import InMemoryEventLog, settle
@@ -258,7 +256,7 @@ async def test_lagging_replica_makes_no_incomplete_dead_letter(world: World) -> 
     await world.given(admitted(), started(), end)
     [failed] = await world.recorded(Failed)
     with pytest.raises(OutdatedState):
-        await DEAD_LETTER_SINK.bind(DeadLetterSink(Lagging(world, upto=1))).subscriptions[0].handle(failed)
+        await world.deliver(world.dead_letter_sink.subscriptions[0], failed, log=Lagging(world, upto=1))
     assert await world.stored(DeadLettered) == []
 
 
@@ -306,10 +304,10 @@ async def test_a_lagging_replica_loses_no_failure(world: World) -> None:
     await world.given(admitted())
     await world.run(world.dag_advancer)
     await world.given(started())
-    stage = RETRIER.bind(Retrier(world.log, fresh_executions(Lagging(world, upto=1)), KEY))
     answer = report("failed", error=Failure(type="E"))
+    recorded: Recorded[Message] = Recorded(answer, subjects.subject_of(answer), 99, NOON)
     with pytest.raises(OutdatedState):
-        await stage.subscriptions[0].handle(Recorded(answer, subjects.subject_of(answer), 99, NOON))
+        await world.deliver(world.retrier.subscriptions[0], recorded, log=Lagging(world, upto=1))
 
 
 async def test_i5_holder_unknown_to_a_lagging_replica_counts(world: World) -> None:

@@ -20,6 +20,9 @@ from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.stage import BoundStage, BoundSubscription, StageContext
 from tocsin.engine.state_cache import StateCache
+from tocsin.engine.states import StateStore
+from tocsin.engine.step import Sources
+from tocsin.engine.waves import Item, Waves
 from tocsin.settings import Queue, Settings
 from tocsin.stages import STAGES
 from tocsin.stages.recoverer.stage import Recoverer
@@ -77,7 +80,9 @@ class World:
         self.clock = ManualClock()
         self.log = WatchedLog(self.clock)
         self.projections = InMemoryProjections(self.clock)
-        self.outcomes = DeliveryPolicy(self.log)
+        store = StateStore(Sources.of(self.log, self.projections, self.clock))
+        self.store = store
+        self.outcomes = DeliveryPolicy(self.log, store)
         context = StageContext(
             settings=SETTINGS,
             log=self.log,
@@ -85,6 +90,7 @@ class World:
             clock=self.clock,
             report_key=KEY,
             executions=StateCache(self.log, execution.initial, execution.evolve),
+            states=store,
             elect=self.elect,
         )
         bound = (stage.run_in(context) for stage in STAGES if stage.subscriptions)
@@ -166,7 +172,26 @@ class World:
             for subscription in stage.subscriptions:
                 for filter_ in subscription.filters:
                     for recorded in await self.log.read(filter_):
-                        await subscription.handle(recorded)
+                        await self.deliver(subscription, recorded)
+
+    async def deliver(
+        self, subscription: BoundSubscription, recorded: Recorded[Message], *, log: InMemoryEventLog | None = None
+    ) -> None:
+        """Have a subscription handle a message, as a delivery outside its durable does; raise what it raises.
+
+        With `log`, it decides on states that it reads there.
+        """
+        if subscription.decide is None:
+            await subscription.handle(recorded)
+            return
+        store = self.store if log is None else StateStore(Sources.of(log, self.projections, self.clock))
+        if subscription.learn is not None:
+            store.learn(subscription.learn(recorded))
+        item = Item(recorded, "again")
+        await Waves(store).run(subscription.decide, [item], on_signal=subscription.on_signal)
+        assert item.outcome is not None
+        if item.outcome.error is not None:
+            raise item.outcome.error
 
     async def stored(self, kind: type[M]) -> list[M]:
         """Every message of a kind, oldest first."""

@@ -24,6 +24,8 @@ from ..engine.delivery_policy import DeliveryPolicy
 from ..engine.leader_election import LeaderElection, LeadershipEvents
 from ..engine.stage import BoundStage, StageContext, Storage
 from ..engine.state_cache import StateCache
+from ..engine.states import StateStore
+from ..engine.step import Sources
 from ..ports import History
 from ..stages import STAGES
 from ..stages.archiver.stage import max_lag
@@ -38,7 +40,7 @@ _log = telemetry.get_logger("tocsin")
 
 
 def compose(
-    installation: Installation, names: Collection[str], *, key: bytes, storage: Storage | None = None
+    installation: Installation, names: Collection[str], store: StateStore, *, key: bytes, storage: Storage | None = None
 ) -> list[BoundStage]:
     """Start the named stages that the settings need.
 
@@ -56,6 +58,7 @@ def compose(
         clock=installation.clock,
         report_key=key,
         executions=StateCache(log, execution.initial, execution.evolve),
+        states=store,
         elect=elect,
         storage=storage,
     )
@@ -100,7 +103,8 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
         if any(stage.needs_history and stage.name in names for stage in STAGES):
             history = await stack.enter_async_context(installation.history())
             storage = await _storage(installation, history)
-        stages = compose(installation, names, key=key, storage=storage)
+        store = StateStore(Sources.of(installation.log, installation.projections, installation.clock))
+        stages = compose(installation, names, store, key=key, storage=storage)
         broker = NatsBroker(
             servers(settings),
             logger=None,
@@ -109,7 +113,7 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             **security_of(settings.nats).broker,
         )
         cursors = Cursors(installation.projections, installation.clock, late=max_lag(settings))
-        policy = DeliveryPolicy(installation.log, is_decided=cursors.is_behind)
+        policy = DeliveryPolicy(installation.log, store, is_decided=cursors.is_behind)
         precedence = PriorityGate()
         for stage in stages:
             router = stage_router(

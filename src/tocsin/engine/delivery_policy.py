@@ -26,6 +26,9 @@ from ..domain.events import Message, PoisonMessage, Recorded
 from ..ports import Delivery, EventLog, LogUnavailable, OutdatedState, SequenceConflict
 from ..subjects import Stream
 from .stage import BoundSubscription, NotReady, Preparation
+from .states import StateStore
+from .step import Decide, Step
+from .waves import Item, Outcome, Result, Waves
 
 CONFLICT_RETRIES: Final = 5
 """How often a message is handled again at once after a conflict."""
@@ -45,16 +48,26 @@ class DeliveryPolicy:
     """Applies the contract to the messages of one stage."""
 
     def __init__(
-        self, log: EventLog, *, is_decided: IsDecided | None = None, chance: random.Random | None = None
+        self,
+        log: EventLog,
+        store: StateStore | None = None,
+        *,
+        is_decided: IsDecided | None = None,
+        chance: random.Random | None = None,
     ) -> None:
-        """`is_decided` returns whether a message lies before the archive's cursor; None: nothing is archived."""
+        """`store`: the states of the process, for subscriptions that decide. `is_decided` returns whether a message lies before the archive's cursor; None: nothing is archived."""
         self._log = log
+        self._waves = None if store is None else Waves(store)
+        self._store = store
         self._is_decided = is_decided
         self._chance = chance or random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._failures: Counter[tuple[str, int]] = Counter()
 
     async def apply(self, subscription: BoundSubscription, deliveries: Sequence[Delivery]) -> None:
         """Handle and settle a batch of deliveries."""
+        if subscription.decide is not None:
+            await self._decide(subscription, subscription.decide, deliveries)
+            return
         suspects = [delivery for delivery in deliveries if delivery.delivered > MAX_CONCURRENT_DELIVERIES]
         queues: dict[str, list[_Incoming]] = defaultdict(list)
         for delivery in deliveries:
@@ -69,6 +82,74 @@ class DeliveryPolicy:
         for delivery in suspects:
             await self._settle(subscription, _Incoming(delivery))
 
+    async def _decide(self, subscription: BoundSubscription, decide: Decide, deliveries: Sequence[Delivery]) -> None:
+        """Decide on a batch, and settle each message after everything of it is stored."""
+        if self._waves is None or self._store is None:
+            raise AssertionError("a subscription that decides needs the states of the process")
+        handled: list[Delivery] = []
+        items: list[tuple[Delivery, Item]] = []
+        for delivery in deliveries:
+            try:
+                if await self._is_handled(subscription, delivery):
+                    handled.append(delivery)
+                else:
+                    items.append((delivery, _item(subscription, delivery)))
+            except Exception as error:  # noqa: BLE001 - as for a handler
+                await self._on_error(subscription, delivery, error)
+        if subscription.learn is not None:
+            self._store.learn(known for _, item in items for known in subscription.learn(item.input))
+        usual = [item for delivery, item in items if delivery.delivered <= MAX_CONCURRENT_DELIVERIES]
+        suspects = [item for delivery, item in items if delivery.delivered > MAX_CONCURRENT_DELIVERIES]
+        for batch in (usual, *([item] for item in suspects)):
+            await self._waves.run(decide, batch, on_signal=subscription.on_signal)
+        handled += [
+            delivery for delivery, item in items if await self._is_settled(subscription, delivery, item.outcome)
+        ]
+        for delivery in handled:
+            await _send(delivery.ack())
+
+    async def _is_settled(self, subscription: BoundSubscription, delivery: Delivery, outcome: Outcome | None) -> bool:
+        """Return whether a message is to be acknowledged; settle it otherwise."""
+        match outcome:
+            case Outcome(Result.DONE):
+                self._failures.pop((subscription.durable, delivery.sequence), None)
+                return True
+            case Outcome(Result.REFUSED, Step() as step):
+                await self._dead_letter(subscription, delivery, step.reason, job=step.job)
+            case Outcome(Result.WAIT, Step() as step):
+                await self._hand_back(delivery, step.delay)
+            case Outcome(Result.FAILED, _, Exception() as error):
+                await self._on_error(subscription, delivery, error)
+            case _:
+                await self._hand_back(delivery, self._short_delay_s())
+        return False
+
+    async def _on_error(self, subscription: BoundSubscription, delivery: Delivery, error: Exception) -> bool:
+        """Settle a message whose handling raised; return whether the next of its entity may be handled."""
+        if isinstance(error, OutdatedState | NotReady):
+            return await self._hand_back(delivery, _RETRY_S if isinstance(error, NotReady) else self._short_delay_s())
+        if isinstance(error, LogUnavailable):
+            _log.warning(
+                "message handed back; the log is unavailable",
+                action="log-unavailable",
+                durable=subscription.durable,
+                error=str(error),
+            )
+            return await self._hand_back(delivery, _RETRY_S)
+        if isinstance(error, subjects.DecodeError) and error.sequence is None:
+            return await self._dead_letter(subscription, delivery, f"unreadable: {error}")
+        if isinstance(error, subjects.DecodeError):
+            # The message is readable, but an event that its handler read is not. A newer version of Tocsin may have
+            # written that event; a stage of that version can handle the message.
+            _log.error(
+                "message handed back; an event is unreadable",
+                action="fact-unreadable",
+                durable=subscription.durable,
+                error=str(error),
+            )
+            return await self._hand_back(delivery, _BACKOFF_S[-1])
+        return await self._on_failure(subscription, delivery, error)
+
     async def _in_order(self, subscription: BoundSubscription, queue: "list[_Incoming]") -> None:
         for i, incoming in enumerate(queue):
             if not await self._settle(subscription, incoming):
@@ -81,30 +162,8 @@ class DeliveryPolicy:
         delivery = incoming.delivery
         try:
             await self._handle(subscription, incoming)
-        except (OutdatedState, NotReady) as error:
-            return await self._hand_back(delivery, _RETRY_S if isinstance(error, NotReady) else self._short_delay_s())
-        except LogUnavailable as error:
-            _log.warning(
-                "message handed back; the log is unavailable",
-                action="log-unavailable",
-                durable=subscription.durable,
-                error=str(error),
-            )
-            return await self._hand_back(delivery, _RETRY_S)
-        except subjects.DecodeError as error:
-            if error.sequence is None:
-                return await self._dead_letter(subscription, delivery, f"unreadable: {error}")
-            # The message is readable, but an event that its handler read is not. A newer version of Tocsin may have
-            # written that event; a stage of that version can handle the message.
-            _log.error(
-                "message handed back; an event is unreadable",
-                action="fact-unreadable",
-                durable=subscription.durable,
-                error=str(error),
-            )
-            return await self._hand_back(delivery, _BACKOFF_S[-1])
         except Exception as error:  # noqa: BLE001 - a handler's bug must not stop the stage
-            return await self._on_failure(subscription, delivery, error)
+            return await self._on_error(subscription, delivery, error)
         self._failures.pop((subscription.durable, delivery.sequence), None)
         await _send(delivery.ack())
         return True
@@ -114,16 +173,7 @@ class DeliveryPolicy:
         return False
 
     async def _handle(self, subscription: BoundSubscription, incoming: "_Incoming") -> None:
-        delivery = incoming.delivery
-        if self._is_decided is not None and await self._is_decided(
-            subscription.stream, delivery.sequence, delivery.time
-        ):
-            _log.info(
-                "message already handled; it lies before the cursor",
-                action="behind-cursor",
-                subject=delivery.subject,
-                sequence=delivery.sequence,
-            )
+        if await self._is_handled(subscription, incoming.delivery):
             return
         recorded = incoming.decode()
         for retries_left in range(CONFLICT_RETRIES, -1, -1):
@@ -134,6 +184,20 @@ class DeliveryPolicy:
                     raise
             else:
                 return
+
+    async def _is_handled(self, subscription: BoundSubscription, delivery: Delivery) -> bool:
+        """Return whether a message lies before the archive's cursor, so that it was handled long ago."""
+        if self._is_decided is None or not await self._is_decided(
+            subscription.stream, delivery.sequence, delivery.time
+        ):
+            return False
+        _log.info(
+            "message already handled; it lies before the cursor",
+            action="behind-cursor",
+            subject=delivery.subject,
+            sequence=delivery.sequence,
+        )
+        return True
 
     async def _on_failure(self, subscription: BoundSubscription, delivery: Delivery, error: Exception) -> bool:
         key = (subscription.durable, delivery.sequence)
@@ -152,8 +216,10 @@ class DeliveryPolicy:
             return await self._dead_letter(subscription, delivery, f"{type(error).__name__}: {error}")
         return await self._hand_back(delivery, _BACKOFF_S[min(self._failures[key], len(_BACKOFF_S)) - 1])
 
-    async def _dead_letter(self, subscription: BoundSubscription, delivery: Delivery, reason: str) -> bool:
-        job, durable = subjects.job_of(delivery.subject), subscription.durable
+    async def _dead_letter(
+        self, subscription: BoundSubscription, delivery: Delivery, reason: str, *, job: str | None = None
+    ) -> bool:
+        job, durable = job or subjects.job_of(delivery.subject), subscription.durable
         fact = PoisonMessage.of(job, durable, delivery.subject, delivery.sequence, delivery.body, reason)
         try:
             await self._log.append(fact, expect=0)
@@ -192,6 +258,11 @@ class _Incoming:
             message = subjects.decode(delivery.subject, delivery.body)
             self._recorded = Recorded(message, delivery.subject, delivery.sequence, delivery.time, delivery.message_id)
         return self._recorded
+
+
+def _item(subscription: BoundSubscription, delivery: Delivery) -> Item:
+    order = subscription.ordering_key
+    return Item(_Incoming(delivery).decode(), order(delivery.subject) if order else delivery.sequence)
 
 
 async def _prepare(subscription: BoundSubscription, prepare: Preparation, batch: "list[_Incoming]") -> None:

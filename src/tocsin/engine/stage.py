@@ -7,6 +7,7 @@ documentation and the tests are derived from it. `Stage.bind` joins it with hand
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -19,6 +20,8 @@ from ..settings import Settings
 from ..subjects import Bucket, Stream, entity_of
 from .leader_election import LeaderElection
 from .state_cache import StateCache
+from .states import StateStore
+from .step import Decide, Known, States, Step
 
 H = TypeVar("H")
 """The handlers of a stage."""
@@ -61,6 +64,10 @@ class Access:
     """Whether it writes segments of the archive and purges the streams."""
 
 
+async def _not_handled(handlers: object, recorded: Recorded[Message]) -> None:
+    raise AssertionError(f"{type(handlers).__name__} decides on {recorded.subject} and does not handle it")
+
+
 @dataclass(frozen=True, slots=True)
 class Subscription(Generic[H]):
     """A durable, and the method of the stage's handlers that takes its messages.
@@ -74,11 +81,17 @@ class Subscription(Generic[H]):
     stream: Stream
     filters: tuple[str, ...] | Callable[[Settings], tuple[str, ...]]
     """Subjects, or a function if they depend on the settings."""
-    handle: Callable[[H, Recorded[Message]], Awaitable[None]]
+    handle: Callable[[H, Recorded[Message]], Awaitable[None]] = _not_handled
     ordering_key: Callable[[str], str] | None = entity_of
     prepare: Callable[[H, Sequence[Recorded[Message]]], Awaitable[None]] | None = None
     low_priority: bool = False
     """No execution waits for these messages to start, so under load they are handled later than others."""
+    decide: Callable[[H, Recorded[Message], States, datetime], Step] | None = None
+    """The decision on one message."""
+    learn: Callable[[H, Recorded[Message]], Sequence[Known]] | None = None
+    """Return events that a message reports. They save reads; a wrong report is found by a guard."""
+    on_signal: Callable[[H, object], None] | None = None
+    """Take the signals of a step after its changes are stored."""
 
     def spec(self, settings: Settings) -> DurableSpec:
         """Return the durable as the log must provide it."""
@@ -97,6 +110,9 @@ class Subscription(Generic[H]):
             ack_wait=spec.ack_wait,
             prepare=None if self.prepare is None else partial(self.prepare, handlers),
             low_priority=self.low_priority,
+            decide=None if self.decide is None else partial(self.decide, handlers),
+            learn=None if self.learn is None else partial(self.learn, handlers),
+            on_signal=None if self.on_signal is None else partial(self.on_signal, handlers),
         )
 
 
@@ -187,6 +203,7 @@ class StageContext:
     report_key: bytes
     """The installation's key, which proves that a report comes from the worker that holds the task."""
     executions: StateCache[Execution]
+    states: StateStore
     elect: Elect
     storage: Storage | None = None
     """None: the history's database is not open."""
@@ -216,6 +233,9 @@ class BoundSubscription:
     ack_wait: float = ACK_WAIT_S
     prepare: Preparation | None = None
     low_priority: bool = False
+    decide: Decide | None = None
+    learn: Callable[[Recorded[Message]], Sequence[Known]] | None = None
+    on_signal: Callable[[object], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,34 +1,33 @@
 """Dead-letter sink: keeps failed executions with all their attempts (hip-62, Dead Letter Handling)."""
 
+from datetime import datetime
 from typing import Final
 
 from .. import subjects
 from ..domain import dead_letter
 from ..domain.events import DeadLettered, Failed, Message, Recorded
+from ..engine.kinds import FACTS, dead_letter_state
 from ..engine.stage import Access, Stage, Subscription
-from ..ports import EventLog, SequenceConflict, StaleRead
+from ..engine.step import DONE, Events, States, Step, done
+from ..ports import StaleRead
 from ..subjects import Stream
 
 
 class DeadLetterSink:
     """Stores a dead letter for each failed execution whose job keeps dead letters."""
 
-    def __init__(self, log: EventLog) -> None:
-        self._log = log
-
-    async def on_failed(self, recorded: Recorded[Message]) -> None:
+    def on_failed(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - no decision on the time
         """Store the dead letter of an execution."""
         failed = recorded.message
         if not isinstance(failed, Failed) or not failed.dead_letter:
-            return
+            return DONE
         scope = subjects.scope_of(failed)
-        events = await self._log.load(scope)
+        events = states(FACTS(scope))
         if not events or events[-1].sequence < recorded.sequence:
             raise StaleRead.of(scope)
-        try:
-            await self._log.append(dead_letter.of_failed(failed, events), expect=0)
-        except SequenceConflict:
-            return  # already stored; only the acknowledgement was lost
+        letter = dead_letter.of_failed(failed, events)
+        ref = dead_letter_state(letter.job, letter.id)
+        return done(Events(ref, (letter,))) if states(ref) == dead_letter.initial else done()
 
 
 DEAD_LETTER_SINK: Final = Stage(
@@ -37,10 +36,10 @@ DEAD_LETTER_SINK: Final = Stage(
     consumes="`failed`",
     decides="`dead-lettered`, with every attempt",
     access=Access(appends=(DeadLettered,), reads=(Stream.LOG,)),
-    start=lambda context: DeadLetterSink(context.log),
+    start=lambda _: DeadLetterSink(),
     subscriptions=(
         Subscription(
-            "dead-letter-sink", Stream.LOG, (subjects.filter_for("execution.failed"),), DeadLetterSink.on_failed
+            "dead-letter-sink", Stream.LOG, (subjects.filter_for("execution.failed"),), decide=DeadLetterSink.on_failed
         ),
     ),
 )

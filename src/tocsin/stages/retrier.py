@@ -1,42 +1,46 @@
-"""Retrier: decides on each failed attempt whether and when to try again (hip-62, Retry Policy)."""
+"""Retrier: decides on each failed attempt whether and when to try again (hip-62, Retry Policy).
 
-from functools import partial
+It stores the decision first and the delay second. The delay's target is only an input, so that storing it twice changes
+nothing.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 from .. import subjects
 from ..domain import execution
 from ..domain.events import Exhausted, Failed, Message, Recorded, Report, RetryScheduled, RetryTimer
-from ..domain.execution import Execution
-from ..engine.report_authentication import is_authentic, learn_claim
+from ..engine.kinds import execution_state
+from ..engine.report_authentication import claim_of, is_authentic
 from ..engine.stage import Access, Stage, Subscription
-from ..engine.state_cache import StateCache
-from ..ports import EventLog
+from ..engine.step import DONE, Events, Known, Later, States, Step, again, done
 from ..subjects import Stream
 
 
 class Retrier:
-    """Stores the decision first and the delay second.
+    """Decides on reports of failure."""
 
-    The delay's target is only an input, so that storing it twice changes nothing.
-    """
-
-    def __init__(self, log: EventLog, executions: StateCache[Execution], key: bytes) -> None:
-        self._log = log
-        self._executions = executions
+    def __init__(self, key: bytes) -> None:
         self._key = key
 
-    async def on_failure(self, recorded: Recorded[Message]) -> None:
+    def claim(self, recorded: Recorded[Message]) -> Sequence[Known]:
+        """Return the claim that a report names."""
+        return claim_of(recorded.message, self._key)
+
+    def on_failure(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the report's time counts
         """Schedule the next attempt of a step, or end the execution."""
         report = recorded.message
         if not isinstance(report, Report) or not is_authentic(report, self._key):
-            return
-        learn_claim(self._executions, report)
-        scope = subjects.execution(report.job, report.execution_id)
-        await self._executions.decide(scope, partial(execution.fail, report=report, at=recorded.time))
-        state, sequence = await self._executions.load(scope)
-        for timer, until in execution.retry_timers(state):
-            if timer.step == report.step:
-                await self._log.delay(timer, until=until, scope=scope, expect=sequence)
+            return DONE
+        ref = execution_state(report.job, report.execution_id)
+        state = states(ref)
+        if events := execution.fail(state, report=report, at=recorded.time):
+            return again(Events(ref, tuple(events)))
+        timers = [
+            Later(timer, until, ref) for timer, until in execution.retry_timers(state) if timer.step == report.step
+        ]
+        return done(*timers, rests_on=() if timers else (ref,))
 
 
 RETRIER: Final = Stage(
@@ -45,8 +49,14 @@ RETRIER: Final = Stage(
     consumes="reports of failure",
     decides="`retry-scheduled` and a timer; `exhausted`, `failed`",
     access=Access(appends=(RetryScheduled, RetryTimer, Exhausted, Failed), reads=(Stream.LOG,)),
-    start=lambda context: Retrier(context.log, context.executions, context.report_key),
+    start=lambda context: Retrier(context.report_key),
     subscriptions=(
-        Subscription(subjects.RETRIER, Stream.LOG, (subjects.filter_for("report.failed"),), Retrier.on_failure),
+        Subscription(
+            subjects.RETRIER,
+            Stream.LOG,
+            (subjects.filter_for("report.failed"),),
+            decide=Retrier.on_failure,
+            learn=Retrier.claim,
+        ),
     ),
 )

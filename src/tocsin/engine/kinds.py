@@ -1,0 +1,134 @@
+"""The kinds of state that stages look at."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
+
+from .. import subjects
+from ..domain import dead_letter, execution
+from ..domain.dead_letter import DeadLetter
+from ..domain.definition import JobDefinition
+from ..domain.events import Defined, Message, Recorded
+from ..domain.execution import Execution
+from ..ports import LogUnavailable, StaleRead
+from ..subjects import Bucket, Stream
+from .step import Reading, Ref, Scope, Sources
+
+Events: TypeAlias = Sequence[Recorded[Message]]
+
+# --- folded ------------------------------------------------------------------------------------------------------------
+
+EXECUTION: Final = Scope("execution", execution.initial, execution.evolve)
+DEAD_LETTER: Final = Scope("dead letter", dead_letter.initial, dead_letter.evolve)
+
+
+def execution_state(job: str, execution_id: str) -> Ref[Execution]:
+    """Refer to an execution."""
+    return EXECUTION(subjects.execution(job, execution_id))
+
+
+def dead_letter_state(job: str, id: str) -> Ref[DeadLetter]:  # noqa: A002 - the field is called so
+    """Refer to a dead letter."""
+    return DEAD_LETTER(subjects.dead_letter(job, id))
+
+
+# --- read --------------------------------------------------------------------------------------------------------------
+
+
+async def _facts(sources: Sources, scopes: Sequence[str]) -> Mapping[str, Events]:
+    facts: dict[str, Events] = {}
+    for stream in {subjects.stream_of(scope) for scope in scopes}:
+        of_stream = [scope for scope in scopes if subjects.stream_of(scope) is stream]
+        loaded = await sources.log.load_each(*of_stream)
+        facts.update(zip(of_stream, loaded.facts, strict=True))
+    return facts
+
+
+FACTS: Final = Reading("events", _facts)
+"""The events of a scope, or the newest event of each subject of a filter, oldest first. The read may be stale."""
+
+
+async def _newest(sources: Sources, scopes: Sequence[str]) -> Mapping[str, Events]:
+    facts = await _facts(sources, scopes)
+    tails = await sources.log.tails(*scopes)
+    for scope, tail in zip(scopes, tails, strict=True):
+        if tail != (facts[scope][-1].sequence if facts[scope] else 0):
+            raise StaleRead.of(scope)
+    return facts
+
+
+NEWEST_FACTS: Final = Reading("newest events", _newest)
+"""As `FACTS`, up to the newest event that the stream's leader has."""
+
+
+async def _tails(sources: Sources, scopes: Sequence[str]) -> Mapping[str, int]:
+    return dict(zip(scopes, await sources.log.tails(*scopes), strict=True))
+
+
+TAIL: Final = Reading("last sequence", _tails)
+"""The last sequence in a scope, from the stream's leader; 0: the scope is empty."""
+
+
+async def _range(sources: Sources, keys: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], Events]:
+    ranges: dict[tuple[str, int], Events] = {}
+    for subject, after in keys:
+        events: list[Recorded[Message]] = []
+        while batch := await sources.log.read(subject, after=events[-1].sequence if events else after):
+            events += batch
+        ranges[subject, after] = events
+    return ranges
+
+
+RANGE: Final = Reading("events after", _range)
+"""All events on a subject or filter after a sequence: the key is (filter, sequence)."""
+
+
+async def _definitions(sources: Sources, keys: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], JobDefinition]:
+    """Read the newest definition of each job at once, and replaced ones by their sequence."""
+    loaded = await sources.log.load_each(*{subjects.definition(job): None for job, _ in keys})
+    newest = {
+        r.sequence: r.message.definition for events in loaded.facts for r in events if isinstance(r.message, Defined)
+    }
+    definitions: dict[tuple[str, int], JobDefinition] = {}
+    for job, sequence in keys:
+        definition = newest.get(sequence)
+        if definition is None:
+            recorded = await sources.log.get(Stream.LEDGER, sequence)
+            if recorded is None or not isinstance(recorded.message, Defined):
+                raise LogUnavailable(f"the definition at sequence {sequence} of the ledger is not readable yet; retry")
+            definition = recorded.message.definition
+        definitions[job, sequence] = definition
+    return definitions
+
+
+DEFINITION: Final = Reading("definition", _definitions, is_lasting=True)
+"""The definition of a job that was stored at a sequence of the ledger: the key is (job, sequence)."""
+
+
+async def _in_force(
+    sources: Sources, keys: Sequence[tuple[str, int]]
+) -> Mapping[tuple[str, int], tuple[JobDefinition, int] | None]:
+    definitions = await asyncio.gather(*(sources.ledgers.in_force(job, at=at) for job, at in keys))
+    return dict(zip(keys, definitions, strict=True))
+
+
+IN_FORCE: Final = Reading("definition in force", _in_force)
+"""The definition of a job and its sequence that were in force at a sequence of the ledger; None: there was no such job."""
+
+
+async def _entries(
+    sources: Sources, keys: Sequence[tuple[Bucket, str]]
+) -> Mapping[tuple[Bucket, str], tuple[bytes, int] | None]:
+    return {key: await sources.projections.get(*key) for key in keys}
+
+
+ENTRY: Final = Reading("KV entry", _entries)
+"""A KV entry and its revision; None: there is none. The key is (bucket, key)."""
+
+
+async def _now(sources: Sources, keys: Sequence[None]) -> Mapping[None, object]:
+    return dict.fromkeys(keys, await sources.log.now())
+
+
+LOG_TIME: Final = Reading("time of the log", _now)
+"""The time (UTC) by the log's own clock. The key is None."""

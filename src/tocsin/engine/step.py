@@ -1,0 +1,226 @@
+"""What a stage may look at, and what it decides: the vocabulary of pure decisions.
+
+A stage declares `decide(input, states, now) -> Step`. `states(ref)` returns a state at once, or raises `Missing`; the engine
+then reads everything that is missing, for all inputs of a batch together, and asks again. A `Step` says what to store, and
+whether the engine asks again with the states after it. A decision waits for nothing and changes nothing itself, so a stage
+can be tested with a dictionary of states, and a redelivery finishes what a crash interrupted.
+"""
+
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
+
+from ..domain.events import Message, Recorded, Timer
+from .ledger_reader import LedgerReader
+
+if TYPE_CHECKING:
+    from ..ports import Clock, EventLog, Projections
+
+T = TypeVar("T")
+
+# --- what may be looked at ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Scope(Generic[T]):
+    """A kind of folded state. A reference's key is the scope; its events change the state under one guard."""
+
+    name: str
+    initial: T
+    evolve: Callable[[T, Recorded[Message]], T]
+    catches_up: bool = True
+    """Whether an outdated state is brought up to date by the events after it.
+
+    False for scopes that keep only the newest event of each type.
+    """
+
+    def __call__(self, scope: str) -> "Ref[T]":
+        """Refer to the state of a scope."""
+        return Ref(self, scope)
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where states are read from."""
+
+    log: "EventLog"
+    projections: "Projections"
+    clock: "Clock"
+    ledgers: "LedgerReader"
+
+    @classmethod
+    def of(cls, log: "EventLog", projections: "Projections", clock: "Clock") -> "Sources":
+        """Return the sources of a process."""
+        return cls(log, projections, clock, LedgerReader(log))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Reading(Generic[K, T]):
+    """A kind of state that is read and not folded; `read` reads several keys at once.
+
+    A reading is valid within one wave, unless `is_lasting`: a value that never changes stays cached.
+    """
+
+    name: str
+    read: Callable[[Sources, Sequence[K]], Awaitable[Mapping[K, T]]]
+    is_lasting: bool = False
+
+    def __call__(self, key: K) -> "Ref[T]":
+        """Refer to the reading of a key."""
+        return Ref(self, key)
+
+
+Kind: TypeAlias = Scope[T] | Reading[Any, T]
+
+
+@dataclass(frozen=True, slots=True)
+class Ref(Generic[T]):
+    """A reference to a state: its kind and its key."""
+
+    kind: Kind[T]
+    key: Any
+
+
+class Missing(Exception):
+    """A decision requires a state that is not read yet."""
+
+    def __init__(self, ref: Ref[Any]) -> None:
+        super().__init__(f"{ref.kind.name} {ref.key} is not read yet")
+        self.ref = ref
+
+
+class States(Protocol):
+    """The states as a decision sees them."""
+
+    def __call__(self, ref: Ref[T], /) -> T:
+        """Return a state.
+
+        Raises:
+            Missing: the engine must read it first.
+            DecodeError: an event of it is unreadable.
+        """
+        ...
+
+    def at(self, ref: Ref[Any], /) -> int:
+        """Return the last sequence that the state of a scope includes; 0: the scope is empty."""
+        ...
+
+
+# --- what is decided ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Events to append to one scope, guarded by the state that the decision saw."""
+
+    ref: Ref[Any]
+    events: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A timer that the log publishes at `until` (UTC), guarded by the state of `ref` that the decision saw."""
+
+    timer: Timer
+    until: datetime
+    ref: Ref[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """An input for another stage, stored once for each `message_id`."""
+
+    subject: str
+    message: Message
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """A value of a KV entry, or None to remove it, guarded by the revision that the decision saw."""
+
+    ref: Ref[tuple[bytes, int] | None]
+    value: bytes | None
+
+
+Change: TypeAlias = Events | Later | Send | Put
+
+
+class Then(Enum):
+    """What follows after the changes of a step are stored."""
+
+    DONE = "done"
+    """The input is handled."""
+    AGAIN = "again"
+    """Ask again with the states after the changes."""
+    WAIT = "wait"
+    """The input cannot be decided yet: deliver it again after `delay` seconds."""
+    REFUSE = "refuse"
+    """The input becomes a dead letter for `reason`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One decision.
+
+    Attributes:
+        changes: what to store; at most one change for each scope.
+        then: what follows.
+        rests_on: scopes whose states must be the newest for the decision to be right. Appends need no entry here, since
+            their guards check it.
+        signals: notices for the stage's own process, given to its `on_signal` after the changes are stored.
+        delay: seconds until an input that waits is delivered again.
+        reason: why the input is refused.
+        job: the job of the dead letter of a refused input; None: the job in the input's subject.
+    """
+
+    changes: tuple[Change, ...] = ()
+    then: Then = Then.DONE
+    rests_on: tuple[Ref[Any], ...] = ()
+    signals: tuple[object, ...] = ()
+    delay: float = 0.0
+    reason: str = ""
+    job: str | None = None
+
+
+DONE: Final = Step()
+
+
+def done(*changes: Change, rests_on: tuple[Ref[Any], ...] = (), signals: tuple[object, ...] = ()) -> Step:
+    """Handle the input once the changes are stored."""
+    return Step(changes, Then.DONE, rests_on, signals)
+
+
+def again(*changes: Change, rests_on: tuple[Ref[Any], ...] = (), signals: tuple[object, ...] = ()) -> Step:
+    """Ask again with the states after the changes."""
+    return Step(changes, Then.AGAIN, rests_on, signals)
+
+
+def wait(delay: float) -> Step:
+    """Deliver the input again after `delay` seconds."""
+    return Step(then=Then.WAIT, delay=delay)
+
+
+def refuse(reason: str, *, job: str | None = None, rests_on: tuple[Ref[Any], ...] = ()) -> Step:
+    """Turn the input into a dead letter."""
+    return Step(then=Then.REFUSE, rests_on=rests_on, reason=reason, job=job)
+
+
+Decide: TypeAlias = Callable[[Recorded[Message], States, datetime], Step]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An event that an input reports: it directly follows the sequence `after` in its scope.
+
+    0: the event begins the scope, or holds the whole state.
+    """
+
+    ref: Ref[Any]
+    event: Recorded[Message]
+    after: int

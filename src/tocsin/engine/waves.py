@@ -1,0 +1,310 @@
+"""The waves in which a batch of inputs is decided and stored.
+
+    ask       each input's decision; what decisions miss is read for all of them together, and they are asked again
+    confirm   that the scopes on which "nothing to do" rests are the newest
+    store     the changes of the wave, in one write
+    repeat    for inputs whose step says `again`, or whose guard failed
+
+A wave has at most one input of each ordering key, and one change of each scope. An input whose guard fails
+`CONFLICT_LIMIT` times is decided alone, after all others. Inputs without an outcome at that point are handed back.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from typing import Any, Final
+
+from ..domain.errors import TocsinError
+from ..domain.events import Message, Recorded
+from ..ports import Append, Delay, LogUnavailable, OutdatedState, Publish, StaleRead, Write, Written
+from .states import StateStore, View
+from .step import Change, Decide, Events, Later, Missing, Put, Ref, Send, Step, Then
+
+CONFLICT_LIMIT: Final = 5
+"""Conflicts after which an input is decided alone, and after which it is then given up."""
+MAX_READS: Final = 200
+"""Rounds of reads for one decision. Each round reads something new, so that more is a defect."""
+MAX_STEPS: Final = 10_000
+"""Steps of one input that say `again`; more is a defect."""
+
+
+class Result(Enum):
+    """How the decision on an input ended."""
+
+    DONE = "done"
+    WAIT = "wait"
+    REFUSED = "refused"
+    OUTDATED = "outdated"
+    FAILED = "failed"
+    HELD = "held"
+    """An earlier input of the same ordering key was not decided."""
+
+
+_RESULTS: Final = {Then.DONE: Result.DONE, Then.WAIT: Result.WAIT, Then.REFUSE: Result.REFUSED}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of an input: its last step, or the error that ended its decision."""
+
+    result: Result
+    step: Step | None = None
+    error: Exception | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether the next input of the ordering key may be decided."""
+        return self.result in {Result.DONE, Result.REFUSED}
+
+
+@dataclass(eq=False, slots=True)
+class Item:
+    """An input on its way through the waves."""
+
+    input: Recorded[Message]
+    key: object
+    outcome: Outcome | None = None
+    conflicts: int = 0
+    steps: int = 0
+    is_alone: bool = False
+    touched: list[Ref[Any]] = field(default_factory=list)
+
+    def follow(self, step: Step) -> None:
+        """End the decision with a step whose changes are stored, unless the step says `again`."""
+        self.steps += 1
+        if step.then in _RESULTS:
+            self.outcome = Outcome(_RESULTS[step.then], step)
+        elif self.steps >= MAX_STEPS:
+            self.fail(RuntimeError(f"the decision on {self.input.subject} has {MAX_STEPS} steps"))
+
+    def fail(self, error: Exception) -> None:
+        """End the decision with an error."""
+        self.outcome = Outcome(Result.FAILED, error=error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """An item's step, and its changes as the log stores them."""
+
+    item: Item
+    step: Step
+    changes: tuple["_Guarded", ...]
+    rests_on: tuple[tuple[Ref[Any], int], ...]
+    """Scopes, each with the last sequence that the decision saw."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Guarded:
+    """A change, and the state that its decision saw."""
+
+    change: Change
+    write: Write | None
+    """None: the change is a KV entry."""
+    scope: object
+    """What the guard covers; None: there is no guard."""
+    state: object = None
+    """Of events, the state before them; of a KV entry, its revision (0: none)."""
+
+
+class Waves:
+    """Decides on batches over the states of a process."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+        self._log = store.sources.log
+        self._projections = store.sources.projections
+        self._clock = store.sources.clock
+
+    async def run(
+        self, decide: Decide, items: Sequence[Item], *, on_signal: Callable[[object], None] | None = None
+    ) -> None:
+        """Decide on items until each has an outcome; items with the same key in their order."""
+        queues: dict[object, deque[Item]] = {}
+        for item in items:
+            queues.setdefault(item.key, deque()).append(item)
+        view = self._store.view()
+        while queues:
+            heads = [queue[0] for queue in queues.values()]
+            wave = [item for item in heads if not item.is_alone] or heads[:1]
+            try:
+                await self._wave(decide, wave, view, on_signal)
+            except Exception as error:  # noqa: BLE001 - a request for the whole wave failed
+                for item in wave:
+                    if item.outcome is None:
+                        view.forget(item.touched)
+                        item.fail(error)
+            view.expire()
+            for item in wave:
+                _advance(queues, item)
+
+    async def _wave(
+        self, decide: Decide, items: Sequence[Item], view: View, on_signal: Callable[[object], None] | None
+    ) -> None:
+        asked = await self._ask(decide, items, view)
+        asked = await self._confirm(asked, view)
+        chosen = _one_for_each_scope(asked)
+        writes = [change.write for part in chosen for change in part.changes if change.write is not None]
+        written = iter(await self._log.write(writes) if writes else ())
+        for part in chosen:
+            await self._settle(part, written, view, on_signal)
+
+    # --- ask ---------------------------------------------------------------------------------------------------------
+
+    async def _ask(self, decide: Decide, items: Sequence[Item], view: View) -> list[_Asked]:
+        """Ask for each item's step; read what the decisions miss, and ask those again."""
+        now = self._clock.now()
+        asked: dict[int, _Asked] = {}
+        pending: list[tuple[int, Item]] = list(enumerate(items))
+        for _ in range(MAX_READS):
+            missing: dict[Ref[Any], None] = {}
+            again: list[tuple[int, Item]] = []
+            for index, item in pending:
+                try:
+                    part = self._ask_once(decide, item, view, now)
+                except Missing as error:
+                    missing[error.ref] = None
+                    again.append((index, item))
+                else:
+                    if part is not None:
+                        asked[index] = part
+            if not again:
+                return [asked[index] for index in sorted(asked)]
+            await view.read(missing)
+            pending = again
+        for _, item in pending:
+            item.fail(RuntimeError(f"the decision on {item.input.subject} reads without an end"))
+        return [asked[index] for index in sorted(asked)]
+
+    def _ask_once(self, decide: Decide, item: Item, view: View, now: datetime) -> _Asked | None:
+        view.touched = item.touched = []
+        try:
+            step = decide(item.input, view, now)
+            changes = tuple(_guarded(change, view) for change in step.changes)
+            rests_on = tuple((ref, view.at(ref)) for ref in step.rests_on)
+        except Missing:
+            raise
+        except OutdatedState as error:
+            _conflict(item, view, error)
+        except Exception as error:  # noqa: BLE001 - a defect of one decision must not stop the others
+            item.fail(error)
+        else:
+            return _Asked(item, step, changes, rests_on)
+        return None
+
+    # --- confirm -----------------------------------------------------------------------------------------------------
+
+    async def _confirm(self, asked: Sequence[_Asked], view: View) -> list[_Asked]:
+        """Keep the steps that rest on the newest states."""
+        refs = list(dict.fromkeys(ref for part in asked for ref, _ in part.rests_on))
+        if not refs:
+            return list(asked)
+        tails = dict(zip(refs, await self._log.tails(*(ref.key for ref in refs)), strict=True))
+        confirmed: list[_Asked] = []
+        for part in asked:
+            outdated = [ref for ref, at in part.rests_on if tails[ref] != at]
+            if outdated:
+                for ref in outdated:
+                    view.confirm(ref, tails[ref])
+                _conflict(part.item, view, StaleRead.of(str(outdated[0].key)), forget=False)
+            else:
+                confirmed.append(part)
+        return confirmed
+
+    # --- store -------------------------------------------------------------------------------------------------------
+
+    async def _settle(
+        self, part: _Asked, results: Iterator[Written], view: View, on_signal: Callable[[object], None] | None
+    ) -> None:
+        """Fold what was stored of a step, and end its item or leave it for the next wave."""
+        errors: list[Exception] = []
+        for guarded in part.changes:
+            result = await self._put(guarded) if guarded.write is None else next(results)
+            if isinstance(guarded.change, Events) and isinstance(guarded.write, Append) and result.sequences:
+                events, at = guarded.write.events, guarded.write.expect
+                view.stored(guarded.change.ref, guarded.state, at, events, result.sequences)
+            if result.error is not None:
+                errors.append(result.error)
+        if errors:
+            _reject(part.item, view, errors)
+            return
+        if on_signal is not None:
+            for signal in part.step.signals:
+                on_signal(signal)
+        part.item.follow(part.step)
+
+    async def _put(self, guarded: _Guarded) -> Written:
+        change, revision = guarded.change, guarded.state
+        assert isinstance(change, Put) and isinstance(revision, int)  # noqa: S101, PT018 - for the type checker
+        bucket, key = change.ref.key
+        try:
+            if change.value is None:
+                await self._projections.remove(bucket, key, expect=revision)
+            else:
+                await self._projections.put(bucket, key, change.value, expect=revision)
+        except TocsinError as error:
+            return Written((), error)
+        return Written(())
+
+
+def _advance(queues: dict[object, deque[Item]], item: Item) -> None:
+    """Remove a decided item; if it was not settled, hold back the items after it."""
+    queue = queues[item.key]
+    if item.outcome is None:
+        return
+    queue.popleft()
+    if not item.outcome.is_settled:
+        for later in queue:
+            later.outcome = Outcome(Result.HELD)
+        queue.clear()
+    if not queue:
+        del queues[item.key]
+
+
+def _guarded(change: Change, view: View) -> _Guarded:
+    """Return a change as the log stores it, guarded by what the decision saw."""
+    match change:
+        case Events(ref, events):
+            state, at = view.known(ref)
+            return _Guarded(change, Append(events, at), ref.key, state)
+        case Later(timer, until, ref):
+            return _Guarded(change, Delay(timer, until, ref.key, view.at(ref)), ref.key)
+        case Send(subject, message, message_id):
+            return _Guarded(change, Publish(subject, message, message_id), None)
+        case Put(ref, _):
+            entry = view(ref)
+            return _Guarded(change, None, ref, entry[1] if entry else 0)
+
+
+def _one_for_each_scope(asked: Sequence[_Asked]) -> list[_Asked]:
+    """Return the steps of this wave: the first of each scope. The others are asked again in the next wave."""
+    taken: set[object] = set()
+    chosen: list[_Asked] = []
+    for part in asked:
+        scopes = {change.scope for change in part.changes if change.scope is not None}
+        if taken.isdisjoint(scopes):
+            taken |= scopes
+            chosen.append(part)
+    return chosen
+
+
+def _reject(item: Item, view: View, errors: Sequence[Exception]) -> None:
+    """Handle the errors of a step's changes: decide again after a conflict, else end the item."""
+    view.forget(item.touched)
+    other = [error for error in errors if not isinstance(error, OutdatedState)]
+    if other:
+        item.fail(next((error for error in other if not isinstance(error, LogUnavailable)), other[0]))
+    else:
+        _conflict(item, view, errors[0])
+
+
+def _conflict(item: Item, view: View, error: Exception, *, forget: bool = True) -> None:
+    """Decide on an item again, with states that are read anew."""
+    if forget:
+        view.forget(item.touched)
+    item.conflicts += 1
+    if item.conflicts > CONFLICT_LIMIT:
+        if item.is_alone:
+            item.outcome = Outcome(Result.OUTDATED, error=error)
+        item.is_alone, item.conflicts = True, 0
