@@ -8,7 +8,7 @@ import pytest
 from tests.conformance.given import dispatched, report, started
 from tests.conformance.worlds import World
 from tocsin import subjects
-from tocsin.ports import Delivery, DurableSpec, TaskQueue
+from tocsin.ports import Delivery, DurableSpec, TaskQueue, acknowledge
 from tocsin.subjects import Stream
 
 ACK_WAIT = 1.0
@@ -119,6 +119,22 @@ async def test_only_tasks_handed_back_are_delivered_again(world: World) -> None:
     assert [task.sequence for task in await _take(durable, 1)] == [5]
 
 
+async def test_many_tasks_are_acknowledged_at_once(world: World) -> None:
+    durable = await world.durable(REPORTS)
+    for n in range(9):
+        await world.receive(subjects.subject_of(report(delivery=n)), b"{}")
+    tasks = await _take(durable, 9)
+    await acknowledge([])
+    await acknowledge(tasks[:4] + tasks[5:])
+
+    again = await world.until(_taking(durable, 1))
+
+    assert [(task.sequence, task.delivered) for task in again] == [(tasks[4].sequence, 2)]
+    await again[0].ack()
+    await world.receive(subjects.subject_of(report()), b"{}")
+    assert [task.sequence for task in await _take(durable, 1)] == [10]
+
+
 async def test_unacknowledged_task_returns_unless_kept(world: World) -> None:
     durable = await world.durable(REPORTS)
     for n in range(2):
@@ -161,6 +177,8 @@ async def test_a_delivery_is_answered_once(world: World) -> None:
     for settlement in (delivery.ack(), delivery.nak(0), delivery.term()):
         with pytest.raises(RuntimeError, match="already settled"):
             await settlement
+    with pytest.raises(RuntimeError, match="already settled"):
+        await acknowledge([delivery])
 
 
 async def test_only_so_many_are_out_at_once(world: World) -> None:

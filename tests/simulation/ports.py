@@ -19,6 +19,7 @@ from tocsin.ports import (
     SequenceConflict,
     Write,
     Written,
+    acknowledge_each,
     write_each,
 )
 from tocsin.subjects import Bucket, Stream
@@ -204,6 +205,10 @@ class SimulatedDelivery:
 
     async def in_progress(self) -> None:
         await self._say("in progress", partial(self._durable.keep, self.sequence))
+
+    @staticmethod
+    async def ack_many(deliveries: Sequence["SimulatedDelivery"]) -> None:
+        await acknowledge_each(deliveries)
 
     async def _answer(self, what: str, do: Callable[[], None]) -> None:
         if self._is_answered:

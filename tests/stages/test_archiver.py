@@ -23,7 +23,7 @@ from tocsin.domain import ids
 from tocsin.domain.events import Admitted, Dispatched, Due, Failure, Report, Started, Terminal
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.leader_election import LeaderElection
-from tocsin.ports import EventLog, OutdatedState, StoredMessage
+from tocsin.ports import EventLog, OutdatedState, StoredMessage, acknowledge_each
 from tocsin.stages.archiver.archive_eligibility import STREAMS, ArchiveEligibility, Keeping
 from tocsin.stages.archiver.stage import Archiver, PacedPurge
 from tocsin.stages.recorder import Recorder
@@ -111,6 +111,10 @@ class Delivery:
 
     async def in_progress(self) -> None:
         self.answers.append("in progress")
+
+    @staticmethod
+    async def ack_many(deliveries: Sequence["Delivery"]) -> None:
+        await acknowledge_each(deliveries)
 
 
 class Site:

@@ -11,7 +11,7 @@ from tests.domain.given import ID, JOB, KEY, NOON, admitted
 from tocsin import subjects
 from tocsin.domain import execution
 from tocsin.domain.events import Dispatched, Input, Message, Plan, PlannedStep, Report, Started
-from tocsin.ports import Delivery, EventLog
+from tocsin.ports import Delivery, EventLog, acknowledge_each
 from tocsin.testing import InMemoryEventLog, InMemoryTaskQueue, ManualClock
 from tocsin.worker.connection import Connection
 from tocsin.worker.executor import Executor
@@ -76,6 +76,10 @@ class Watched:
     async def in_progress(self) -> None:
         self.beats += 1
         await self._delivery.in_progress()
+
+    @staticmethod
+    async def ack_many(deliveries: Sequence["Watched"]) -> None:
+        await acknowledge_each(deliveries)
 
 
 class Bench:

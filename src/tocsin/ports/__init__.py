@@ -5,7 +5,7 @@ are for broken plumbing; a failed job is an event.
 """
 
 from .clock import Clock
-from .durables import Delivery, DurableSpec, QueueStatus, TaskQueue, TaskQueues
+from .durables import Delivery, DurableSpec, QueueStatus, TaskQueue, TaskQueues, acknowledge, acknowledge_each
 from .errors import (
     LogUnavailable,
     NotAllowed,
@@ -70,6 +70,8 @@ __all__ = [
     "Unreachable",
     "Write",
     "Written",
+    "acknowledge",
+    "acknowledge_each",
     "check_scopes",
     "write_each",
 ]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..subjects import Stream
 
@@ -71,6 +71,28 @@ class Delivery(Protocol):
     async def in_progress(self) -> None:
         """Restart the acknowledgement wait, because the work continues."""
         ...
+
+    @staticmethod
+    async def ack_many(deliveries: "Sequence[Any]") -> None:
+        """Acknowledge several messages of this class; call it through `acknowledge`."""
+        ...
+
+
+async def acknowledge(deliveries: Sequence[Delivery]) -> None:
+    """Acknowledge several messages at once: they are handled.
+
+    Raises:
+        LogUnavailable: some acknowledgements may not be sent; their messages are delivered again.
+        RuntimeError: a message is settled already.
+    """
+    for kind in {type(delivery): None for delivery in deliveries}:
+        await kind.ack_many([delivery for delivery in deliveries if type(delivery) is kind])
+
+
+async def acknowledge_each(deliveries: Sequence[Delivery]) -> None:
+    """Implement `Delivery.ack_many` by one acknowledgement for each message."""
+    for delivery in deliveries:
+        await delivery.ack()
 
 
 class TaskQueue(Protocol):

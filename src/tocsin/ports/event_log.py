@@ -14,7 +14,7 @@ from ..subjects import Stream, scope_of
 class Append:
     """One decision: events of one scope, in order.
 
-    `expect` is the last sequence in the scope before the first event; each next event expects the one before it.
+    `expect` is the last sequence in the scope before the first event; each later event expects the event before it.
     """
 
     events: tuple[Message, ...]
@@ -28,7 +28,10 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """An input without a guard, stored once for each `message_id` within the log's deduplication window."""
+    """An input without a guard.
+
+    It is stored once for each `message_id` within the log's deduplication window.
+    """
 
     subject: str
     message: Message

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ... import subjects
-from ...ports import DurableSpec, Progress
+from ...ports import DurableSpec, Progress, acknowledge_each
 from ...subjects import Stream
 from .clock import Alarm, ManualClock
 from .stored_stream import Entry, Signal, StoredStream
@@ -210,6 +210,11 @@ class InMemoryDelivery:
     async def in_progress(self) -> None:
         """Restart the acknowledgement wait."""
         self._durable.keep(self.sequence)
+
+    @staticmethod
+    async def ack_many(deliveries: Sequence["InMemoryDelivery"]) -> None:
+        """Acknowledge several messages."""
+        await acknowledge_each(deliveries)
 
     def _settle(self) -> None:
         if self._is_settled:

@@ -1,13 +1,13 @@
 """Messages that consumers deliver; their reply subjects contain the delivery data."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from nats.aio.msg import Msg
 from nats.errors import MsgAlreadyAckdError
 
-from ....ports import LogUnavailable
+from ....ports import LogUnavailable, acknowledge_each
 from ..client import wire
 from ..client.connection import CONNECTION_ERRORS
 from ..client.fast_client import acknowledge
@@ -69,6 +69,11 @@ class NatsDelivery:
     async def in_progress(self) -> None:
         """Restart the acknowledgement wait."""
         await self._reply(self._message.in_progress())
+
+    @staticmethod
+    async def ack_many(deliveries: Sequence["NatsDelivery"]) -> None:
+        """Acknowledge several messages."""
+        await acknowledge_each(deliveries)
 
     async def _reply(self, reply: Awaitable[None]) -> None:
         try:
