@@ -34,7 +34,7 @@ from tocsin.adapters.nats.server.monitor import OLDEST_SERVER
 from tocsin.adapters.nats.server.process import installed_binary
 from tocsin.domain.events import Completion
 from tocsin.ports import DurableSpec, LogUnavailable
-from tocsin.subjects import INSTALLATION_KEY, Bucket, Stream
+from tocsin.subjects import INSTALLATION_KEY, LAYOUT, LAYOUT_KEY, Bucket, Stream
 
 REPORTS = DurableSpec("reports", Stream.LOG, ("report.>",))
 START_S = 10.0
@@ -236,7 +236,8 @@ async def test_subjects_of_a_foreign_stream_are_refused(connection: Connection, 
 
 async def test_a_stream_that_cannot_become_what_is_needed(connection: Connection, names: Names) -> None:
     log = names.stream(Stream.LOG)
-    config = {"name": log, "subjects": [names.to_wire("execution.>")], "storage": "memory"}
+    metadata = {LAYOUT_KEY: str(LAYOUT)}
+    config = {"name": log, "subjects": [names.to_wire("execution.>")], "storage": "memory", "metadata": metadata}
     await connection.manage(f"STREAM.CREATE.{log}", json.dumps(config).encode())
 
     with pytest.raises(ProvisionError) as caught:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from ..adapters.history.factory import open_history
+from ..adapters.nats.admin.layout import require_layout
 from ..adapters.nats.client.connection import Connection
 from ..adapters.nats.client.connection import connect as connect_nats
 from ..adapters.nats.client.credentials import security_of
@@ -125,6 +126,7 @@ async def is_set_up(installation: Installation, *, within: float | None) -> bool
     Raises:
         LogUnavailable: the log did not answer in time.
         NotAllowed: the NATS user may not read the key.
+        UnsupportedLayout: another version of Tocsin initialized it.
     """
     return await _key(installation, within) is not None
 
@@ -135,7 +137,7 @@ async def report_key(installation: Installation) -> bytes:
     It proves that a report comes from the worker that received the task.
 
     Raises:
-        Unreachable: the installation was never initialized.
+        Unreachable: the installation was never initialized, or by another version with another layout.
         LogUnavailable: the log did not answer.
     """
     key = await _key(installation, LEADER_TIMEOUT_S)
@@ -145,7 +147,11 @@ async def report_key(installation: Installation) -> bytes:
 
 
 async def _key(installation: Installation, within: float | None) -> bytes | None:
-    return await retry_until_available(partial(find_key, installation.connection, installation.names), within=within)
+    connection, names = installation.connection, installation.names
+    key = await retry_until_available(partial(find_key, connection, names), within=within)
+    if key is not None:
+        await retry_until_available(partial(require_layout, connection, names), within=within)
+    return key
 
 
 def servers(settings: Settings) -> list[str]:

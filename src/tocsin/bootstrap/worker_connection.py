@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
+from ..adapters.nats.admin.layout import require_layout
 from ..adapters.nats.admin.resources import ensure_executors
 from ..adapters.nats.client.jetstream_wait import retry_until_available
 from ..adapters.nats.consumers.task_queues import NatsTaskQueue
@@ -36,6 +37,7 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
     """Open the queues of a worker in a connected installation.
 
     Raises:
+        Unreachable: another version of Tocsin initialized the installation, with another layout.
         SettingsError: the transport of a queue is `mq`, so that executors outside take its tasks.
     """
     if outside := set(options.queues) & set(installation.settings.bridged_queues):
@@ -46,6 +48,7 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
         raise SettingsError(DefinitionProblem(reason, field=f"queues.{min(outside)}"))
     connection, names = installation.connection, installation.names
     ack_wait = installation.settings.worker.ack_wait
+    await retry_until_available(partial(require_layout, connection, names), within=None)
     await retry_until_available(
         partial(ensure_executors, connection, names, options.queues, ack_wait=ack_wait), within=None
     )

@@ -14,6 +14,7 @@ from .errors import (
     SequenceConflict,
     StaleRead,
     Unreachable,
+    UnsupportedLayout,
 )
 from .event_log import (
     Append,
@@ -68,6 +69,7 @@ __all__ = [
     "TaskQueue",
     "TaskQueues",
     "Unreachable",
+    "UnsupportedLayout",
     "Write",
     "Written",
     "acknowledge",

@@ -1,5 +1,7 @@
 """Errors that several ports raise."""
 
+from collections.abc import Iterable
+
 from ..domain.errors import TocsinError
 
 
@@ -59,3 +61,36 @@ class Unreachable(TocsinError):
     """NATS, or what an installation needs in it, does not exist or does not answer."""
 
     code = "unreachable"
+
+
+class UnsupportedLayout(Unreachable):
+    """The streams have another layout than this version of Tocsin needs.
+
+    `reason` says which; `remedy` lists the steps.
+    """
+
+    code = "unsupported-layout"
+
+    def __init__(self, stream: str, layout: int | None, *, needed: int, streams: Iterable[str]) -> None:
+        """Describe the first stream that does not fit.
+
+        Args:
+            stream: its name on the server.
+            layout: its layout; None: it has no number.
+            needed: the layout of this version.
+            streams: the names of all streams of the installation.
+        """
+        found = "no layout number" if layout is None else f"layout {layout}"
+        self.reason = f"stream {stream} has {found}, and this version of Tocsin needs layout {needed}"
+        self.remedy = _steps(streams) if layout is None or layout < needed else "upgrade Tocsin"
+        super().__init__(f"{self.reason}: {self.remedy}")
+
+
+def _steps(streams: Iterable[str]) -> str:
+    return f"""there is no migration.
+  1. With the version of Tocsin that created the streams, save the definitions: `tocsin jobs list` names the jobs, and
+     `tocsin jobs show JOB -o json` prints each job's `definition`. Put them into a file under `jobs:`.
+     `tocsin events export --out FILE` keeps the old log for `tocsin audit --file FILE`.
+  2. Set another `root`, `trigger_prefix`, `public_prefix` and `mq_prefix`, or delete all streams of this installation:
+     {", ".join(streams)}
+  3. Run `tocsin init`, then `tocsin jobs apply -f FILE`."""

@@ -57,6 +57,8 @@ class StreamState:
     """As configured."""
     leader: str | None
     peers: tuple[Peer, ...]
+    layout: int | None
+    """The number of its layout; None: it has none."""
     drift: Drift
     observed_at: datetime
     """By the clock of the server that answered."""

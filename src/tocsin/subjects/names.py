@@ -45,6 +45,14 @@ class Stream(StrEnum):
     MQ = "MQ"
 
 
+LAYOUT: Final = 1
+"""The number of the layout of streams and subjects, stored with each stream.
+
+A change to the streams of stored messages, or to their subjects, needs a new number; no version reads another layout.
+"""
+LAYOUT_KEY: Final = "tocsin.layout"
+"""The key of the number in a stream's metadata."""
+
 STREAM_SUBJECTS: Final[dict[Stream, tuple[str, ...]]] = {
     Stream.LEDGER: ("ledger.>", "trigger.>", "cancel.>", "enqueue.>", "leadership.>"),
     Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>", "report.>", "timer.>", "delay.>"),

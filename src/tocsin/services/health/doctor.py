@@ -34,7 +34,12 @@ CHECKS: Final[tuple[Check, ...]] = (
 
 
 async def examine(target: HealthTarget, monitors: Sequence[str] = ()) -> list[Finding]:
-    """Run every check. `monitors`: monitoring endpoints of the servers, e.g. `http://nats-1:8222`."""
+    """Run every check. `monitors`: monitoring endpoints of the servers, e.g. `http://nats-1:8222`.
+
+    If the streams have another layout, that is the only finding, because this version cannot read them.
+    """
+    if refusal := await streams.layout(target):
+        return [refusal]
     context = await look_at(target, monitors)
     findings = [await _run(check, context) for check in CHECKS]
     return [finding for of_check in findings for finding in of_check]

@@ -10,7 +10,7 @@ from typing import Final
 
 from .... import subjects
 from ....ports import DurableSpec
-from ....subjects import Bucket, Stream
+from ....subjects import LAYOUT, LAYOUT_KEY, Bucket, Stream
 from ..client.connection import Json
 from ..client.names import Names
 
@@ -21,6 +21,7 @@ MARKER_TTL_S: Final = 60
 """The server keeps the marker of an expired key this long."""
 MAX_WAITING: Final = 2_048
 """Requests for messages that may be open at a durable: one for each of its readers."""
+_METADATA: Final = {LAYOUT_KEY: str(LAYOUT)}
 
 
 def stream_config(stream: Stream, names: Names) -> Json:
@@ -45,6 +46,7 @@ def stream_config(stream: Stream, names: Names) -> Json:
         "max_msgs_per_subject": -1,
         "duplicate_window": DUPLICATE_WINDOW_S * _SECOND,
         "allow_direct": True,
+        "metadata": _METADATA,
     }
     if stream is not Stream.MQ:
         config |= {"allow_msg_schedules": True, "allow_msg_ttl": True}
@@ -71,6 +73,7 @@ def bucket_config(bucket: Bucket, names: Names) -> Json:
         "allow_direct": True,
         "allow_msg_ttl": True,
         "subject_delete_marker_ttl": MARKER_TTL_S * _SECOND,
+        "metadata": _METADATA,
     }
 
 
@@ -84,6 +87,7 @@ def archive_config(names: Names) -> Json:
         "discard": "new",
         "allow_rollup_hdrs": True,
         "allow_direct": True,
+        "metadata": _METADATA,
     }
 
 

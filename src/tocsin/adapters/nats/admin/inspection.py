@@ -28,6 +28,7 @@ from ..client.names import Names
 from ..log.direct_get import DirectGet
 from ..server.monitor import OLDEST_SERVER, PURGES_SAFELY, server_variables
 from .desired_state import archive_config, bucket_config, consumer_config, stream_config
+from .layout import layout_of
 from .resources import differences, with_filters
 
 MAX_PAGES: Final = 5
@@ -109,6 +110,7 @@ class NatsInspection(ServerInspection):
                 Peer(p["name"], p.get("current", False), p.get("offline", False), p.get("lag", 0))
                 for p in cluster.get("replicas") or ()
             ),
+            layout=layout_of(info["config"]),
             drift=differences(info["config"], self._wanted_streams.get(name, {})),
             observed_at=datetime.fromisoformat(info["ts"]),
         )

@@ -20,6 +20,7 @@ from ..client.replies import JetStreamError
 from ..log.projections import NatsProjections
 from ..server.monitor import OLDEST_SERVER, Version
 from .desired_state import archive_config, bucket_config, consumer_config, durable_specs, stream_config
+from .layout import all_streams, require_layout
 from .resources import Change, ProvisionError, ensure_consumer, ensure_stream
 
 __all__ = ["Change", "ProvisionError", "provision"]
@@ -50,11 +51,13 @@ async def provision(
 
     Raises:
         ProvisionError: the server cannot be brought into that state; the text says what to do.
+        UnsupportedLayout: there are streams of another layout; nothing is changed, and the text lists the steps.
         LogUnavailable: there is no connection to the server.
     """
     _check_version(connection.client)
     try:
         await _check_jetstream(connection)
+        await require_layout(connection, names, all_streams(names))
         streams = [stream for stream in Stream if bridge or stream is not Stream.MQ]
         changes = [await ensure_stream(connection, stream_config(stream, names), replicas) for stream in streams]
         changes += [await ensure_stream(connection, bucket_config(bucket, names), replicas) for bucket in Bucket]

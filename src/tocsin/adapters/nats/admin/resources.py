@@ -49,11 +49,20 @@ class Change:
 def differences(stored: Json, wanted: Json) -> dict[str, tuple[object, object]]:
     """Return the fields of `wanted` whose stored value differs: (stored, wanted).
 
-    The order of subjects does not matter.
+    The order of subjects does not matter, nor do metadata of others: the server adds some.
     """
+    comparable = stored | {"metadata": _common(stored, wanted)}
     return {
-        name: (stored.get(name), value) for name, value in wanted.items() if _plain(stored.get(name)) != _plain(value)
+        name: (comparable.get(name), value)
+        for name, value in wanted.items()
+        if _plain(comparable.get(name)) != _plain(value)
     }
+
+
+def _common(stored: Json, wanted: Json) -> Json:
+    """Return the stored metadata under the keys of the wanted metadata."""
+    keys = wanted.get("metadata") or {}
+    return {key: value for key, value in (stored.get("metadata") or {}).items() if key in keys}
 
 
 def with_filters(config: Json) -> Json:
@@ -92,7 +101,8 @@ async def ensure_stream(connection: Connection, wanted: Json, replicas: int | No
     if not changed:
         return Change("stream", name, "unchanged")
     _check_changeable(name, changed)
-    await _send_stream(connection, "UPDATE", stored | wanted)
+    metadata = (stored.get("metadata") or {}) | (wanted.get("metadata") or {})
+    await _send_stream(connection, "UPDATE", stored | wanted | {"metadata": metadata})
     return Change("stream", name, "updated", changed)
 
 

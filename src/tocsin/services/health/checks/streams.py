@@ -2,11 +2,28 @@
 
 from typing import Final
 
+from ....ports import UnsupportedLayout
 from ....ports.server_inspection import Drift, StreamState
-from ....subjects import Bucket
+from ....subjects import LAYOUT, Bucket, Stream
 from ..findings import CheckContext, Finding, bad, ok, warn
+from ..status import UNAVAILABLE, HealthTarget
 
 INIT: Final = "run `tocsin init`: it puts this right and changes nothing else"
+
+
+async def layout(target: HealthTarget) -> Finding | None:
+    """Return the finding about streams of another layout (`unsupported-layout`); None: this version can read them."""
+    inspection = target.inspection
+    for stream in (Stream.LEDGER, Stream.LOG):
+        try:
+            state = await inspection.stream(inspection.stream_name(stream))
+        except UNAVAILABLE:
+            continue  # another finding reports it
+        if state is not None and state.layout != LAYOUT:
+            refused = UnsupportedLayout(state.name, state.layout, needed=LAYOUT, streams=(*inspection.stream_names(),))
+            means = "no command or stage of this version works with the installation"
+            return bad(refused.code, refused.reason, means=means, do=refused.remedy, stream=state.name)
+    return None
 
 
 async def unanswered(context: CheckContext) -> list[Finding]:
