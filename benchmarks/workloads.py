@@ -17,6 +17,7 @@ from benchmarks.replay import replay
 from benchmarks.scale_out import REPLICAS, scale_out
 from benchmarks.system import ONE_PROCESS, USUAL, System, system
 from benchmarks.throughput import graphs, throughput
+from benchmarks.wide_graph import wide_graph
 
 Workload: TypeAlias = Callable[[Conditions], Coroutine[Any, Any, Metrics]]
 """Measures on servers of its own; its metrics include the `bare_rate` of one server."""
@@ -48,6 +49,7 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "W5": growth,
     "W6": registered,
     "W7": replay,
+    "graph": OnSystem(wide_graph),
 }
 SERVERLESS: Final = frozenset({"W7"})
 """Workloads without a server; a single profile is enough."""
