@@ -19,7 +19,7 @@ from tocsin.domain.execution import Status
 from tocsin.domain.ledger import delete
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports.queries import DeadLetterQuery
-from tocsin.services.operations import dead_letters
+from tocsin.services.operations import dead_letter_lookup, dead_letters
 from tocsin.services.operations.dead_letters import Replay
 from tocsin.services.operations.errors import NotAnId, NotFound, OperationError
 from tocsin.subjects import Stream
@@ -69,7 +69,7 @@ async def test_a_replay_that_failed_is_closed(world: World) -> None:
     first = await dead_letters.replay(world.log, letter.id)
     await run(world)
     await answer(world, first.execution_id or "", "failed")
-    assert (await dead_letters.find(world.log, letter.id)).replays == (Status.FAILED,)
+    assert (await dead_letter_lookup.find(world.log, letter.id)).replays == (Status.FAILED,)
     assert (await dead_letters.replay(world.log, letter.id)).number == 2
 
 
@@ -247,13 +247,13 @@ async def test_archived_dead_letter_is_found_but_not_replayable(world: World) ->
     await run(world)
     await answer(world, failing.execution_id or "", "failed")
     await dead_letters.resolve(world.log, letter.id, by=ADA, reason="by hand")
-    kept = await dead_letters.find(world.log, letter.id)
+    kept = await dead_letter_lookup.find(world.log, letter.id)
     attic = Attic(world.log, world.projections)
     await attic.take(*OVER)
     with pytest.raises(NotFound, match="no dead letter has the id"):
-        await dead_letters.find(world.log, letter.id)
+        await dead_letter_lookup.find(world.log, letter.id)
 
-    found = await dead_letters.find(world.log, letter.id, stored=attic.whole)
+    found = await dead_letter_lookup.find(world.log, letter.id, stored=attic.whole)
     assert (found.state, found.facts, found.replays) == (kept.state, kept.facts, (Status.FAILED,))
     assert not (await dead_letters.resolve(world.log, letter.id, stored=attic.whole)).changed
     with pytest.raises(OperationError, match=r"resolved \(by hand\)") as failure:
@@ -269,7 +269,7 @@ async def test_a_replay_that_was_archived_is_closed(world: World) -> None:
     await answer(world, first.execution_id or "", "failed")
     attic = Attic(world.log, world.projections)
     await attic.take("execution.>")
-    assert (await dead_letters.find(world.log, letter.id, stored=attic.whole)).replays == (Status.FAILED,)
+    assert (await dead_letter_lookup.find(world.log, letter.id, stored=attic.whole)).replays == (Status.FAILED,)
     assert (await dead_letters.replay(world.log, letter.id, stored=attic.whole)).number == 2
 
 
@@ -281,7 +281,7 @@ async def test_prefix_of_an_archived_id_works(world: World, tmp_path: Path) -> N
         attic = Attic(world.log, world.projections)
         await attic.take(*OVER)
         given, rows = letter.id[:20], history.dead_letters
-        found = await dead_letters.find(world.log, given, list_dead_letters=rows, stored=attic.whole)
+        found = await dead_letter_lookup.find(world.log, given, list_dead_letters=rows, stored=attic.whole)
     assert found.id == letter.id
 
 
@@ -292,4 +292,4 @@ async def test_dead_letter_archived_after_its_execution_is_found(world: World) -
     await attic.take("execution.>")
     await dead_letters.resolve(world.log, letter.id)
     await attic.take("dead-letter.>")
-    assert (await dead_letters.find(world.log, letter.id, stored=attic.whole)).id == letter.id
+    assert (await dead_letter_lookup.find(world.log, letter.id, stored=attic.whole)).id == letter.id

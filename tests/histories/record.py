@@ -35,7 +35,7 @@ from tocsin.domain.events import (
     Started,
 )
 from tocsin.services.jobs import Registry
-from tocsin.services.operations import backfill, dead_letters, enqueue, task_leases, worker_answers
+from tocsin.services.operations import backfill, dead_letters, enqueue, task_claims, task_leases, worker_answers
 from tocsin.services.operations.backfill import Span
 
 FOLDER = Path(__file__).parent
@@ -143,7 +143,7 @@ async def outside(tocsin: Running) -> None:
         lease = task_leases.Lease(seconds)
         found: list[task_leases.Held] = []
         while not found:
-            found = await task_leases.take(tocsin.log, queues, clock, [name], limit=1, worker="w", lease=lease, wait=5)
+            found = await task_claims.take(tocsin.log, queues, clock, [name], limit=1, worker="w", lease=lease, wait=5)
         return found[0]
 
     await take("lost", seconds=0.2)

@@ -325,8 +325,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "put off no lease for a sign of life",
         task_leases.extend,
-        "min(clock.now() + _span(seconds), held.deadline)",
-        "min(held.claim.time + _span(seconds), held.deadline)",
+        "min(clock.now() + lease_span(seconds), held.deadline)",
+        "min(held.claim.time + lease_span(seconds), held.deadline)",
     ),
     _bug(
         "release whatever has the timer's number",

@@ -9,7 +9,7 @@ from typing import Final, cast
 from tocsin import subjects
 from tocsin.domain.events import Failure, LeaseTimer, Started
 from tocsin.ports import EventLog, LogUnavailable, OutdatedState, TaskQueues
-from tocsin.services.operations import lookup, task_leases, worker_answers
+from tocsin.services.operations import lookup, task_claims, task_leases, worker_answers
 from tocsin.services.operations.errors import OperationError
 from tocsin.services.operations.lookup import ExecutionMatch
 from tocsin.services.operations.task_leases import Held, Lease
@@ -62,7 +62,7 @@ class OutsideExecutor:
     async def _run(self) -> None:
         while not self._process.is_stopping:
             try:
-                held = await task_leases.take(
+                held = await task_claims.take(
                     self._log,
                     self._queues,
                     self._clock,

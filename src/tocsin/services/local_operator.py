@@ -20,7 +20,8 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .explain import Answer
     from .operations.backfill import Asked, Backfill, Span
     from .operations.cancellation import Cancellation
-    from .operations.dead_letters import Letter, Replay, Resolution
+    from .operations.dead_letter_lookup import Letter
+    from .operations.dead_letters import Replay, Resolution
     from .operations.lookup import ExecutionMatch
 from .operator import OpenHistory
 
@@ -129,9 +130,9 @@ class LocalOperator:
 
     async def dead_letter(self, given: str) -> "Letter":
         """See `Operator`."""
-        from .operations import dead_letters  # noqa: PLC0415 - see above
+        from .operations import dead_letter_lookup  # noqa: PLC0415 - see above
 
-        return await dead_letters.find(self._log, given, list_dead_letters=self.dead_letters, stored=self._stored)
+        return await dead_letter_lookup.find(self._log, given, list_dead_letters=self.dead_letters, stored=self._stored)
 
     async def replay(
         self,

@@ -23,7 +23,8 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .explain import Answer
     from .operations.backfill import Asked, Backfill, Span
     from .operations.cancellation import Cancellation
-    from .operations.dead_letters import Letter, Replay, Resolution
+    from .operations.dead_letter_lookup import Letter
+    from .operations.dead_letters import Replay, Resolution
     from .operations.lookup import ExecutionMatch
 
 OpenHistory: TypeAlias = Callable[[], AbstractAsyncContextManager[History]]

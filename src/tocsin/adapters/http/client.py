@@ -7,11 +7,10 @@ through the API and through NATS. The API records the identity of the caller's t
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 from uuid import uuid4
 
 import httpx
@@ -19,22 +18,24 @@ from pydantic import JsonValue, TypeAdapter
 
 from ... import subjects
 from ...domain import dead_letter, ledger
-from ...domain.definition import STORED, DefinitionError, DefinitionProblem, JobDefinition
+from ...domain.definition import STORED, JobDefinition
 from ...domain.events import Input, Message, Recorded
 from ...domain.execution import Status
 from ...domain.ledger import JobNotFound, KnownDefinition, Ledger, Regime, Timetable
-from ...ports import Clock, DeadLetterRow, ExecutionRow, LogUnavailable, SequenceConflict
+from ...ports import Clock, DeadLetterRow, ExecutionRow, SequenceConflict
 from ...ports.queries import DeadLetterQuery, ExecutionQuery, Page
 from ...services.explain import Answer
 from ...services.jobs import Change, Job, Plan, each, plan_of
 from ...services.operations import dead_letters
 from ...services.operations.backfill import Asked, Backfill, Span
 from ...services.operations.cancellation import Cancellation
-from ...services.operations.dead_letters import Letter, Replay, Resolution, match_dead_letter
+from ...services.operations.dead_letter_lookup import Letter, match_dead_letter
+from ...services.operations.dead_letters import Replay, Resolution
 from ...services.operations.errors import NotFound, OperationError
 from ...services.operations.lookup import ExecutionMatch, match_execution
-from ...services.operator import NotPermitted, NotServed
+from ...services.operator import NotServed
 from ..system_clock import SystemClock
+from .api_client import ApiClient
 
 PAGE_SIZE: Final = 500
 """Rows per request; the API returns at most 1,000."""
@@ -52,37 +53,6 @@ async def connect(url: str, token: str | None) -> AsyncIterator["HttpOperator"]:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S) as http:
         yield HttpOperator(ApiClient(http), SystemClock())
-
-
-@dataclass(frozen=True)
-class ApiClient:
-    """Sends requests and turns problem details into the errors of the services."""
-
-    http: httpx.AsyncClient
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        body: JsonValue = None,
-        *,
-        query: Mapping[str, str | int | bool] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Any:  # noqa: ANN401 - JSON
-        """Send a request and return the JSON of its response.
-
-        Raises:
-            DefinitionError, JobNotFound, NotFound, OperationError, SequenceConflict, NotPermitted: the API refused.
-            LogUnavailable: the API did not answer, or cannot reach its log.
-        """
-        present = {name: value for name, value in (headers or {}).items() if value}
-        try:
-            response = await self.http.request(method, path, json=body, params=query, headers=present)
-        except httpx.HTTPError as error:
-            raise LogUnavailable(f"{self.http.base_url}: {str(error) or type(error).__name__}") from error
-        if response.is_success:
-            return response.json() if response.content else None
-        raise _error_of(path, response)
 
 
 class HttpOperator:
@@ -305,43 +275,6 @@ class HttpOperator:
             if page["next"] is None or len(rows) >= query.limit:
                 return rows, page["next"]
             parameters["cursor"] = page["next"]
-
-
-def _error_of(path: str, response: httpx.Response) -> Exception:  # noqa: PLR0911 - one line per problem
-    try:
-        problem = json.loads(response.content)
-        kind, detail = problem["type"].rpartition(":")[2], problem["detail"]
-    except (ValueError, KeyError, TypeError):
-        return LogUnavailable(f"{response.url}: {response.status_code}, and no problem details: is this Tocsin's API?")
-    match response.status_code, kind:
-        case 404, _ if path.startswith("/v1/jobs/"):
-            return JobNotFound(unquote(path.split("/")[3]))
-        case 404, _:
-            return NotFound(detail)
-        case 412, _:
-            return SequenceConflict(detail)
-        case 422, "invalid-definition":
-            return DefinitionError(*(_problem(error) for error in problem["errors"]))
-        case ((401 | 403), _):
-            return NotPermitted(detail)
-        case ((429 | 500 | 503), _):
-            return LogUnavailable(detail)
-        case _:
-            return OperationError(detail)
-
-
-def _problem(error: Mapping[str, str]) -> DefinitionProblem:
-    right = error["right"]
-    unknown = right.startswith("unknown field: ")
-    reason = right.removeprefix("unknown field: ")
-    return DefinitionProblem(
-        (", " if reason.startswith("did you") else ": ") + reason if unknown else reason,
-        field=error.get("field", ""),
-        value=error.get("value"),
-        job=error.get("job"),
-        step=error.get("step"),
-        unknown=unknown,
-    )
 
 
 def _job(details: Mapping[str, Any]) -> Job:

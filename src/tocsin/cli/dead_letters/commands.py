@@ -8,7 +8,8 @@ import typer
 from rich.text import Text
 
 from ...ports.queries import DeadLetterQuery, every
-from ...services.operations.dead_letters import Letter, Replay, Resolution
+from ...services.operations.dead_letter_lookup import Letter
+from ...services.operations.dead_letters import Replay, Resolution
 from ...services.operator import Operator
 from ..input.values import check, confirm, instant, json_of
 from ..input.values import rate as rate_of

@@ -10,7 +10,7 @@ from rich.text import Text
 from ...domain.dead_letter import DeadLetter
 from ...domain.events import DeadLettered, PoisonMessage
 from ...domain.execution import Status
-from ...services.operations.dead_letters import Letter
+from ...services.operations.dead_letter_lookup import Letter
 from ..executions.page import attempts_table
 from ..output.format import local, state
 from ..output.tables import table

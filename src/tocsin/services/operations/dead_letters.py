@@ -1,4 +1,4 @@
-"""Find, replay and resolve dead letters (hip-62, Dead Letter Handling).
+"""Replay and resolve dead letters (hip-62, Dead Letter Handling).
 
 A replay is an event, `replayed.<n>`, in the dead letter's own guarded scope, and the planner makes its one execution. The
 replay uses the definition in force now, the failed execution's scheduled time, and the input that the failed execution got
@@ -9,54 +9,27 @@ letter, and the dead letter that the failed execution was a replay of.
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
 from ... import subjects
-from ...archive.stream_reader import archived, wherever
 from ...domain import dead_letter, execution, execution_plan
-from ...domain.dead_letter import DeadLetter
 from ...domain.definition import DefinitionError, check_input
-from ...domain.events import Actor, DeadLettered, Input, Message, PoisonMessage, Recorded, Trigger
-from ...domain.execution import Status
+from ...domain.events import Actor, DeadLettered, Input, Message, Recorded, Trigger
 from ...domain.ledger import JobNotFound, Ledger
 from ...engine.ledger_reader import LedgerReader
 from ...engine.rerun import NotRerunnable, message_of, unregistered_request
-from ...ports import Clock, DeadLetterRow, EventLog, OutdatedState, SequenceConflict, StaleRead, StoredLog
-from ...ports.queries import DeadLetterQuery, Page, every
+from ...ports import Clock, EventLog, OutdatedState, SequenceConflict, StaleRead, StoredLog
+from ...ports.queries import DeadLetterQuery, every
 from ...subjects import Stream
 from ..jobs import read_back
-from .errors import Ambiguous, NotAnId, NotFound, OperationError
-from .lookup import FULL_ID_LENGTH, MAX_SUGGESTIONS, MIN_ID_LENGTH
+from .dead_letter_lookup import Letter, ListDeadLetters, match_dead_letter, read_letter, replay_status
+from .errors import OperationError
 
 MAX_TRIES: Final = 5
 """Tries to append while other writers change the dead letter."""
 DEFAULT_RATE: Final = 10.0
 """Replays per second, unless the caller sets another rate."""
 _CONFLICT: Final = "cannot change dead letter {}: another writer changed it on each of {} tries. Try again."
-
-ListDeadLetters: TypeAlias = Callable[[DeadLetterQuery], Awaitable[Page[DeadLetterRow]]]
-ReadLetter: TypeAlias = "Callable[[str, str | None], Awaitable[Letter | None]]"
-"""Read a dead letter by its complete id, and by its job if that is known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Letter:
-    """A dead letter folded from its facts. `replays`: the status of each replay's execution.
-
-    `is_archived`: it was resolved and moved to the archive, so nothing can be appended to it.
-    """
-
-    job: str
-    id: str
-    state: DeadLetter
-    facts: tuple[Recorded[Message], ...]
-    is_archived: bool = False
-    replays: tuple[Status, ...] = ()
-
-    @property
-    def sequence(self) -> int:
-        """Sequence of the newest fact."""
-        return self.facts[-1].sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,33 +49,6 @@ class Resolution:
     job: str
     id: str
     changed: bool
-
-
-async def find(
-    log: EventLog,
-    given: str,
-    *,
-    job: str | None = None,
-    list_dead_letters: ListDeadLetters | None = None,
-    stored: StoredLog | None = None,
-) -> Letter:
-    """Return a dead letter and the status of its replays.
-
-    Args:
-        log: holds the facts.
-        given: a complete id or, with `list_dead_letters`, its first characters.
-        job: the job, if it is known.
-        list_dead_letters: queries the history; called only for a shortened id.
-        stored: the log and its archive; read if the log no longer holds the dead letter.
-
-    Raises:
-        NotAnId: `given` cannot be the id of a dead letter.
-        NotFound: no dead letter matches.
-        Ambiguous: several dead letters match.
-    """
-    letter = await match_dead_letter(given, partial(_read, log, stored), job=job, list_dead_letters=list_dead_letters)
-    replays = [await _status(log, letter, n, stored) for n in range(len(letter.state.replays))]
-    return replace(letter, replays=tuple(replays))
 
 
 async def replay(  # noqa: PLR0913 - all but two are keywords
@@ -135,7 +81,7 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
         OperationError: it cannot be replayed, or needs `again`.
         DefinitionError: the job does not accept the input.
     """
-    letter = await match_dead_letter(given, partial(_read, log, stored), list_dead_letters=list_dead_letters)
+    letter = await match_dead_letter(given, partial(read_letter, log, stored), list_dead_letters=list_dead_letters)
     if letter.is_archived:
         raise OperationError(
             f"cannot replay dead letter {letter.id}: it is resolved ({_resolution(letter)}) and was archived. Trigger the job instead.",
@@ -153,7 +99,7 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
                 sequence = await log.append(fact, expect=letter.sequence)
                 letter = _with(letter, await read_back(log, Stream.LOG, sequence))
         except OutdatedState:
-            letter = await _read(log, None, letter.id, letter.job) or letter
+            letter = await read_letter(log, None, letter.id, letter.job) or letter
             continue
         made = dead_letter.find_replay(letter.state, request) or letter.state.replays[-1]
         is_run = isinstance(_failed_input(letter), DeadLettered | Trigger)
@@ -171,8 +117,8 @@ async def replay_all(
 ) -> AsyncIterator[Replay | OperationError]:
     """Replay the unresolved dead letters that match a query, the oldest first.
 
-    The rate is limited to `rate` replays per second.     A dead letter that cannot be replayed, or has an open replay, is skipped: its error is yielded. So an interrupted run can
-    be started again.
+    A dead letter that cannot be replayed, or has an open replay, is skipped: its error is yielded. So an interrupted run can
+    be started again. `rate`: replays per second.
     """
     begin, done = clock.monotonic(), 0
     async for row in every(list_dead_letters, replace(query, unresolved=True, sort="oldest", cursor=None)):
@@ -201,43 +147,17 @@ async def resolve(
     Raises:
         NotFound: no dead letter matches.
     """
-    letter = await match_dead_letter(given, partial(_read, log, stored), list_dead_letters=list_dead_letters)
+    letter = await match_dead_letter(given, partial(read_letter, log, stored), list_dead_letters=list_dead_letters)
     for _ in range(MAX_TRIES):
         facts = dead_letter.resolve(letter.state, by=by, reason=reason)
         try:
             for fact in facts:
                 await log.append(fact, expect=letter.sequence)
         except OutdatedState:
-            letter = await _read(log, None, letter.id, letter.job) or letter
+            letter = await read_letter(log, None, letter.id, letter.job) or letter
             continue
         return Resolution(letter.job, letter.id, bool(facts))
     raise SequenceConflict(_CONFLICT.format(letter.id, MAX_TRIES))
-
-
-async def match_dead_letter(
-    given: str, read: ReadLetter, *, job: str | None = None, list_dead_letters: ListDeadLetters | None = None
-) -> Letter:
-    """Return the dead letter whose id is `given` or begins with it, without its replays.
-
-    Raises:
-        NotAnId: `given` cannot be the id of a dead letter.
-        NotFound: no dead letter matches.
-        Ambiguous: several dead letters match.
-    """
-    if not given or not all(c.isalnum() or c in "-_" for c in given):
-        raise NotAnId(
-            f"{given!r} is not the id of a dead letter. An id has only letters, digits, hyphens and underscores."
-        )
-    if letter := await read(given, job):
-        return letter
-    if list_dead_letters is not None and MIN_ID_LENGTH <= len(given) < FULL_ID_LENGTH:
-        rows = (await list_dead_letters(DeadLetterQuery(id_prefix=given, job=job, limit=MAX_SUGGESTIONS))).rows
-        if len(rows) > 1:
-            raise Ambiguous(given, "dead letters", tuple(row.id for row in rows))
-        if rows and (letter := await read(rows[0].id, rows[0].job_name)):
-            return letter
-    shortened = list_dead_letters is not None and len(given) < FULL_ID_LENGTH
-    raise NotFound(f"no dead letter has the id {given!r}" + (", or an id that begins with it" if shortened else ""))
 
 
 # --- conditions of a replay ---------------------------------------------------------------------------------------------
@@ -297,7 +217,7 @@ def _failed_input(letter: Letter) -> Message:
 async def _check_idle(log: EventLog, letter: Letter, stored: StoredLog | None) -> None:
     if letter.state.replays:
         newest = letter.state.replays[-1]
-        if await _status(log, letter, len(letter.state.replays) - 1, stored) not in execution.TERMINAL_STATUSES:
+        if await replay_status(log, letter, len(letter.state.replays) - 1, stored) not in execution.TERMINAL_STATUSES:
             raise OperationError(
                 f"cannot replay dead letter {letter.id}: replay {newest.fact.number}, execution {newest.execution_id}, "
                 "is still open. Use --again to replay it anyway.",
@@ -315,41 +235,6 @@ def _resolution(letter: Letter) -> str:
     resolved = letter.state.resolved
     by, reason = (resolved.message.execution_id, resolved.message.reason) if resolved else (None, None)
     return f"by execution {by}" if by else reason or "without a reason"
-
-
-async def _status(log: EventLog, letter: Letter, index: int, stored: StoredLog | None) -> Status:
-    """Return the status of a replay, whether or not it made an execution."""
-    made = letter.state.replays[index]
-    scope = subjects.execution(letter.job, made.execution_id)
-    if facts := await wherever(log, stored, scope):
-        return execution.fold(facts).status
-    refused = PoisonMessage.id_of(subjects.REPLAYS, made.sequence)
-    if await _read(log, stored, refused, letter.job) is not None:
-        return Status.FAILED
-    resolved = letter.state.resolved
-    return Status.COMPLETED if resolved and resolved.sequence > made.sequence else Status.UNKNOWN
-
-
-# --- read --------------------------------------------------------------------------------------------------------
-
-
-async def _read(
-    log: EventLog,
-    stored: StoredLog | None,
-    id: str,  # noqa: A002 - the field is called so
-    job: str | None,
-) -> Letter | None:
-    scope = subjects.dead_letter(job or subjects.ANY, id)
-    for _ in range(MAX_TRIES):
-        facts = await log.load(scope)
-        if (facts[-1].sequence if facts else 0) == await log.tail(scope):
-            break  # otherwise a lagging replica answered
-    else:
-        raise StaleRead(f"stale read of dead letter {id} from a lagging replica")
-    if is_archived := not facts and stored is not None:
-        facts = await archived(stored, scope)
-    state = dead_letter.fold(facts)
-    return Letter(state.fact.job, state.fact.id, state, tuple(facts), is_archived) if state.kept else None
 
 
 def _with(letter: Letter, stored: Recorded[Message]) -> Letter:

@@ -11,8 +11,8 @@ from ....domain.definition import Text
 from ....domain.events import Actor
 from ....ports import DeadLetterRow
 from ....ports.queries import DeadLetterQuery, DeadLetterSort, every
-from ....services.operations import dead_letters
-from ....services.operations.dead_letters import Letter
+from ....services.operations import dead_letter_lookup, dead_letters
+from ....services.operations.dead_letter_lookup import Letter
 from ....services.operations.errors import NotFound
 from ....services.operations.errors import OperationError as NotPossible
 from ..auth.security import Reader, Replayer, actor
@@ -274,7 +274,7 @@ async def resolve_dead_letter(
 
 
 async def _visible_letter(here: Components, caller: Principal, given: str) -> Letter:
-    letter = await dead_letters.find(here.log, given, stored=here.stored)
+    letter = await dead_letter_lookup.find(here.log, given, stored=here.stored)
     if not await here.visibility.may_see(caller, letter.job):
         raise NotFound(f"no dead letter has the id {given!r}")
     return letter

@@ -17,7 +17,7 @@ from ....domain.access import Principal
 from ....domain.events import Failure
 from ....domain.execution import Phase
 from ....ports import OutdatedState
-from ....services.operations import lookup, task_leases, worker_answers
+from ....services.operations import lookup, task_claims, task_leases, worker_answers
 from ....services.operations.errors import NotAnId, NotFound
 from ....services.operations.errors import OperationError as NotPossible
 from ....services.operations.lookup import ExecutionMatch
@@ -64,7 +64,7 @@ async def fetch(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
     count = body.get("count") or 1
     if not isinstance(count, int) or not 1 <= count <= MAX_JOBS_PER_FETCH:
         raise _wrong("count", f"must be an integer from 1 to {MAX_JOBS_PER_FETCH}")
-    held = await task_leases.take(
+    held = await task_claims.take(
         here.log,
         here.queues,
         here.clock,

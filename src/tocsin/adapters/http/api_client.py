@@ -1,0 +1,84 @@
+"""Requests to the HTTP API, whose problem details become the errors of the services."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import httpx
+from pydantic import JsonValue
+
+from ...domain.definition import DefinitionError, DefinitionProblem
+from ...domain.ledger import JobNotFound
+from ...ports import LogUnavailable, SequenceConflict
+from ...services.operations.errors import NotFound, OperationError
+from ...services.operator import NotPermitted
+
+
+@dataclass(frozen=True)
+class ApiClient:
+    """Sends requests and turns problem details into the errors of the services."""
+
+    http: httpx.AsyncClient
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: JsonValue = None,
+        *,
+        query: Mapping[str, str | int | bool] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:  # noqa: ANN401 - JSON
+        """Send a request and return the JSON of its response.
+
+        Raises:
+            DefinitionError, JobNotFound, NotFound, OperationError, SequenceConflict, NotPermitted: the API refused.
+            LogUnavailable: the API did not answer, or cannot reach its log.
+        """
+        present = {name: value for name, value in (headers or {}).items() if value}
+        try:
+            response = await self.http.request(method, path, json=body, params=query, headers=present)
+        except httpx.HTTPError as error:
+            raise LogUnavailable(f"{self.http.base_url}: {str(error) or type(error).__name__}") from error
+        if response.is_success:
+            return response.json() if response.content else None
+        raise _error_of(path, response)
+
+
+def _error_of(path: str, response: httpx.Response) -> Exception:  # noqa: PLR0911 - one line per problem
+    try:
+        problem = json.loads(response.content)
+        kind, detail = problem["type"].rpartition(":")[2], problem["detail"]
+    except (ValueError, KeyError, TypeError):
+        return LogUnavailable(f"{response.url}: {response.status_code}, and no problem details: is this Tocsin's API?")
+    match response.status_code, kind:
+        case 404, _ if path.startswith("/v1/jobs/"):
+            return JobNotFound(unquote(path.split("/")[3]))
+        case 404, _:
+            return NotFound(detail)
+        case 412, _:
+            return SequenceConflict(detail)
+        case 422, "invalid-definition":
+            return DefinitionError(*(_problem(error) for error in problem["errors"]))
+        case ((401 | 403), _):
+            return NotPermitted(detail)
+        case ((429 | 500 | 503), _):
+            return LogUnavailable(detail)
+        case _:
+            return OperationError(detail)
+
+
+def _problem(error: Mapping[str, str]) -> DefinitionProblem:
+    right = error["right"]
+    unknown = right.startswith("unknown field: ")
+    reason = right.removeprefix("unknown field: ")
+    return DefinitionProblem(
+        (", " if reason.startswith("did you") else ": ") + reason if unknown else reason,
+        field=error.get("field", ""),
+        value=error.get("value"),
+        job=error.get("job"),
+        step=error.get("step"),
+        unknown=unknown,
+    )

@@ -1,0 +1,142 @@
+"""Find and read dead letters and the status of their replays."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, TypeAlias
+
+from ... import subjects
+from ...archive.stream_reader import archived, wherever
+from ...domain import dead_letter, execution
+from ...domain.dead_letter import DeadLetter
+from ...domain.events import Message, PoisonMessage, Recorded
+from ...domain.execution import Status
+from ...ports import DeadLetterRow, EventLog, StaleRead, StoredLog
+from ...ports.queries import DeadLetterQuery, Page
+from .errors import Ambiguous, NotAnId, NotFound
+from .lookup import FULL_ID_LENGTH, MAX_SUGGESTIONS, MIN_ID_LENGTH
+
+MAX_READS: Final = 5
+"""Reads of a dead letter while lagging replicas answer."""
+
+ListDeadLetters: TypeAlias = Callable[[DeadLetterQuery], Awaitable[Page[DeadLetterRow]]]
+ReadLetter: TypeAlias = "Callable[[str, str | None], Awaitable[Letter | None]]"
+"""Read a dead letter by its complete id, and by its job if that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter folded from its facts. `replays`: the status of each replay's execution.
+
+    `is_archived`: it was resolved and moved to the archive, so nothing can be appended to it.
+    """
+
+    job: str
+    id: str
+    state: DeadLetter
+    facts: tuple[Recorded[Message], ...]
+    is_archived: bool = False
+    replays: tuple[Status, ...] = ()
+
+    @property
+    def sequence(self) -> int:
+        """Sequence of the newest fact."""
+        return self.facts[-1].sequence
+
+
+async def find(
+    log: EventLog,
+    given: str,
+    *,
+    job: str | None = None,
+    list_dead_letters: ListDeadLetters | None = None,
+    stored: StoredLog | None = None,
+) -> Letter:
+    """Return a dead letter and the status of its replays.
+
+    Args:
+        log: holds the facts.
+        given: a complete id or, with `list_dead_letters`, its first characters.
+        job: the job, if it is known.
+        list_dead_letters: queries the history; called only for a shortened id.
+        stored: the log and its archive; read if the log no longer holds the dead letter.
+
+    Raises:
+        NotAnId: `given` cannot be the id of a dead letter.
+        NotFound: no dead letter matches.
+        Ambiguous: several dead letters match.
+    """
+    letter = await match_dead_letter(
+        given, partial(read_letter, log, stored), job=job, list_dead_letters=list_dead_letters
+    )
+    replays = [await replay_status(log, letter, n, stored) for n in range(len(letter.state.replays))]
+    return replace(letter, replays=tuple(replays))
+
+
+async def match_dead_letter(
+    given: str, read: ReadLetter, *, job: str | None = None, list_dead_letters: ListDeadLetters | None = None
+) -> Letter:
+    """Return the dead letter whose id is `given` or begins with it, without its replays.
+
+    Raises:
+        NotAnId: `given` cannot be the id of a dead letter.
+        NotFound: no dead letter matches.
+        Ambiguous: several dead letters match.
+    """
+    if not given or not all(c.isalnum() or c in "-_" for c in given):
+        raise NotAnId(
+            f"{given!r} is not the id of a dead letter. An id has only letters, digits, hyphens and underscores."
+        )
+    if letter := await read(given, job):
+        return letter
+    if list_dead_letters is not None and MIN_ID_LENGTH <= len(given) < FULL_ID_LENGTH:
+        rows = (await list_dead_letters(DeadLetterQuery(id_prefix=given, job=job, limit=MAX_SUGGESTIONS))).rows
+        if len(rows) > 1:
+            raise Ambiguous(given, "dead letters", tuple(row.id for row in rows))
+        if rows and (letter := await read(rows[0].id, rows[0].job_name)):
+            return letter
+    shortened = list_dead_letters is not None and len(given) < FULL_ID_LENGTH
+    raise NotFound(f"no dead letter has the id {given!r}" + (", or an id that begins with it" if shortened else ""))
+
+
+async def read_letter(
+    log: EventLog,
+    stored: StoredLog | None,
+    id: str,  # noqa: A002 - the field is called so
+    job: str | None,
+) -> Letter | None:
+    """Return a dead letter without its replays; None if none has this id.
+
+    Args:
+        log: holds the facts.
+        stored: the log and its archive; read if the log no longer holds the dead letter.
+        id: its complete id.
+        job: its job, if that is known.
+
+    Raises:
+        StaleRead: lagging replicas answered.
+    """
+    scope = subjects.dead_letter(job or subjects.ANY, id)
+    for _ in range(MAX_READS):
+        facts = await log.load(scope)
+        if (facts[-1].sequence if facts else 0) == await log.tail(scope):
+            break  # otherwise a lagging replica answered
+    else:
+        raise StaleRead(f"stale read of dead letter {id} from a lagging replica")
+    if is_archived := not facts and stored is not None:
+        facts = await archived(stored, scope)
+    state = dead_letter.fold(facts)
+    return Letter(state.fact.job, state.fact.id, state, tuple(facts), is_archived) if state.kept else None
+
+
+async def replay_status(log: EventLog, letter: Letter, index: int, stored: StoredLog | None) -> Status:
+    """Return the status of a replay, whether or not it made an execution."""
+    made = letter.state.replays[index]
+    scope = subjects.execution(letter.job, made.execution_id)
+    if facts := await wherever(log, stored, scope):
+        return execution.fold(facts).status
+    refused = PoisonMessage.id_of(subjects.REPLAYS, made.sequence)
+    if await read_letter(log, stored, refused, letter.job) is not None:
+        return Status.FAILED
+    resolved = letter.state.resolved
+    return Status.COMPLETED if resolved and resolved.sequence > made.sequence else Status.UNKNOWN

@@ -1,0 +1,235 @@
+"""Claim tasks for workers over HTTP (ojs-worker-protocol).
+
+A task is claimed under a visibility lease, and acknowledged to its queue at once (`task_leases`).
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ... import subjects, telemetry
+from ...domain import execution
+from ...domain.events import Dispatched, LeaseTimer, Message, Recorded, Started
+from ...domain.execution import ClaimDenied
+from ...ports import Clock, Delivery, EventLog, LogUnavailable, OutdatedState, TaskQueues
+from . import event_waiter
+from .lookup import ExecutionMatch
+from .task_leases import Held, Lease, held_of, lease_span, ojs_field
+
+MAX_TRIES: Final = 5
+QUEUE_WAIT_S: Final = 0.25
+"""Time to wait for a task in one of several queues before the next queue is read."""
+UNREADABLE_DELAY_S: Final = 30.0
+"""Time before an unreadable task is redelivered."""
+BUSY_DELAY_S: Final = 0.2
+"""Time before a task is redelivered whose execution other writers changed at every try."""
+
+_log = telemetry.get_logger("tocsin.operations")
+
+
+async def take(
+    log: EventLog,
+    queues: TaskQueues,
+    clock: Clock,
+    names: Sequence[str],
+    *,
+    limit: int,
+    worker: str,
+    lease: Lease,
+    wait: float = 0.0,
+) -> list[Held]:
+    """Claim up to `limit` tasks, from the first queue first.
+
+    Waits up to `wait` seconds for the first task.
+
+    Raises:
+        LogUnavailable: the log did not answer.
+    """
+    taken: list[Held] = []
+    until = clock.monotonic() + wait
+    while True:
+        left = until - clock.monotonic()
+        patience = max(0.0, min(left, QUEUE_WAIT_S if len(names) > 1 else left))
+        for name in names:
+            queue = await queues.open(name)
+            while (room := limit - len(taken)) > 0:
+                deliveries = await queue.take(room, wait=0.0 if taken else patience)
+                taken += await _claimed(log, clock, deliveries, worker, lease)
+                if len(deliveries) < room:
+                    break  # the queue is empty
+        if taken or clock.monotonic() >= until:
+            return taken
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """A stored claim and its sequence."""
+
+    task: Dispatched
+    scope: str
+    sequence: int
+
+    def is_in(self, facts: Sequence[Recorded[Message]]) -> bool:
+        return bool(facts) and facts[-1].sequence >= self.sequence
+
+
+async def _claimed(
+    log: EventLog, clock: Clock, deliveries: Sequence[Delivery], worker: str, lease: Lease
+) -> list[Held]:
+    """Claim deliveries concurrently; return the granted claims in order.
+
+    Raises:
+        LogUnavailable: it is unknown whether any is claimed.
+    """
+    results = await asyncio.gather(
+        *(_claim(log, clock, delivery, worker, lease) for delivery in deliveries), return_exceptions=True
+    )
+    claims = [result for result in results if isinstance(result, _Claim)]
+    known = await _known(log, claims)
+    tasks = await asyncio.gather(
+        *(_held(log, claim, known.get(claim.scope, ())) for claim in claims), return_exceptions=True
+    )
+    held = [task for task in tasks if isinstance(task, Held)]
+    failures = [result for result in (*results, *tasks) if isinstance(result, BaseException)]
+    if failures and not held:
+        raise failures[0]
+    for failure in failures:  # these tasks are redelivered by their queue, or end with their lease
+        _log.warning("claim unknown; the task is redelivered", action="claim-unknown", error=repr(failure))
+    return held
+
+
+async def _known(log: EventLog, claims: Sequence[_Claim]) -> dict[str, Sequence[Recorded[Message]]]:
+    """Read the facts of all claims at once; none if a fact is unreadable."""
+    scopes = tuple(dict.fromkeys(claim.scope for claim in claims))  # several claims may be steps of one execution
+    if not scopes:
+        return {}
+    try:
+        return dict(zip(scopes, (await log.load_each(*scopes)).facts, strict=True))
+    except subjects.DecodeError:  # perhaps of a newer version: read each scope on its own
+        return {}
+
+
+async def _held(log: EventLog, claim: _Claim, facts: Sequence[Recorded[Message]]) -> Held | None:
+    """Return a claimed step, folded from the facts of its execution."""
+    if not claim.is_in(facts):  # a lagging replica answered, or the read failed
+        facts = await event_waiter.until(log, claim.scope, claim.is_in)
+    return held_of(ExecutionMatch(claim.task.job, claim.task.execution_id, tuple(facts)), step=claim.task.step)
+
+
+async def _claim(log: EventLog, clock: Clock, delivery: Delivery, worker: str, lease: Lease) -> _Claim | None:
+    """Claim a delivery under a lease; None: the claim is denied and the delivery settled."""
+    task = _read(delivery)
+    if task is None:
+        await delivery.nak(UNREADABLE_DELAY_S)  # perhaps of a newer version: another copy may read it
+        return None
+    seconds = lease.of(task)
+    started, scope = _started(task, delivery, worker, seconds), subjects.scope_of(task)
+    until = clock.now() + lease_span(min(seconds, task.timeout))
+    timer = _timer(task, delivery, ends_attempt=task.timeout <= seconds)
+    expect = delivery.sequence
+    for _ in range(MAX_TRIES):
+        try:
+            if ojs_field(task, "expires_at") is not None and await _has_expired(log, clock, scope):
+                await _acknowledge(delivery)
+                return None
+            # Store the timer first: a claim without a timer would never end.
+            await log.delay(timer, until=until, scope=scope, expect=expect)
+            claimed = await log.append(started, expect=expect)
+        except OutdatedState:
+            granted = _judged(await log.load(scope), started, delivery)
+            if isinstance(granted, ClaimDenied):
+                await _acknowledge(delivery)  # the holder has a lease, whose timer redelivers the task
+                return None
+            if not granted.is_stored:
+                expect = granted.sequence
+                continue
+            claimed = granted.sequence
+        await _acknowledge(delivery)
+        return _Claim(task, scope, claimed)
+    await delivery.nak(BUSY_DELAY_S)
+    return None
+
+
+async def _has_expired(log: EventLog, clock: Clock, scope: str) -> bool:
+    """Expire an execution before a worker gets it (ojs-core, `expires_at`); return whether it ended.
+
+    Raises:
+        SequenceConflict: another writer changed the execution; read it again.
+    """
+    facts = await log.load(scope)
+    state = execution.fold(facts)
+    expires_at = state.requested.plan.expires_at if state.requested is not None else None
+    if expires_at is None or clock.now() < expires_at:
+        return False
+    for fact in execution.expire(state):
+        await log.append(fact, expect=facts[-1].sequence)
+        return True
+    return state.is_over
+
+
+@dataclass(frozen=True, slots=True)
+class _Chance:
+    """The sequence of a stored claim whose answer was lost, or else to claim after."""
+
+    sequence: int
+    is_stored: bool = False
+
+
+def _judged(facts: Sequence[Recorded[Message]], started: Started, delivery: Delivery) -> ClaimDenied | _Chance:
+    """Decide whether a task can be claimed, by all facts of its execution."""
+    newest = facts[-1].sequence if facts else 0
+    if newest < delivery.sequence:
+        return _Chance(delivery.sequence)  # a lagging replica answered
+    own = next((fact.sequence for fact in facts if fact.message == started), 0)
+    if own > delivery.sequence:
+        return _Chance(own, is_stored=True)
+    granted = execution.claim(
+        execution.fold(facts),
+        step=started.step,
+        attempt=started.attempt,
+        delivery=started.delivery,
+        task=delivery.sequence,
+        worker=started.worker,
+    )
+    return granted if isinstance(granted, ClaimDenied) else _Chance(newest)
+
+
+def _read(delivery: Delivery) -> Dispatched | None:
+    try:
+        task = subjects.decode(delivery.subject, delivery.body)
+    except subjects.DecodeError as error:
+        _log.error("task unreadable", action="task-unreadable", error=str(error))
+        return None
+    return task if isinstance(task, Dispatched) else None
+
+
+async def _acknowledge(delivery: Delivery) -> None:
+    try:
+        await delivery.ack()
+    except LogUnavailable as error:  # the redelivery is denied and acknowledged
+        _log.warning("task not acknowledged", action="not-told", error=str(error))
+
+
+def _timer(task: Dispatched, delivery: Delivery, *, ends_attempt: bool) -> LeaseTimer:
+    return LeaseTimer(
+        job=task.job,
+        execution_id=task.execution_id,
+        step=task.step,
+        attempt=task.attempt,
+        delivery=delivery.delivered,
+        task=delivery.sequence,
+        ends_attempt=ends_attempt,
+    )
+
+
+def _started(task: Dispatched, delivery: Delivery, worker: str, lease: float) -> Started:
+    return Started(
+        job=task.job,
+        execution_id=task.execution_id,
+        step=task.step,
+        attempt=task.attempt,
+        delivery=delivery.delivered,
+        worker=worker,
+        lease=lease,
+    )
