@@ -326,7 +326,7 @@ FORBIDDEN = [
     ("viewer", "$JS.API.DIRECT.GET.KV_tocsin_tokens"),
     ("worker", "$JS.API.DIRECT.GET.KV_tocsin_tokens"),
     ("public", "$JS.API.STREAM.INFO.TOCSIN_LOG"),
-    ("public", "tocsin.trigger.j"),
+    ("public", "tocsin.0.trigger.j"),
 ]
 
 

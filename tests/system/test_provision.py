@@ -88,15 +88,15 @@ async def test_the_public_side_follows_the_prefixes(connection: Connection) -> N
     ledger, log, mq = [await _stream(connection, names.stream(stream)) for stream in Stream]
 
     assert ledger["subjects"] == [
-        f"{unique}.ledger.>",
-        f"{unique}.trigger.>",
+        f"{unique}.0.ledger.>",
+        f"{unique}.0.trigger.>",
         f"{unique}-in.a.b.>",
-        f"{unique}.cancel.>",
+        f"{unique}.0.cancel.>",
         f"{unique}-out.cancel.>",
-        f"{unique}.enqueue.>",
-        f"{unique}.leadership.>",
+        f"{unique}.0.enqueue.>",
+        f"{unique}.0.leadership.>",
     ]
-    assert log["republish"] == {"src": f"{unique}.cron.>", "dest": f"{unique}-out.>"}
+    assert log["republish"] == {"src": f"{unique}.0.cron.>", "dest": f"{unique}-out.>"}
     assert mq["subjects"] == [f"{unique}-mq.scheduled.>", f"{unique}-mq.scheduler.complete.>"]
 
 

@@ -1,7 +1,8 @@
 """Every name on the wire: streams, subjects, scopes, durables and buckets.
 
-No other package spells such a name. Subjects here are relative: the NATS adapter adds the installation's root token
-(`tocsin`) and removes it again, and it maps the public prefixes (`cron.trigger`, `cron.cancel`, `mq`) onto them.
+No other package spells such a name. Subjects here are relative: the NATS adapter adds the installation's root token and
+the job's partition (`tocsin.0`) and removes them again, and it maps the public prefixes (`cron.trigger`, `cron.cancel`,
+`mq`) onto them.
 
     ledger.<job>.<event>                                          a job: its definitions and its instants
     execution.<job>.<id>.<event>[.<step>[.<attempt>[.<...>]]]     an execution
@@ -19,10 +20,11 @@ No other package spells such a name. Subjects here are relative: the NATS adapte
 `trigger.>` and `cancel.>` are in the stream of the ledger. The stream of the log republishes under `cron.`, and a
 stream may not republish into subjects that it captures itself.
 
-    names      names that are not subjects: streams, tokens, durables, buckets
-    paths      subjects of messages, and the scopes that guards cover
-    codec      from a subject and a body to a message
-    filters    filters over many subjects
+    names       names that are not subjects: streams, tokens, durables, buckets
+    paths       subjects of messages, and the scopes that guards cover
+    partitions  the partition of a job
+    codec       from a subject and a body to a message
+    filters     filters over many subjects
 """
 
 from .codec import DecodeError, decode, entity_of, event_type, job_of, parse_cancel, parse_completion
@@ -76,6 +78,7 @@ from .names import (
     stream_of,
     token,
 )
+from .partitions import PARTITIONS, partition_of, partition_token
 from .paths import (
     acquisitions,
     admissions,
@@ -114,6 +117,7 @@ __all__ = [
     "MQ_BRIDGE",
     "NO_DELIVERY",
     "OPENINGS",
+    "PARTITIONS",
     "PUBLIC_EVENTS",
     "RECORDED",
     "RECOVERER",
@@ -156,6 +160,8 @@ __all__ = [
     "name",
     "parse_cancel",
     "parse_completion",
+    "partition_of",
+    "partition_token",
     "public_event",
     "queue_of",
     "reports",

@@ -45,7 +45,7 @@ class Stream(StrEnum):
     MQ = "MQ"
 
 
-LAYOUT: Final = 1
+LAYOUT: Final = 2
 """The number of the layout of streams and subjects, stored with each stream.
 
 A change to the streams of stored messages, or to their subjects, needs a new number; no version reads another layout.

@@ -1,27 +1,32 @@
 """Names on the wire: subjects, streams and buckets of one installation.
 
-Relative names (`tocsin.subjects`) become names on the wire by the root token and the public prefixes. With the default
-names:
+Relative names (`tocsin.subjects`) become names on the wire by the root token, the partition of the job, and the public
+prefixes. With the default names:
 
     relative                        on the wire
-    execution.<job>.<id>.admitted   tocsin.execution.<job>.<id>.admitted
-    trigger.<job>                   tocsin.trigger.<job>, and from the public: cron.trigger.<job>
-    cancel.<job>.<id>               tocsin.cancel.<job>.<id>, and from the public: cron.cancel.<job>.<id>
+    execution.<job>.<id>.admitted   tocsin.0.execution.<job>.<id>.admitted
+    trigger.<job>                   tocsin.0.trigger.<job>, and from the public: cron.trigger.<job>
+    cancel.<job>.<id>               tocsin.0.cancel.<job>.<id>, and from the public: cron.cancel.<job>.<id>
     mq.scheduled.<job>              mq.scheduled.<job>
-    cron.triggered.<job>            tocsin.cron.triggered.<job>, republished as cron.triggered.<job>
+    cron.triggered.<job>            tocsin.0.cron.triggered.<job>, republished as cron.triggered.<job>
+    api.<operation>                 tocsin.api.<operation>
+
+This module alone adds and removes the partition. Public subjects, subjects of the MQ bridge and of the API, and keys of
+buckets have none: programs outside do not know it.
 """
 
 import re
 from dataclasses import dataclass
 from typing import Final
 
-from ....subjects import PUBLIC_EVENTS, STREAM_SUBJECTS, Bucket, Stream
+from ....subjects import PARTITIONS, PUBLIC_EVENTS, STREAM_SUBJECTS, Bucket, Stream, partition_token
 
 _ROOT: Final = re.compile(r"[a-z][a-z0-9-]*")
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _TRIGGER: Final = "trigger."
 _CANCEL: Final = "cancel."
 _MQ: Final = "mq."
+_API: Final = "api."
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,8 @@ class Names:
     public_prefix: str = "cron"
     """The prefix of the public events `cron.triggered` and `cron.skipped`, and of `<public_prefix>.cancel.<job>.<id>`."""
     mq_prefix: str = "mq"
+    partitions: int = PARTITIONS
+    """More than the default is not supported yet beside the names of subjects."""
 
     def __post_init__(self) -> None:
         """Reject names that would only fail on the wire."""
@@ -54,7 +61,9 @@ class Names:
         """Return the subject or filter under which Tocsin itself stores a relative one."""
         if relative.startswith(_MQ):
             return f"{self.mq_prefix}.{relative[len(_MQ) :]}"
-        return f"{self.root}.{relative}"
+        if relative.startswith(_API):
+            return f"{self.root}.{relative}"
+        return f"{self.root}.{partition_token(relative, self.partitions)}.{relative}"
 
     def filters(self, relative: str) -> list[str]:
         """Return all filters on the wire for a relative filter.
@@ -68,7 +77,10 @@ class Names:
         """Return the relative name of a subject on the wire; a foreign subject stays unchanged."""
         root = len(self.root)
         if wire.startswith(self.root) and wire[root : root + 1] == ".":
-            return wire[root + 1 :]
+            partition, _, relative = wire[root + 1 :].partition(".")
+            if partition.isdecimal():
+                return relative
+            return wire[root + 1 :] if wire.startswith(_API, root + 1) else wire
         for kind, prefix in self._heard:
             if wire.startswith(f"{prefix}."):
                 return kind + wire[len(prefix) + 1 :]
