@@ -14,7 +14,6 @@ from tocsin.adapters.nats.client.connection import Json
 from tocsin.bootstrap import Installation
 from tocsin.subjects import Stream
 
-STREAMS: Final = (Stream.LEDGER, Stream.LOG)
 _NAME: Final = "benchmark-count"
 
 
@@ -33,13 +32,25 @@ class Standing:
     pending: Mapping[str, int]
 
 
+async def streams(installation: Installation) -> list[Stream]:
+    """Return the streams of an installation that its server has."""
+    there_are = (await installation.connection.manage("STREAM.NAMES"))["streams"]
+    return [stream for stream in Stream if installation.names.stream(stream) in there_are]
+
+
+async def last_sequences(installation: Installation) -> dict[Stream, int]:
+    """Return the last sequence of each stream, which counts what was ever stored in it."""
+    manage, names = installation.connection.manage, installation.names
+    infos = {stream: await manage(f"STREAM.INFO.{names.stream(stream)}") for stream in await streams(installation)}
+    return {stream: info["state"]["last_seq"] for stream, info in infos.items()}
+
+
 async def standing(installation: Installation) -> Standing:
     """Return the positions of the durables of an idle installation."""
-    names = {stream: installation.names.stream(stream) for stream in STREAMS}
-    told = {stream: await installation.connection.manage(f"STREAM.INFO.{name}") for stream, name in names.items()}
-    durables = [durable for stream in STREAMS for durable in await _durables(installation, stream)]
+    last = await last_sequences(installation)
+    durables = [durable for stream in last for durable in await _durables(installation, stream)]
     return Standing(
-        {stream: one["state"]["last_seq"] for stream, one in told.items()},
+        last,
         {durable["name"]: durable["delivered"]["consumer_seq"] for durable in durables},
         {durable["name"]: durable["num_pending"] for durable in durables},
     )
@@ -48,7 +59,7 @@ async def standing(installation: Installation) -> Standing:
 async def redelivered(installation: Installation, since: Standing) -> int:
     """Return the number of repeated deliveries of all durables since an earlier position."""
     again = 0
-    for stream in STREAMS:
+    for stream in since.last:
         for durable in await _durables(installation, stream):
             name = durable["name"]
             if deliveries := durable["delivered"]["consumer_seq"] - since.delivered.get(name, 0):
@@ -59,7 +70,7 @@ async def redelivered(installation: Installation, since: Standing) -> int:
 
 async def waiting(installation: Installation) -> int:
     """Return the number of messages that a durable has not yet received or acknowledged."""
-    durables = [durable for stream in STREAMS for durable in await _durables(installation, stream)]
+    durables = [durable for stream in await streams(installation) for durable in await _durables(installation, stream)]
     return sum(durable["num_pending"] + durable["num_ack_pending"] for durable in durables)
 
 

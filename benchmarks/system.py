@@ -13,6 +13,7 @@ from typing import Final
 
 from nats.aio.msg import Msg
 
+from benchmarks.deliveries import last_sequences
 from benchmarks.part import READY, STARTED, TALLY, WORKER
 from benchmarks.processes import cpu_of, memory_of
 from benchmarks.servers import initialized, servers
@@ -20,7 +21,6 @@ from tocsin import bootstrap
 from tocsin.bootstrap import Installation
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
-from tocsin.subjects import Stream
 
 RECORDER: Final = "recorder"
 STAGES: Final = ",".join(name for name in bootstrap.STAGE_NAMES if name not in {RECORDER, "mq_bridge"})
@@ -86,14 +86,8 @@ class System:
             raise TimeoutError(msg) from None
 
     async def messages(self) -> int:
-        """Return the number of messages in both streams."""
-        return sum([await self.stored(stream) for stream in (Stream.LEDGER, Stream.LOG)])
-
-    async def stored(self, stream: Stream) -> int:
-        """Return the number of messages in one stream."""
-        told = await self.installation.connection.manage(f"STREAM.INFO.{self.installation.names.stream(stream)}")
-        messages: int = told["state"]["messages"]
-        return messages
+        """Return the number of messages that all streams have ever stored."""
+        return sum((await last_sequences(self.installation)).values())
 
     def cpu(self) -> dict[str, float]:
         """Return the seconds of CPU that each process has used."""
