@@ -22,13 +22,13 @@ from tocsin.archive.purge_filters import PurgeFilters
 from tocsin.domain import dead_letter, execution, ids, ledger, lock, retry
 from tocsin.domain.execution import lifecycle, reports, tasks
 from tocsin.domain.ledger import instants
-from tocsin.engine import ledger_reader, public_events, rerun
+from tocsin.engine import execution_writer, ledger_reader, public_events, rerun
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
-from tocsin.engine.execution_writer import ExecutionWriter
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.state_cache import StateCache
+from tocsin.engine.waves import Waves
 from tocsin.services.operations import task_leases
 from tocsin.stages import lease_keeper, mq_bridge, ticker
 from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility
@@ -72,21 +72,24 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     # --- the log and its guards --------------------------------------------------------------------------------------
     _bug(
         "append behind whatever is last",
-        StateCache.append,
-        "expect=sequence",
-        "expect=await self._log.tail(scope)",
+        Waves._wave,
+        "await self._log.write(writes)",
+        "await self._log.write("
+        "[Append(w.events, await self._log.tail(w.scope)) if isinstance(w, Append) else w for w in writes])",
     ),
     _bug(
         "acknowledge before the facts are stored",
-        DeliveryPolicy._settle,
-        "await self._handle(subscription, incoming)",
-        "await delivery.ack(); delivery._is_answered = False; await self._handle(subscription, incoming)",
+        DeliveryPolicy._decide,
+        "for batch in (usual",
+        "for delivery, _ in items:\n"
+        "        await delivery.ack(); delivery._is_answered = False\n"
+        "    for batch in (usual",
     ),
     _bug(
         "believe a replica that there is nothing to do",
-        StateCache.is_newest,
-        "tail == sequence",
-        "True",
+        Waves._confirm,
+        "tails[ref] != at",
+        "False",
     ),
     # --- time --------------------------------------------------------------------------------------------------------
     _bug(
@@ -153,17 +156,17 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "decide a trigger by what holds when it is handled",
         Planner.on_trigger,
-        "at=recorded.sequence",
-        "at=None",
+        "(job, recorded.sequence)",
+        "(job, None)",
     ),
     # --- public events
     # -------------------------------------------------------------------------------------------------
-    _bug("announce without a look", public_events.PublicEvents._append_once, "sequence > required.after", "False"),
+    _bug("announce without a look", public_events.announce, "last > required.after", "False"),
     _bug(
         "announce nothing where it was planned before",
-        ExecutionWriter.plan,
-        "decision, sequence = events[0].message, events[0].sequence",
-        "return",
+        execution_writer.plan,
+        "return announce_decision(state.decided, states, now)",
+        "return announce_decision(None, states, now)",
     ),
     _bug(
         "announce nobody who is over",
@@ -376,17 +379,16 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "store the delay only with its fact",
         Retrier.on_failure,
-        "await self._executions.decide(scope, partial(execution.fail, report=report, at=recorded.time))",
-        "if not await self._executions.decide(scope, partial(execution.fail, report=report, at=recorded.time)):\n"
-        "        return",
+        "return again(Events(ref, tuple(events)))",
+        "return done(Events(ref, tuple(events)))",
     ),
     Mutation(
         "keep a dead letter each time",
         (
             Edit(
                 DeadLetterSink.on_failed,
-                "dead_letter.of_failed(failed, events), expect=0",
-                "dead_letter.of_failed(failed, events), expect=await self._log.tail(subjects.dead_letter(failed.job, failed.execution_id))",
+                "if states(ref) == dead_letter.initial else done()",
+                "",
             ),
         ),
     ),
@@ -399,7 +401,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "take a request to replay twice", dead_letter.request_replay, "find_replay(state, request) is not None", "False"
     ),
-    _bug("decide a replay by what holds when it is handled", rerun.Reruns._plan, "at=fact.ledger", "at=None"),
+    _bug("decide a replay by what holds when it is handled", rerun._plan, "(job, fact.ledger)", "(job, None)"),
     _bug("believe a replica of what was in force", LedgerReader.in_force, "at > upto", "False"),
     _bug(
         "settle a dead letter in the name of what failed",

@@ -35,7 +35,6 @@ from tocsin.domain.recovery import Policy, Stalled, examine
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import LogUnavailable, OutdatedState
 from tocsin.stages.lock_keeper.stage import LOCK_KEEPER, LockKeeper
-from tocsin.stages.planner import PLANNER, Planner
 from tocsin.stages.recoverer.loss_detection import Evidence
 from tocsin.stages.recoverer.open_executions import OpenExecutions
 from tocsin.stages.registrar import REGISTRAR, Registrar
@@ -171,7 +170,7 @@ async def test_i4_rejected_trigger_stays_rejected_after_redelivery(
     assert len(await world.stored(PoisonMessage)) == 1
     await world.define({"name": JOB, "function": "f"})
     size = await world.size()
-    await world.redeliver(PLANNER.bind(Planner(world.log, world.clock, fresh_executions(world.log))))
+    await world.redeliver(world.planner, is_fresh=True)
     assert await world.size() == size
 
 

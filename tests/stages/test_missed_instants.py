@@ -64,7 +64,7 @@ async def test_earlier_span_handled_later_is_announced(world: World) -> None:
     passed = await world.recorded(Passed)
     [subscription] = (s for s in world.planner.subscriptions if s.durable == "planner")
     for recorded in reversed(passed):
-        await subscription.handle(recorded)
+        await world.deliver(subscription, recorded)
     assert sorted(event.data.count for event in await world.stored(CronMissed)) == [2, 4]
 
 

@@ -40,6 +40,8 @@ from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.public_events import PublicEvents
 from tocsin.engine.stage import BoundSubscription
 from tocsin.engine.state_cache import StateCache
+from tocsin.engine.states import StateStore
+from tocsin.engine.step import Sources
 from tocsin.ports import DurableSpec, Loaded, LogUnavailable, OutdatedState
 from tocsin.stages.dag_advancer.stage import DAG_ADVANCER, DagAdvancer
 from tocsin.stages.lock_keeper.stage import LOCK_KEEPER, LockKeeper
@@ -211,7 +213,7 @@ async def test_trigger_redelivered_after_an_edit_is_handled(world: World) -> Non
     await world.run(world.planner)
     await world.define({**job, "overlap_policy": "skip"})
     size = await world.size()
-    await world.redeliver(PLANNER.bind(Planner(world.log, world.clock)))
+    await world.redeliver(world.planner, is_fresh=True)
     assert await world.size() == size
 
 
@@ -220,7 +222,7 @@ async def test_i4_redelivered_trigger_of_deleted_job_is_ignored(world: World) ->
     await world.trigger(JOB)
     await world.run(world.planner)
     await world.given(Deleted(job=JOB, previous=definition))
-    await world.redeliver(PLANNER.bind(Planner(world.log, world.clock)))
+    await world.redeliver(world.planner, is_fresh=True)
     assert await world.stored(PoisonMessage) == []
 
 
@@ -329,7 +331,7 @@ async def test_lagging_replica_rejects_no_valid_trigger(world: World) -> None:
         r for r in await world.log.read("trigger.>") if isinstance(r.message, Trigger)
     ]
     with pytest.raises(OutdatedState):
-        await PLANNER.bind(Planner(Lagging(world, upto=0), world.clock)).subscriptions[1].handle(asked)
+        await world.deliver(world.planner.subscriptions[1], asked, log=Lagging(world, upto=0))
     assert await world.stored(PoisonMessage) == []
 
 
@@ -340,7 +342,7 @@ async def test_lagging_replica_uses_no_older_definition(world: World) -> None:
     await world.trigger(JOB)
     [asked] = await world.log.read("trigger.>")
     with pytest.raises(OutdatedState):
-        await PLANNER.bind(Planner(Lagging(world, upto=upto), world.clock)).subscriptions[1].handle(asked)
+        await world.deliver(world.planner.subscriptions[1], asked, log=Lagging(world, upto=upto))
     assert await world.stored(Requested) == []
 
 
@@ -479,11 +481,12 @@ async def test_any_message_can_become_a_dead_letter(nats_url: str) -> None:
     async with nats_world(nats_url) as nats:
         spec = DurableSpec("planner-triggers", Stream.LEDGER, (subjects.filter_for("trigger"),))
         durable = await nats.durable(spec)
-        subscription = PLANNER.bind(Planner(nats.log, World().clock)).subscriptions[1]
+        subscription = PLANNER.bind(Planner()).subscriptions[1]
+        store = StateStore(Sources.of(nats.log, World().projections, World().clock))
         nonsense = [b"x" * 1_000_000, b'{"input": {"a": "' + b"x" * 1_000_000 + b'"}}']
         for body in nonsense:
             await nats.receive(subjects.trigger(JOB), body)
-        await DeliveryPolicy(nats.log).apply(subscription, await durable.take(10, wait=5))
+        await DeliveryPolicy(nats.log, store).apply(subscription, await durable.take(10, wait=5))
         assert len(await nats.log.read("dead-letter.>")) == len(nonsense)
 
 

@@ -23,7 +23,6 @@ from tocsin.domain.events import (
     Planned,
     PoisonMessage,
     Queued,
-    Recorded,
     Replayed,
     Report,
     Requested,
@@ -34,7 +33,7 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.ledger import delete
 from tocsin.engine.ledger_reader import LedgerReader
-from tocsin.ports import StaleRead
+from tocsin.ports import Loaded, StaleRead
 from tocsin.subjects import Stream
 
 ADA = Actor(identity="ada", source="test")
@@ -249,6 +248,7 @@ async def test_replay_of_archived_dead_letter_becomes_dead_letter(world: World) 
     upto, begun = world.log.stream(Stream.LOG).last_sequence, await world.stored(Requested)
     await world.given(Replayed(job=ETL, id=letter.id, number=1))
     await InMemoryStreamPurge(world.log).purge(subjects.dead_letter(ETL, letter.id), upto=upto)
+    world.store.clear()
     await run(world)
     [refused] = await world.stored(PoisonMessage)
     assert refused.reason.startswith(f"dead letter {letter.id} was archived")
@@ -261,12 +261,16 @@ async def test_lagging_replica_starts_no_replay(world: World, monkeypatch: pytes
     await world.given(Replayed(job=ETL, id=letter.id, number=1))
     [asked] = await world.recorded(Replayed)
 
-    async def nothing(_: str) -> list[Recorded[Any]]:
+    async def nothing(*scopes: str) -> Loaded:
+        return Loaded([[] for _ in scopes], 0)
+
+    async def empty(_: str, **__: object) -> list[Recorded[Any]]:
         return []
 
-    monkeypatch.setattr(world.log, "load", nothing)
+    monkeypatch.setattr(world.log, "load_each", nothing)
+    monkeypatch.setattr(world.log, "load", empty)
     with pytest.raises(StaleRead, match="dead-letter"):
-        await world.planner.subscriptions[2].handle(asked)
+        await world.deliver(world.planner.subscriptions[2], asked, log=world.log)
 
 
 async def test_replay_uses_the_definition_when_it_was_requested(world: World) -> None:

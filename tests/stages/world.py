@@ -166,13 +166,16 @@ class World:
         """The durable of a subscription."""
         return self.log.durable(DurableSpec(subscription.durable, subscription.stream, subscription.filters))
 
-    async def redeliver(self, *stages: BoundStage) -> None:
-        """Have stages handle everything that they ever read once more, as if no acknowledgement had arrived."""
+    async def redeliver(self, *stages: BoundStage, is_fresh: bool = False) -> None:
+        """Have stages handle everything that they ever read once more, as if no acknowledgement had arrived.
+
+        `is_fresh`: with nothing cached, as after a restart.
+        """
         for stage in stages:
             for subscription in stage.subscriptions:
                 for filter_ in subscription.filters:
                     for recorded in await self.log.read(filter_):
-                        await self.deliver(subscription, recorded)
+                        await self.deliver(subscription, recorded, log=self.log if is_fresh else None)
 
     async def deliver(
         self, subscription: BoundSubscription, recorded: Recorded[Message], *, log: InMemoryEventLog | None = None

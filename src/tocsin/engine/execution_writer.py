@@ -1,53 +1,39 @@
-"""The first event of an execution, or a dead letter if the execution is impossible."""
+"""The first event of an execution, stored exactly once, and its public event."""
 
+from datetime import datetime
 from typing import Final
 
 from .. import subjects
 from ..domain.events import Admitted, Message, Planned, PoisonMessage, Recorded, Skipped
-from ..domain.execution import Execution
-from ..ports import EventLog, SequenceConflict
-from .public_events import PublicEvents
-from .state_cache import UNKNOWN_TIME, StateCache
+from ..domain.execution import Status
+from .kinds import TAIL, execution_state
+from .public_events import announce, is_announced
+from .step import DONE, Events, States, Step, again, done, refuse
 
 BEGINNINGS: Final = (Planned, Admitted, Skipped, PoisonMessage)
-"""The messages that it stores."""
+"""The messages that planning an execution stores."""
 
 
-class ExecutionWriter:
-    """Stores the first event of each execution exactly once."""
+def plan(first: Planned | Admitted | Skipped, states: States, now: datetime) -> Step:
+    """Store the first event of an execution and announce it.
 
-    def __init__(
-        self, log: EventLog, public_events: PublicEvents, executions: StateCache[Execution] | None = None
-    ) -> None:
-        self._log = log
-        self._public_events = public_events
-        self._executions = executions
+    On a redelivery another definition may be in force. The first decision stands.
+    """
+    ref = execution_state(first.job, first.execution_id)
+    state = states.guess(ref)
+    if state.status is Status.UNKNOWN:
+        begin = Events(ref, (first,))
+        return again(begin) if is_announced(first) else done(begin)
+    return announce_decision(state.decided, states, now)
 
-    async def plan(self, first: Planned | Admitted | Skipped) -> None:
-        """Store the first event of an execution and announce it."""
-        decision: Message = first
-        try:
-            sequence = await self._log.append(first, expect=0)
-        except SequenceConflict:
-            events = await self._log.load(subjects.scope_of(first))
-            if not events:
-                raise
-            # On a redelivery another definition may be in force. The first decision stands.
-            decision, sequence = events[0].message, events[0].sequence
-        else:
-            if self._executions is not None:
-                recorded: Recorded[Message] = Recorded(first, subjects.subject_of(first), sequence, UNKNOWN_TIME)
-                self._executions.learn(subjects.scope_of(first), recorded, after=0)
-        await self._public_events.announce(decision, sequence=sequence)
 
-    async def refuse(
-        self, request: Recorded[Message], reason: str, *, job: str, durable: str, execution_id: str
-    ) -> None:
-        """Store a request as a dead letter, unless an earlier delivery created its execution."""
-        if await self._log.last(subjects.execution(job, execution_id)) is not None:
-            return
-        letter = PoisonMessage.of(job, durable, request.subject, request.sequence, request.message.encode(), reason)
-        try:
-            await self._log.append(letter, expect=0)
-        except SequenceConflict:
-            return  # stored by an earlier delivery
+def announce_decision(decided: Recorded[Message] | None, states: States, now: datetime) -> Step:
+    """Announce the event that admitted or skipped an execution; None: neither is decided yet."""
+    return DONE if decided is None else announce(decided, states, now)
+
+
+def refuse_request(reason: str, states: States, *, job: str, execution_id: str) -> Step:
+    """Turn a request into a dead letter, unless an earlier delivery created its execution."""
+    if states(TAIL(subjects.execution(job, execution_id))):
+        return DONE
+    return refuse(reason, job=job)

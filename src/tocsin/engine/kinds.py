@@ -8,7 +8,7 @@ from .. import subjects
 from ..domain import dead_letter, execution
 from ..domain.dead_letter import DeadLetter
 from ..domain.definition import JobDefinition
-from ..domain.events import Defined, Message, Recorded
+from ..domain.events import CronTriggered, Defined, Message, Recorded
 from ..domain.execution import Execution
 from ..ports import LogUnavailable, StaleRead
 from ..subjects import Bucket, Stream
@@ -18,8 +18,15 @@ Events: TypeAlias = Sequence[Recorded[Message]]
 
 # --- folded ------------------------------------------------------------------------------------------------------------
 
+
+def _run_count(count: int, recorded: Recorded[Message]) -> int:
+    return recorded.message.data.run_count if isinstance(recorded.message, CronTriggered) else count
+
+
 EXECUTION: Final = Scope("execution", execution.initial, execution.evolve)
 DEAD_LETTER: Final = Scope("dead letter", dead_letter.initial, dead_letter.evolve)
+PUBLIC_EVENT: Final = Scope("public event", 0, _run_count)
+"""The number of runs in the newest public event on a subject."""
 
 
 def execution_state(job: str, execution_id: str) -> Ref[Execution]:
@@ -106,14 +113,17 @@ DEFINITION: Final = Reading("definition", _definitions, is_lasting=True)
 
 
 async def _in_force(
-    sources: Sources, keys: Sequence[tuple[str, int]]
-) -> Mapping[tuple[str, int], tuple[JobDefinition, int] | None]:
+    sources: Sources, keys: Sequence[tuple[str, int | None]]
+) -> Mapping[tuple[str, int | None], tuple[JobDefinition, int] | None]:
     definitions = await asyncio.gather(*(sources.ledgers.in_force(job, at=at) for job, at in keys))
     return dict(zip(keys, definitions, strict=True))
 
 
 IN_FORCE: Final = Reading("definition in force", _in_force)
-"""The definition of a job and its sequence that were in force at a sequence of the ledger; None: there was no such job."""
+"""The definition of a job and its sequence that were in force at a sequence of the ledger (None: now).
+
+None: there was no such job.
+"""
 
 
 async def _entries(

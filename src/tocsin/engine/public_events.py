@@ -32,8 +32,10 @@ from ..domain.events import (
     Recorded,
     Skipped,
 )
-from ..ports import Clock, EventLog, SequenceConflict
+from ..ports import Clock, EventLog, SequenceConflict, StaleRead
 from ..subjects import public_event
+from .kinds import PUBLIC_EVENT, RANGE
+from .step import DONE, Events, States, Step, done
 
 ANNOUNCED: Final = (CronTriggered, CronSkipped)
 """The public events that follow the decisions on an execution."""
@@ -140,6 +142,35 @@ def _missed(decision: Passed, definition: JobDefinition, now: datetime) -> Requi
 
     # The decision is in the ledger, whose sequences mean nothing in the log: compare with every event on the subject.
     return RequiredEvent(public_event("missed", decision.job), 0, make, matches)
+
+
+def announce(
+    decision: Recorded[Message], states: States, now: datetime, *, definition: JobDefinition | None = None
+) -> Step:
+    """Write the public event that a stored decision requires, unless it is written already.
+
+    `definition` is the definition that a `Passed` names.
+
+    Raises:
+        StaleRead: a lagging replica left out events that the guard does not cover.
+    """
+    required = required_event(decision.message, sequence=decision.sequence, now=now, definition=definition)
+    if required is None:
+        return DONE
+    ref = PUBLIC_EVENT(required.subject)
+    count, last = states(ref), states.at(ref)
+    if last > required.after:
+        events = states(RANGE((required.subject, required.after)))
+        if any(required.matches(recorded.message) for recorded in events):
+            return DONE
+        if not events or events[-1].sequence < last:
+            raise StaleRead.of(required.subject)
+    return done(Events(ref, (required.make(count + 1),)))
+
+
+def is_announced(decision: Message) -> bool:
+    """Return whether a decision on an execution requires a public event."""
+    return isinstance(decision, Skipped) or (isinstance(decision, Admitted) and decision.trigger == "cron")
 
 
 class PublicEvents:

@@ -5,6 +5,7 @@ The rerun of a failed execution is a new execution. The rerun of a refused input
 
 from base64 import b64decode
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 from .. import subjects
@@ -28,9 +29,10 @@ from ..domain.events import (
     Trigger,
 )
 from ..ports import EventLog, StaleRead
-from ..subjects import ANY, REPLAYS, DecodeError
-from .execution_writer import ExecutionWriter
-from .ledger_reader import LedgerReader
+from ..subjects import ANY, DecodeError
+from .execution_writer import plan, refuse_request
+from .kinds import DEFINITION, FACTS, IN_FORCE, TAIL, dead_letter_state
+from .step import DONE, Events, Later, Send, States, Step, again, done
 
 SENT_AGAIN: Final = (Report, RetryTimer, CancelRequest, Completion, Resolved)
 """The messages that a rerun stores besides executions."""
@@ -44,76 +46,89 @@ class NotRerunnable(TocsinError, ValueError):
     code = "not-rerunnable"
 
 
-class Reruns:
-    """Reruns dead letters for the planner."""
+def rerun(recorded: Recorded[Message], states: States, now: datetime) -> Step:
+    """Rerun the dead letter of a replay request, for the planner.
 
-    def __init__(self, log: EventLog, ledgers: LedgerReader, writer: ExecutionWriter) -> None:
-        self._log = log
-        self._ledgers = ledgers
-        self._writer = writer
+    Raises:
+        StaleRead: a lagging replica was read.
+    """
+    if not isinstance(recorded.message, Replayed):
+        return DONE
+    fact = recorded.message
+    ref = dead_letter_state(fact.job, fact.id)
+    state = states(ref)
+    replay = next((replay for replay in state.replays if replay.sequence == recorded.sequence), None)
+    if replay is None or (state.kept is None and states(TAIL(ref.key)) != states.at(ref)):
+        raise StaleRead.of(ref.key)
+    if state.kept is None:
+        reason = f"dead letter {fact.id} was archived before its replay was handled"
+        return refuse_request(reason, states, job=fact.job, execution_id=replay.execution_id)
+    kept = state.kept.message
+    try:
+        message = kept if isinstance(kept, DeadLettered) else message_of(kept)
+    except NotRerunnable as error:
+        return refuse_request(str(error), states, job=fact.job, execution_id=replay.execution_id)
+    if isinstance(message, DeadLettered | Trigger):
+        return _plan(recorded, replay, message, states, now)
+    return DONE if state.resolved is not None else _send_again(recorded, fact, state.kept.message, message, states)
 
-    async def on_replayed(self, recorded: Recorded[Message]) -> None:
-        """Rerun the dead letter of a replay request."""
-        if not isinstance(recorded.message, Replayed):
-            return
-        scope = subjects.scope_of(recorded.message)
-        events = await self._log.load(scope)
-        state = dead_letter.fold(events)
-        replay = next((replay for replay in state.replays if replay.sequence == recorded.sequence), None)
-        if replay is None or (state.kept is None and not await _is_complete(self._log, scope, events)):
-            raise StaleRead.of(scope)
-        if state.kept is None:
-            await self._refuse(
-                recorded, replay, f"dead letter {replay.fact.id} was archived before its replay was handled"
-            )
-            return
-        kept = state.kept.message
-        if isinstance(kept, DeadLettered):
-            await self._plan(recorded, replay, kept)
-            return
-        try:
-            message = message_of(kept)
-        except NotRerunnable as error:
-            await self._refuse(recorded, replay, str(error))
-            return
-        if isinstance(message, Trigger):
-            await self._plan(recorded, replay, message)
-            return
-        if state.resolved is not None:
-            return
-        # The stage that receives the message decides on its own state, so a second copy changes nothing.
-        if isinstance(message, RetryTimer):
-            await self._log.delay(message, until=recorded.time, scope=scope, expect=events[-1].sequence)
-        else:
-            message_id = f"replay-{replay.fact.job}-{replay.fact.id}-{replay.fact.number}"
-            await self._log.publish(kept.subject, message, message_id=message_id)
-        await resolve(self._log, state, expect=events[-1].sequence, reason="handed in again")
 
-    async def _plan(self, recorded: Recorded[Message], replay: Replay, cause: DeadLettered | Trigger) -> None:
-        fact, job = replay.fact, replay.fact.job
-        request = Recorded(fact, recorded.subject, recorded.sequence, recorded.time)
-        if isinstance(cause, DeadLettered) and (original := await unregistered_request(self._log, cause)) is not None:
-            await self._writer.plan(execution_plan.from_replay_of(request, original))
-            return
-        in_force = await self._ledgers.in_force(job, at=fact.ledger)
-        old_sequence = cause.definition if isinstance(cause, DeadLettered) else 0
-        old = await self._ledgers.definition(old_sequence) if old_sequence else None
-        trigger = execution_plan.replay_input(cause, fact, old)
-        try:
-            if in_force is None:
-                await self._refuse(recorded, replay, f"no job is called {job!r}")
-                return
-            definition, sequence = in_force
-            check_input(definition, execution_plan.input_of(trigger, definition), trigger.args)
-        except DefinitionError as error:
-            await self._refuse(recorded, replay, str(error))
-            return
-        await self._writer.plan(execution_plan.from_replay(request, cause, definition, sequence, before=old))
+def _send_again(
+    recorded: Recorded[Message],
+    fact: Replayed,
+    kept: DeadLettered | PoisonMessage,
+    message: CancelRequest | Report | RetryTimer | Completion,
+    states: States,
+) -> Step:
+    """Send an input again, and then resolve its dead letter.
 
-    async def _refuse(self, recorded: Recorded[Message], replay: Replay, reason: str) -> None:
-        await self._writer.refuse(
-            recorded, reason, job=replay.fact.job, durable=REPLAYS, execution_id=replay.execution_id
-        )
+    The stage that receives the message decides on its own state, so a second copy changes nothing.
+    """
+    ref = dead_letter_state(fact.job, fact.id)
+    message_id = subjects.subject_of(message) if isinstance(message, RetryTimer) else _message_id(fact)
+    if states.is_sent(message_id):
+        return done(Events(ref, tuple(dead_letter.resolve(states(ref), execution_id=None, reason="handed in again"))))
+    if isinstance(message, RetryTimer):
+        return again(Later(message, recorded.time, ref))
+    if not isinstance(kept, PoisonMessage):
+        return DONE
+    return again(Send(kept.subject, message, message_id))
+
+
+def _message_id(fact: Replayed) -> str:
+    return f"replay-{fact.job}-{fact.id}-{fact.number}"
+
+
+def _plan(
+    recorded: Recorded[Message], replay: Replay, cause: DeadLettered | Trigger, states: States, now: datetime
+) -> Step:
+    fact, job = replay.fact, replay.fact.job
+    request = Recorded(fact, recorded.subject, recorded.sequence, recorded.time)
+    if isinstance(cause, DeadLettered) and (original := _unregistered_request(cause, states)) is not None:
+        return plan(execution_plan.from_replay_of(request, original), states, now)
+    in_force = None if job == ANY else states(IN_FORCE((job, fact.ledger)))
+    old_sequence = cause.definition if isinstance(cause, DeadLettered) else 0
+    old = states(DEFINITION((job, old_sequence))) if old_sequence else None
+    trigger = execution_plan.replay_input(cause, fact, old)
+    if in_force is None:
+        return refuse_request(f"no job is called {job!r}", states, job=job, execution_id=replay.execution_id)
+    definition, sequence = in_force
+    try:
+        check_input(definition, execution_plan.input_of(trigger, definition), trigger.args)
+    except DefinitionError as error:
+        return refuse_request(str(error), states, job=job, execution_id=replay.execution_id)
+    return plan(execution_plan.from_replay(request, cause, definition, sequence, before=old), states, now)
+
+
+def _unregistered_request(letter: DeadLettered, states: States) -> Requested | None:
+    """Return the first event of a failed execution of an unregistered job (`unregistered_request`)."""
+    if letter.definition:
+        return None
+    scope = subjects.execution(letter.job, letter.execution_id)
+    events = states(FACTS(scope))
+    if not events and states(TAIL(scope)):
+        raise StaleRead.of(scope)
+    return _request_of(events)
 
 
 async def resolve(
@@ -158,6 +173,10 @@ async def unregistered_request(log: EventLog, letter: DeadLettered) -> Requested
     events = await log.load(scope)
     if not events and await log.tail(scope):
         raise StaleRead.of(scope)
+    return _request_of(events)
+
+
+def _request_of(events: Sequence[Recorded[Message]]) -> Requested | None:
     request = next((event.message for event in events if isinstance(event.message, Requested)), None)
     return request if request is not None and not request.plan.definition else None
 

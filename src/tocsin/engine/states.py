@@ -37,6 +37,11 @@ class StateStore:
         """Return the states for one wave."""
         return View(self)
 
+    def clear(self) -> None:
+        """Forget every state, as a restart does."""
+        self._folds.clear()
+        self._lasting.clear()
+
     def folds(self, kind: Scope[T]) -> "Folds[T]":
         """Return the cached states of a kind of scope."""
         folds = self._folds.get(kind)
@@ -74,6 +79,9 @@ class View:
         self._errors: dict[Ref[Any], Exception] = {}
         self.touched: list[Ref[Any]] = []
         """References that the current decision looked at; the engine clears it before each."""
+        self.sent: set[str] = set()
+        """Ids of what earlier steps of the current input sent."""
+        self._guesses: set[Ref[Any]] = set()
 
     def __call__(self, ref: Ref[T], /) -> T:
         """Return a state, or raise `Missing`."""
@@ -97,6 +105,19 @@ class View:
         """Return the last sequence that the state of a scope includes."""
         self.touched.append(ref)
         return self.known(ref)[1]
+
+    def guess(self, ref: Ref[T], /) -> T:
+        """Return the cached state of a scope, or else the initial state."""
+        self.touched.append(ref)
+        kind = ref.kind
+        if not isinstance(kind, Scope):
+            raise TypeError(f"{kind.name} is not the state of a scope")
+        self._guesses.add(ref)
+        return self._store.folds(kind).guess(ref)[0]
+
+    def is_sent(self, message_id: str, /) -> bool:
+        """Return whether an earlier step of the current input sent a message."""
+        return message_id in self.sent
 
     async def read(self, refs: Collection[Ref[Any]]) -> None:
         """Read states, those of one kind together.
@@ -144,6 +165,7 @@ class View:
         """End the wave: what was read, and not folded, is read anew."""
         self._readings.clear()
         self._errors.clear()
+        self._guesses.clear()
 
     def stored(
         self, ref: Ref[Any], state: object, at: int, events: Sequence[Message], sequences: Sequence[int]
@@ -158,7 +180,8 @@ class View:
         kind = ref.kind
         if not isinstance(kind, Scope):
             raise TypeError(f"{kind.name} is not the state of a scope")
-        return self._store.folds(kind).get(ref)
+        folds = self._store.folds(kind)
+        return folds.guess(ref) if ref in self._guesses else folds.get(ref)
 
     def confirm(self, ref: Ref[Any], tail: int) -> bool:
         """Return whether a state includes the newest event; if not, it is read anew."""
@@ -189,6 +212,16 @@ class Folds(Generic[T]):
             raise Missing(ref)
         self._known.move_to_end(ref.key)
         return known
+
+    def guess(self, ref: Ref[Any]) -> tuple[T, int]:
+        """Return a state and its last sequence, or the initial state if the scope is not known to have events.
+
+        Raises:
+            Missing: the cached state is outdated, or an earlier guess was wrong.
+        """
+        if ref.key in self._known or ref.key in self._outdated:
+            return self.get(ref)
+        return self._kind.initial, 0
 
     async def read(self, scopes: Sequence[str]) -> None:
         """Read scopes that are not cached whole, and of outdated ones the newer events.
@@ -267,8 +300,7 @@ class Folds(Generic[T]):
 
     def mark_outdated(self, scope: str) -> None:
         """Read a scope before the next decision on it."""
-        if scope in self._known:
-            self._outdated.add(scope)
+        self._outdated.add(scope)
 
     def _remember(self, scope: str, state: T, sequence: int) -> None:
         self._known[scope] = state, sequence

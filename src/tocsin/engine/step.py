@@ -110,16 +110,31 @@ class States(Protocol):
         """Return the last sequence that the state of a scope includes; 0: the scope is empty."""
         ...
 
+    def guess(self, ref: Ref[T], /) -> T:
+        """Return the cached state of a scope, or else the initial state, without a read.
+
+        Append to the scope afterwards: the guard finds a wrong guess, and the state is then read.
+        """
+        ...
+
+    def is_sent(self, message_id: str, /) -> bool:
+        """Return whether an earlier step of this input stored `Send` or `Later` with this id or timer subject."""
+        ...
+
 
 # --- what is decided ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Events to append to one scope, guarded by the state that the decision saw."""
+    """Events to append to one scope, guarded by the state that the decision saw; without events, no change."""
 
     ref: Ref[Any]
     events: tuple[Message, ...]
+
+    def __bool__(self) -> bool:
+        """Return whether there are any events."""
+        return bool(self.events)
 
 
 @dataclass(frozen=True, slots=True)

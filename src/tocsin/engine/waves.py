@@ -19,6 +19,7 @@ from typing import Any, Final
 from ..domain.errors import TocsinError
 from ..domain.events import Message, Recorded
 from ..ports import Append, Delay, LogUnavailable, OutdatedState, Publish, StaleRead, Write, Written
+from ..subjects import subject_of
 from .states import StateStore, View
 from .step import Change, Decide, Events, Later, Missing, Put, Ref, Send, Step, Then
 
@@ -70,6 +71,7 @@ class Item:
     steps: int = 0
     is_alone: bool = False
     touched: list[Ref[Any]] = field(default_factory=list)
+    sent: set[str] = field(default_factory=set)
 
     def follow(self, step: Step) -> None:
         """End the decision with a step whose changes are stored, unless the step says `again`."""
@@ -179,9 +181,10 @@ class Waves:
 
     def _ask_once(self, decide: Decide, item: Item, view: View, now: datetime) -> _Asked | None:
         view.touched = item.touched = []
+        view.sent = item.sent
         try:
             step = decide(item.input, view, now)
-            changes = tuple(_guarded(change, view) for change in step.changes)
+            changes = tuple(_guarded(change, view) for change in step.changes if change)
             rests_on = tuple((ref, view.at(ref)) for ref in step.rests_on)
         except Missing:
             raise
@@ -226,6 +229,10 @@ class Waves:
                 view.stored(guarded.change.ref, guarded.state, at, events, result.sequences)
             if result.error is not None:
                 errors.append(result.error)
+            elif isinstance(guarded.change, Send):
+                part.item.sent.add(guarded.change.message_id)
+            elif isinstance(guarded.change, Later):
+                part.item.sent.add(subject_of(guarded.change.timer))
         if errors:
             _reject(part.item, view, errors)
             return

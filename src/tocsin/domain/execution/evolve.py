@@ -31,7 +31,7 @@ def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa:
         case Admitted():
             steps = _steps_of(fact.plan)
             return Execution(
-                Status.ADMITTED, fact, fact.fence, steps, state.recoveries, fact.recovered_at, state.lapsed
+                Status.ADMITTED, fact, fact.fence, steps, state.recoveries, fact.recovered_at, state.lapsed, recorded
             )
         case Planned():
             return Execution(Status.PLANNED, fact, None, _steps_of(fact.plan))
@@ -58,7 +58,7 @@ def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa:
         case Cancelled():
             return replace(state, status=Status.CANCELLED)
         case Skipped():
-            return replace(state, status=Status.SKIPPED)
+            return replace(state, status=Status.SKIPPED, decided=recorded)
         case _:
             return state
 

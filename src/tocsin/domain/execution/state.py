@@ -8,7 +8,7 @@ from typing import Final, TypedDict
 
 from pydantic import JsonValue
 
-from ..events import Actor, ExhaustedReason, Failure, Plan, Requested, TriggerKind
+from ..events import Actor, ExhaustedReason, Failure, Message, Plan, Recorded, Requested, TriggerKind
 
 
 class Status(StrEnum):
@@ -72,7 +72,8 @@ class Execution:
     """An execution, folded from its events.
 
     `recoveries` counts how often the execution was lost, `recovered_at` is the time of the last recovery. `lapsed`
-    holds the leases that expired without a report: (step, attempt, task).
+    holds the leases that expired without a report: (step, attempt, task). `decided` is the event that admitted or skipped
+    the execution, as stored.
     """
 
     status: Status = Status.UNKNOWN
@@ -82,6 +83,7 @@ class Execution:
     recoveries: int = 0
     recovered_at: datetime | None = None
     lapsed: frozenset[tuple[str, int, int]] = frozenset()
+    decided: Recorded[Message] | None = None
 
     @property
     def request(self) -> Requested:
@@ -108,7 +110,14 @@ def with_step(state: Execution, name: str, step: Step) -> Execution:
     # This runs for every event, and `dataclasses.replace` takes three times as long.
     steps = {**state.steps, name: step}
     return Execution(
-        state.status, state.requested, state.fence, steps, state.recoveries, state.recovered_at, state.lapsed
+        state.status,
+        state.requested,
+        state.fence,
+        steps,
+        state.recoveries,
+        state.recovered_at,
+        state.lapsed,
+        state.decided,
     )
 
 
