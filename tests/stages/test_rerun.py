@@ -264,7 +264,7 @@ async def test_lagging_replica_starts_no_replay(world: World, monkeypatch: pytes
     async def nothing(*scopes: str) -> Loaded:
         return Loaded([[] for _ in scopes], 0)
 
-    async def empty(_: str, **__: object) -> list[Recorded[Any]]:
+    async def empty(_: str, **__: object) -> list[object]:
         return []
 
     monkeypatch.setattr(world.log, "load_each", nothing)
