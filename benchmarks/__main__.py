@@ -1,7 +1,7 @@
 """Run workloads and print their figures beside the bare rate of NATS.
 
     python -m benchmarks [W1 W2 ...] [--profile default|durable|both] [--json FILE] [--plots FOLDER]
-                         [--sizes 0,100000,1000000] [--peers [NAMES]]
+                         [--sizes 0,100000,1000000] [--jobs N] [--peers [NAMES]]
     python -m benchmarks --against COMMIT [W1 W2 ...] [--pairs N] [--growth-pairs N] [--check] [--json FILE]
 
 `durable` measures with a server that flushes every write to disk before it acknowledges the write (`sync_interval: always`).
@@ -28,9 +28,10 @@ import uvloop
 
 from benchmarks import charts, comparison, plots
 from benchmarks.against import command as against
+from benchmarks.against.targets import DEFAULT
 from benchmarks.against.targets import WORKLOADS as COMPARED
 from benchmarks.comparison import HEADLINES
-from benchmarks.conditions import PROFILES, SIZES, Conditions
+from benchmarks.conditions import JOBS, PROFILES, SIZES, Conditions
 from benchmarks.metrics import Metrics, Results
 from benchmarks.peers import PEERS, measurement
 from benchmarks.workloads import SERVERLESS, WORKLOADS
@@ -44,7 +45,7 @@ def measure(options: argparse.Namespace, results: Results) -> list[str]:
     for name in options.workloads:
         profiles = PROFILES[options.profile]
         for sync_always in profiles[:1] if name in SERVERLESS else profiles:
-            conditions = Conditions(sync_always, options.sizes)
+            conditions = Conditions(sync_always, options.sizes, options.jobs)
             title = conditions.title(name)
             try:
                 results[title] = _print(title, uvloop.run(WORKLOADS[name](conditions)))
@@ -109,10 +110,17 @@ def arguments(line: Sequence[str] | None = None) -> argparse.Namespace:
         help="the interpreter with the libraries of the peers; by default the current interpreter",
     )
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw charts there, as SVG")
-    parser.add_argument("--against", metavar="COMMIT", help="compare the working tree with this commit")
-    parser.add_argument("--pairs", type=_pairs, default=against.PAIRS, metavar="N", help="measurements of each side")
     parser.add_argument(
-        "--growth-pairs", type=_pairs, default=against.GROWTH_PAIRS, metavar="N", help="measurements of each side in W5"
+        "--jobs", type=_count, default=JOBS, metavar="N", help=f"registered jobs of W6, by default {JOBS}"
+    )
+    parser.add_argument("--against", metavar="COMMIT", help="compare the working tree with this commit")
+    parser.add_argument("--pairs", type=_count, default=against.PAIRS, metavar="N", help="measurements of each side")
+    parser.add_argument(
+        "--growth-pairs",
+        type=_count,
+        default=against.GROWTH_PAIRS,
+        metavar="N",
+        help="measurements of each side in W5 and W6",
     )
     parser.add_argument("--tiny", action="store_true", help="with --against: sizes that only show that it works")
     parser.add_argument("--check", action="store_true", help="with --against: exit with 1 if a target is missed")
@@ -120,7 +128,7 @@ def arguments(line: Sequence[str] | None = None) -> argparse.Namespace:
     there_are = COMPARED if options.against else tuple(WORKLOADS)
     if unknown := set(options.workloads) - set(there_are):
         parser.error(f"no workload is called {', '.join(sorted(unknown))}: there are {', '.join(there_are)}")
-    options.workloads = options.workloads or list(there_are)
+    options.workloads = options.workloads or list(DEFAULT if options.against else there_are)
     if options.against:
         return options
     options.sizes = options.sizes or SIZES
@@ -155,7 +163,7 @@ def _peers(text: str) -> tuple[str, ...]:
     return names
 
 
-def _pairs(text: str) -> int:
+def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: use a number from 1")
     return int(text)

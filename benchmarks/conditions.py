@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 SIZES: Final = (0, 100_000, 1_000_000)
+JOBS: Final = 100_000
 PROFILES: Final = {"default": (False,), "durable": (True,), "both": (False, True)}
 
 
@@ -14,10 +15,12 @@ class Conditions:
     Attributes:
         sync_always: whether the server flushes every write to disk before it acknowledges the write.
         sizes: numbers of finished executions before W5 measures; the first is the base of the ratios.
+        jobs: the number of registered jobs of W6.
     """
 
     sync_always: bool = False
     sizes: tuple[int, ...] = SIZES
+    jobs: int = JOBS
 
     def title(self, workload: str) -> str:
         """Return the title of a workload under these conditions."""

@@ -21,6 +21,13 @@ def memory_of(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
+def peak_memory_of(pid: int) -> float:
+    """Megabytes that a process held at most."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    [peak] = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
+    return int(peak) * 1024 / 1e6
+
+
 def disk_of(*paths: Path) -> float:
     """Megabytes that files, and all within folders, take."""
     files = (file for path in paths for file in (path.rglob("*") if path.is_dir() else [path]))

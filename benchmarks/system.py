@@ -15,7 +15,7 @@ from nats.aio.msg import Msg
 
 from benchmarks.deliveries import last_sequences
 from benchmarks.part import READY, STARTED, TALLY, WORKER
-from benchmarks.processes import cpu_of, memory_of
+from benchmarks.processes import cpu_of, memory_of, peak_memory_of
 from benchmarks.servers import initialized, servers
 from tocsin import bootstrap
 from tocsin.bootstrap import Installation
@@ -96,6 +96,10 @@ class System:
     def memory(self) -> dict[str, float]:
         """Return the megabytes that each process holds."""
         return {name: memory_of(pid) for name, pid in self.processes.items()}
+
+    def peak_memory(self) -> dict[str, float]:
+        """Return the megabytes that each process held at most."""
+        return {name: peak_memory_of(pid) for name, pid in self.processes.items()}
 
     async def tally(self) -> Counter[str]:
         """Return the number of requests of stages and workers to the log (`benchmarks.tally`).

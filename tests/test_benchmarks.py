@@ -314,7 +314,7 @@ async def test_growth_is_measured_after_a_server_restart(capsys: pytest.CaptureF
 
 @pytest.mark.slow
 async def test_registered_jobs_and_replay_have_a_yardstick() -> None:
-    assert {"restart_to_first_tick_s", "idle_cpu_percent", "bare_rate"} <= (
+    assert {"restart_to_first_tick_s", "peak_memory_mb", "idle_cpu_percent", "bare_rate"} <= (
         await registered(Conditions(), jobs=20, idle=0.5)
     ).keys()
     assert {"folded_per_second", "audited_per_second", "bare_rate"} == (await replay(Conditions(), facts=500)).keys()

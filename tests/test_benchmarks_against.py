@@ -20,6 +20,7 @@ from benchmarks.against.pairs import NotRunError, Run, Runs, Step, steps
 from benchmarks.against.sides import Side, SideError
 from benchmarks.against.sizes import FULL, TINY
 from benchmarks.against.targets import (
+    DEFAULT,
     GRAPH,
     UNITS,
     W2,
@@ -190,6 +191,11 @@ def test_every_unit_fills_a_row() -> None:
     assert [row.unit for row in rows(FULL, ["W3"])] == [W3, W3]
 
 
+def test_registered_jobs_have_limits_from_a_million() -> None:
+    assert [row.target for row in rows(FULL, ["W6"])] == [None, None]
+    assert [row.target for row in rows(replace(FULL, jobs=1_000_000), ["W6"])] == [None, None, Target(20), Target(700)]
+
+
 def test_memory_per_execution_is_what_was_added() -> None:
     [row] = [row for row in rows(FULL) if row.unit == W5 and row.of == "B"]
     held = {"nats_memory_mb (0 before)": 100.0, "nats_memory_mb (1,000,000 before)": 2_600.0}
@@ -293,7 +299,7 @@ def test_base_whose_environment_fails_is_refused(tmp_path: Path, monkeypatch: py
 
 
 def test_command_line_selects_workloads_of_a_comparison(capsys: pytest.CaptureFixture[str]) -> None:
-    assert arguments(["--against", "HEAD"]).workloads == list(WORKLOADS)
+    assert arguments(["--against", "HEAD"]).workloads == list(DEFAULT)
     assert arguments(["W2", "--against", "HEAD", "--pairs", "3"]).pairs == 3
     for line in ("--against HEAD W7", "--against HEAD --pairs 0"):
         with pytest.raises(SystemExit):

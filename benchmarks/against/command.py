@@ -10,11 +10,11 @@ from benchmarks.against import pairs, sides, table
 from benchmarks.against.pairs import Run, Runs
 from benchmarks.against.sides import SideError
 from benchmarks.against.sizes import FULL, TINY, Sizes
-from benchmarks.against.targets import BASE, NEW, PEERS, Unit, rows
+from benchmarks.against.targets import BASE, NEW, PEERS, SLOW, Unit, rows
 
 PAIRS = 10
 GROWTH_PAIRS = 1
-"""Pairs of W5, which takes most of an hour each."""
+"""Pairs of the slow workloads; a pair of W5 can take hours."""
 
 
 def compare(options: argparse.Namespace) -> int:
@@ -22,11 +22,11 @@ def compare(options: argparse.Namespace) -> int:
 
     A side that cannot be prepared gives 1; for the rest see `exit_code`. A peer that is not installed changes nothing.
     """
-    sizes = TINY if options.tiny else Sizes(behind=options.sizes or FULL.behind)
+    sizes = TINY if options.tiny else Sizes(behind=options.sizes or FULL.behind, jobs=options.jobs)
     selected, runs = rows(sizes, options.workloads), Runs()
 
     def pairs_of(unit: Unit) -> int:
-        return options.growth_pairs if unit.workload == "W5" else options.pairs  # type: ignore[no-any-return]
+        return options.growth_pairs if unit.workload in SLOW else options.pairs  # type: ignore[no-any-return]
 
     def keep() -> list[table.Line]:
         filled = table.lines(selected, runs)

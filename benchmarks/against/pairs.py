@@ -20,9 +20,9 @@ from benchmarks.peers import measurement
 LOAD: Final = "load_average"
 PROGRAM: Final = Path("benchmarks") / "against" / "measure_one.py"
 WITHIN: Final = 1_200.0
-"""Seconds for one measurement, beside the filling of W5."""
+"""Seconds for one measurement, beside the filling of W5 and W6."""
 FILLED_PER_SECOND: Final = 100
-"""Executions a second; a slower filling of W5 is given up."""
+"""Executions or jobs a second; a slower filling is given up."""
 ENDS_WITHIN: Final = 60.0
 GIVEN_UP_AFTER: Final = 2
 """Failures in a row after which a system is no longer measured in a workload."""
@@ -146,7 +146,8 @@ def side(which: Side, new: Side, sizes: Sizes, folder: Path) -> Measure:
             **asdict(sizes),
         }
         command = [which.python, "-P", str(new.folder / PROGRAM), json.dumps(spec), str(output)]
-        within = WITHIN + (sum(sizes.behind) / FILLED_PER_SECOND if unit.workload == "W5" else 0)
+        filling = {"W5": sum(sizes.behind), "W6": sizes.jobs}.get(unit.workload, 0)
+        within = WITHIN + filling / FILLED_PER_SECOND
         with log.open("wb") as out:
             process = subprocess.Popen(  # noqa: S603 - our own
                 command, cwd=which.folder, env=which.environment(), stdout=out, stderr=out, start_new_session=True

@@ -13,6 +13,7 @@ class Sizes:
         executions: of W2, and of each measurement of W4 and W5.
         latency: executions of W3, and of the job beside the graph while it is alone.
         behind: numbers of finished executions before W5 measures; the first is the base of its ratios.
+        jobs: registered jobs of W6.
         steps: parallel steps of the graph.
         peers: jobs or tasks of a peer; None for the numbers of `benchmarks.peers`.
     """
@@ -21,10 +22,11 @@ class Sizes:
     executions: int = 20_000
     latency: int = 300
     behind: tuple[int, ...] = (0, 1_000_000)
+    jobs: int = 100_000
     steps: int = 1_000
     peers: int | None = None
 
 
 FULL: Final = Sizes()
-TINY: Final = Sizes(lag=(20, 60), executions=300, latency=20, behind=(0, 500), steps=20, peers=50)
+TINY: Final = Sizes(lag=(20, 60), executions=300, latency=20, behind=(0, 500), jobs=200, steps=20, peers=50)
 """Shows that the command works; its figures say nothing."""

@@ -14,7 +14,12 @@ NEW: Final = "new"
 TASKIQ: Final = "taskiq"
 BULLMQ: Final = "bullmq"
 PEERS: Final = (TASKIQ, BULLMQ)
-WORKLOADS: Final = ("W1", "W2", "W3", "W4", "W5", "graph")
+DEFAULT: Final = ("W1", "W2", "W3", "W4", "W5", "graph")
+WORKLOADS: Final = (*DEFAULT, "W6")
+SLOW: Final = frozenset({"W5", "W6"})
+"""Workloads that take long to fill an installation."""
+MANY_JOBS: Final = 1_000_000
+"""The number of registered jobs from which W6 has targets."""
 AUDIT: Final = ("audit_failed",)
 MEGA: Final = 1e6
 
@@ -50,8 +55,9 @@ W3: Final = Unit("W3")
 W4: Final = Unit("W4")
 W5: Final = Unit("W5")
 W5_S2: Final = Unit("W5", compression="s2", only_new=True)
+W6: Final = Unit("W6")
 GRAPH: Final = Unit("graph")
-UNITS: Final = (W1, W1_DURABLE, W2, W2_DURABLE, W3, W4, W5, W5_S2, GRAPH)
+UNITS: Final = (W1, W1_DURABLE, W2, W2_DURABLE, W3, W4, W5, W5_S2, W6, GRAPH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,15 @@ class Row:
 
 def rows(sizes: Sizes, workloads: Sequence[str] = WORKLOADS) -> list[Row]:
     """Return the rows of some workloads."""
-    every = [*_lag(sizes), *_throughput(), *_latency(), *_scale_out(), *_growth(sizes), *_graph(sizes)]
+    every = [
+        *_lag(sizes),
+        *_throughput(),
+        *_latency(),
+        *_scale_out(),
+        *_growth(sizes),
+        *_registered(sizes),
+        *_graph(sizes),
+    ]
     return [row for row in every if row.unit.workload in workloads]
 
 
@@ -166,6 +180,18 @@ def _growth(sizes: Sizes) -> list[Row]:
         Row(f"W5, {last}: {name}", W5, memory, "B", BASE, Target(0.9)),
         Row(f"W5 s2, {last}: {name}", W5_S2, memory, "B", None),
     ]
+
+
+def _registered(sizes: Sizes) -> list[Row]:
+    """Return the figures of W6 beside the base, and those with limits."""
+    every = [
+        ("restart to first tick", "restart_to_first_tick_s", "s", Target(20)),
+        ("memory of all stages", "memory_mb", "MB", Target(700)),
+    ]
+    title = f"W6, {sizes.jobs:,} jobs: "
+    ratios = [Row(title + name, W6, metric(key), of) for name, key, of, _ in every]
+    limits = [Row(title + name, W6, metric(key), of, None, target) for name, key, of, target in every]
+    return [*ratios, *limits] if sizes.jobs >= MANY_JOBS else ratios
 
 
 def _graph(sizes: Sizes) -> list[Row]:
