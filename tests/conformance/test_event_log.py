@@ -14,7 +14,16 @@ from tocsin import subjects
 from tocsin.adapters.nats.log import event_log
 from tocsin.adapters.nats.log.event_log import SCAN_LIMIT
 from tocsin.domain.events import Dispatched, Message, Recorded, Trigger
-from tocsin.ports import Batch, LogUnavailable, SequenceConflict
+from tocsin.ports import (
+    Append,
+    Batch,
+    Delay,
+    LogUnavailable,
+    MessageTooLarge,
+    Publish,
+    RequestRefused,
+    SequenceConflict,
+)
 from tocsin.subjects import DecodeError, Stream
 
 SCOPE = subjects.execution("a.job", "e1")
@@ -272,6 +281,126 @@ async def test_what_no_stream_captures_is_not_stored(world: World, monkeypatch: 
         monkeypatch.setattr(connection, "_patience", 0.0)
     with pytest.raises(LogUnavailable):
         await world.log.publish("nowhere.at.all", Trigger(), message_id="a")
+
+
+# --- several writes --------------------------------------------------------------------------------------------------
+
+
+async def test_several_writes_are_stored_at_once(world: World) -> None:
+    until = world.now() + timedelta(seconds=0.2)
+    first = await world.log.append(dispatched("e3"), expect=0)
+
+    written = await world.log.write(
+        [
+            Append((dispatched("e1"), started("e1")), 0),
+            Publish(subjects.trigger("a.job"), Trigger(reason="one"), "a"),
+            Append((dispatched("e2"),), 0),
+            Delay(timer("e3"), until, subjects.execution("a.job", "e3"), first),
+        ]
+    )
+
+    assert [len(one.sequences) for one in written] == [2, 1, 1, 0]
+    assert [one.error for one in written] == [None] * 4
+    for one, execution_id in ((written[0], "e1"), (written[2], "e2")):
+        found = await world.log.load(subjects.execution("a.job", execution_id))
+        assert tuple(recorded.sequence for recorded in found) == one.sequences
+    assert [one.message for one in await world.log.read("trigger.>")] == [Trigger(reason="one")]
+    assert [one.message for one in await world.until(_reading(world, TIMERS))] == [timer("e3")]
+    assert await world.log.write([]) == []
+
+
+async def test_refused_write_does_not_affect_the_others(world: World) -> None:
+    last = await world.log.append(dispatched("e2"), expect=0)
+
+    good, stale, early, input_ = await world.log.write(
+        [
+            Append((dispatched("e1"),), 0),
+            Append((started("e2"), started("e2", delivery=2)), 0),
+            Delay(timer("e3"), world.now(), subjects.execution("a.job", "e3"), 9),
+            Publish(subjects.trigger("a.job"), Trigger(), "a"),
+        ]
+    )
+
+    assert (good.error, input_.error) == (None, None)
+    assert (stale.sequences, type(stale.error)) == ((), SequenceConflict)
+    assert (early.sequences, type(early.error)) == ((), SequenceConflict)
+    assert await world.log.tails(*(subjects.execution("a.job", name) for name in ("e1", "e2", "e3"))) == [
+        *good.sequences,
+        last,
+        0,
+    ]
+    assert await world.log.tails() == []
+
+
+@pytest.mark.parametrize("number", [2, 40, 300])
+async def test_events_of_one_decision_are_stored_in_order(world: World, number: int) -> None:
+    events = tuple(started(delivery=delivery) for delivery in range(number))
+    other = await world.log.append(dispatched(), expect=0)
+
+    (written,) = await world.log.write([Append(events, other)])
+
+    assert written.error is None
+    assert list(written.sequences) == sorted(set(written.sequences))
+    found = (await world.log.load(SCOPE))[1:]
+    assert [recorded.message for recorded in found] == list(events)
+    assert tuple(recorded.sequence for recorded in found) == written.sequences
+
+
+@pytest.mark.parametrize("number", [40, 2_500])
+async def test_many_decisions_are_stored_at_once(world: World, number: int) -> None:
+    await world.log.append(dispatched("e7"), expect=0)
+
+    written = await world.log.write([Append((dispatched(f"e{n}"),), 0) for n in range(number)])
+
+    assert [n for n, one in enumerate(written) if one.error is not None] == [7]
+    assert isinstance(written[7].error, SequenceConflict)
+    sequences = [one.sequences[0] for one in written if one.error is None]
+    assert len(set(sequences)) == number - 1
+    for n in (0, number - 1):
+        assert [r.sequence for r in await world.log.load(subjects.execution("a.job", f"e{n}"))] == [
+            *written[n].sequences
+        ]
+
+
+async def test_two_writes_of_one_scope_are_refused(world: World) -> None:
+    twice = [Append((dispatched(),), 0), Append((started(),), 0)]
+    mixed = [Append((dispatched("e1"), dispatched("e2")), 0)]
+    empty = [Append((), 0)]
+    for writes in (twice, mixed, empty):
+        with pytest.raises(ValueError):  # noqa: PT011 - the type is what the port names
+            await world.log.write(writes)
+    assert await world.log.read("execution.>") == []
+
+
+LIMIT = 1_048_576
+
+
+@pytest.mark.parametrize("missing", [-1_000, 0, 60])
+async def test_message_too_large_is_refused(world: World, missing: int) -> None:
+    """The server counts headers too, and would close the connection."""
+    reason = "x" * (LIMIT - missing - len(Trigger(reason="").encode()))
+    large = Trigger(reason=reason)
+    assert len(large.encode()) == LIMIT - missing
+
+    with pytest.raises(MessageTooLarge):
+        await world.log.publish(subjects.trigger("a.job"), large, message_id="x" * 100)
+    small, refused = await world.log.write(
+        [
+            Append((dispatched(),), 0),
+            Publish(subjects.trigger("a.job"), large, "x" * 100),
+        ]
+    )
+    assert small.error is None
+    assert isinstance(refused.error, MessageTooLarge)
+    assert await world.log.publish(subjects.trigger("a.job"), Trigger(reason=reason[2_000:]), message_id="a") == 1
+
+
+@pytest.mark.parametrize("subject", ["trigger.", "trigger..job", ".trigger", "trigger.*", "trigger.a job", "trigger.>"])
+async def test_invalid_subject_is_refused(world: World, subject: str) -> None:
+    with pytest.raises(RequestRefused):
+        await world.log.publish(subject, Trigger(), message_id="a")
+    (written,) = await world.log.write([Publish(subject, Trigger(), "a")])
+    assert isinstance(written.error, RequestRefused)
 
 
 # --- delays ----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nats.aio.client import Client
 
-from tocsin.adapters.nats.client.fast_client import PARSER_METHOD, HeaderBlock, parse, read_headers_fast
+from tocsin.adapters.nats.fast_client import PARSER_METHOD, HeaderBlock, parse, read_headers_fast
 
 LINES = st.lists(
     st.one_of(

@@ -5,21 +5,16 @@ import asyncio
 import pytest
 import structlog
 from faststream.nats import NatsBroker
-from faststream.nats.subscriber.usecases import BatchPullStreamSubscriber
 
 from tests.conformance.given import dispatched, report
 from tests.conformance.worlds import nats_world
 from tocsin.adapters.nats.consumers import stage_router as routers
-from tocsin.adapters.nats.consumers.greedy_batches import PRIVATE_METHOD, PriorityGate
+from tocsin.adapters.nats.consumers.greedy_batches import PriorityGate
 from tocsin.domain.events import Message, Recorded
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.stage import BoundStage, BoundSubscription
 from tocsin.ports import DurableSpec
 from tocsin.subjects import Stream, subject_of
-
-
-def test_the_method_that_is_replaced_is_still_there() -> None:
-    assert callable(getattr(BatchPullStreamSubscriber, PRIVATE_METHOD))
 
 
 async def test_message_after_a_pause_is_not_delayed(nats_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

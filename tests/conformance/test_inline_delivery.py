@@ -1,7 +1,8 @@
 """Messages on the fast paths for receiving and sending are equal to those of nats-py itself."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import cast
 
 import nats
 import pytest
@@ -10,7 +11,9 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from tocsin.adapters.nats.client.fast_client import PRIVATE_NAMES, Headers, listen, send
+from tocsin.adapters.nats.client.connection import Connection
+from tocsin.adapters.nats.client.transport import Headers, Outgoing, PublicTransport
+from tocsin.adapters.nats.fast_client import PRIVATE_NAMES, FastTransport, is_supported
 
 
 @pytest.fixture
@@ -22,6 +25,17 @@ async def client(nats_url: str) -> AsyncIterator[Client]:
 
 async def quietly(_: Exception) -> None:
     """Nothing."""
+
+
+async def listen(client: Client, subject: str, receive: Callable[[Msg], object]) -> Subscription:
+    def receive_parts(subject: str, reply: str, body: bytes, headers: Mapping[str, str] | None) -> None:
+        receive(Msg(client, subject, reply, body, cast("Headers", headers)))
+
+    return await FastTransport(client).listen(subject, receive_parts)
+
+
+async def send(client: Client, subject: str, body: bytes, *, reply: str = "", headers: Headers | None = None) -> None:
+    await FastTransport(client).send([Outgoing(subject, body, headers, reply)])
 
 
 class Both:
@@ -185,13 +199,29 @@ async def test_what_is_no_message_is_refused_as_ever(client: Client, line: bytes
 
 
 @pytest.mark.parametrize("name", PRIVATE_NAMES)
-async def test_client_with_another_message_loop_is_refused(name: str) -> None:
+def test_client_with_another_private_name_is_not_supported(name: str) -> None:
     class Moved:
         """A later client."""
 
     later = Moved()
     for other in PRIVATE_NAMES:
         if other != name:
-            setattr(later, other, print)
-    with pytest.raises(TypeError, match=f"has no Client.{name}"):
-        await listen(later, "in", print)  # type: ignore[arg-type]
+            setattr(later, other, Client()._ps)
+    assert is_supported(Client())
+    assert not is_supported(cast("Client", later))
+    assert isinstance(Connection(Client()).transport, FastTransport)
+    assert isinstance(Connection(cast("Client", later)).transport, PublicTransport)
+
+
+async def test_many_messages_of_one_call_arrive_in_order(client: Client) -> None:
+    both = Both()
+    await both.hear(client, "in")
+    bodies = [b"%d" % number + b"x" * 5_000 for number in range(500)]
+    headers: list[Headers | None] = [None, {"One": "1"}, {"Many": "lines\r\nInjected: no"}]
+    await FastTransport(client).send(
+        [Outgoing("in", body, headers[number % 3], "a.reply") for number, body in enumerate(bodies)]
+    )
+    await settled(client)
+    while len(both.usual) < len(bodies):  # noqa: ASYNC110 - nor here
+        await asyncio.sleep(0)
+    assert [body for _, _, body, _ in both.told()] == bodies

@@ -1,13 +1,13 @@
 """The behaviour of the log on a real server only: public subjects, and recovery from trouble."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 from itertools import count
 from pathlib import Path
 from typing import cast
 
 import pytest
-from nats.aio.msg import Msg
 
 from tests.conformance.given import cron_triggered, dispatched, report, started
 from tests.conformance.test_event_log import Following
@@ -16,7 +16,8 @@ from tocsin import subjects
 from tocsin.adapters.nats.admin.provision import provision
 from tocsin.adapters.nats.client import connection as connections
 from tocsin.adapters.nats.client.connection import connect
-from tocsin.adapters.nats.client.fast_client import Headers
+from tocsin.adapters.nats.client.replies import Reply
+from tocsin.adapters.nats.client.transport import Outgoing
 from tocsin.adapters.nats.consumers.task_queues import NatsTaskQueue
 from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
@@ -180,12 +181,10 @@ async def _messages(batches: Following) -> Batch:
 
 
 def _lose_the_first_answer(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    ask, calls = nats.connection.request, count(1)
+    ask, calls = nats.connection.request_each, count(1)
 
-    async def losing(subject: str, body: bytes = b"", headers: Headers | None = None) -> Msg:
-        answer = await ask(subject, body, headers)
-        if next(calls) == 1:
-            raise LogUnavailable("the answer is lost")
-        return answer
+    async def losing(messages: Sequence[Outgoing]) -> list[Reply | LogUnavailable]:
+        replies = await ask(messages)
+        return [LogUnavailable("the answer is lost")] * len(replies) if next(calls) == 1 else replies
 
-    monkeypatch.setattr(nats.connection, "request", losing)
+    monkeypatch.setattr(nats.connection, "request_each", losing)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tocsin.adapters.nats.client.connection import Connection
-from tocsin.adapters.nats.client.fast_client import Headers
+from tocsin.adapters.nats.client.transport import Outgoing
 from tocsin.adapters.sql.history import SqlHistory
 from tocsin.cli import main
 from tocsin.domain.events import Message, Recorded
@@ -22,7 +22,7 @@ from tocsin.subjects import Stream
 UNRECORDED: Final = "unrecorded"
 RECORDED: Final = "recorded"
 
-_store = Connection.store
+_store = Connection.store_each
 _record = SqlHistory.record
 
 
@@ -34,11 +34,11 @@ def die() -> None:
 def die_behind(word: str) -> None:
     """Have the first thing stored whose subject has this token be the last."""
 
-    async def store(self: Connection, subject: str, body: bytes, headers: Headers) -> int:
-        sequence = await _store(self, subject, body, headers)
-        if word in subject.split("."):
+    async def store_each(self: Connection, messages: Sequence[Outgoing]) -> list[int | Exception]:
+        results = await _store(self, messages)
+        if any(word in message.subject.split(".") for message in messages):
             die()
-        return sequence
+        return results
 
     async def record(
         self: SqlHistory, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int
@@ -49,7 +49,7 @@ def die_behind(word: str) -> None:
         if messages and word == RECORDED:
             die()
 
-    Connection.store = store  # type: ignore[method-assign]
+    Connection.store_each = store_each  # type: ignore[method-assign]
     SqlHistory.record = record  # type: ignore[method-assign]
 
 

@@ -85,7 +85,13 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
     async with AsyncExitStack() as stack:
         try:
             connection = await stack.enter_async_context(
-                connect_nats(servers(settings), within=within, is_encrypted=security.is_encrypted, **security.client)
+                connect_nats(
+                    servers(settings),
+                    within=within,
+                    is_encrypted=security.is_encrypted,
+                    fast_client=settings.nats.fast_client,
+                    **security.client,
+                )
             )
         except LogUnavailable as error:
             unreachable = Unreachable(str(error))

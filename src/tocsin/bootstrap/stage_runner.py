@@ -122,6 +122,7 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
                 installation.names,
                 finish_within=settings.worker.shutdown_timeout,
                 inbox_prefix=settings.nats.inbox_prefix,
+                fast_client=settings.nats.fast_client,
                 precedence=precedence,
             )
             broker.include_router(router)

@@ -8,6 +8,7 @@ from .clock import Clock
 from .durables import Delivery, DurableSpec, QueueStatus, TaskQueue, TaskQueues, acknowledge, acknowledge_each
 from .errors import (
     LogUnavailable,
+    MessageTooLarge,
     NotAllowed,
     OutdatedState,
     RequestRefused,
@@ -29,6 +30,7 @@ from .event_log import (
     Write,
     Written,
     check_scopes,
+    check_subject,
     write_each,
 )
 from .history import DeadLetterRow, ExecutionRow, History, HistoryUnavailable, JobRow
@@ -54,6 +56,7 @@ __all__ = [
     "JobRow",
     "Loaded",
     "LogUnavailable",
+    "MessageTooLarge",
     "NotAllowed",
     "OutdatedState",
     "Progress",
@@ -75,5 +78,6 @@ __all__ = [
     "acknowledge",
     "acknowledge_each",
     "check_scopes",
+    "check_subject",
     "write_each",
 ]

@@ -57,6 +57,21 @@ class RequestRefused(TocsinError):
         self.description = description
 
 
+class MessageTooLarge(RequestRefused):
+    """A message with its headers is larger than the server accepts.
+
+    It is never sent, because the server would close the connection.
+    """
+
+    code = "message-too-large"
+
+    @classmethod
+    def of(cls, subject: str, size: int, limit: int) -> "MessageTooLarge":
+        """Return the error of a message of `size` bytes, of which the server accepts `limit`."""
+        reason = f"the message has {size} bytes with its headers, and the server accepts {limit} (`max_payload`)"
+        return cls(f"{subject}: {reason}", reason)
+
+
 class Unreachable(TocsinError):
     """NATS, or what an installation needs in it, does not exist or does not answer."""
 

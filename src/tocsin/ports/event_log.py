@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from ..domain.events import Message, Recorded, Timer
 from ..subjects import Stream, scope_of
+from .errors import RequestRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,10 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """A timer that the log publishes at `until` (UTC), guarded by the last sequence of `scope`."""
+    """A timer that the log publishes at `until` (UTC).
+
+    `expect` is the last sequence of `scope`, which guards it.
+    """
 
     timer: Timer
     until: datetime
@@ -235,21 +239,49 @@ async def write_each(log: EventLog, writes: Sequence[Write]) -> list[Written]:
     return await asyncio.gather(*(_store(log, write) for write in writes))
 
 
-def check_scopes(writes: Sequence[Write]) -> None:
-    """Reject writes of which two are guarded by one scope.
+def check_scopes(writes: Sequence[Write]) -> list[str]:
+    """Return the scope that guards each write; empty for an input.
 
     A server may look a scope's guard up once for several messages that arrive together, and would store both decisions.
 
     Raises:
-        ValueError: two writes share a scope.
+        ValueError: two writes share a scope, or a decision has no events, or events of several scopes.
     """
-    scopes: set[str] = set()
+    scopes: list[str] = []
+    seen: set[str] = set()
     for write in writes:
         if isinstance(write, Publish):
+            scopes.append("")
             continue
-        if write.scope in scopes:
-            raise ValueError(f"two writes are guarded by {write.scope}: decide on the second after the first is stored")
-        scopes.add(write.scope)
+        if isinstance(write, Append) and not write.events:
+            raise ValueError("a decision without an event")
+        scope = write.scope
+        if isinstance(write, Append) and any(scope_of(event) != scope for event in write.events[1:]):
+            raise ValueError(f"a decision about {scope} has an event of another scope")
+        if scope in seen:
+            raise ValueError(f"two writes are guarded by {scope}: decide on the second after the first is stored")
+        seen.add(scope)
+        scopes.append(scope)
+    return scopes
+
+
+def check_subject(subject: str) -> None:
+    """Reject a subject under which no message can be stored.
+
+    Raises:
+        RequestRefused: a token is empty or has a wildcard or white space.
+    """
+    if (
+        ".." in subject
+        or not subject.isprintable()
+        or not _FORBIDDEN.isdisjoint(subject)
+        or subject.strip(".") != subject
+    ):
+        reason = "a subject has tokens that are not empty, without `*`, `>` and blanks, separated by dots"
+        raise RequestRefused(f"{subject!r}: {reason}", reason)
+
+
+_FORBIDDEN: Final = frozenset(" *>")
 
 
 async def _store(log: EventLog, write: Write) -> Written:

@@ -114,6 +114,8 @@ class Nats(_Section):
     """File with a user's JWT and seed, as `nsc generate creds` writes it."""
     inbox_prefix: Prefix = "_INBOX"
     """Subject prefix of replies; users with different prefixes cannot read each other's replies."""
+    fast_client: Literal["auto", "off"] = "auto"
+    """`auto`: use private names of nats-py where they are as expected, for a third of the CPU time; `off`: never."""
     tls: Tls = Tls()
 
 

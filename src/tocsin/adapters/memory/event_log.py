@@ -3,14 +3,31 @@
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from functools import partial
+from typing import Final
 
 from ... import subjects
 from ...domain.events import Message, Recorded, Timer
-from ...ports import Batch, DurableSpec, Heading, Headings, Loaded, LogUnavailable, Progress, Write, Written, write_each
+from ...ports import (
+    Batch,
+    DurableSpec,
+    Heading,
+    Headings,
+    Loaded,
+    LogUnavailable,
+    MessageTooLarge,
+    Progress,
+    Write,
+    Written,
+    check_subject,
+    write_each,
+)
 from ...subjects import STREAM_SUBJECTS, DecodeError, Stream
 from .clock import Alarm, ManualClock
 from .durable import InMemoryDurable
 from .stored_stream import Entry, StoredStream
+
+MAX_PAYLOAD: Final = 1_048_576
+"""The number of bytes in a message that a server accepts by default."""
 
 
 class InMemoryEventLog:
@@ -31,13 +48,16 @@ class InMemoryEventLog:
     async def append(self, fact: Message, *, expect: int) -> int:
         """Store a fact if the last sequence in its scope is `expect`; return its sequence."""
         subject = subjects.subject_of(fact)
-        stream = self._capturing(subject)
-        stream.check(subjects.scope_of(fact), expect)
-        return stream.store(subject, fact.encode())
+        stream, scope, body = self._capturing(subject), subjects.scope_of(fact), fact.encode()
+        _check_size(subject, body, _guard(scope, expect))
+        stream.check(scope, expect)
+        return stream.store(subject, body)
 
     async def publish(self, subject: str, message: Message, *, message_id: str) -> int:
         """Store an input once within the duplicate window; return the sequence of the first copy."""
-        return self.receive(subject, message.encode(), message_id=message_id)
+        body = message.encode()
+        _check_size(subject, body, f"Nats-Msg-Id: {message_id}\r\n")
+        return self.receive(subject, body, message_id=message_id)
 
     async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
         """Store `timer` under its own subject at `until`.
@@ -45,13 +65,14 @@ class InMemoryEventLog:
         A second timer of the subject replaces the first.
         """
         subject = subjects.delay(timer)
-        stream = self._capturing(subject)
+        stream, body = self._capturing(subject), timer.encode()
+        schedule = f"Nats-Schedule: @at {until.isoformat()}\r\nNats-Schedule-Target: {subjects.subject_of(timer)}\r\n"
+        _check_size(subject, body, schedule + _guard(scope, expect))
         stream.check(scope, expect)
         if replaced := self._delays.pop(subject, None):
             sequence, alarm = replaced
             alarm.cancel()
             stream.remove(sequence)
-        body = timer.encode()
         sequence = stream.store(subject, body)
         fire = partial(self._fire, subject, sequence, subjects.subject_of(timer), body)
         self._delays[subject] = sequence, self.clock.at(until, fire)
@@ -177,6 +198,7 @@ class InMemoryEventLog:
         return durable
 
     def _capturing(self, subject: str) -> StoredStream:
+        check_subject(subject)
         stream = subjects.stream_of(subject)
         if not any(subjects.matches(captured, subject) for captured in STREAM_SUBJECTS[stream]):
             raise LogUnavailable(f"{subject}: no stream captures it")
@@ -186,6 +208,18 @@ class InMemoryEventLog:
         stream = self._capturing(schedule)
         stream.remove(sequence)
         stream.store(target, body)
+
+
+def _guard(scope: str, expect: int) -> str:
+    number = f"Nats-Expected-Last-Subject-Sequence: {expect}\r\n"
+    return f"{number}Nats-Expected-Last-Subject-Sequence-Subject: {scope}\r\n"
+
+
+def _check_size(subject: str, body: bytes, headers: str) -> None:
+    """Refuse what a server refuses, which counts the headers too."""
+    size = len(f"NATS/1.0\r\n{headers}\r\n") + len(body)
+    if size > MAX_PAYLOAD:
+        raise MessageTooLarge.of(subject, size, MAX_PAYLOAD)
 
 
 def _behind(stored: StoredStream, filters: Sequence[str], after: int) -> list[Entry]:

@@ -1,13 +1,24 @@
 """The replies of JetStream: stored sequences, status messages and rejections."""
 
+import re
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
-from nats.aio.msg import Msg
 from pydantic_core import from_json
 
-from ....ports import LogUnavailable, RequestRefused, SequenceConflict
+from ....ports import LogUnavailable, MessageTooLarge, RequestRefused, SequenceConflict
 from . import wire
+from .transport import Outgoing
+
+_ROOM_FOR_HEADERS: Final = 8_192
+_SEQUENCE: Final = re.compile(rb'"seq":\s*(\d+)')
+
+
+class Reply(NamedTuple):
+    """A reply to a request, which may be a status message."""
+
+    data: bytes
+    headers: Mapping[str, str] | None = None
 
 
 class JetStreamError(RequestRefused):
@@ -24,7 +35,17 @@ class JetStreamError(RequestRefused):
         self.err_code = err_code
 
 
-def status_of(message: Msg) -> str | None:
+def too_large(message: Outgoing, limit: int) -> MessageTooLarge | None:
+    """Return the error of a message with more than `limit` bytes, else None."""
+    size = len(message.body)
+    if size + _ROOM_FOR_HEADERS < limit:
+        return None
+    head = "".join(f"{name}: {value}\r\n" for name, value in (message.headers or {}).items())
+    size += len(f"NATS/1.0\r\n{head}\r\n".encode()) if head else 0
+    return MessageTooLarge.of(message.subject, size, limit) if size > limit else None
+
+
+def status_of(message: Reply) -> str | None:
     """Return the status of a status message ("404"); None for any other message.
 
     A stored message without a body is not a status message.
@@ -55,6 +76,19 @@ def stored_sequence(subject: str, answer: bytes) -> int:
         raise_rejection(subject, error)
     sequence: int = fields["seq"]
     return sequence
+
+
+def result_of(subject: str, reply: Reply | LogUnavailable) -> int | Exception:
+    """Return what `stored_sequence` returns or raises."""
+    if not isinstance(reply, Reply):
+        return reply
+    # One search instead of a parsed document, because every stored message has such a reply.
+    if b'"error"' not in reply.data and (sequence := _SEQUENCE.search(reply.data)) is not None:
+        return int(sequence[1])
+    try:
+        return stored_sequence(subject, reply.data)
+    except Exception as error:  # noqa: BLE001 - returned to the caller
+        return error
 
 
 def raise_rejection(subject: str, error: Mapping[str, Any]) -> NoReturn:

@@ -1,62 +1,76 @@
 """Messages that consumers deliver; their reply subjects contain the delivery data."""
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from nats.aio.msg import Msg
 from nats.errors import MsgAlreadyAckdError
 
-from ....ports import LogUnavailable, acknowledge_each
+from ....ports import LogUnavailable
 from ..client import wire
-from ..client.connection import CONNECTION_ERRORS
-from ..client.fast_client import acknowledge
 from ..client.names import Names
+from ..client.requests import CONNECTION_ERRORS
+from ..client.transport import Transport
+
+# $JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer's sequence>.<nanoseconds>.<pending>. With a domain and
+# an account: $JS.ACK.<domain>.<account>.<stream>.…, and a random token at the end.
+_SHORT: Final = 9
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class NatsDelivery:
-    """Implement `ports.Delivery` over a message of nats-py."""
+class Received:
+    """A delivered message."""
 
-    __slots__ = ("_message", "_received")
+    __slots__ = ("_nanoseconds", "body", "delivered", "headers", "order", "pending", "sequence", "subject")
 
     def __init__(self, message: Msg, names: Names) -> None:
-        """Wrap a message from a JetStream consumer with explicit acknowledgement."""
-        self._message = message
-        self._received = Received(message, names)
+        """Parse the reply subject.
 
-    @property
-    def subject(self) -> str:
-        """The relative subject."""
-        return self._received.subject
-
-    @property
-    def body(self) -> bytes:
-        """The body as it was published."""
-        return self._received.body
-
-    @property
-    def sequence(self) -> int:
-        """The sequence in its stream."""
-        return self._received.sequence
+        Raises:
+            ValueError: no consumer delivered the message.
+        """
+        tokens = message.reply.split(".")
+        if len(tokens) < _SHORT or tokens[1] != "ACK":
+            raise ValueError(f"{message.subject}: not delivered by a consumer")
+        delivered, sequence, order, nanoseconds, pending = tokens[4:9] if len(tokens) == _SHORT else tokens[6:11]
+        self.subject = names.from_wire(message.subject)
+        self.body: bytes = message.data
+        self.headers: Mapping[str, str] = message.headers or {}
+        self.delivered = int(delivered)
+        self.sequence = int(sequence)
+        self._nanoseconds = nanoseconds
+        self.order = int(order)
+        """The number of this delivery in the consumer, from 1. A gap shows that a message was lost."""
+        self.pending = int(pending)
+        """The number of messages that the consumer still had to deliver."""
 
     @property
     def time(self) -> datetime:
         """The time at which the stream stored it (UTC)."""
-        return self._received.time
+        # Truncated, as the time stamps of direct gets are, so that a message has the same time on every path.
+        return _EPOCH + timedelta(microseconds=int(self._nanoseconds) // 1_000)
 
     @property
     def message_id(self) -> str | None:
         """The id that its publisher set."""
-        return self._received.message_id
+        return self.headers.get(wire.MESSAGE_ID)
 
-    @property
-    def delivered(self) -> int:
-        """The delivery number; 1 for the first."""
-        return self._received.delivered
+
+class NatsDelivery(Received):
+    """Implement `ports.Delivery` over a message of nats-py."""
+
+    __slots__ = ("_message", "_transport")
+
+    def __init__(self, message: Msg, names: Names, transport: Transport) -> None:
+        """Wrap a message from a JetStream consumer with explicit acknowledgement."""
+        super().__init__(message, names)
+        self._message = message
+        self._transport = transport
 
     async def ack(self) -> None:
         """Acknowledge the message. If the acknowledgement is lost, it is redelivered."""
-        await self._reply(acknowledge(self._message))
+        await self._reply(self._transport.acknowledge((self._message,)))
 
     async def nak(self, delay: float) -> None:
         """Hand the message back; it is redelivered after `delay` seconds."""
@@ -72,8 +86,9 @@ class NatsDelivery:
 
     @staticmethod
     async def ack_many(deliveries: Sequence["NatsDelivery"]) -> None:
-        """Acknowledge several messages."""
-        await acknowledge_each(deliveries)
+        """Acknowledge several messages of one client in one write."""
+        first = deliveries[0]
+        await first._reply(first._transport.acknowledge([delivery._message for delivery in deliveries]))  # noqa: SLF001 - its own class
 
     async def _reply(self, reply: Awaitable[None]) -> None:
         try:
@@ -82,38 +97,3 @@ class NatsDelivery:
             raise RuntimeError(f"{self.subject}, delivery {self.delivered}: already settled") from error
         except CONNECTION_ERRORS as error:
             raise LogUnavailable(f"{self.subject}: {error!r}") from error
-
-
-# $JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer's sequence>.<nanoseconds>.<pending>. With a domain and
-# an account: $JS.ACK.<domain>.<account>.<stream>.…, and a random token at the end.
-_SHORT: Final = 9
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class Received:
-    """A delivered message."""
-
-    __slots__ = ("body", "delivered", "headers", "message_id", "order", "pending", "sequence", "subject", "time")
-
-    def __init__(self, message: Msg, names: Names) -> None:
-        """Parse the reply subject.
-
-        Raises:
-            ValueError: no consumer delivered the message.
-        """
-        tokens = message.reply.split(".")
-        if len(tokens) < _SHORT or tokens[1] != "ACK":
-            raise ValueError(f"{message.subject}: not delivered by a consumer")
-        delivered, sequence, order, nanoseconds, pending = tokens[4:9] if len(tokens) == _SHORT else tokens[6:11]
-        self.subject = names.from_wire(message.subject)
-        self.body: bytes = message.data
-        self.headers = message.headers or {}
-        self.message_id = self.headers.get(wire.MESSAGE_ID)
-        self.delivered = int(delivered)
-        self.sequence = int(sequence)
-        # Truncated, as the time stamps of direct gets are, so that a message has the same time on every path.
-        self.time = _EPOCH + timedelta(microseconds=int(nanoseconds) // 1_000)
-        self.order = int(order)
-        """The number of this delivery in the consumer, from 1. A gap shows that a message was lost."""
-        self.pending = int(pending)
-        """The number of messages that the consumer still had to deliver."""

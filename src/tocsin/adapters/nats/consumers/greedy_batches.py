@@ -3,8 +3,8 @@
 FastStream's batch subscriber fetches until the batch is full or its timeout is over, so that a single message waits for
 the whole timeout in every stage. `fetch` of nats-py can leave a request with the server that holds a later message back
 until it expires. Both look for the durable first, and give up if the cluster has no leader at that moment. This module
-replaces the private method that starts to fetch, on one subscriber, and `stop`. Middleware, lifecycle and documentation
-stay those of FastStream. `tests/conformance/test_greedy_batches.py` fails if these methods move.
+replaces `start` and `stop` of one subscriber: FastStream does not fetch for a subscriber that has a subscription, and
+messages are passed to `consume`. Registration, middleware, lifecycle and documentation stay those of FastStream.
 
 A subscriber that is stopped hands back all messages that it does not finish, so that another copy receives them at once
 and not after the acknowledgement wait. It waits for its open request: messages that the server sends for it after the
@@ -21,14 +21,15 @@ from nats.aio.msg import Msg
 from .... import telemetry
 from ....ports import LogUnavailable, NotAllowed
 from ..client import wire
-from ..client.connection import CONNECTION_ERRORS, Connection
+from ..client.connection import Connection, FastClient
 from ..client.replies import JetStreamError
+from ..client.requests import CONNECTION_ERRORS
+from ..client.transport import Transport
 from .pull import PullInbox
 
 if TYPE_CHECKING:
     from faststream.nats.subscriber.usecases import BatchPullStreamSubscriber
 
-PRIVATE_METHOD: Final = "_create_subscription"
 RETRY_INTERVAL_S: Final = 0.5
 """The pause between two requests while the server or its JetStream does not answer."""
 ENDED: Final = frozenset({wire.NO_MESSAGES, wire.REQUEST_TIMEOUT})
@@ -107,37 +108,51 @@ class Turns:
         return self._precedence.rush() if is_rush else nullcontext()
 
 
-def make_greedy(subscriber: "BatchPullStreamSubscriber", *, finish_within: float, turns: Turns) -> None:
-    """Let a subscriber consume available messages in its turn.
-
-    When it is stopped, it finishes within `finish_within` seconds.
-    """
-    if not hasattr(type(subscriber), PRIVATE_METHOD):
-        raise TypeError(f"this version of FastStream has no {type(subscriber).__name__}.{PRIVATE_METHOD}")
-    greedy = _Greedy(subscriber, finish_within, turns)
-    setattr(subscriber, PRIVATE_METHOD, greedy.begin)
-    subscriber.stop = greedy.stop  # type: ignore[method-assign]
-
-
-class _Greedy:
+class GreedyBatches:
     """The replacement of FastStream's fetching for one subscriber."""
 
-    def __init__(self, subscriber: "BatchPullStreamSubscriber", finish_within: float, turns: Turns) -> None:
+    def __init__(
+        self,
+        subscriber: "BatchPullStreamSubscriber",
+        *,
+        finish_within: float,
+        turns: Turns,
+        fast_client: FastClient = "auto",
+    ) -> None:
+        """Let a subscriber consume available messages in its turn.
+
+        When it is stopped, it finishes within `finish_within` seconds.
+        """
+        subscriber.start = self.start  # type: ignore[method-assign]
+        subscriber.stop = self.stop  # type: ignore[method-assign]
         self._subscriber = subscriber
+        self._fast_client = fast_client
+        self._connection: Connection | None = None
         self._turns = turns
         self._finish_within = finish_within
         self._in_progress: list[Msg] = []
         self._over = asyncio.Event()
         self._over.set()
 
-    async def begin(self) -> None:
+    @property
+    def transport(self) -> Transport:
+        """The transport by which the messages arrived."""
+        if self._connection is None:
+            raise RuntimeError("no message has arrived yet")
+        return self._connection.transport
+
+    async def start(self) -> None:
         """Start to consume."""
-        self._subscriber.add_task(self.consume)
+        subscriber = self._subscriber
+        subscriber.subscription = _Own()  # type: ignore[assignment] # FastStream then fetches nothing itself
+        await type(subscriber).start(subscriber)
+        subscriber.add_task(self.consume)
 
     async def consume(self) -> None:
         """Fetch and handle messages while the subscriber runs."""
         subscriber = self._subscriber
-        connection, stream = Connection(subscriber.connection), subscriber.stream.name
+        connection, stream = Connection(subscriber.connection, fast_client=self._fast_client), subscriber.stream.name
+        self._connection = connection
         durable = str(subscriber.extra_options["durable"])
         inbox = PullInbox(connection, stream, durable)
         self._over.clear()
@@ -207,6 +222,13 @@ class _Greedy:
         with suppress(TimeoutError):
             async with asyncio.timeout(within):
                 await self._over.wait()
+
+
+class _Own:
+    """The subscription of a subscriber that `GreedyBatches` consumes for."""
+
+    async def unsubscribe(self) -> None:
+        """Do nothing: the subscription ends with the task that consumes."""
 
 
 async def _fetch(inbox: PullInbox, limit: int, wait: float) -> list[Msg]:

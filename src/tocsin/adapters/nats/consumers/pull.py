@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from nats.aio.msg import Msg
@@ -11,8 +11,9 @@ from nats.aio.subscription import Subscription
 
 from ....ports import LogUnavailable
 from ..client import wire
-from ..client.connection import CONNECTION_ERRORS, Connection, Json
-from ..client.fast_client import listen, send
+from ..client.connection import Connection, Json
+from ..client.requests import CONNECTION_ERRORS
+from ..client.transport import Outgoing
 
 _NANOSECONDS: Final = 1_000_000_000
 
@@ -35,7 +36,7 @@ class PullInbox:
     async def open(self) -> None:
         """Subscribe to the inbox."""
         try:
-            self._subscription = await listen(self._connection.client, self._inbox, self._receive)
+            self._subscription = await self._connection.transport.listen(self._inbox, self._receive)
         except CONNECTION_ERRORS as error:
             raise LogUnavailable(f"{self._next}: {error!r}") from error
         self._forget = self._connection.on_interrupt(self._interrupted)
@@ -66,7 +67,9 @@ class PullInbox:
         if heartbeat:
             fields["idle_heartbeat"] = int(heartbeat * _NANOSECONDS)
         try:
-            await send(self._connection.client, self._next, json.dumps(fields).encode(), reply=self._inbox)
+            await self._connection.transport.send(
+                [Outgoing(self._next, json.dumps(fields).encode(), reply=self._inbox)]
+            )
         except CONNECTION_ERRORS as error:
             raise LogUnavailable(f"{self._next}: {error!r}") from error
 
@@ -84,12 +87,12 @@ class PullInbox:
             return False
         return True
 
-    def _receive(self, message: Msg) -> None:
+    def _receive(self, subject: str, reply: str, body: bytes, headers: Mapping[str, str] | None) -> None:
         # A delivered message has a reply subject for its acknowledgement; a status message has none.
-        if message.reply:
-            self.messages.append(message)
+        if reply:
+            self.messages.append(Msg(self._connection.client, subject, reply, body, headers))  # type: ignore[arg-type] # nats-py declares a dict
         else:
-            self.statuses.append((message.headers or {}).get(wire.STATUS, ""))
+            self.statuses.append((headers or {}).get(wire.STATUS, ""))
         self._changed.set()
 
     def _interrupted(self) -> None:

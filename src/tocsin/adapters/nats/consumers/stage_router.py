@@ -1,6 +1,6 @@
 """The FastStream router of a stage: a batch subscriber for each of its durables."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from faststream import AckPolicy
@@ -10,9 +10,10 @@ from nats.js.api import ConsumerConfig
 
 from ....engine.delivery_policy import DeliveryPolicy
 from ....engine.stage import BoundStage, BoundSubscription
+from ..client.connection import FastClient
 from ..client.names import Names
 from .delivery import NatsDelivery
-from .greedy_batches import PriorityGate, Turns, make_greedy
+from .greedy_batches import GreedyBatches, PriorityGate, Turns
 
 if TYPE_CHECKING:
     from faststream.message import StreamMessage
@@ -34,18 +35,20 @@ def stage_router(
     finish_within: float = FINISH_TIMEOUT_S,
     inbox_prefix: str = "_INBOX",
     precedence: PriorityGate | None = None,
+    fast_client: FastClient = "auto",
 ) -> NatsRouter:
     """Return a router with a subscriber for each durable of a stage.
 
-    `provision` must have created the durables. `inbox_prefix` is that of the shared client, and `precedence` that of
-    the process.
+    `provision` must have created the durables. `inbox_prefix` and `fast_client` are those of the shared client, and
+    `precedence` that of the process.
     """
     router, inbox = NatsRouter(), f"{inbox_prefix}.".encode()
     precedence = precedence or PriorityGate()
     for subscription in stage.subscriptions:
-        subscriber = _subscriber(router, stage, subscription, outcomes, names, inbox=inbox)
         turns = Turns(precedence, low_priority=subscription.low_priority)
-        make_greedy(subscriber, finish_within=finish_within, turns=turns)
+        subscriber = _subscriber(router, stage, subscription, names, inbox=inbox)
+        batches = GreedyBatches(subscriber, finish_within=finish_within, turns=turns, fast_client=fast_client)
+        subscriber(_handler(subscription, outcomes, names, batches))
     return router
 
 
@@ -53,13 +56,12 @@ def _subscriber(
     router: NatsRouter,
     stage: BoundStage,
     subscription: BoundSubscription,
-    outcomes: DeliveryPolicy,
     names: Names,
     *,
     inbox: bytes,
 ) -> "BatchPullStreamSubscriber":
     filters = [wire for subject in subscription.filters for wire in names.filters(subject)]
-    subscriber = router.subscriber(
+    return router.subscriber(
         filters[0],
         durable=subscription.durable,
         stream=JStream(names.stream(subscription.stream), declare=False),
@@ -73,11 +75,15 @@ def _subscriber(
         description=f"{stage.name} consumes {', '.join(subscription.filters)}",
     )
 
-    @subscriber
-    async def handle(messages: list[Msg]) -> None:
-        await outcomes.apply(subscription, [NatsDelivery(message, names) for message in messages])
 
-    return subscriber
+def _handler(
+    subscription: BoundSubscription, outcomes: DeliveryPolicy, names: Names, batches: GreedyBatches
+) -> Callable[[list[Msg]], Awaitable[None]]:
+    async def handle(messages: list[Msg]) -> None:
+        transport = batches.transport
+        await outcomes.apply(subscription, [NatsDelivery(message, names, transport) for message in messages])
+
+    return handle
 
 
 async def _raw(message: "StreamMessage[Sequence[Msg]]") -> Sequence[Msg]:

@@ -34,6 +34,7 @@ class NatsDurable:
         """Use a durable that `provision` created."""
         self._names = names
         self._durable = durable
+        self._transport = connection.transport
         self._inbox = PullInbox(connection, names.stream(stream), durable)
         self._is_open = False
         self._lock = asyncio.Lock()
@@ -60,7 +61,9 @@ class NatsDurable:
             while not await self._fetch(limit, wait=min(until - now(), _LONGEST_REQUEST_S)) and now() < until:
                 pass
             messages = self._inbox.messages
-            return [NatsDelivery(messages.popleft(), self._names) for _ in range(min(limit, len(messages)))]
+            return [
+                NatsDelivery(messages.popleft(), self._names, self._transport) for _ in range(min(limit, len(messages)))
+            ]
 
     async def close(self) -> None:
         """Stop, and hand back messages that arrived after the last caller gave up."""
@@ -68,7 +71,7 @@ class NatsDurable:
             await self._inbox.close()
             self._is_open = False
             while self._inbox.messages:
-                await NatsDelivery(self._inbox.messages.popleft(), self._names).nak(0)
+                await NatsDelivery(self._inbox.messages.popleft(), self._names, self._transport).nak(0)
 
     async def _fetch(self, limit: int, *, wait: float) -> bool:
         """Request missing messages; return whether there are any at the end of the request."""

@@ -5,8 +5,9 @@ from nats.js.errors import NotFoundError, ObjectDeletedError, ObjectNotFoundErro
 from nats.js.object_store import ObjectStore
 
 from ....ports import LogUnavailable
-from ..client.connection import CONNECTION_ERRORS, Connection
+from ..client.connection import Connection
 from ..client.names import Names
+from ..client.requests import CONNECTION_ERRORS
 
 
 class NatsArchiveStore:

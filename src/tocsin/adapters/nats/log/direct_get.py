@@ -4,19 +4,17 @@ A lagging replica may answer. A decision that is based on such a read is therefo
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
 from typing import Final
 
-from nats.aio.msg import Msg
 from pydantic_core import to_json
 
 from ..client import wire
 from ..client.connection import Connection, Json
-from ..client.fast_client import Headers
-from ..client.replies import JetStreamError, status_of
+from ..client.replies import JetStreamError, Reply, status_of
 
 _BATCH: Final = 1_000
 
@@ -28,7 +26,7 @@ class Stored:
     subject: str
     sequence: int
     time: datetime
-    headers: Headers
+    headers: Mapping[str, str]
     body: bytes
 
 
@@ -104,20 +102,20 @@ def _newest_of_each(messages: Iterable[Stored]) -> list[Stored]:
     return sorted({stored.subject: stored for stored in messages}.values(), key=attrgetter("sequence"))
 
 
-def _message_of(message: Msg) -> Stored | None:
+def _message_of(message: Reply) -> Stored | None:
     if status_of(message) is None:
         return _stored(message)
     _check(message)
     return None
 
 
-def _check(end: Msg) -> None:
+def _check(end: Reply) -> None:
     status = status_of(end)
     if status not in {wire.NO_MESSAGES, wire.END_OF_BATCH}:
         raise JetStreamError("direct get", f"{status} {(end.headers or {}).get(wire.DESCRIPTION, '')}")
 
 
-def _stored(message: Msg) -> Stored:
+def _stored(message: Reply) -> Stored:
     headers = message.headers or {}
     return Stored(
         subject=headers[wire.SUBJECT],

@@ -3,20 +3,21 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import chain
 from operator import attrgetter
 from typing import Final
 
 from .... import subjects
 from ....domain.events import Message, Recorded, Timer
-from ....ports import Batch, Headings, Loaded, Progress, Write, Written, write_each
+from ....ports import Append, Batch, Delay, Headings, Loaded, Progress, Publish, Write, Written
 from ....subjects import DecodeError, Stream
 from ..client import wire
 from ..client.connection import Connection
 from ..client.names import Names
 from .direct_get import DirectGet, Stored
 from .follow import follow, watch
+from .writer import LogWriter
 
 FILTERS_PER_REQUEST: Final = 192
 """The number of filters in one request: the server answers up to 1,024 subjects, and few scopes have more than five."""
@@ -39,49 +40,25 @@ class NatsEventLog:
         self._connection = connection
         self._names = names
         self._streams = {stream: DirectGet(connection, names.stream(stream)) for stream in Stream}
-        self._newest = dict.fromkeys(Stream, 0)
+        self._writer = LogWriter(connection, names)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
     async def append(self, fact: Message, *, expect: int) -> int:
         """Store a fact if the last sequence of its scope is `expect`; return its sequence."""
-        to_wire = self._names.to_wire
-        scope = subjects.scope_of(fact)
-        sequence = await self._connection.store(
-            to_wire(subjects.subject_of(fact)),
-            fact.encode(),
-            {
-                wire.EXPECTED_SEQUENCE: str(expect),
-                wire.EXPECTED_SUBJECT: to_wire(scope),
-            },
-        )
-        stream = subjects.stream_of(scope)
-        self._newest[stream] = max(self._newest[stream], sequence)
-        return sequence
+        return await self._writer.store(Append((fact,), expect))
 
     async def publish(self, subject: str, message: Message, *, message_id: str) -> int:
         """Store an input once within the duplicate window; return the sequence of the first copy."""
-        return await self._connection.store(
-            self._names.to_wire(subject), message.encode(), {wire.MESSAGE_ID: message_id}
-        )
+        return await self._writer.store(Publish(subject, message, message_id))
 
     async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
         """Let the server store `timer` under its own subject at `until`, never before."""
-        to_wire = self._names.to_wire
-        await self._connection.store(
-            to_wire(subjects.delay(timer)),
-            timer.encode(),
-            {
-                wire.SCHEDULE: f"@at {_rfc3339(until)}",
-                wire.SCHEDULE_TARGET: to_wire(subjects.subject_of(timer)),
-                wire.EXPECTED_SEQUENCE: str(expect),
-                wire.EXPECTED_SUBJECT: to_wire(scope),
-            },
-        )
+        await self._writer.store(Delay(timer, until, scope, expect))
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         """Store several writes and return the result of each."""
-        return await write_each(self, writes)
+        return await self._writer.write(writes)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -93,7 +70,7 @@ class NatsEventLog:
         """
         kind = subjects.stream_of(scope)
         stream, filters = self._streams[kind], self._names.filters(scope)
-        if after and len(filters) == 1 and self._newest[kind] - after < SCAN_LIMIT:
+        if after and len(filters) == 1 and self._writer.newest[kind] - after < SCAN_LIMIT:
             return [self._recorded(stored) for stored in await stream.newer(filters[0], after=after)]
         return [self._recorded(stored) for stored in await stream.last_of_each(filters) if stored.sequence > after]
 
@@ -114,14 +91,20 @@ class NatsEventLog:
 
     async def tail(self, scope: str) -> int:
         """Return the last sequence in a scope, read from the stream's leader."""
-        verb = f"STREAM.MSG.GET.{self._names.stream(subjects.stream_of(scope))}"
-        request = json.dumps({"last_by_subj": self._names.to_wire(scope)}).encode()
-        reply = await self._connection.find(verb, request, absent=wire.NO_MESSAGE_FOUND)
-        return reply["message"]["seq"] if reply else 0
+        (sequence,) = await self.tails(scope)
+        return sequence
 
     async def tails(self, *scopes: str) -> list[int]:
         """Return the last sequence in each scope."""
-        return await asyncio.gather(*map(self.tail, scopes))
+        requests = [
+            (
+                f"STREAM.MSG.GET.{self._names.stream(subjects.stream_of(scope))}",
+                json.dumps({"last_by_subj": self._names.to_wire(scope)}).encode(),
+            )
+            for scope in scopes
+        ]
+        replies = await self._connection.find_each(requests, absent=wire.NO_MESSAGE_FOUND)
+        return [reply["message"]["seq"] if reply else 0 for reply in replies]
 
     async def now(self) -> datetime:
         """Return the time of the leader of the ledger's stream."""
@@ -187,7 +170,3 @@ class NatsEventLog:
             error.sequence = stored.sequence
             raise
         return Recorded(message, subject, stored.sequence, stored.time, stored.headers.get(wire.MESSAGE_ID))
-
-
-def _rfc3339(instant: datetime) -> str:
-    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -13,8 +13,9 @@ from ....domain.events import Message, Recorded
 from ....ports import Batch, Heading, Headings, LogUnavailable
 from ....subjects import DecodeError, Stream
 from ..client import wire
-from ..client.connection import CONNECTION_ERRORS, Connection, Json
+from ..client.connection import Connection, Json
 from ..client.names import Names
+from ..client.requests import CONNECTION_ERRORS
 from ..consumers.delivery import Received
 from ..consumers.pull import PullInbox
 

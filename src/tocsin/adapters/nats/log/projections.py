@@ -11,8 +11,8 @@ from ....ports import SequenceConflict
 from ....subjects import Bucket
 from ..client import wire
 from ..client.connection import Connection
-from ..client.fast_client import Headers
 from ..client.names import Names
+from ..client.transport import Headers
 from .direct_get import DirectGet, Stored
 
 MARKER_TTL_S: Final = 3_600

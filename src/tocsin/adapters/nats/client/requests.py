@@ -1,0 +1,259 @@
+"""The pending requests of one client, each waiting for its own replies.
+
+All replies arrive in one wildcard inbox, and the last token of a reply's subject names its request. This costs less per
+call than `Client.request`: the token is a counter, and one timer serves all requests. It also lets a reply consist of
+many messages, as the reply of a batched direct get does, and lets many requests share one future.
+"""
+
+import asyncio
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from nats import errors
+from nats.aio.client import Client
+
+from ....ports import LogUnavailable, NotAllowed
+from . import wire
+from .replies import Reply, status_of
+from .transport import Outgoing, Transport
+
+SWEEP_INTERVAL_S: Final = 0.25
+"""The interval at which expired requests are ended."""
+CONNECTION_ERRORS: Final = (
+    errors.ConnectionClosedError,
+    errors.ConnectionDrainingError,
+    errors.ConnectionReconnectingError,
+    errors.OutboundBufferLimitError,
+    errors.StaleConnectionError,
+    errors.TimeoutError,
+)
+"""Errors of the connection, which say nothing about the request itself."""
+
+_INDEX: Final = "_"
+"""Separates the number of a request from the index of one of its messages."""
+_VIOLATION: Final = re.compile(r'permissions violation for (?P<verb>publish|subscription) to "(?P<subject>[^"]*)"')
+
+
+class _Pending(Protocol):
+    until: float
+    """The loop's time at which the request expires."""
+
+    def receive(self, index: str, reply: Reply) -> None:
+        """Take a reply; `index` is that of the message which the reply is for."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """End the request, because the replies that are missing will not come."""
+        ...
+
+    def deny(self, subject: str, error: Exception) -> None:
+        """Fail the messages of a subject, written in lower-case letters."""
+        ...
+
+
+class _Single:
+    """A request whose replies end with one that `is_end`."""
+
+    __slots__ = ("_receive", "_subject", "answer", "until")
+
+    def __init__(self, subject: str, receive: Callable[[Reply], bool], until: float) -> None:
+        self._subject = subject
+        self._receive = receive
+        self.until = until
+        self.answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+    def receive(self, index: str, reply: Reply) -> None:
+        """Take a reply."""
+        del index
+        if not self.answer.done() and self._receive(reply):
+            self.answer.set_result(reply)
+
+    def fail(self, error: Exception) -> None:
+        """End the request with an error."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+    def deny(self, subject: str, error: Exception) -> None:
+        """End the request if it has this subject."""
+        if self._subject.lower() == subject:
+            self.fail(error)
+
+
+class _Wave:
+    """Several messages with one reply each, and one future for all of them."""
+
+    __slots__ = ("_left", "_messages", "answers", "end", "until")
+
+    def __init__(self, messages: Sequence[Outgoing], until: float) -> None:
+        self._messages = messages
+        self._left = len(messages)
+        self.answers: list[Reply | Exception | None] = [None] * len(messages)
+        self.until = until
+        self.end: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+    def receive(self, index: str, reply: Reply) -> None:
+        """Take the reply to one message."""
+        self._settle(int(index), reply)
+
+    def fail(self, error: Exception) -> None:
+        """End the wave; the messages without a reply have failed."""
+        if not self.end.done():
+            self.end.set_result(error)
+
+    def deny(self, subject: str, error: Exception) -> None:
+        """Fail the messages that have this subject."""
+        for number, message in enumerate(self._messages):
+            if message.subject.lower() == subject:
+                self._settle(number, error)
+
+    def _settle(self, number: int, answer: Reply | Exception) -> None:
+        if self.answers[number] is None:
+            self.answers[number] = answer
+            self._left -= 1
+            if not self._left and not self.end.done():
+                self.end.set_result(None)
+
+
+class Requests:
+    """The pending requests of one client."""
+
+    def __init__(self, client: Client, transport: Transport, timeout: float) -> None:
+        """`timeout` (seconds) is that of each request."""
+        self._client = client
+        self._transport = transport
+        self._timeout = timeout
+        self._inbox = ""  # created after the client is connected, because only then it knows its prefix
+        self._is_subscribed = False
+        self._tokens = itertools.count(1)
+        self._pending: dict[str, _Pending] = {}
+        """Pending requests by token, in the order of their expiry."""
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    def interrupt(self) -> None:
+        """Fail every pending request, because the connection and the replies were lost."""
+        for request in self._pending.values():
+            request.fail(errors.StaleConnectionError())
+
+    def on_permission_error(self, error: Exception) -> None:
+        """Fail the requests that a permission error of the server is about.
+
+        Without it, each of them would wait until it expires.
+        """
+        violation = _VIOLATION.search(str(error))
+        if violation is None:
+            return
+        subject = violation["subject"]  # the client lowers the text of the error
+        for request in self._pending.values():
+            if violation["verb"] == "subscription":
+                reason = f"this NATS user may not subscribe to {self._inbox}*: set `nats.inbox_prefix` to the prefix that it may use"
+                request.fail(NotAllowed(reason))
+            else:
+                request.deny(subject, NotAllowed(f"{subject}: this NATS user may not publish there"))
+
+    async def ask(self, message: Outgoing, *, after: Sequence[Outgoing] = ()) -> Reply:
+        """Send a message after others that have no replies; return its reply.
+
+        Raises:
+            LogUnavailable: there was no reply.
+        """
+        return await self._ask(message, lambda _: True, after)
+
+    async def ask_many(self, message: Outgoing) -> tuple[list[Reply], Reply]:
+        """Send a message; return its replies, and the status message that ends them.
+
+        Raises:
+            LogUnavailable: the replies did not end in time.
+        """
+        replies: list[Reply] = []
+
+        def receive(reply: Reply) -> bool:
+            if status_of(reply) is not None:
+                return True
+            replies.append(reply)
+            return False
+
+        end = await self._ask(message, receive)
+        return replies, end
+
+    async def ask_each(self, messages: Sequence[Outgoing]) -> list[Reply | LogUnavailable]:
+        """Send several messages in one write; return the reply or the error of each."""
+        loop = asyncio.get_running_loop()
+        wave = _Wave(messages, loop.time() + self._timeout)
+        token = self._register(wave, loop)
+        error: Exception | None
+        try:
+            if not self._is_subscribed:
+                await self._listen()
+            reply = f"{self._inbox}{token}{_INDEX}"
+            await self._transport.send(
+                [Outgoing(m.subject, m.body, m.headers, f"{reply}{number}") for number, m in enumerate(messages)]
+            )
+            error = await wave.end
+        except CONNECTION_ERRORS as failure:
+            error = failure
+        finally:
+            del self._pending[token]
+        return [_outcome(m.subject, a or error) for m, a in zip(messages, wave.answers, strict=True)]
+
+    async def _ask(self, message: Outgoing, receive: Callable[[Reply], bool], after: Sequence[Outgoing] = ()) -> Reply:
+        loop = asyncio.get_running_loop()
+        request = _Single(message.subject, receive, loop.time() + self._timeout)
+        token = self._register(request, loop)
+        try:
+            if not self._is_subscribed:
+                await self._listen()
+            await self._transport.send([*after, message._replace(reply=self._inbox + token)])
+            answer = await request.answer
+        except CONNECTION_ERRORS as error:
+            raise LogUnavailable(f"{message.subject}: {error!r}") from error
+        finally:
+            del self._pending[token]
+        if status_of(answer) == wire.NO_RESPONDERS:
+            raise LogUnavailable(f"{message.subject}: no server answers it")
+        return answer
+
+    def _register(self, request: _Pending, loop: asyncio.AbstractEventLoop) -> str:
+        token = str(next(self._tokens))
+        self._pending[token] = request
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(SWEEP_INTERVAL_S, self._sweep, loop)
+        return token
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Fail expired requests.
+
+        One timer serves all requests, because a timer for each would cost more than the request itself.
+        """
+        now = loop.time()
+        for request in self._pending.values():
+            if request.until > now:
+                break
+            request.fail(errors.TimeoutError())
+        self._sweeper = loop.call_later(SWEEP_INTERVAL_S, self._sweep, loop) if self._pending else None
+
+    async def _listen(self) -> None:
+        # The subscription is in the client's buffer before this yields, so no request overtakes it.
+        self._is_subscribed = True
+        self._inbox = self._inbox or f"{self._client.new_inbox()}."
+        try:
+            await self._transport.listen(f"{self._inbox}*", self._receive)
+        except BaseException:
+            self._is_subscribed = False
+            raise
+
+    def _receive(self, subject: str, reply: str, body: bytes, headers: Mapping[str, str] | None) -> None:
+        del reply
+        token, _, index = subject[len(self._inbox) :].partition(_INDEX)
+        request = self._pending.get(token)
+        if request is not None:
+            request.receive(index, Reply(body, headers))
+
+
+def _outcome(subject: str, answer: Reply | Exception | None) -> Reply | LogUnavailable:
+    if isinstance(answer, Reply):
+        if answer.headers and status_of(answer) == wire.NO_RESPONDERS:
+            return LogUnavailable(f"{subject}: no server answers it")
+        return answer
+    return answer if isinstance(answer, LogUnavailable) else LogUnavailable(f"{subject}: {answer!r}")

@@ -1,0 +1,315 @@
+# ruff: noqa: SLF001 - using private names of nats-py is the purpose of this module
+"""Faster publishing, header parsing and delivery than nats-py has, in private names of one client.
+
+Send: nats-py validates each subject, and each header letter by letter. Our subjects are built by `subjects` and our headers
+are named in `wire`, so both are valid. `send` appends all commands of a call to the client's buffer at once.
+
+Headers: every message of Tocsin has headers, and parsing them took a tenth of a stage's CPU time. `HeaderBlock` parses a
+header only when it is read.
+
+Delivery: nats-py matches each message with several regular expressions, parses its headers and puts it into its subscription's
+queue, from which a task takes it and awaits a callback. `listen` calls a function while the message is read. Messages that
+it does not know take the usual way.
+
+This is the only module that uses private names of nats-py. `is_supported` finds out whether they are there; without them, and
+with the setting `nats.fast_client: off`, `client.transport.PublicTransport` takes its place. The tests in
+`tests/conformance/test_fast_headers.py` and `test_inline_delivery.py` compare the results with those of nats-py.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final, TypeAlias
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.protocol.parser import AWAITING_CONTROL_LINE
+from typing_extensions import override
+
+from .client.transport import Outgoing, Receive, check_unsettled
+
+_LARGE_BACKLOG_BYTES: Final = 1_000_000
+"""If more bytes wait to be written, `send` waits until they are."""
+PRIVATE_NAMES: Final = (
+    "_flush_pending",
+    "_flush_queue",
+    "_max_payload",
+    "_pending",
+    "_pending_data_size",
+    "_process_headers",
+    "_process_msg",
+    "_ps",
+    "_remove_sub",
+    "_sid",
+    "_status",
+)
+"""The names of a client that this module uses."""
+
+
+def is_supported(client: Client) -> bool:
+    """Return whether this version of nats-py has the private names."""
+    return all(hasattr(client, name) for name in PRIVATE_NAMES) and hasattr(client._ps, "parse")
+
+
+def server_info(client: Client) -> dict[str, Any]:
+    """Return the INFO message of a client's server; empty if nats-py hides it."""
+    info: dict[str, Any] = getattr(client, "_server_info", {})
+    return info
+
+
+class FastTransport:
+    """Implement `client.transport.Transport` for a client that `is_supported`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def send(self, messages: Sequence[Outgoing]) -> None:
+        """Publish messages as `Client.publish` does, in one write, and call it in every unusual case."""
+        client = self._client
+        commands: list[bytes] = []
+        size = bodies = 0
+        for message in messages:
+            command = _command(message) if client._status == Client.CONNECTED else None
+            if command is None or len(command) > client._max_payload:
+                await self._append(commands, size, bodies)
+                commands, size, bodies = [], 0, 0
+                subject, body, headers, reply = message
+                await client.publish(subject, body, reply=reply, headers=headers)
+                continue
+            commands.append(command)
+            size += len(command)
+            bodies += len(message.body)
+            if size > _LARGE_BACKLOG_BYTES:
+                await self._append(commands, size, bodies)
+                commands, size, bodies = [], 0, 0
+        await self._append(commands, size, bodies)
+
+    async def listen(self, subject: str, receive: Receive) -> Subscription:
+        """Subscribe, and call `receive` for each message in order."""
+        client = self._client
+        receivers = _Receivers.of(client).receivers
+        number = client._sid + 1
+        receivers[number] = receive
+        try:
+            return await client.subscribe(subject)
+        except BaseException:
+            del receivers[number]
+            raise
+
+    async def acknowledge(self, messages: Sequence[Msg]) -> None:
+        """Acknowledge delivered messages as `Msg.ack` does, in one write."""
+        check_unsettled(messages)
+        if self._client._status != Client.CONNECTED:
+            for message in messages:
+                await message.ack()
+            return
+        commands = [b"PUB %b 0\r\n\r\n" % message.reply.encode() for message in messages]
+        await self._append(commands, sum(map(len, commands)), 0)
+        for message in messages:
+            message._ackd = True
+
+    async def _append(self, commands: list[bytes], size: int, bodies: int) -> None:
+        client = self._client
+        queue = client._flush_queue
+        if not commands or queue is None:
+            return
+        client._pending.append(b"".join(commands))
+        client._pending_data_size += size
+        client.stats["out_msgs"] += len(commands)
+        client.stats["out_bytes"] += bodies
+        if client._pending_data_size > _LARGE_BACKLOG_BYTES:
+            await client._flush_pending(force_flush=True)
+        elif queue.empty():
+            await client._flush_pending()
+
+
+def _command(message: Outgoing) -> bytes | None:
+    """Return a publish command; None if a header has several lines."""
+    subject, body, headers, reply = message
+    if not headers:
+        return b"%b%b\r\n" % (f"PUB {subject} {reply} {len(body)}\r\n".encode(), body)
+    block = "".join([f"{name}: {value.strip()}\r\n" for name, value in headers.items()])
+    if len(block.splitlines()) != len(headers):
+        return None
+    head = f"NATS/1.0\r\n{block}\r\n".encode()
+    size = len(head)
+    return b"%b%b%b\r\n" % (f"HPUB {subject} {reply} {size} {size + len(body)}\r\n".encode(), head, body)
+
+
+PARSER_METHOD: Final = "_parse_header_lines"
+_WHITESPACE: Final = " \t\n\r\x0b\x0c"
+
+
+def read_headers_fast(client: Client) -> None:
+    """Let a client parse headers fast, if this version of nats-py has the method."""
+    if hasattr(client, PARSER_METHOD):
+        setattr(client, PARSER_METHOD, parse)
+
+
+def parse(raw: bytes) -> dict[str, str]:
+    """Return the headers of a block of `Name: Value` lines.
+
+    Lines without a colon and invalid names are skipped.
+    """
+    headers: dict[str, str] = {}
+    for line in raw.decode("utf-8", "replace").split("\r\n"):
+        name, colon, value = line.partition(":")
+        name = name.strip(_WHITESPACE)
+        if colon and name.isascii() and (not name or name.split() == [name]):
+            headers[name] = value.strip(_WHITESPACE)
+    return headers
+
+
+class HeaderBlock(Mapping[str, str]):
+    """The headers of a message, each parsed when it is read.
+
+    Most messages have at most a single header read.
+    """
+
+    BEGIN: ClassVar = b"NATS/1.0\r\n"
+    """The beginning of a block without a status."""
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, raw: bytes) -> None:
+        """`raw` must begin with `BEGIN`."""
+        self._raw = raw
+
+    @override
+    def __getitem__(self, name: str) -> str:
+        value = self._find(name)
+        return self._read()[name] if value is None else value
+
+    @override
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a header whose name is written without blanks around it."""
+        value = self._find(name)
+        return default if value is None else value
+
+    def _find(self, name: str) -> str | None:
+        label = b"\r\n%b:" % name.encode()
+        begin = self._raw.rfind(label)
+        if begin < 0:
+            return None
+        begin += len(label)
+        return self._raw[begin : self._raw.index(b"\r\n", begin)].decode("utf-8", "replace").strip(_WHITESPACE)
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    @override
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __bool__(self) -> bool:
+        return len(self._raw) > len(self.BEGIN) + 2
+
+    def _read(self) -> dict[str, str]:
+        return parse(self._raw[len(self.BEGIN) :])
+
+
+_MESSAGES: Final = (b"HMSG ", b"MSG ")
+_NEWLINE: Final = b"\r\n"
+_Message: TypeAlias = tuple[int, bytes, bytes, bytes, bytes]
+"""Subscription, subject, reply subject, body and headers."""
+
+
+class _Receivers:
+    """The receivers of one client, and the methods that replace the client's own."""
+
+    def __init__(self, client: Client) -> None:
+        self.receivers: dict[int, Receive] = {}
+        self._client = client
+        self._errors: list[Exception] = []
+        self._process = client._process_msg
+        self._remove = client._remove_sub
+        self._parse = client._ps.parse
+        client._process_msg = self.process  # type: ignore[method-assign]
+        client._remove_sub = self.remove  # type: ignore[method-assign]
+        client._ps.parse = self.parse  # type: ignore[method-assign]
+        read_headers_fast(client)
+
+    @classmethod
+    def of(cls, client: Client) -> "_Receivers":
+        """Return the receivers of a client, creating them the first time."""
+        mine = getattr(client._process_msg, "__self__", None)
+        return mine if isinstance(mine, cls) else cls(client)
+
+    async def parse(self, data: bytes = b"") -> None:
+        """Process the data that was read from the server, up to the last complete message."""
+        parser = self._client._ps
+        parser.buf.extend(data)
+        # The buffer may be another object after each await, because a lost connection replaces it.
+        while parser.buf and parser.state == AWAITING_CONTROL_LINE and parser.buf.startswith(_MESSAGES):
+            end, message, is_partial = self._pass_on(bytes(parser.buf))
+            del parser.buf[:end]
+            while self._errors:
+                await self._client._error_cb(self._errors.pop(0))
+            if message is not None:
+                await self.process(*message)
+            elif is_partial:
+                return
+            else:
+                break
+        if parser.buf:
+            await self._parse()
+
+    def _pass_on(self, data: bytes) -> tuple[int, _Message | None, bool]:
+        """Pass complete messages to their receivers, up to the first that has none.
+
+        Return the end of what was read, the message without a receiver, and whether an incomplete message follows.
+        """
+        begin, count, size, receivers = 0, 0, 0, self.receivers
+        message: _Message | None = None
+        is_partial = False
+        while data.startswith(_MESSAGES, begin) and (line_end := data.find(_NEWLINE, begin)) >= 0:
+            try:
+                verb, subject, number, *rest = data[begin:line_end].split()
+                has_headers = verb == b"HMSG"
+                start = line_end + 2
+                body = start + int(rest[-2]) if has_headers else start
+                end = start + int(rest[-1])
+                sid, reply = int(number), rest[0] if len(rest) > 1 + has_headers else b""
+            except (ValueError, IndexError):
+                break  # not a message: let the client decide
+            if len(data) < end + 2:
+                is_partial = True
+                break
+            headers = data[start:body]
+            receive = receivers.get(sid)
+            begin = end + 2
+            if receive is None or (headers and not headers.startswith(HeaderBlock.BEGIN)):
+                message = sid, subject, reply, data[body:end], headers
+                break
+            count += 1
+            size += end - body
+            try:
+                receive(subject.decode(), reply.decode(), data[body:end], HeaderBlock(headers) if headers else None)
+            except Exception as error:  # noqa: BLE001 - an error here would end the connection
+                self._errors.append(error)
+        self._client.stats["in_msgs"] += count
+        self._client.stats["in_bytes"] += size
+        return begin, message, is_partial
+
+    async def process(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        """Pass a message to its receiver, or to the client."""
+        receive = self.receivers.get(sid)
+        if receive is None:
+            await self._process(sid, subject, reply, data, headers)
+            return
+        client = self._client
+        client.stats["in_msgs"] += 1
+        client.stats["in_bytes"] += len(data)
+        read: Mapping[str, str] | None = None
+        if headers:
+            is_plain = headers.startswith(HeaderBlock.BEGIN)
+            read = HeaderBlock(headers) if is_plain else await client._process_headers(headers)
+        try:
+            receive(subject.decode(), reply.decode(), data, read)
+        except Exception as error:  # noqa: BLE001 - an error here would end the connection
+            await client._error_cb(error)
+
+    def remove(self, sid: int, max_msgs: int = 0) -> None:
+        """Remove the receiver of a subscription."""
+        self.receivers.pop(sid, None)
+        self._remove(sid, max_msgs)
