@@ -1,7 +1,8 @@
 """Counts of a process's requests to the log, and of appends that another writer won."""
 
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
+from contextvars import ContextVar
 from datetime import datetime
 from typing import TypeVar
 
@@ -9,12 +10,14 @@ from tocsin.adapters.nats.client.connection import Connection
 from tocsin.adapters.nats.client.names import Names
 from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.domain.events import Message, Recorded, Timer
-from tocsin.ports import Loaded, SequenceConflict
+from tocsin.ports import Loaded, SequenceConflict, Write, Written
 from tocsin.subjects import Stream
 
 READS = "reads"
 REFUSED = "refused"
 T = TypeVar("T")
+_IN_WRITE: ContextVar[bool] = ContextVar("_IN_WRITE", default=False)
+"""Whether `write` counts the refusals, because it may or may not use the other methods."""
 
 
 class TalliedLog(NatsEventLog):
@@ -30,7 +33,7 @@ class TalliedLog(NatsEventLog):
         try:
             return await super().append(fact, expect=expect)
         except SequenceConflict:
-            self.tally[REFUSED] += 1
+            self._refused()
             raise
 
     async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
@@ -38,8 +41,18 @@ class TalliedLog(NatsEventLog):
         try:
             await super().delay(timer, until=until, scope=scope, expect=expect)
         except SequenceConflict:
-            self.tally[REFUSED] += 1
+            self._refused()
             raise
+
+    async def write(self, writes: Sequence[Write]) -> list[Written]:
+        """Count every refused write."""
+        token = _IN_WRITE.set(True)
+        try:
+            written = await super().write(writes)
+        finally:
+            _IN_WRITE.reset(token)
+        self.tally[REFUSED] += sum(isinstance(result.error, SequenceConflict) for result in written)
+        return written
 
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
         """Count one read."""
@@ -64,6 +77,10 @@ class TalliedLog(NatsEventLog):
     async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
         """Count one read."""
         return await self._read(super().read(subject, after=after, limit=limit))
+
+    def _refused(self) -> None:
+        if not _IN_WRITE.get():
+            self.tally[REFUSED] += 1
 
     async def _read(self, reading: Awaitable[T]) -> T:
         self.tally[READS] += 1

@@ -38,7 +38,7 @@ from tocsin import subjects
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Trigger
-from tocsin.ports import SequenceConflict
+from tocsin.ports import Append, SequenceConflict
 from tocsin.subjects import Stream
 
 LIBRARIES = ("apscheduler", "arq", "celery", "dbos", "kombu", "procrastinate", "taskiq", "taskiq_nats")
@@ -211,8 +211,10 @@ async def test_reads_and_refused_appends_are_counted() -> None:
         await log.append(defined, expect=0)
         with pytest.raises(SequenceConflict):
             await log.append(defined, expect=0)
+        [written] = await log.write([Append((defined,), expect=0)])
+        assert isinstance(written.error, SequenceConflict)
         assert len(await log.load(subjects.ledger("twice"))) == 1
-        assert log.tally == {READS: 1, REFUSED: 1}
+        assert log.tally == {READS: 1, REFUSED: 2}
 
 
 async def test_repeated_and_pending_deliveries_are_counted() -> None:
