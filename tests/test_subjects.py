@@ -2,10 +2,12 @@
 
 import pytest
 
-from tests.domain.given import ID, JOB, NOON, admitted, report, started
+from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, report, started
 from tocsin import subjects
+from tocsin.domain import execution
 from tocsin.domain.events import (
     Acquired,
+    Admission,
     CronMissed,
     CronMissedData,
     CronSkipped,
@@ -23,6 +25,8 @@ from tocsin.domain.events import (
     RetryTimer,
 )
 
+ADMISSION = Admission(plan=plan())
+ADMITTED_TASK = execution.admit_and_dispatch(admitted(fence=7), key=KEY)
 MESSAGES: list[Message] = [
     admitted(),
     started(),
@@ -40,6 +44,7 @@ MESSAGES: list[Message] = [
         job=JOB, execution_id=ID, step="s", attempt=1, max_attempts=1, function="f", timeout=1, scheduled_time=NOON,
         trigger="cron", token="t", queue="gpu.large",
     ),
+    ADMITTED_TASK,
     DeadLettered(
         job=JOB, id=ID, execution_id=ID, scheduled_time=NOON, trigger="cron", attempts=(), first_attempt=NOON,
         last_attempt=NOON,
@@ -96,13 +101,19 @@ def test_a_filter_finds_what_it_is_for(pattern: str, message: Message) -> None:
     assert _matches(subjects.filter_for(pattern), subjects.subject_of(message))
 
 
-def test_the_tasks_of_a_queue_are_its_own() -> None:
-    task = next(m for m in MESSAGES if isinstance(m, Dispatched))
+@pytest.mark.parametrize("admits", [None, ADMISSION], ids=["only a task", "also an admission"])
+def test_the_tasks_of_a_queue_are_its_own(admits: Admission | None) -> None:
+    task = next(m for m in MESSAGES if isinstance(m, Dispatched)).model_copy(update={"admits": admits})
     subject = subjects.subject_of(task)
-    assert _matches(subjects.tasks("gpu.large"), subject)
-    assert not _matches(subjects.tasks("gpu"), subject)
-    assert not _matches(subjects.tasks("default"), subject)
-    assert _matches(subjects.tasks("default"), subjects.subject_of(task.model_copy(update={"queue": "default"})))
+    assert [_matches(pattern, subject) for pattern in subjects.tasks("gpu.large")] == [
+        admits is None,
+        admits is not None,
+    ]
+    assert not any(_matches(pattern, subject) for queue in ("gpu", "default") for pattern in subjects.tasks(queue))
+    of_default = subjects.subject_of(task.model_copy(update={"queue": "default"}))
+    assert any(_matches(pattern, of_default) for pattern in subjects.tasks("default"))
+    assert any(_matches(pattern, subject) for pattern in subjects.filters_of(Dispatched))
+    assert any(_matches(pattern, subject) for pattern in subjects.OPENINGS) is (admits is not None)
 
 
 @pytest.mark.parametrize(
@@ -132,6 +143,12 @@ def test_every_subject_contains_its_job(subject: str, job: str) -> None:
         ("nothing.we.know", b"{}"),
         ("execution.j.id.admitted", b"not json"),
         ("execution.j.id.admitted", b"{}"),
+        ("execution.j.id.admitted", ADMITTED_TASK.encode()),
+        ("execution.j.id.dispatched.main.1", ADMITTED_TASK.encode()),
+        ("execution.j.id.admitted.main.1", ADMITTED_TASK.model_copy(update={"v": 1}).encode()),
+        ("execution.j.id.admitted.main.1", ADMITTED_TASK.model_copy(update={"v": 3}).encode()),
+        ("execution.j.id.admitted.main.1", ADMITTED_TASK.model_copy(update={"admits": None}).encode()),
+        ("execution.j.id.dispatched.main.1", ADMITTED_TASK.model_copy(update={"admits": None}).encode()),
         ("trigger.j", b'{"v": 2}'),
         ("trigger.j", b"[]"),
         ("execution", b""),

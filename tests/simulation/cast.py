@@ -186,7 +186,7 @@ class _Queues:
 
 class _TaskQueue:
     def __init__(self, around: Surroundings, process: Process, queue: str) -> None:
-        spec = DurableSpec(subjects.executor_durable(queue), Stream.LOG, (subjects.tasks(queue),), ACK_WAIT)
+        spec = DurableSpec(subjects.executor_durable(queue), Stream.LOG, subjects.tasks(queue), ACK_WAIT)
         self._intake = Intake(around.server, spec, around.network, process)
 
     async def take(self, limit: int, *, wait: float) -> Any:  # noqa: ANN401 - deliveries, as the port says

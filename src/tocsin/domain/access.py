@@ -114,10 +114,15 @@ MASK: Final = "******"
 def masked(message: Message) -> Message:
     """Return a copy of the message without secrets.
 
-    A task's token permits a report on it, so only the worker may see it.
+    The tokens of a task permit a report on it, so only the worker may see them.
     """
     match message:
-        case Dispatched() | Report() | EnvelopeData():
+        case Dispatched():
+            return message.model_copy(update={"token": MASK, "sole": MASK if message.sole else None})
+        case Report():
+            sole = message.sole.model_copy(update={"token": MASK}) if message.sole else None
+            return message.model_copy(update={"token": MASK, "sole": sole})
+        case EnvelopeData():
             return message.model_copy(update={"token": MASK})
         case _:
             return message

@@ -30,6 +30,7 @@ from .events import (
     Resolved,
     RetryScheduled,
     Started,
+    unfold,
 )
 
 F = TypeVar("F", bound=Message)
@@ -159,7 +160,7 @@ def _recorded(recorded: Recorded[Message], fact: F) -> Recorded[F]:
 
 def of_failed(failed: Failed, facts: Iterable[Recorded[Message]]) -> DeadLettered:
     """Return the dead letter of a failed execution, from all its events, oldest first."""
-    history = list(facts)
+    history = list(unfold(facts))
     attempts = attempts_of(history)
     times = [a.dispatched_at for a in attempts if a.dispatched_at] + [a.ended_at for a in attempts if a.ended_at]
     ends = times or [recorded.time for recorded in history] or [failed.scheduled_time]

@@ -187,7 +187,9 @@ def _told(record: ExecutionRecord, fact: Dispatched | Skipped | Terminal) -> Non
         record.trigger, record.scheduled_time = fact.trigger, fact.scheduled_time
 
 
-def _dispatched(record: ExecutionRecord, fact: Dispatched, _: datetime) -> None:
+def _dispatched(record: ExecutionRecord, fact: Dispatched, at: datetime) -> None:
+    if (admitted := fact.admitted) is not None:
+        _requested(record, admitted, at)
     _told(record, fact)
     _open_step(record, fact.step, fact.attempt)
 

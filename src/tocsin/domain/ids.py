@@ -5,6 +5,7 @@ decision twice therefore produces the same id, and ids sort by time. Random draw
 same digest, so that a redelivered message draws the same number.
 """
 
+import json
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 
@@ -57,6 +58,11 @@ def report_token(key: bytes, execution_id: str, step: str, attempt: int) -> str:
     """
     parts = f"{execution_id}:{step}:{attempt}".encode()
     return blake2b(parts, key=key, digest_size=16).hexdigest()
+
+
+def keyed_digest(key: bytes, *parts: str | int | None) -> str:
+    """Return a secret that proves all its parts to the holder of the key."""
+    return blake2b(json.dumps(parts).encode(), key=key, digest_size=16).hexdigest()
 
 
 def fingerprint(key: bytes) -> str:

@@ -32,6 +32,7 @@ from .events import (
     Requested,
     RetryScheduled,
     Started,
+    unfold,
 )
 from .execution import Execution, Phase, Status
 
@@ -210,7 +211,8 @@ def _abandon(state: Execution, why: str) -> list[Failed]:
 class _Times:
     """The events from which waiting times count."""
 
-    def __init__(self, facts: Sequence[Recorded[Message]]) -> None:
+    def __init__(self, events: Iterable[Recorded[Message]]) -> None:
+        facts = list(unfold(events))
         self.requested = next(fact for fact in facts if isinstance(fact.message, Requested))
         self.admitted = _newest(facts, Admitted)
         self.recovered = _newest(facts, Recovered)

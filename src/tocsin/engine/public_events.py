@@ -25,6 +25,7 @@ from ..domain.events import (
     CronSkippedData,
     CronTriggered,
     CronTriggeredData,
+    Dispatched,
     Message,
     MissedReason,
     Passed,
@@ -64,6 +65,8 @@ def required_event(
     An admitted execution requires `cron.triggered` if the schedule requested it (CRON-29), a skipped execution
     `cron.skipped` (CRON-30), and instants that passed `cron.missed` if nothing in the definition wanted them to pass.
     """
+    if isinstance(decision, Dispatched):
+        decision = decision.admitted or decision
     match decision:
         case Admitted(trigger="cron"):
             return _triggered(decision, sequence, now)

@@ -16,7 +16,8 @@ def is_authentic(report: Report, key: bytes) -> bool:
 
     Ids can be guessed; the token cannot.
     """
-    return compare_digest(report.token, ids.report_token(key, report.execution_id, report.step, report.attempt))
+    token = ids.report_token(key, report.execution_id, report.step, report.attempt)
+    return compare_digest(report.token.encode(), token.encode())
 
 
 def learn_claim(executions: StateCache[Execution], report: Report) -> None:

@@ -27,6 +27,7 @@ from ..domain.events import (
     Resolved,
     RetryTimer,
     Trigger,
+    unfold,
 )
 from ..ports import EventLog, StaleRead
 from ..subjects import ANY, DecodeError
@@ -177,7 +178,7 @@ async def unregistered_request(log: EventLog, letter: DeadLettered) -> Requested
 
 
 def _request_of(events: Sequence[Recorded[Message]]) -> Requested | None:
-    request = next((event.message for event in events if isinstance(event.message, Requested)), None)
+    request = next((event.message for event in unfold(events) if isinstance(event.message, Requested)), None)
     return request if request is not None and not request.plan.definition else None
 
 

@@ -37,7 +37,8 @@ async def statistics(log: EventLog, *, since: datetime) -> Statistics:
     """
     until = await log.now()
     tally, failures = Tally(), list[Heading]()
-    filters = (subjects.filter_for(f"execution.{what}") for what in HAPPENINGS)
+    others = set(HAPPENINGS) - {"planned", "admitted"}
+    filters = (*subjects.openings(), *(subjects.filter_for(f"execution.{what}") for what in others))
     watching = cast("Any", log.watch(Stream.LOG, *filters, after=since))
     try:
         async for batch in watching:

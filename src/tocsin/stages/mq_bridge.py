@@ -94,6 +94,7 @@ class MqBridge:
 
 def envelope(task: Dispatched, recorded: Recorded[Message]) -> Envelope:
     """Return a task as a hip-62 envelope."""
+    task = task.task
     return Envelope(
         id=f"task_{task.execution_id}_{task.step}_{task.attempt}",
         timestamp=recorded.time,
@@ -126,7 +127,7 @@ def _recovery(task: Dispatched) -> dict[str, JsonValue]:
 
 
 def _tasks(settings: Settings) -> tuple[str, ...]:
-    return tuple(subjects.tasks(queue) for queue in settings.bridged_queues)
+    return tuple(tasks for queue in settings.bridged_queues for tasks in subjects.tasks(queue))
 
 
 MQ_BRIDGE: Final = Stage(

@@ -6,6 +6,7 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
 
     ledger.<job>.<event>                                          a job: its definitions and its instants
     execution.<job>.<id>.<event>[.<step>[.<attempt>[.<...>]]]     an execution
+    execution.<job>.<id>.admitted.<step>.<attempt>[.<queue>]      an admission that is also the first task
     lock.<job>[.<shard>].<event>                                  a lock
     cron.triggered.<job>, cron.skipped.<job>, cron.missed.<job>   public events, republished unchanged
     leadership.<lease>.<event>                                    a leader lease
@@ -40,6 +41,7 @@ from .filters import (
     job_filters,
     leadership,
     matches,
+    openings,
     reports,
     reports_on,
     tasks,
@@ -158,6 +160,7 @@ __all__ = [
     "matches",
     "mq_tasks",
     "name",
+    "openings",
     "parse_cancel",
     "parse_completion",
     "partition_of",

@@ -34,7 +34,15 @@ def decode(subject: str, body: bytes) -> e.Message:
         message: e.Message = model.__pydantic_validator__.validate_json(body or b"{}", context=STORED)
     except ValidationError as error:
         raise DecodeError(f"{subject}: {'; '.join(map(str, problems(error)))}") from error
+    if isinstance(message, e.Dispatched) and not _is_of_its_version(subject, message):
+        raise DecodeError(f"{subject}: `v` is {message.v}: version 2, and only this, has `admits` and this subject")
     return message
+
+
+def _is_of_its_version(subject: str, task: e.Dispatched) -> bool:
+    """Return whether subject, version and content agree on whether a task admits."""
+    admits = task.admits is not None
+    return admits == (task.v == 2) == (event_type(subject) == "admitted")  # noqa: PLR2004 - the version
 
 
 def _model(subject: str) -> type[e.Message]:
@@ -43,12 +51,16 @@ def _model(subject: str) -> type[e.Message]:
     decision = tokens[_DECISION[kind]] if kind in _DECISION and len(tokens) > _DECISION[kind] else ""
     if kind == "lock":
         decision = tokens[-1]
+    if decision == "admitted" and len(tokens) > _ADMISSION_ALONE:
+        decision = "dispatched"
     try:
         return _MODELS[f"{kind}.{decision}" if decision else kind]
     except KeyError:
         raise DecodeError(f"{subject}: this version knows no message with this subject") from None
 
 
+_ADMISSION_ALONE: Final = 4
+"""Tokens in the subject of an admission that is not a task too."""
 _DECISION: Final = {"ledger": 2, "leadership": 2, "execution": 3, "dead-letter": 3, "cron": 1, "lock": 2, "mq": 1} | {
     "timer": 3,
     "delay": 3,

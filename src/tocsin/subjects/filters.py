@@ -9,23 +9,32 @@ from ..domain import events as e
 from .names import ANY, DEFAULT_QUEUE, Stream, token
 from .paths import execution_prefix, ledger_subjects, trigger
 
-OPENINGS: Final = tuple(f"execution.*.*.{fact}" for fact in ("planned", "admitted"))
-"""Filters over the events that open an execution."""
+OPENINGS: Final = tuple(f"execution.*.*.{fact}" for fact in ("planned", "admitted", "admitted.>"))
+"""Filters over the events that open an execution.
+
+The last is for admissions that are tasks too: `admitted.<step>.<attempt>`.
+"""
 ENDINGS: Final = tuple(f"execution.*.*.{end}" for end in ("completed", "failed", "cancelled", "skipped"))
 """Filters over the events that end an execution; none has a longer subject."""
 
 
 def is_ending(subject: str) -> bool:
     """Return whether a subject of `OPENINGS` or `ENDINGS` is an ending."""
-    return subject.rpartition(".")[2] not in {"planned", "admitted"}
+    return subject.split(".", 4)[3] not in {"planned", "admitted"}
 
 
-def tasks(queue: str) -> str:
-    """Return the filter of a queue's tasks.
+def openings(job: str = ANY) -> tuple[str, ...]:
+    """Return filters over the events that open executions of a job."""
+    return tuple(pattern.replace(ANY, job if job == ANY else token(job), 1) for pattern in OPENINGS)
 
-    Tasks of the default queue do not name it.
+
+def tasks(queue: str) -> tuple[str, str]:
+    """Return the filters of a queue's tasks, which together cover all of them.
+
+    The second is for tasks that admit their execution. Tasks of the default queue do not name it.
     """
-    return "execution.*.*.dispatched.*.*" + ("" if queue == DEFAULT_QUEUE else f".{token(queue)}")
+    tail = "*.*" if queue == DEFAULT_QUEUE else f"*.*.{token(queue)}"
+    return f"execution.*.*.dispatched.{tail}", f"execution.*.*.admitted.{tail}"
 
 
 def claims(task: e.Dispatched) -> str:
@@ -111,6 +120,7 @@ _LONGER: Final = frozenset(
     {"dispatched", "started", "retry-scheduled", "advanced", "exhausted", "recovered", "released", "replayed"}
 )
 _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
+    e.Dispatched: ("execution.*.*.dispatched.>", "execution.*.*.admitted.>"),
     e.CronTriggered: ("cron.triggered.*",),
     e.CronSkipped: ("cron.skipped.*",),
     e.CronMissed: ("cron.missed.*",),

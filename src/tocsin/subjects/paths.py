@@ -9,7 +9,8 @@ def subject_of(message: e.Message) -> str:  # noqa: C901, PLR0911, PLR0912 - a t
     match message:
         case e.Dispatched():
             queue = "" if message.queue == DEFAULT_QUEUE else f".{token(message.queue)}"
-            return f"{execution_prefix(message)}.dispatched.{message.step}.{message.attempt}{queue}"
+            decision = "dispatched" if message.admits is None else "admitted"
+            return f"{execution_prefix(message)}.{decision}.{message.step}.{message.attempt}{queue}"
         case e.Started():
             return f"{execution_prefix(message)}.started.{message.step}.{message.attempt}.{message.delivery}"
         case e.RetryScheduled():
@@ -73,9 +74,9 @@ def acquisitions(job: str) -> str:
 
 
 def admissions(job: str, execution_id: str) -> tuple[str, ...]:
-    """Return the subjects that show whether an execution may run."""
+    """Return filters over the admission or skip of an execution."""
     prefix = f"execution.{token(job)}.{execution_id}"
-    return f"{prefix}.admitted", f"{prefix}.skipped"
+    return f"{prefix}.admitted", f"{prefix}.admitted.>", f"{prefix}.skipped"
 
 
 def terminal(job: str, execution_id: str) -> tuple[str, ...]:
@@ -148,5 +149,5 @@ def scope_of(message: e.Message) -> str:
 
 
 def execution_scope(subject: str) -> str:
-    """Return the scope around a subject of `OPENINGS` or `ENDINGS`."""
-    return f"{subject.rpartition('.')[0]}.>"
+    """Return the scope around the subject of an execution's event."""
+    return ".".join((*subject.split(".", 3)[:3], ">"))

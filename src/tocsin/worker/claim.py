@@ -114,6 +114,7 @@ def report_of(task: Dispatched, outcome: Succeeded | Failed, claimed: Claimed, *
         worker=worker,
         claim=claimed.sequence,
         claimed_after=claimed.after,
+        sole=execution.sole_step(task) if error is None else None,
     )
 
 

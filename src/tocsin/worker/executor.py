@@ -105,7 +105,7 @@ def _decode(delivery: Delivery) -> Dispatched:
     task = subjects.decode(delivery.subject, delivery.body)
     if not isinstance(task, Dispatched):
         raise subjects.DecodeError(f"{delivery.subject}: a {type(task).__name__} is not a task")
-    return task
+    return task.task
 
 
 def _pass_on(task: Dispatched, delivery: Delivery) -> HandBack:

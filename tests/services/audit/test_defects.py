@@ -12,7 +12,7 @@ from tests.domain.given import ID, KEY, NOON
 from tests.everything import Everything
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.domain import ids, ledger
+from tocsin.domain import execution, ids, ledger
 from tocsin.domain.events import (
     Acquired,
     Admitted,
@@ -307,6 +307,61 @@ def test_a_log_without_fault_breaks_no_invariant(everything: Everything) -> None
     assert [*report.debts, *report.remarks] == []
     assert (report.facts, report.jobs) == (len(everything.ledger) + len(everything.log), len(JOBS))
     assert report.executions == len(everything.executions)
+
+
+def merged(everything: Everything) -> Everything:
+    """The same log, but single steps are dispatched by the event that admits their execution."""
+    merging: dict[str, Message] = {}
+    log: list[Recorded[Message]] = []
+    for recorded in everything.log:
+        fact = recorded.message
+        if isinstance(fact, Dispatched) and fact.execution_id in merging and fact.attempt == 1:
+            continue
+        event = execution.admit_and_dispatch(fact, key=KEY) if isinstance(fact, Admitted) else fact
+        if isinstance(event, Dispatched) and event is not fact:
+            merging[event.execution_id] = event
+        log.append(
+            replace(
+                recorded, message=event, subject=subjects.subject_of(event) if event is not fact else recorded.subject
+            )
+        )
+    assert len(merging) > 5
+    return replace(everything, log=tuple(log))
+
+
+def test_admitting_tasks_break_no_invariant(everything: Everything) -> None:
+    report, before = merged(everything).audited(), everything.audited()
+    assert (report.violations, report.debts) == ((), ())
+    assert (report.executions, report.jobs) == (before.executions, before.jobs)
+
+
+def is_merged(task: Dispatched) -> bool:
+    return task.admits is not None
+
+
+def of_two_steps(everything: Everything) -> Everything:
+    """Let a task admit an execution of two steps."""
+    task = next(r.message for r in everything.facts(Dispatched) if is_merged(r.message))
+    assert task.admits is not None
+    steps = task.admits.plan.steps
+    plan = task.admits.plan.model_copy(update={"steps": (*steps, steps[0].model_copy(update={"name": "z"}))})
+    admits = task.admits.model_copy(update={"plan": plan})
+    return other(Dispatched, having=lambda it: it == task, admits=admits)(everything)
+
+
+@pytest.mark.parametrize(
+    ("invariant", "defect"),
+    [
+        ("I3", of_two_steps),
+        ("I4", after_itself(Dispatched)),
+        ("I3", without(Due)),
+        ("I3", other(Dispatched, having=lambda it: is_merged(it) and it.trigger == "cron", admits=None)),
+        ("I5", other(Dispatched, having=lambda it: is_merged(it) and it.fence is not None, fence=None)),
+    ],
+)
+def test_defect_of_an_admitting_task_is_noticed(everything: Everything, invariant: str, defect: Defect) -> None:
+    violations = defect(merged(everything)).audited().violations
+    assert invariant in {violation.invariant for violation in violations}
 
 
 @pytest.mark.parametrize(("invariant", "defect"), DEFECTS.values(), ids=DEFECTS)

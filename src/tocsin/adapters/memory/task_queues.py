@@ -17,7 +17,7 @@ class InMemoryTaskQueue:
         `ack_wait` is in seconds.
         """
         self._durable = log.durable(
-            DurableSpec(subjects.executor_durable(queue), Stream.LOG, (subjects.tasks(queue),), ack_wait)
+            DurableSpec(subjects.executor_durable(queue), Stream.LOG, subjects.tasks(queue), ack_wait)
         )
 
     async def take(self, limit: int, *, wait: float) -> Sequence[Delivery]:
@@ -57,7 +57,7 @@ class InMemoryTaskQueues:
             return None
         progress = await self._log.progress(Stream.LOG, subjects.executor_durable(queue))
         floor = progress.floor if progress else 0
-        waiting = len(await self._log.read(subjects.tasks(queue), after=floor))
+        waiting = sum([len(await self._log.read(tasks, after=floor)) for tasks in subjects.tasks(queue)])
         return QueueStatus(queue, self._open[queue].is_paused, waiting, 0)
 
     async def names(self) -> Sequence[str]:

@@ -29,6 +29,7 @@ from ...domain.events import (
     RetryScheduled,
     Skipped,
     Terminal,
+    unfold,
 )
 from ...ports import EventLog
 from ...services import tail
@@ -59,7 +60,8 @@ class LiveView:
     async def run(self, log: EventLog, *, after: Mapping[Stream, int]) -> None:
         """Follow the log until cancelled."""
         async for recorded in tail.follow(log, after=after):
-            self.show(recorded)
+            for event in unfold((recorded,)):
+                self.show(event)
 
     def show(self, recorded: Recorded[Message]) -> None:
         """Print an event if it has a line in the live view."""

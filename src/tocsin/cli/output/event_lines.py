@@ -12,6 +12,7 @@ from ...domain.access import masked
 from ...domain.definition import JobDefinition
 from ...domain.events import (
     Acquired,
+    Admission,
     Admitted,
     Advanced,
     Attempt,
@@ -121,6 +122,9 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - the 
             return Described("·", "dim", "planned", fact.trigger)
         case Admitted():
             return Described("▶", "cyan", "triggered", fact.trigger + (", late" if fact.catch_up else ""))
+        case Dispatched(admits=Admission(catch_up=catch_up)):
+            task = f", {_attempt(fact.step, fact.attempt, fact.max_attempts)}"
+            return Described("▶", "cyan", "triggered", fact.trigger + (", late" if catch_up else "") + task)
         case Skipped():
             active = f": …{fact.active_execution_id[-8:]} is active" if fact.active_execution_id else ""
             return Described("↷", "yellow", "skipped", fact.reason + active)

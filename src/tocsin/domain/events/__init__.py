@@ -47,7 +47,7 @@ from .execution import (
     SkipReason,
     Terminal,
 )
-from .inputs import CancelRequest, Enqueued, ExpiryTimer, LeaseTimer, Report, RetryTimer, Timer, Trigger
+from .inputs import CancelRequest, Enqueued, ExpiryTimer, LeaseTimer, Report, RetryTimer, SoleStep, Timer, Trigger
 from .ledger import (
     Defined,
     DefinitionFact,
@@ -83,6 +83,7 @@ from .public import (
     PublicEvent,
 )
 from .steps import (
+    Admission,
     Advanced,
     Dispatched,
     Exhausted,
@@ -90,6 +91,8 @@ from .steps import (
     ReleasedReason,
     RetryScheduled,
     Started,
+    admission_of,
+    unfold,
 )
 
 __all__ = [
@@ -99,6 +102,7 @@ __all__ = [
     "MISSED_REASONS",
     "Acquired",
     "Actor",
+    "Admission",
     "Admitted",
     "Advanced",
     "Attempt",
@@ -163,6 +167,7 @@ __all__ = [
     "Sequence",
     "SkipReason",
     "Skipped",
+    "SoleStep",
     "Started",
     "Terminal",
     "Timer",
@@ -170,4 +175,6 @@ __all__ = [
     "TriggerKind",
     "TriggerSource",
     "Waiter",
+    "admission_of",
+    "unfold",
 ]

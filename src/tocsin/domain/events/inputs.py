@@ -9,7 +9,7 @@ from typing import Literal, Self, TypeAlias
 from pydantic import AwareDatetime, Field, JsonValue, model_validator
 
 from ..definition import JobDefinition
-from .message import Actor, Failure, Input, Message, Sequence, TriggerSource
+from .message import Actor, Failure, Input, Message, Sequence, TriggerKind, TriggerSource
 
 # --- requests --------------------------------------------------------------------------------------------------------
 
@@ -93,6 +93,24 @@ class CancelRequest(Message):
 # --- reports ---------------------------------------------------------------------------------------------------------
 
 
+class SoleStep(Message):
+    """The fields that end an execution of a single step, repeated from its task.
+
+    `token` proves that the task had these fields. So the execution can end without a read.
+    """
+
+    token: str
+    """The task's `sole`."""
+    scheduled_time: datetime
+    """The instant (UTC) of the occurrence, or the time at which the trigger was stored."""
+    trigger: TriggerKind
+    """The cause of the execution."""
+    fence: Sequence | None = None
+    """The fencing token of the execution's lock; absent: the job uses no lock."""
+    replay_of: str | None = None
+    """The dead letter that the execution replays."""
+
+
 class Report(Message):
     """The outcome of one attempt, as its worker reports it.
 
@@ -130,6 +148,8 @@ class Report(Message):
 
     A stage that has folded the execution up to this event does not need to read the log.
     """
+    sole: SoleStep | None = None
+    """The end of the execution if this attempt completed; absent: the execution has other steps."""
 
 
 # --- timers ----------------------------------------------------------------------------------------------------------

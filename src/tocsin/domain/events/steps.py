@@ -1,20 +1,41 @@
 """Events of the steps of an execution: tasks, claims, retries and results."""
 
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from .execution import ExecutionFact, ExhaustedReason
-from .message import Failure, Input, Sequence, TriggerKind
+from .execution import Admitted, ExecutionFact, ExhaustedReason, Plan
+from .message import Actor, Failure, Input, Message, Recorded, Sequence, TriggerKind
+
+
+class Admission(Message):
+    """The fields of an admission that its first task does not have itself."""
+
+    plan: Plan
+    """The work of the execution: a single step.
+
+    The input, the arguments and the metadata of the task are only here.
+    """
+    by: Actor | None = None
+    """The identity that requested the execution; absent: the schedule."""
+    catch_up: bool = False
+    """True: the occurrence fires late, under the catch-up policy."""
+    backfill: str | None = None
+    """The name of the backfill that this execution belongs to."""
 
 
 class Dispatched(ExecutionFact):
     """One attempt of a step was dispatched.
 
-    The DAG advancer stores this, and it is also the task that a worker receives.
+    The DAG advancer stores this, and it is also the task that a worker receives. Version 2 also admits the execution. The
+    planner or the lock keeper stores it for an execution of a single step that may start at once. Its subject begins
+    like that of `admitted`, and a later task of the same attempt does not replace it.
     """
 
+    v: Literal[1, 2] = 1  # type: ignore[assignment]  # the only event of an execution with a second version
+    """The version of the format; 2: the event also admits the execution."""
     type: Literal["dispatched"] = "dispatched"
     """The type of the event."""
     step: str
@@ -45,6 +66,10 @@ class Dispatched(ExecutionFact):
     """The fencing token of the execution's lock; absent: the job uses no lock."""
     token: str
     """The secret that a report on this attempt must carry."""
+    sole: str | None = None
+    """The secret with which a report can complete the execution; absent: the execution has other steps."""
+    replay_of: str | None = None
+    """The dead letter that the execution replays."""
     meta: dict[str, JsonValue] = {}
     """Metadata of the job.
 
@@ -56,6 +81,70 @@ class Dispatched(ExecutionFact):
     """After a recovery: the instant (UTC) of the occurrence."""
     recovery_attempt_time: datetime | None = None
     """After a recovery: the time (UTC) of that recovery."""
+    admits: Admission | None = None
+    """The admission of the execution; absent in version 1."""
+
+    @property
+    def admitted(self) -> Admitted | None:
+        """Return the admission as a separate event; None: this is only a task."""
+        if self.admits is None:
+            return None
+        # Without validation, because these values were validated with this event.
+        return Admitted.model_construct(
+            job=self.job,
+            execution_id=self.execution_id,
+            scheduled_time=self.scheduled_time,
+            trigger=self.trigger,
+            plan=self.admits.plan,
+            by=self.admits.by,
+            catch_up=self.admits.catch_up,
+            replay_of=self.replay_of,
+            backfill=self.admits.backfill,
+            fence=self.fence,
+            recovered_at=self.recovery_attempt_time,
+        )
+
+    @property
+    def task(self) -> "Dispatched":
+        """Return the task alone, with the input, arguments and metadata of the plan."""
+        if self.admits is None:
+            return self
+        plan = self.admits.plan
+        step = next((step for step in plan.steps if step.name == self.step), None)
+        given = {
+            "input": plan.input if step is None or step.input is None else step.input,
+            "args": plan.args if step is None or step.args is None else step.args,
+            "meta": plan.meta,
+        }
+        return self.model_copy(update={"v": 1, "admits": None, **given})
+
+
+def admission_of(recorded: Recorded[Message]) -> Recorded[Admitted] | None:
+    """Return the admission in a task as a separate event; None: the event is no such task.
+
+    Its subject is that of a separate `admitted`.
+    """
+    message = recorded.message
+    # `isinstance` of a pydantic model takes ten times as long.
+    if type(message) is not Dispatched or (admitted := message.admitted) is None:
+        return None
+    subject = ".".join(recorded.subject.split(".", 4)[:4])
+    return Recorded(admitted, subject, recorded.sequence, recorded.time, recorded.message_id)
+
+
+def unfold(facts: Iterable[Recorded[Message]]) -> Iterator[Recorded[Message]]:
+    """Yield events, with an admission that is also a task as two events.
+
+    Both have the sequence of the stored event.
+    """
+    for recorded in facts:
+        admission = admission_of(recorded)
+        if admission is None or not isinstance(recorded.message, Dispatched):
+            yield recorded
+        else:
+            yield admission
+            task = recorded.message.task
+            yield Recorded(task, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
 
 
 class Started(ExecutionFact):

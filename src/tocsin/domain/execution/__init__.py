@@ -12,8 +12,9 @@ from .claims import MAX_CLAIMS, ClaimDenied, affects_step, claim, has_reached_cl
 from .evolve import evolve, fold
 from .lifecycle import admit, cancel, expire, give_up, skip
 from .reports import fail, running_steps, succeed
+from .sole_step import complete_sole, sole_step
 from .state import TERMINAL_STATUSES, Execution, Phase, Status, Step, initial
-from .tasks import MAX_UPSTREAM_BYTES, dispatch, dispatch_missing, dispatch_retry, retry_timers
+from .tasks import MAX_UPSTREAM_BYTES, admit_and_dispatch, dispatch, dispatch_missing, dispatch_retry, retry_timers
 
 __all__ = [
     "MAX_CLAIMS",
@@ -25,9 +26,11 @@ __all__ = [
     "Status",
     "Step",
     "admit",
+    "admit_and_dispatch",
     "affects_step",
     "cancel",
     "claim",
+    "complete_sole",
     "dispatch",
     "dispatch_missing",
     "dispatch_retry",
@@ -42,5 +45,6 @@ __all__ = [
     "retry_timers",
     "running_steps",
     "skip",
+    "sole_step",
     "succeed",
 ]

@@ -20,6 +20,7 @@ from ..events import (
     RetryScheduled,
     Skipped,
     Started,
+    admission_of,
 )
 from .state import Execution, Phase, Status, Step, initial, with_step
 
@@ -29,13 +30,12 @@ def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa:
     fact = recorded.message
     match fact:
         case Admitted():
-            steps = _steps_of(fact.plan)
-            return Execution(
-                Status.ADMITTED, fact, fact.fence, steps, state.recoveries, fact.recovered_at, state.lapsed, recorded
-            )
+            return _admitted(state, Recorded(fact, recorded.subject, recorded.sequence, recorded.time))
         case Planned():
             return Execution(Status.PLANNED, fact, None, _steps_of(fact.plan))
         case Dispatched():
+            if (admission := admission_of(recorded)) is not None:
+                state = _admitted(state, admission)
             return with_step(state, fact.step, Step(Phase.DISPATCHED, fact.attempt, task=recorded.sequence))
         case Started():
             return with_step(state, fact.step, _started(state.steps.get(fact.step, Step()), fact, recorded.sequence))
@@ -68,6 +68,14 @@ def fold(facts: Iterable[Recorded[Message]], state: Execution = initial) -> Exec
     for recorded in facts:
         state = evolve(state, recorded)
     return state
+
+
+def _admitted(state: Execution, admission: Recorded[Admitted]) -> Execution:
+    fact = admission.message
+    steps = _steps_of(fact.plan)
+    return Execution(
+        Status.ADMITTED, fact, fact.fence, steps, state.recoveries, fact.recovered_at, state.lapsed, admission
+    )
 
 
 def _steps_of(plan: Plan) -> dict[str, Step]:

@@ -8,7 +8,8 @@ from typing import Final
 from pydantic import JsonValue
 
 from .. import ids
-from ..events import Dispatched, Plan, PlannedStep, RetryTimer
+from ..events import Admission, Admitted, Dispatched, Plan, PlannedStep, RetryTimer
+from .sole_step import EndFields, sole_token
 from .state import Execution, Phase, Status, Step
 
 MAX_UPSTREAM_BYTES: Final = 524_288
@@ -20,6 +21,27 @@ def dispatch(state: Execution, *, key: bytes) -> list[Dispatched]:
     if state.status is not Status.ADMITTED or state.requested is None:
         return []
     return [_task(state, step, 1, key) for step in state.requested.plan.steps if is_ready(state.steps, step)]
+
+
+def admit_and_dispatch(admitted: Admitted, *, key: bytes) -> Admitted | Dispatched:
+    """Return the admission of an execution, with its only task if possible.
+
+    The event is both if the execution has one step and neither a start nor an expiry time. Otherwise it only admits the
+    execution, and tasks and timers follow.
+    """
+    plan = admitted.plan
+    if len(plan.steps) != 1 or plan.start_at is not None or plan.expires_at is not None:
+        return admitted
+    (step,) = plan.steps
+    state = Execution(
+        Status.ADMITTED, admitted, admitted.fence, {step.name: Step()}, recovered_at=admitted.recovered_at
+    )
+    task = _task(state, step, 1, key)
+    admission = Admission.model_construct(
+        plan=plan, by=admitted.by, catch_up=admitted.catch_up, backfill=admitted.backfill
+    )
+    # The plan has the input, the arguments and the metadata; they are not stored twice.
+    return task.model_copy(update={"v": 2, "admits": admission, "input": {}, "args": (), "meta": {}})
 
 
 def dispatch_retry(state: Execution, timer: RetryTimer, *, key: bytes) -> list[Dispatched]:
@@ -98,11 +120,21 @@ def _task(state: Execution, step: PlannedStep, attempt: int, key: bytes) -> Disp
         trigger=requested.trigger,
         fence=state.fence,
         token=ids.report_token(key, requested.execution_id, step.name, attempt),
+        sole=_sole_token(state, step, attempt, key),
+        replay_of=requested.replay_of,
         meta=requested.plan.meta,
         is_recovery=state.recovered_at is not None,
         original_scheduled_time=requested.scheduled_time if state.recovered_at else None,
         recovery_attempt_time=state.recovered_at,
     )
+
+
+def _sole_token(state: Execution, step: PlannedStep, attempt: int, key: bytes) -> str | None:
+    requested = state.request
+    if len(requested.plan.steps) != 1:
+        return None
+    end = EndFields(requested.scheduled_time, requested.trigger, state.fence, requested.replay_of)
+    return sole_token(key, requested.job, requested.execution_id, (step.name, attempt), end)
 
 
 def _passed_on(state: Execution, step: PlannedStep) -> dict[str, JsonValue]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-from ...domain.events import Message, Recorded
+from ...domain.events import Message, Recorded, unfold
 from ...subjects import stream_of
 from .check import Check, Handler
 from .executions import Executions
@@ -65,9 +65,10 @@ class Auditor:
         self._facts += 1
         if self._latest is None or recorded.time > self._latest:
             self._latest = recorded.time
-        for handler in self._handlers.get(type(recorded.message), ()):
-            for violation in handler(recorded):
-                self._add(violation)
+        for event in unfold((recorded,)):
+            for handler in self._handlers.get(type(event.message), ()):
+                for violation in handler(event):
+                    self._add(violation)
 
     def unreadable(self, subject: str, sequence: int) -> None:
         """Note a message that this version cannot decode; its consequences are judged without it."""

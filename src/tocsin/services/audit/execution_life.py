@@ -32,6 +32,7 @@ from ...domain.events import (
     Terminal,
 )
 from ...domain.retry import delay
+from ...subjects import event_type
 from .report import Debtor
 
 Attempt: TypeAlias = tuple[str, int]
@@ -106,6 +107,10 @@ class ExecutionLife:
         if recorded.subject in self.subjects and not self._is_anew(fact):
             yield Wrong("I4", "it is stored twice")
         self.subjects.add(recorded.subject)
+        if isinstance(fact, Dispatched) and event_type(recorded.subject) == "admitted":
+            yield from self._admitted_with(fact)
+        if isinstance(fact, Terminal):
+            yield from self._repeats(fact)
         if isinstance(fact, Planned | Admitted | Skipped | Cancelled):
             yield from self._asked_for(fact)
         elif isinstance(fact, Recovered):
@@ -155,6 +160,21 @@ class ExecutionLife:
     def _request(self, fact: Requested) -> None:
         self.requested = fact
         self.steps = {step.name: step for step in fact.plan.steps}
+
+    def _admitted_with(self, fact: Dispatched) -> Iterator[Wrong]:
+        plan = self.requested.plan if self.requested is not None else None
+        if plan is None or len(plan.steps) != 1 or plan.start_at is not None or plan.expires_at is not None:
+            yield Wrong("I3", f"it is admitted with a task of {fact.step}, and must be admitted alone")
+
+    def _repeats(self, end: Terminal) -> Iterator[Wrong]:
+        """Compare the fields that an end repeats, because it may be stored without a read."""
+        request = self.requested
+        if request is None:
+            return
+        if (end.scheduled_time, end.trigger) != (request.scheduled_time, request.trigger):
+            yield Wrong("I3", f"it ends as {end.trigger} of {end.scheduled_time.isoformat()}, which it is not")
+        if isinstance(request, Admitted) and end.fence != request.fence:
+            yield Wrong("I5", f"it ends under fence {end.fence}, and was admitted under {request.fence}")
 
     # --- attempts ----------------------------------------------------------------------------------------------------
 

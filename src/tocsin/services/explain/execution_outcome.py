@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ...domain import history
-from ...domain.events import Cancelled, DeadLettered, Message, Planned, Recorded, Requested, Skipped
+from ...domain.events import Cancelled, DeadLettered, Message, Planned, Recorded, Requested, Skipped, unfold
 from .answer import Outcome
 
 
@@ -12,7 +12,7 @@ def outcome_of(execution_id: str, facts: Sequence[Recorded[Message]]) -> Outcome
     record = history.fold({}, facts).get(execution_id)
     if record is None:
         return None
-    messages = [recorded.message for recorded in facts]
+    messages = [recorded.message for recorded in unfold(facts)]
     newest = [message for message in messages if isinstance(message, Requested)][-1:]
     waits = record.status == "pending" and [type(message) for message in newest] == [Planned]
     skipped = next((message for message in messages if isinstance(message, Skipped)), None)

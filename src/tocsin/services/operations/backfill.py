@@ -185,7 +185,7 @@ async def _archived(log: StoredLog, job: str) -> set[str]:
     """Return the ids of archived executions of a job; the log itself deduplicates the others."""
     if not (upto := await log.archived(Stream.LOG)):
         return set()
-    filters = [f"execution.{subjects.token(job)}.*.{fact}" for fact in ("planned", "admitted")]
+    filters = subjects.openings(job)
     portions = log.messages(Stream.LOG, *filters, after=0, upto=upto)
     return {message.subject.split(".")[2] async for portion in portions for message in portion}
 

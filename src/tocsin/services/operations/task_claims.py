@@ -201,7 +201,7 @@ def _read(delivery: Delivery) -> Dispatched | None:
     except subjects.DecodeError as error:
         _log.error("task unreadable", action="task-unreadable", error=str(error))
         return None
-    return task if isinstance(task, Dispatched) else None
+    return task.task if isinstance(task, Dispatched) else None
 
 
 async def _acknowledge(delivery: Delivery) -> None:

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from ... import subjects
 from ...domain import execution
-from ...domain.events import Dispatched, LeaseTimer, Message, Recorded, Started
+from ...domain.events import Dispatched, LeaseTimer, Message, Recorded, Started, unfold
 from ...domain.execution import Execution, Phase
 from ...ports import Clock, EventLog
 from . import errors
@@ -119,7 +119,7 @@ def timer_of(held: Held) -> LeaseTimer:
 
 def _newest(facts: Facts, kind: type[F], step: str) -> Recorded[F] | None:
     """Return the newest fact of a kind on a step."""
-    for fact in reversed(facts):
+    for fact in reversed(list(unfold(facts))):
         message = fact.message
         if isinstance(message, kind) and message.step == step:
             return Recorded(message, fact.subject, fact.sequence, fact.time, fact.message_id)

@@ -63,6 +63,7 @@ def _report(held: Held, *, result: JsonValue = None, error: Failure | None = Non
         worker=claim.worker or None,
         claim=held.claim.sequence,
         claimed_after=_before(held),
+        sole=execution.sole_step(held.task.message) if error is None else None,
     )
 
 

@@ -18,6 +18,7 @@ from ....domain.events import (
     Recorded,
     RetryScheduled,
     Started,
+    unfold,
 )
 from ..api.dependencies import Here
 from ..auth.security import Reader
@@ -78,7 +79,7 @@ def _events(facts: Iterable[Recorded[Message]]) -> Iterable[dict[str, Any]]:
     tasks: dict[str, Dispatched] = {}
     admitted: dict[str, Admitted] = {}
     started: dict[str, datetime] = {}
-    for fact in facts:
+    for fact in unfold(facts):
         entity, message = subjects.entity_of(fact.subject), fact.message
         match message:
             case Admitted():

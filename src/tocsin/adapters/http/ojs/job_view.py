@@ -26,6 +26,7 @@ from ....domain.events import (
     Requested,
     RetryScheduled,
     Started,
+    unfold,
 )
 from ....domain.execution import Execution, Phase, Status, Step
 from ....domain.recovery import TIMED_OUT
@@ -49,7 +50,7 @@ def job(facts: Facts, *, id: str | None = None, step: str | None = None) -> Json
         LookupError: the facts contain no request of the execution.
     """
     state = execution.fold(facts)
-    requested = next(fact for fact in facts if isinstance(fact.message, Requested))
+    requested = next(fact for fact in unfold(facts) if isinstance(fact.message, Requested))
     request = state.request
     plan = request.plan
     planned = next((candidate for candidate in plan.steps if candidate.name == step), plan.steps[0])

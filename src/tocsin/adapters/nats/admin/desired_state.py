@@ -114,7 +114,7 @@ def durable_specs(
     Workers read the log, and external workers read the stream of the MQ bridge.
     """
     executors = [
-        DurableSpec(subjects.executor_durable(queue), Stream.LOG, (subjects.tasks(queue),), starts_after_cursor=False)
+        DurableSpec(subjects.executor_durable(queue), Stream.LOG, subjects.tasks(queue), starts_after_cursor=False)
         for queue in queues  # a task that waited long for its first worker must still run
     ]
     if bridge:

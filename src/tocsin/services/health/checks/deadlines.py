@@ -7,7 +7,7 @@ from typing import Final
 
 from .... import subjects
 from ....domain import execution, lock
-from ....domain.events import Acquired, Dispatched, Due, Message, Recorded, Requested, Started
+from ....domain.events import Acquired, Dispatched, Due, Message, Recorded, Requested, Started, unfold
 from ....domain.execution import Execution, Phase, Status
 from ....domain.ids import occurrence_id
 from ....subjects import Stream
@@ -18,6 +18,7 @@ GRACE: Final = timedelta(seconds=60)
 MAX_TIMERS: Final = 10_000
 MAX_EXECUTIONS: Final = 500
 """Open executions that are examined, the oldest first."""
+_OPEN: Final = ("execution.*.*.*", "execution.*.*.admitted.>")
 _TERMINAL_FACTS: Final = frozenset({"completed", "failed", "cancelled", "skipped"})
 
 TIMERS: Final = OverdueKind(
@@ -146,8 +147,9 @@ class _OpenExecution:
 
 async def _open_executions(context: CheckContext) -> AsyncIterator[_OpenExecution]:
     """Yield the oldest open executions."""
-    names = await context.target.inspection.subjects(Stream.LOG, "execution.*.*.*")
-    tokens = [name.split(".") for name in names]
+    inspection = context.target.inspection
+    names = [name for pattern in _OPEN for name in await inspection.subjects(Stream.LOG, pattern)]
+    tokens = [name.split(".", 4)[:4] for name in names]
     ended = {execution_id for _, _, execution_id, fact in tokens if fact in _TERMINAL_FACTS}
     # An execution id begins with its time, so sorting orders by age.
     unfinished = sorted({(execution_id, job) for _, job, execution_id, _ in tokens if execution_id not in ended})
@@ -160,7 +162,7 @@ async def _open_executions(context: CheckContext) -> AsyncIterator[_OpenExecutio
 
 async def _overdue_codes(context: CheckContext, candidate: _OpenExecution) -> list[str]:
     state = candidate.state
-    requested_at = next((r.time for r in candidate.facts if isinstance(r.message, Requested)), context.now)
+    requested_at = next((r.time for r in unfold(candidate.facts) if isinstance(r.message, Requested)), context.now)
     is_old = context.age(requested_at) >= GRACE
     if state.status is Status.PLANNED:
         waits = lock.fold(await context.target.log.load(subjects.lock(candidate.job))).has_waiter(candidate.id)
