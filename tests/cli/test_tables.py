@@ -2,11 +2,12 @@
 
 import io
 
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from tests.domain.given import ID, admitted
 from tocsin.cli.output import event_lines
-from tocsin.cli.output.tables import fitted, table, this_year, unique_beginnings
+from tocsin.cli.output.tables import table, this_year, unique_beginnings
 from tocsin.domain.events import Acquired, Attempt, DeadLettered, Failure, Recorded, Resolved
 from tocsin.testing import START
 
@@ -15,8 +16,8 @@ HEADINGS = ("NAME", "ABOUT", "LAST")
 IDS = ("01a20026-9be0-7001-8000-000000000001", "01a20026-9be0-7002-8000-000000000001")
 
 
-def shown(renderable: RenderableType, width: int) -> list[str]:
-    console = Console(file=io.StringIO(), width=width, color_system=None)
+def shown(renderable: RenderableType, width: int, *, is_terminal: bool = True) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=is_terminal)
     console.print(renderable)
     assert isinstance(console.file, io.StringIO)
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
@@ -50,9 +51,20 @@ def test_short_form_is_used_before_cutting() -> None:
     assert shown(narrow, 30)[2:] == ["01a20026-9be0-7001   failed", "01a20026-9be0-7002   failed"]
 
 
+def test_wide_characters_count_as_two() -> None:
+    rows = [("夜間バックアップ", "毎晩二時に実行する")]
+    lines = shown(table(("NAME", "ABOUT"), rows, empty="", least=("ABOUT",)), 34)
+    assert lines[2] == "夜間バックアップ   毎晩二時に実行…"
+    assert max(map(cell_len, lines)) <= 34
+
+
+def test_pipe_gets_a_line_per_row() -> None:
+    lines = shown(table(HEADINGS, ROWS, empty="", least=("LAST", "ABOUT")), 80, is_terminal=False)
+    assert [line.split()[0] for line in lines] == ["NAME", "one", "two"]
+
+
 def test_an_empty_table_is_a_sentence() -> None:
     assert shown(table(HEADINGS, [], empty="nothing"), 20) == ["nothing"]
-    assert fitted([], 20, (), {}) == []
 
 
 def test_beginnings_tell_each_id_from_the_others() -> None:

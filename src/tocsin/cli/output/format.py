@@ -15,7 +15,7 @@ from rich.text import Text
 
 from . import Format
 
-_UNLIMITED: Final = 10_000
+UNLIMITED: Final = 10_000
 """The width of a pipe or file: programs that read it need whole lines."""
 
 STYLES: Final = {
@@ -83,7 +83,7 @@ class Output:
     def console(self) -> Console:
         """Return a console on the current standard output."""
         is_terminal = sys.stdout.isatty()
-        return Console(file=sys.stdout, width=None if is_terminal else _UNLIMITED, highlight=False)
+        return Console(file=sys.stdout, width=None if is_terminal else UNLIMITED, highlight=False)
 
 
 def is_interactive() -> bool:

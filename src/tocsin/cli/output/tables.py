@@ -1,7 +1,7 @@
 """Tables that fit the terminal.
 
 The least important columns are shortened or left out before a line wraps. A table in a pipe has all columns at full
-width, because programs read it.
+width and no rule below its headings, because programs read it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,16 +12,15 @@ from typing import Final, TypeAlias
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from .format import local
+from .format import UNLIMITED, local
 
 Brief: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 """Shortens all cells of a column for a narrow terminal."""
 
-_GAP: Final = 3
-"""Characters between two columns."""
 _STUB: Final = 12
 """The smallest width of a shortened column."""
 TELLING: Final = 18
@@ -46,8 +45,18 @@ def table(
         brief: shorter forms of whole columns by heading; used before any column is cut, and never cut themselves.
     """
     cells = [[cell if isinstance(cell, Text) else Text(_cell(cell)) for cell in row] for row in rows]
-    columns = [Column(heading, tuple(row[at] for row in cells)) for at, heading in enumerate(headings)]
-    return _Fitting(columns, least, brief or {}) if cells else Text(empty, style="dim")
+    if not cells:
+        return Text(empty, style="dim")
+    soft = set(least) - set(brief or {})
+    columns = [
+        _Column(heading, tuple(row[at] for row in cells), is_soft=heading in soft)
+        for at, heading in enumerate(headings)
+    ]
+    for column in columns:
+        if column.is_soft:
+            for cell in column.cells:
+                cell.no_wrap, cell.overflow = True, "ellipsis"
+    return _Fitting(columns, least, brief or {})
 
 
 def unique_beginnings(ids: Sequence[str]) -> list[str]:
@@ -70,79 +79,76 @@ def _shared(one: str, other: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One column with all its cells."""
+class _Column:
+    """One column with all its cells. `is_soft`: it may be shortened."""
 
     heading: str
     cells: tuple[Text, ...]
-    limit: int | None = None
-    """The largest width in characters; None: not shortened."""
+    is_soft: bool = False
 
-    @property
-    def width(self) -> int:
-        """The width in characters."""
-        widest = max(len(self.heading), *(max(map(len, cell.plain.splitlines()), default=0) for cell in self.cells))
-        return widest if self.limit is None else min(widest, self.limit)
+    def in_brief(self, brief: Brief | None) -> "_Column":
+        """Return the column with the short forms of its cells."""
+        if brief is None:
+            return self
+        words = brief([cell.plain for cell in self.cells])
+        cells = tuple(Text(word, style=cell.style) for word, cell in zip(words, self.cells, strict=True))
+        return _Column(self.heading, cells)
 
 
 @dataclass(frozen=True, slots=True)
 class _Fitting:
     """A table that selects its columns when the width is known."""
 
-    columns: Sequence[Column]
+    columns: Sequence[_Column]
     least: Sequence[str]
     brief: Mapping[str, Brief]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render the columns that fit, and name the hidden columns."""
-        shown = fitted(self.columns, options.max_width, self.least, self.brief)
-        made = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
-        for column in shown:
-            cut = column.limit is not None
-            made.add_column(column.heading, overflow="ellipsis" if cut else "fold", no_wrap=cut, max_width=column.limit)
-        for row in zip(*(column.cells for column in shown), strict=True):
-            made.add_row(*row)
-        yield made
+        shown = self._fitted(console, options)
+        yield _rendered(shown, console)
         if len(shown) < len(self.columns):
             names = {column.heading for column in shown}
-            missing = ", ".join(one.heading for one in self.columns if one.heading not in names)
-            yield Text(f"columns hidden: {missing} (widen the terminal or use -o json)", style="dim")
+            hidden = ", ".join(column.heading for column in self.columns if column.heading not in names)
+            yield Text(f"columns hidden: {hidden} (widen the terminal or use -o json)", style="dim")
 
+    def _fitted(self, console: Console, options: ConsoleOptions) -> list[_Column]:
+        """Select columns for a width.
 
-def fitted(columns: Sequence[Column], room: int, least: Sequence[str], brief: Mapping[str, Brief]) -> list[Column]:
-    """Select and shorten columns for a width.
+        All columns come first, then short forms, then as many columns as fit when they are shortened.
+        """
+        unlimited = options.update(max_width=UNLIMITED)
 
-    All columns at full width come first, then short forms, then shortened columns, then fewer columns.
-    """
-    shown = list(columns)
-    if _excess(shown, room) <= 0:
+        def fits(columns: Sequence[_Column], stub: int | None = None) -> bool:
+            return Measurement.get(console, unlimited, _rendered(columns, console, stub)).maximum <= options.max_width
+
+        shown = list(self.columns)
+        if not console.is_terminal or fits(shown):
+            return shown
+        shown = [column.in_brief(self.brief.get(column.heading)) for column in shown]
+        for heading in self.least:
+            if fits(shown, _STUB):
+                break
+            shown = [column for column in shown if column.heading != heading]
         return shown
-    shown = [_in_brief(column, brief.get(column.heading)) for column in shown]
-    soft = [heading for heading in least if heading not in brief]
-    for heading in least:
-        if _excess(shown, room) <= sum(max(0, one.width - _STUB) for one in shown if one.heading in soft):
-            break
-        shown = [column for column in shown if column.heading != heading]
-    for heading in soft:
-        excess = _excess(shown, room)
-        shown = [_cut(one, excess) if one.heading == heading and excess > 0 else one for one in shown]
-    return shown
 
 
-def _excess(columns: Sequence[Column], room: int) -> int:
-    return sum(column.width for column in columns) + _GAP * (len(columns) - 1) - room
+def _rendered(columns: Sequence[_Column], console: Console, stub: int | None = None) -> Table:
+    """Return a table that shortens its soft columns to fit.
 
-
-def _in_brief(column: Column, brief: Brief | None) -> Column:
-    if brief is None:
-        return column
-    words = brief([cell.plain for cell in column.cells])
-    cells = tuple(Text(word, style=cell.style) for word, cell in zip(words, column.cells, strict=True))
-    return Column(column.heading, cells)
-
-
-def _cut(column: Column, by: int) -> Column:
-    return Column(column.heading, column.cells, limit=max(min(_STUB, column.width), column.width - by))
+    They fit the width of the console, or `stub` characters. Without soft columns, cells that are too long continue on the next line.
+    """
+    box = SIMPLE_HEAD if console.is_terminal else None
+    rendered = Table(box=box, header_style="bold", pad_edge=False, show_edge=False)
+    has_soft = any(column.is_soft for column in columns)
+    for column in columns:
+        is_kept = has_soft and not column.is_soft
+        rendered.add_column(
+            column.heading, overflow="fold", no_wrap=is_kept, max_width=stub if column.is_soft else None
+        )
+    for row in zip(*(column.cells for column in columns), strict=True):
+        rendered.add_row(*row)
+    return rendered
 
 
 def _cell(value: object) -> str:
