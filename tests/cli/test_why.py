@@ -1,6 +1,7 @@
 """`tocsin why`: the answer in words, for each of them."""
 
 from datetime import timedelta
+from typing import cast
 
 import pytest
 
@@ -65,9 +66,14 @@ class Scene:
         self.world.do(self.stages.log.publish(subjects.subject_of(fact), fact, message_id=str(fact)))
 
     def why(self, *args: str) -> list[str]:
-        told = self.world.call("why", "nightly", *args)
-        assert told.code == 0, told.err
-        return told.out.splitlines()
+        result = self.world.call("why", "nightly", *args)
+        assert result.code == 0, result.err
+        return result.out.splitlines()
+
+    def answers(self, *args: str) -> list[dict[str, object]]:
+        result = self.world.call("why", "nightly", *args, "-o", "json")
+        assert result.code == 0, result.err
+        return cast("list[dict[str, object]]", result.json)
 
 
 def test_it_says_the_same_once_that_was_archived(scene: Scene) -> None:
@@ -187,7 +193,36 @@ def test_it_says_that_the_job_is_gone(scene: Scene) -> None:
 
 def test_without_a_schedule_there_is_nothing_to_miss(scene: Scene) -> None:
     scene.define(schedule=None)
-    assert scene.why("2026-01-01T03:00Z")[1] == "Not scheduled: the job had no schedule then and ran on demand only."
+    [answer] = scene.answers("2026-01-01T03:00Z")
+    assert (answer["verdict"], answer["since"]) == ("on-demand", "2026-01-01T00:00:00Z")
+
+
+def test_default_after_a_pause_names_the_pause(scene: Scene) -> None:
+    scene.define()
+    scene.passes(1.25)
+    assert scene.world.call("jobs", "pause", "nightly", "--reason", "too loud").code == 0
+    [answer] = scene.answers()
+    assert (answer["verdict"], answer["at"], answer["reason"]) == ("future-paused", "2026-01-01T02:00:00Z", "too loud")
+
+
+def test_default_before_the_first_occurrence_names_it(scene: Scene) -> None:
+    scene.define()
+    [answer] = scene.answers()
+    assert (answer["verdict"], answer["at"]) == ("future", "2026-01-01T01:00:00Z")
+
+
+def test_default_of_a_deleted_job_names_the_deletion(scene: Scene) -> None:
+    scene.define()
+    scene.passes(1.5)
+    assert scene.world.call("jobs", "delete", "nightly", "--yes").code == 0
+    assert scene.answers()[0]["verdict"] == "after-deletion"
+
+
+@pytest.mark.parametrize("at", ["9999-12-31T23:59:59Z", "9999-12-31T23:59:59", "0001-01-01T00:00"])
+def test_time_beyond_the_calendar_is_refused(scene: Scene, at: str) -> None:
+    scene.define()
+    failed = scene.world.call("why", "nightly", at, "-o", "json")
+    assert (failed.code, failed.error["error_code"]) == (2, "invalid-query")
 
 
 def test_programs_are_given_the_same(scene: Scene) -> None:

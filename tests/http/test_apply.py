@@ -3,6 +3,8 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from tests.http.conftest import World
 from tocsin.domain.access import Role
 from tocsin.domain.events import Defined, Deleted
@@ -118,6 +120,15 @@ async def test_why_names_the_decision_and_its_facts(world: World) -> None:
     assert (answer["verdict"], answer["reason"]) == ("future-paused", "maintenance")
     assert [fact["fact"]["type"] for fact in answer["facts"]][-1] == "paused"
     assert (await world.ask("GET", "/v1/jobs/nobody/why")).status_code == 404
+
+
+@pytest.mark.parametrize("time", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00"])
+async def test_why_refuses_a_time_beyond_the_calendar(world: World, time: str) -> None:
+    await world.given()
+    answer = await world.ask("GET", f"/v1/jobs/job/why?time={time}")
+    [error] = answer.json()["errors"]
+    assert (answer.status_code, error["field"], error["value"][1:11]) == (422, "time", time[:10])
+    assert "1970" in error["right"]
 
 
 async def test_statistics_are_counted_from_the_log(world: World) -> None:

@@ -42,6 +42,8 @@ class InvalidQuery(TocsinError, ValueError):
     def __init__(self, field: str, value: object, reason: str) -> None:
         super().__init__(f"`{field}` is {show(value)}: {reason}")
         self.field = field
+        self.value = value
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)

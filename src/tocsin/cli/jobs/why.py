@@ -37,7 +37,7 @@ def why(
         typer.Argument(
             metavar="TIME",
             help="A date and time such as 2026-11-20T09:00, without an offset in the job's time zone. "
-            "Default: the latest occurrence of its schedule.",
+            "Default: the latest occurrence of its schedule, or the following occurrence if a pause came since.",
         ),
     ] = None,
 ) -> None:
@@ -152,7 +152,9 @@ def sentence(answer: Answer) -> str:  # noqa: C901, PLR0911, PLR0912 - one line 
         case "not-scheduled":
             return f"Not scheduled: `{answer.schedule}` in {answer.timezone} does not name that time."
         case "on-demand":
-            return "Not scheduled: the job had no schedule then and ran on demand only."
+            return (
+                f"Not scheduled: since {since}{_by(answer)} the job has no schedule and runs only when it is triggered."
+            )
         case "undecided":
             late = _length(answer.late_by)
             cause = _gap(answer) if answer.gap else "the log records no gap in leadership"

@@ -6,9 +6,10 @@
 """
 
 from .answer import Answer, Gap, Outcome, Verdict
+from .evidence import Evidence
 from .execution_outcome import outcome_of
 from .fold_until import Moment
-from .judgement import Evidence, judge, latest
+from .judgement import default_instant, judge, latest
 from .reader import ExplainReader
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Moment",
     "Outcome",
     "Verdict",
+    "default_instant",
     "judge",
     "latest",
     "outcome_of",

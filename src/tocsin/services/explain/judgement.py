@@ -4,61 +4,20 @@ It finds the definition in force, whether that definition named the instant, and
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from itertools import pairwise
 from typing import Final
 
 from ...domain import ids
-from ...domain.definition import JobDefinition
-from ...domain.events import Defined, DefinitionFact, Deleted, Due, Message, Passed, Paused, Recorded
-from ...domain.ledger import JobNotFound
-from ...domain.schedule import Occurrence, Schedule, parse
+from ...domain.events import Due, Passed, Recorded
+from ...domain.schedule import Occurrence, Schedule
 from ...domain.schedule.wall_clock import instants_of, is_repeated, skipped
 from .answer import Answer, Verdict
+from .evidence import Evidence, Regime, regimes_of
 from .leadership_gaps import gap_around
 
 _INSTANT: Final = timedelta(microseconds=1)
 _SECOND: Final = timedelta(seconds=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """The events of a job, each kind oldest first.
-
-    Attributes:
-        job: its name.
-        definitions: all events on its definition.
-        decisions: the decisions on its time, at least from a while before the instant until after it.
-        leadership: the leaders, as far as recorded.
-        now: the time up to which all of this is known (UTC).
-    """
-
-    job: str
-    definitions: Sequence[Recorded[DefinitionFact]]
-    decisions: Sequence[Recorded[Due | Passed]]
-    leadership: Sequence[Recorded[Message]]
-    now: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Regime:
-    """The definition in force from one event to the next (`until`: None: still in force)."""
-
-    fact: Recorded[DefinitionFact]
-    until: datetime | None
-    definition: JobDefinition | None
-    sequence: int
-    defined_at: datetime
-    paused: bool
-
-    @property
-    def schedule(self) -> Schedule | None:
-        """The schedule, or None."""
-        rule = self.definition
-        if rule is None or rule.schedule is None:
-            return None
-        return parse(rule.schedule, rule.timezone, dst=rule.dst)
 
 
 def judge(evidence: Evidence, asked: datetime) -> tuple[Answer, ...]:
@@ -68,7 +27,7 @@ def judge(evidence: Evidence, asked: datetime) -> tuple[Answer, ...]:
         JobNotFound: no event mentions the job.
         ScheduleError: its schedule is no longer valid.
     """
-    regimes = _regimes(evidence)
+    regimes = regimes_of(evidence)
     if asked.tzinfo is not None:
         return (_judged(evidence, regimes, asked),)
     return tuple(
@@ -77,13 +36,34 @@ def judge(evidence: Evidence, asked: datetime) -> tuple[Answer, ...]:
     )
 
 
+def default_instant(evidence: Evidence) -> datetime:
+    """Return the instant (UTC) to explain if the user names none.
+
+    It is the latest instant that the schedule named. If a pause, a disabling or a deletion came after it, or the job was
+    not due before, it is a later instant, whose answer names that reason: the next occurrence, or just after now.
+
+    Raises:
+        JobNotFound: no event mentions the job.
+        ScheduleError: its schedule is no longer valid.
+    """
+    regimes = regimes_of(evidence)
+    newest, last = regimes[-1], latest(evidence)
+    soon = evidence.now + _SECOND
+    schedule = newest.schedule
+    if schedule is None:
+        return soon
+    if last is not None and (not newest.is_silent or last > _began(regimes, newest).fact.time):
+        return last
+    return schedule.next_after(soon, anchor=_anchor(evidence, newest, soon)) or soon
+
+
 def latest(evidence: Evidence) -> datetime | None:
     """Return the latest named instant (UTC) up to now, or None.
 
     Raises:
         JobNotFound: no event mentions the job.
     """
-    for regime in reversed(_regimes(evidence)):
+    for regime in reversed(regimes_of(evidence)):
         schedule, since = regime.schedule, regime.fact.time
         if schedule is None or since >= evidence.now:
             continue
@@ -95,28 +75,6 @@ def latest(evidence: Evidence) -> datetime | None:
 
 
 # --- what governed ---------------------------------------------------------------------------------------------------
-
-
-def _regimes(evidence: Evidence) -> list[Regime]:
-    if not evidence.definitions:
-        raise JobNotFound(evidence.job)
-    known = {r.sequence: (r.time, r.message.definition) for r in evidence.definitions if isinstance(r.message, Defined)}
-    ends = [*(later.time for _, later in pairwise(evidence.definitions)), None]
-    return [_regime(fact, until, known) for fact, until in zip(evidence.definitions, ends, strict=True)]
-
-
-def _regime(
-    fact: Recorded[DefinitionFact], until: datetime | None, known: dict[int, tuple[datetime, JobDefinition]]
-) -> Regime:
-    match fact.message:
-        case Defined() as it:
-            return Regime(fact, until, it.definition, fact.sequence, fact.time, it.paused)
-        case Deleted():
-            return Regime(fact, until, None, 0, fact.time, paused=False)
-        case it:
-            sequence: int = getattr(it, "definition", 0)
-            defined_at, definition = known.get(sequence, (fact.time, None))
-            return Regime(fact, until, definition, sequence, defined_at, isinstance(it, Paused))
 
 
 def _governing(evidence: Evidence, regimes: Sequence[Regime], at: datetime) -> Regime | None:
@@ -314,8 +272,7 @@ def _began(regimes: Sequence[Regime], regime: Regime) -> Regime:
         if not same or earlier.definition is None:
             break
         found = earlier
-    is_silent = regime.paused or (regime.definition is not None and not regime.definition.enabled)
-    return found if is_silent else regime
+    return found if regime.is_silent else regime
 
 
 def _with_blame(answer: Answer, regime: Regime) -> Answer:

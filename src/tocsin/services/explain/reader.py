@@ -10,15 +10,20 @@ from ... import subjects
 from ...archive import decoded, wherever
 from ...domain.events import DefinitionFact, Due, Message, Passed, Recorded
 from ...ports import EventLog, StoredLog, StoredMessage
+from ...ports.queries import InvalidQuery
 from ...subjects import TICKER_LEASE, Stream
 from .answer import Answer
+from .evidence import Evidence
 from .execution_outcome import outcome_of
-from .judgement import Evidence, judge, latest
+from .judgement import default_instant, judge
 
 M = TypeVar("M", bound=Message)
 
 MARGIN: Final = timedelta(minutes=1)
 """The time before an instant at which its decision may be stored; clocks differ by less."""
+EARLIEST_YEAR: Final = 1970
+LATEST_YEAR: Final = 2999
+"""Later instants would pass the last date that Python knows."""
 _DAY: Final = timedelta(days=1)
 _DEFINITIONS: Final = ("defined", "paused", "resumed", "deleted")
 _TIME: Final = ("due", "passed")
@@ -34,15 +39,18 @@ class ExplainReader:
     async def why(self, job: str, at: datetime | None = None) -> tuple[Answer, ...]:
         """Return the decision on an instant, aware or on the job's wall clock (naive).
 
-        There are two answers if a local time came twice. Without an instant, it is the latest instant that the job's schedule named.
+        There are two answers if a local time came twice. Without an instant, `default_instant` chooses it.
 
         Raises:
+            InvalidQuery: the instant is before 1970 or after 2999.
             JobNotFound: no event mentions the job.
             ScheduleError: its schedule is no longer valid.
         """
+        if at is not None and not EARLIEST_YEAR <= at.year <= LATEST_YEAR:
+            raise InvalidQuery("time", at.isoformat(), f"its year must be from {EARLIEST_YEAR} to {LATEST_YEAR}")
         evidence = await self._newest(job)
         if at is None:
-            at = latest(evidence) or evidence.now + timedelta(seconds=1)
+            at = default_instant(evidence)
         # A naive time differs from the same time in UTC by at most a day.
         begin = at if at.tzinfo is not None else at.replace(tzinfo=evidence.now.tzinfo) - _DAY
         end = at if at.tzinfo is not None else begin + 2 * _DAY

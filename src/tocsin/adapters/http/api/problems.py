@@ -187,7 +187,7 @@ def problem_of(error: Exception) -> Problem:  # noqa: PLR0911 - one line per exc
         case JobNotFound():
             return not_found("job", error.job)
         case InvalidQuery():
-            return Problem(422, "invalid-request", str(error), (FieldError(field=error.field, right=str(error)),))
+            return invalid(error.field, error.value, error.reason)
         case RequestValidationError():
             return _validation_problem(error)
         case HTTPException():

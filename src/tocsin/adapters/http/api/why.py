@@ -81,7 +81,8 @@ async def explain_instant(
     time: Annotated[
         datetime | None,
         Query(
-            description="An instant, in the job's timezone if it has no offset. The default is the latest occurrence."
+            description="An instant, in the job's timezone if it has no offset. The default is the latest occurrence, or the following "
+            "occurrence if the job was paused, disabled or registered since."
         ),
     ] = None,
 ) -> WhyAnswers:
