@@ -103,7 +103,7 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
             settings=settings,
             names=names,
             connection=connection,
-            log=NatsEventLog(connection, names),
+            log=NatsEventLog(connection, names, group_commit=settings.nats.group_commit),
             stored=CombinedLog(NatsStoredLog(connection, names), archive),
             projections=projections,
             archive=archive,

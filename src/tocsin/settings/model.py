@@ -116,6 +116,8 @@ class Nats(_Section):
     """Subject prefix of replies; users with different prefixes cannot read each other's replies."""
     fast_client: Literal["auto", "off"] = "auto"
     """`auto`: use private names of nats-py where they are as expected, for a third of the CPU time; `off`: never."""
+    group_commit: Literal["auto", "always", "off"] = "auto"
+    """Atomic batches of events: `always` if the server has `sync_interval: always`, `auto` if not, `off`: never."""
     tls: Tls = Tls()
 
 

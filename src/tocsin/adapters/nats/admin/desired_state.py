@@ -49,7 +49,7 @@ def stream_config(stream: Stream, names: Names) -> Json:
         "metadata": _METADATA,
     }
     if stream is not Stream.MQ:
-        config |= {"allow_msg_schedules": True, "allow_msg_ttl": True}
+        config |= {"allow_msg_schedules": True, "allow_msg_ttl": True, "allow_atomic": True}
     if stream is Stream.LOG:
         source, destination = names.republished()
         config["republish"] = {"src": source, "dest": destination}

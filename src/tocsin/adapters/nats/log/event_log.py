@@ -17,6 +17,7 @@ from ..client.connection import Connection
 from ..client.names import Names
 from .direct_get import DirectGet, Stored
 from .follow import follow, watch
+from .group_commit import GroupCommit
 from .writer import LogWriter
 
 FILTERS_PER_REQUEST: Final = 192
@@ -35,12 +36,12 @@ class NatsEventLog:
     Any call raises `LogUnavailable` if the server does not answer.
     """
 
-    def __init__(self, connection: Connection, names: Names) -> None:
+    def __init__(self, connection: Connection, names: Names, *, group_commit: GroupCommit = "auto") -> None:
         """Use the streams that `provision` created."""
         self._connection = connection
         self._names = names
         self._streams = {stream: DirectGet(connection, names.stream(stream)) for stream in Stream}
-        self._writer = LogWriter(connection, names)
+        self._writer = LogWriter(connection, names, group_commit)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 

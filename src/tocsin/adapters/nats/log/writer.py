@@ -1,7 +1,9 @@
 """Writes of the log: guarded events, inputs and timers, many at once."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import compress
 
 from .... import subjects
 from ....domain.events import Message
@@ -11,14 +13,16 @@ from ..client import wire
 from ..client.connection import Connection
 from ..client.names import Names
 from ..client.transport import Headers, Outgoing
+from .group_commit import Decision, GroupCommit, GroupCommits
 
 
 class LogWriter:
     """Stores writes in the streams of an installation."""
 
-    def __init__(self, connection: Connection, names: Names) -> None:
+    def __init__(self, connection: Connection, names: Names, group_commit: GroupCommit) -> None:
         self._connection = connection
         self._names = names
+        self._group_commits = GroupCommits(connection, names, group_commit)
         self.newest = dict.fromkeys(Stream, 0)
         """The last sequence that this writer stored in each stream."""
 
@@ -39,18 +43,50 @@ class LogWriter:
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         """Store several writes and return the result of each.
 
-        The first message of each write is sent at once, then the second of each decision that has one, which expects
-        the first, and so on.
+        What pays as an atomic batch is stored so. Of all others the first message is sent at once, then the second of
+        each decision that has one, which expects the first, and so on.
 
         Raises:
             ValueError: two writes share a scope.
         """
         pending = [_Pending(write, scope) for write, scope in zip(writes, check_scopes(writes), strict=True)]
-        wave = pending
+        await self._store_together(pending)
+        wave = [decision for decision in pending if decision.is_open or not isinstance(decision.write, Append)]
         while wave:
             await self._store_next(wave)
             wave = [decision for decision in wave if decision.is_open]
         return [decision.written for decision in pending]
+
+    async def _store_together(self, pending: Sequence["_Pending"]) -> None:
+        """Store decisions by atomic batches where batches pay.
+
+        The decisions of a refused batch stay open.
+        """
+        by_stream: dict[Stream, list[_Pending]] = defaultdict(list)
+        for decision in pending:
+            if isinstance(decision.write, Append):
+                by_stream[subjects.stream_of(decision.scope)].append(decision)
+        for stream, decisions in by_stream.items():
+            chosen = await self._group_commits.worthwhile(stream, [decision.size for decision in decisions])
+            left = list(compress(decisions, chosen))
+            while left:
+                batched = [Decision(messages) for messages in self._messages_of(left)]
+                await self._group_commits.store(batched)
+                for decision, result in zip(left, batched, strict=True):
+                    decision.sequences += result.sequences
+                    self._learn(stream, result.sequences)
+                left = [d for d, result in zip(left, batched, strict=True) if d.is_open and result.sequences]
+
+    def _messages_of(self, decisions: "list[_Pending]") -> list[list[Outgoing]]:
+        """Return the messages that each decision lacks; a decision with an invalid message fails."""
+        messages: list[list[Outgoing]] = []
+        for decision in tuple(decisions):
+            try:
+                messages.append([self._event(decision, event) for event in decision.left])
+            except Exception as error:  # noqa: BLE001 - returned to the caller; the other writes are not affected
+                decision.error = error
+                decisions.remove(decision)
+        return messages
 
     async def _store_next(self, wave: Sequence["_Pending"]) -> None:
         """Store the next message of each write."""
@@ -70,14 +106,15 @@ class LogWriter:
                 continue
             decision.sequences.append(result)
             if isinstance(decision.write, Append):
-                stream = subjects.stream_of(decision.scope)
-                self.newest[stream] = max(self.newest[stream], result)
+                self._learn(subjects.stream_of(decision.scope), (result,))
+
+    def _learn(self, stream: Stream, sequences: Sequence[int]) -> None:
+        self.newest[stream] = max((self.newest[stream], *sequences[-1:]))
 
     def _message(self, decision: "_Pending") -> Outgoing:
         write = decision.write
         if isinstance(write, Append):
-            event = write.events[len(decision.sequences)]
-            return self._outgoing(subjects.subject_of(event), event, self._guard(decision))
+            return self._event(decision, write.events[len(decision.sequences)])
         if isinstance(write, Publish):
             return self._outgoing(write.subject, write.message, {wire.MESSAGE_ID: write.message_id})
         schedule = {
@@ -85,6 +122,9 @@ class LogWriter:
             wire.SCHEDULE_TARGET: self._names.to_wire(subjects.subject_of(write.timer)),
         }
         return self._outgoing(subjects.delay(write.timer), write.timer, schedule | self._guard(decision))
+
+    def _event(self, decision: "_Pending", event: Message) -> Outgoing:
+        return self._outgoing(subjects.subject_of(event), event, self._guard(decision))
 
     def _guard(self, decision: "_Pending") -> Headers:
         return {
@@ -109,8 +149,16 @@ class _Pending:
         self.error: Exception | None = None
 
     @property
+    def size(self) -> int:
+        return len(self.write.events) if isinstance(self.write, Append) else 1
+
+    @property
+    def left(self) -> Sequence[Message]:
+        return self.write.events[len(self.sequences) :] if isinstance(self.write, Append) else ()
+
+    @property
     def is_open(self) -> bool:
-        return self.error is None and isinstance(self.write, Append) and len(self.sequences) < len(self.write.events)
+        return self.error is None and bool(self.left)
 
     @property
     def expect(self) -> int:
