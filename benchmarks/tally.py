@@ -11,7 +11,6 @@ from tocsin.adapters.nats.client.names import Names
 from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.domain.events import Message, Recorded, Timer
 from tocsin.ports import Loaded, SequenceConflict, Write, Written
-from tocsin.subjects import Stream
 
 READS = "reads"
 REFUSED = "refused"
@@ -70,9 +69,9 @@ class TalliedLog(NatsEventLog):
         """Count one read."""
         return await self._read(super().last(subject))
 
-    async def get(self, stream: Stream, sequence: int) -> Recorded[Message] | None:
+    async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
         """Count one read."""
-        return await self._read(super().get(stream, sequence))
+        return await self._read(super().get(subject, sequence))
 
     async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
         """Count one read."""

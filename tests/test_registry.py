@@ -15,7 +15,7 @@ from tocsin.domain.job_record import Registration
 from tocsin.domain.ledger import JobNotFound
 from tocsin.ports import SequenceConflict
 from tocsin.services.jobs import TRIES, Registry
-from tocsin.subjects import Bucket, Stream
+from tocsin.subjects import Bucket
 from tocsin.testing import START, InMemoryEventLog, InMemoryProjections, ManualClock
 
 ME = Actor(identity="me@here", source="test")
@@ -196,7 +196,7 @@ async def test_changes_at_once_are_all_stored(world: World) -> None:
 
 
 async def stored_trigger(world: World) -> Recorded[Trigger]:
-    stored = await world.log.get(Stream.LEDGER, 2)
+    stored = await world.log.get("trigger.>", 2)
     assert stored is not None
     assert isinstance(stored.message, Trigger)
     return Recorded(stored.message, stored.subject, stored.sequence, stored.time, stored.message_id)

@@ -44,7 +44,7 @@ async def test_appended_event_is_read_back_unchanged(world: World) -> None:
     assert (found.subject, found.sequence, found.message_id) == ("execution.a_job.e1.dispatched.main.1", sequence, None)
     assert before - timedelta(seconds=1) < found.time <= world.now()
     assert found.time.utcoffset() == timedelta()
-    assert await world.log.get(Stream.LOG, sequence) == found
+    assert await world.log.get(SCOPE, sequence) == found
     assert await world.log.last(SCOPE) == found
     assert await world.log.last(found.subject) == found
     assert await world.log.read(SCOPE) == [found]
@@ -66,7 +66,7 @@ async def test_nothing_is_there_at_first(world: World) -> None:
     assert await world.log.load(SCOPE) == []
     assert await world.log.last(SCOPE) is None
     assert await world.log.last("execution.a_job.e1.completed") is None
-    assert await world.log.get(Stream.LOG, 1) is None
+    assert await world.log.get(SCOPE, 1) is None
     assert await world.log.read("execution.>") == []
 
 
@@ -269,7 +269,7 @@ async def test_publishing_twice_stores_once(world: World) -> None:
 async def test_input_without_a_body_has_default_fields(world: World) -> None:
     sequence = await world.receive(subjects.trigger("a.job"), b"")
 
-    found = await world.log.get(Stream.LEDGER, sequence)
+    found = await world.log.get(subjects.trigger("a.job"), sequence)
 
     assert found is not None
     assert found.message == Trigger()
@@ -458,7 +458,7 @@ async def test_scope_with_an_undecodable_event_is_not_folded(world: World) -> No
     await world.log.append(dispatched(), expect=0)
     sequence = await world.receive("execution.a_job.e1.from-the-future", b"{}")
 
-    for reading in (world.log.load(SCOPE), world.log.last(SCOPE), world.log.get(Stream.LOG, sequence)):
+    for reading in (world.log.load(SCOPE), world.log.last(SCOPE), world.log.get(SCOPE, sequence)):
         with pytest.raises(DecodeError) as caught:
             await reading
         assert caught.value.sequence == sequence

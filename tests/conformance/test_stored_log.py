@@ -33,7 +33,7 @@ async def test_an_empty_stream_has_an_end(world: World) -> None:
 async def test_messages_are_read_as_they_are_stored(world: World) -> None:
     sequence = await world.log.append(dispatched(), expect=0)
     (found,) = await messages(world, Stream.LOG)
-    known = await world.log.get(Stream.LOG, sequence)
+    known = await world.log.get(found.subject, sequence)
     assert known is not None
     assert (found.stream, found.sequence, found.time) == (Stream.LOG, known.sequence, known.time)
     assert (found.subject, found.body) == (known.subject, dispatched().encode())

@@ -24,7 +24,7 @@ async def test_tasks_arrive_in_order_and_unchanged(world: World) -> None:
     tasks = await _take(queue, 5)
 
     for n, task in enumerate(tasks):
-        stored = await world.log.get(Stream.LOG, task.sequence)
+        stored = await world.log.get(task.subject, task.sequence)
         assert stored is not None
         assert subjects.decode(task.subject, task.body) == stored.message == dispatched(f"e{n}")
         assert (task.subject, task.time, task.message_id) == (stored.subject, stored.time, stored.message_id)

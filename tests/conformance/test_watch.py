@@ -37,7 +37,7 @@ async def test_watcher_receives_stored_and_new_headings(world: World) -> None:
     await world.log.append(started("e1"), expect=first)
     async with watching(world, Stream.LOG, TASKS, subjects.filter_for("execution.completed"), after=0) as batches:
         [heading] = await until_caught_up(batches)
-        stored = await world.log.get(Stream.LOG, first)
+        stored = await world.log.get(TASKS, first)
         assert stored is not None
         assert heading == Heading(stored.subject, first, stored.time)
 
@@ -69,7 +69,7 @@ async def test_watcher_starts_at_an_instant(world: World) -> None:
     noon = await world.log.now()
     await world.until(lambda: passed(world, noon))
     second = await world.log.append(dispatched("e2"), expect=0)
-    stored = await world.log.get(Stream.LOG, second)
+    stored = await world.log.get(TASKS, second)
     assert stored is not None
     async with watching(world, Stream.LOG, TASKS, after=stored.time) as batches:
         assert [one.sequence for one in await until_caught_up(batches)] == [second]

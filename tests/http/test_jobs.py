@@ -258,3 +258,13 @@ async def test_internal_error_is_reported_without_secrets(
     assert (answer.status_code, answer.json()["type"]) == (status, f"urn:tocsin:problem:{kind}")
     assert subject in answer.json()["detail"]
     assert "secret" not in answer.text
+
+
+async def test_definition_is_found_under_its_own_job_only(world: World) -> None:
+    told = (await world.ask("POST", "/v1/jobs", JOB)).json()
+    await world.ask("POST", "/v1/jobs", {**JOB, "name": "another"})
+
+    found = await world.ask("GET", f"/v1/jobs/report/definitions/{told['sequence']}")
+    assert found.json()["fact"]["definition"]["name"] == "report"
+    of_another = await world.ask("GET", f"/v1/jobs/another/definitions/{told['sequence']}")
+    assert (of_another.status_code, of_another.json()["type"]) == (404, "urn:tocsin:problem:not-found")

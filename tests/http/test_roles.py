@@ -31,7 +31,7 @@ TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
     ("POST", "/v1/jobs/{name}/trigger"): ({ADMIN, OPERATOR}, "/v1/jobs/job/trigger", None),
     ("POST", "/v1/jobs/{name}/pause"): ({ADMIN}, "/v1/jobs/job/pause", None),
     ("POST", "/v1/jobs/{name}/resume"): ({ADMIN}, "/v1/jobs/job/resume", None),
-    ("GET", "/v1/definitions/{sequence}"): (EVERYONE, "/v1/definitions/1", None),
+    ("GET", "/v1/jobs/{name}/definitions/{sequence}"): (EVERYONE, "/v1/jobs/job/definitions/1", None),
     ("POST", "/v1/jobs:apply"): ({ADMIN, AUTHOR}, "/v1/jobs:apply", {"jobs": [JOB]}),
     ("POST", "/v1/jobs/{name}/backfill"): ({ADMIN}, "/v1/jobs/job/backfill", {"start": "2025-12-31T00:00:00Z"}),
     ("GET", "/v1/jobs/{name}/why"): (EVERYONE, "/v1/jobs/job/why", None),

@@ -79,8 +79,10 @@ class SimulatedLog:
     async def last(self, subject: str) -> Recorded[Message] | None:
         return await self._read(f"last {subject}", subject, lambda replica: replica.last(subject))
 
-    async def get(self, stream: Stream, sequence: int) -> Recorded[Message] | None:
-        return await self._read(f"get {stream} {sequence}", stream, lambda replica: replica.get(sequence))
+    async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
+        return await self._read(
+            f"get {subjects.stream_of(subject)} {sequence}", subject, lambda replica: replica.get(sequence)
+        )
 
     async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
         return await self._read(

@@ -74,8 +74,8 @@ class Lagging(InMemoryEventLog):
         found = await self.read(subject, limit=10_000)
         return found[-1] if found else None
 
-    async def get(self, stream: Stream, sequence: int) -> Recorded[Message] | None:
-        return await super().get(stream, sequence) if sequence <= self.upto else None
+    async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
+        return await super().get(subject, sequence) if sequence <= self.upto else None
 
     async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
         found = await super().read(subject, after=after, limit=limit)

@@ -61,7 +61,8 @@ class DeliveryPolicy:
         self._store = store
         self._is_decided = is_decided
         self._chance = chance or random.Random()  # noqa: S311 - spreads retries, guards nothing
-        self._failures: Counter[tuple[str, int]] = Counter()
+        self._failures: Counter[tuple[str, str, int]] = Counter()
+        """Failures by durable, subject and sequence: partitions count their sequences separately."""
 
     async def apply(self, subscription: BoundSubscription, deliveries: Sequence[Delivery]) -> None:
         """Handle and settle a batch of deliveries."""
@@ -112,7 +113,7 @@ class DeliveryPolicy:
         """Return whether a message is to be acknowledged; settle it otherwise."""
         match outcome:
             case Outcome(Result.DONE):
-                self._failures.pop((subscription.durable, delivery.sequence), None)
+                self._failures.pop((subscription.durable, delivery.subject, delivery.sequence), None)
                 return True
             case Outcome(Result.REFUSED, Step() as step):
                 await self._dead_letter(subscription, delivery, step.reason, job=step.job)
@@ -164,7 +165,7 @@ class DeliveryPolicy:
             await self._handle(subscription, incoming)
         except Exception as error:  # noqa: BLE001 - a handler's bug must not stop the stage
             return await self._on_error(subscription, delivery, error)
-        self._failures.pop((subscription.durable, delivery.sequence), None)
+        self._failures.pop((subscription.durable, delivery.subject, delivery.sequence), None)
         await _send(delivery.ack())
         return True
 
@@ -200,7 +201,7 @@ class DeliveryPolicy:
         return True
 
     async def _on_failure(self, subscription: BoundSubscription, delivery: Delivery, error: Exception) -> bool:
-        key = (subscription.durable, delivery.sequence)
+        key = (subscription.durable, delivery.subject, delivery.sequence)
         self._failures[key] += 1
         _log.error(
             "handler failed",
@@ -220,7 +221,10 @@ class DeliveryPolicy:
         self, subscription: BoundSubscription, delivery: Delivery, reason: str, *, job: str | None = None
     ) -> bool:
         job, durable = job or subjects.job_of(delivery.subject), subscription.durable
-        fact = PoisonMessage.of(job, durable, delivery.subject, delivery.sequence, delivery.body, reason)
+        partition = subjects.partition(delivery.subject)
+        fact = PoisonMessage.of(
+            job, durable, delivery.subject, delivery.sequence, delivery.body, reason, partition=partition
+        )
         try:
             await self._log.append(fact, expect=0)
         except SequenceConflict:

@@ -11,7 +11,7 @@ from ..domain.definition import JobDefinition
 from ..domain.events import CronTriggered, Defined, Message, Recorded
 from ..domain.execution import Execution
 from ..ports import LogUnavailable, StaleRead
-from ..subjects import Bucket, Stream
+from ..subjects import Bucket
 from .step import Reading, Ref, Scope, Sources
 
 Events: TypeAlias = Sequence[Recorded[Message]]
@@ -94,13 +94,16 @@ async def _definitions(sources: Sources, keys: Sequence[tuple[str, int]]) -> Map
     """Read the newest definition of each job at once, and replaced ones by their sequence."""
     loaded = await sources.log.load_each(*{subjects.definition(job): None for job, _ in keys})
     newest = {
-        r.sequence: r.message.definition for events in loaded.facts for r in events if isinstance(r.message, Defined)
+        (r.message.job, r.sequence): r.message.definition
+        for events in loaded.facts
+        for r in events
+        if isinstance(r.message, Defined)
     }
     definitions: dict[tuple[str, int], JobDefinition] = {}
     for job, sequence in keys:
-        definition = newest.get(sequence)
+        definition = newest.get((job, sequence))
         if definition is None:
-            recorded = await sources.log.get(Stream.LEDGER, sequence)
+            recorded = await sources.log.get(subjects.ledger(job), sequence)
             if recorded is None or not isinstance(recorded.message, Defined):
                 raise LogUnavailable(f"the definition at sequence {sequence} of the ledger is not readable yet; retry")
             definition = recorded.message.definition

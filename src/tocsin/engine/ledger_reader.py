@@ -6,7 +6,7 @@ at a sequence never changes.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final, cast
 
@@ -19,8 +19,6 @@ from ..ports import Batch, EventLog, LogUnavailable, StaleRead
 from ..subjects import Stream
 
 CAPACITY: Final = 10_000
-BATCH_THRESHOLD: Final = 4
-"""Number of definitions from which a batch request is faster than a read of each by its sequence."""
 FACTS: Final = tuple(
     subjects.filter_for(f"ledger.{fact}") for fact in ("defined", "paused", "resumed", "deleted", "due", "passed")
 )
@@ -33,7 +31,8 @@ class LedgerReader:
     def __init__(self, log: EventLog) -> None:
         self._log = log
         self._reads: dict[str, asyncio.Task[tuple[Ledger, int, int]]] = {}
-        self._definitions: OrderedDict[int, JobDefinition] = OrderedDict()
+        self._definitions: OrderedDict[tuple[str, int], JobDefinition] = OrderedDict()
+        """Definitions by job and sequence: partitions count their sequences separately."""
 
     async def load(self, job: str) -> tuple[Ledger, int]:
         """Return a job's ledger and last sequence, no older than this call."""
@@ -60,7 +59,7 @@ class LedgerReader:
                     events.setdefault(subjects.job_of(recorded.subject), {})[recorded.sequence] = recorded
                 if batch.caught_up:
                     break
-        return {job: (await complete(self._log, known), max(known)) for job, known in events.items()}
+        return {job: (await complete(self._log, job, known), max(known)) for job, known in events.items()}
 
     async def in_force(self, job: str, *, at: int | None = None) -> tuple[JobDefinition, int] | None:
         """Return a job's definition and its sequence; None: the job does not exist.
@@ -79,48 +78,34 @@ class LedgerReader:
             raise StaleRead.of(subjects.ledger(job))
         regime = state.current
         while regime is not None and at is not None and regime.fact > at:
-            regime = await self._regime(regime.previous) if regime.previous else None
+            regime = await self._regime(job, regime.previous) if regime.previous else None
         if regime is None or not regime.definition:
             return None
         definition = state.definition if regime is state.current else None
-        return definition or await self.definition(regime.definition), regime.definition
+        return definition or await self.definition(job, regime.definition), regime.definition
 
-    async def definition(self, sequence: int) -> JobDefinition:
-        """Return the definition stored at a sequence of the ledger.
+    async def definition(self, job: str, sequence: int) -> JobDefinition:
+        """Return the definition of a job that was stored at a sequence of the ledger.
 
         Raises:
             LogUnavailable: a lagging replica was read.
         """
-        definition = self._definitions.get(sequence)
+        definition = self._definitions.get((job, sequence))
         if definition is None:
-            recorded = await self._log.get(Stream.LEDGER, sequence)
+            recorded = await self._log.get(subjects.ledger(job), sequence)
             if recorded is None or not isinstance(recorded.message, Defined):
                 raise LogUnavailable(f"the definition at sequence {sequence} of the ledger is not readable yet; retry")
             definition = self._remember(sequence, recorded.message)
         return definition
 
-    async def recall(self, jobs: Mapping[int, str]) -> None:
-        """Read definitions in one request, unless they are cached or replaced.
-
-        `jobs` maps the sequences of definitions to the names of their jobs.
-        """
-        unknown = {sequence: job for sequence, job in jobs.items() if sequence not in self._definitions}
-        if len(unknown) < BATCH_THRESHOLD:
-            return
-        newest = await self._log.load_each(*map(subjects.definition, unknown.values()))
-        for events in newest.facts:
-            for recorded in events:
-                if isinstance(recorded.message, Defined):
-                    self._remember(recorded.sequence, recorded.message)
-
     def _remember(self, sequence: int, event: Defined) -> JobDefinition:
-        self._definitions[sequence] = event.definition
+        self._definitions[event.job, sequence] = event.definition
         if len(self._definitions) > CAPACITY:
             self._definitions.popitem(last=False)
         return event.definition
 
-    async def _regime(self, sequence: int) -> Regime | None:
-        recorded = await self._log.get(Stream.LEDGER, sequence)
+    async def _regime(self, job: str, sequence: int) -> Regime | None:
+        recorded = await self._log.get(subjects.ledger(job), sequence)
         if recorded is None:
             raise LogUnavailable(f"the event at sequence {sequence} of the ledger is not readable yet; retry")
         return ledger.evolve(ledger.initial, recorded).current
@@ -132,14 +117,14 @@ class LedgerReader:
         loaded = await self._log.load_each(subjects.ledger(job))
         events = {recorded.sequence: recorded for recorded in loaded.facts[0]}
         last = max(events, default=0)
-        return await complete(self._log, events), last, max(last, loaded.upto)
+        return await complete(self._log, job, events), last, max(last, loaded.upto)
 
 
-async def complete(log: EventLog, events: dict[int, Recorded[Message]]) -> Ledger:
-    """Fold the newest events of a ledger and the older events that they require."""
+async def complete(log: EventLog, job: str, events: dict[int, Recorded[Message]]) -> Ledger:
+    """Fold the newest events of a job's ledger and the older events that they require."""
     state = ledger.fold(events[key] for key in sorted(events))
     while (sequence := ledger.missing_fact(state)) is not None and sequence not in events:
-        recorded = await log.get(Stream.LEDGER, sequence)
+        recorded = await log.get(subjects.ledger(job), sequence)
         if recorded is None:
             break
         events[sequence] = recorded

@@ -142,8 +142,11 @@ class EventLog(Protocol):
         """Return the newest message that matches a subject or filter of one stream."""
         ...
 
-    async def get(self, stream: Stream, sequence: int) -> Recorded[Message] | None:
-        """Return a message by its sequence."""
+    async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
+        """Return a message by its sequence in the stream of a subject or scope.
+
+        The subject names the job, because a sequence alone does not say in which partition it is.
+        """
         ...
 
     async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:

@@ -59,7 +59,7 @@ async def statistics(log: EventLog, *, since: datetime) -> Statistics:
 async def _look_into(log: EventLog, tally: Tally, heading: Heading) -> None:
     execution = subjects.entity_of(heading.subject)
     try:
-        failed = await log.get(Stream.LOG, heading.sequence)
+        failed = await log.get(heading.subject, heading.sequence)
         if failed is None or not isinstance(failed.message, Failed):
             return
         scope = subjects.scope_of(failed.message)

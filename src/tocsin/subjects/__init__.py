@@ -80,7 +80,7 @@ from .names import (
     stream_of,
     token,
 )
-from .partitions import PARTITIONS, partition_of, partition_token
+from .partitions import PARTITIONS, partition, partition_of, partition_token
 from .paths import (
     acquisitions,
     admissions,
@@ -163,6 +163,7 @@ __all__ = [
     "openings",
     "parse_cancel",
     "parse_completion",
+    "partition",
     "partition_of",
     "partition_token",
     "public_event",

@@ -29,6 +29,12 @@ def partition_of(job_token: str, partitions: int) -> int:
     return digest % partitions
 
 
+def partition(subject: str) -> int:
+    """Return the partition whose stream stores a subject."""
+    token = partition_token(subject, PARTITIONS)
+    return 0 if token == ANY else int(token)
+
+
 def partition_token(relative: str, partitions: int) -> str:
     """Return the partition in a subject or filter.
 

@@ -118,9 +118,9 @@ class InMemoryEventLog:
         entry = self._streams[subjects.stream_of(subject)].last(subject)
         return None if entry is None else entry.recorded()
 
-    async def get(self, stream: Stream, sequence: int) -> Recorded[Message] | None:
-        """Return the message of a sequence."""
-        entry = self._streams[stream].get(sequence)
+    async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
+        """Return the message of a sequence in the stream of a subject."""
+        entry = self._streams[subjects.stream_of(subject)].get(sequence)
         return None if entry is None else entry.recorded()
 
     async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:

@@ -41,7 +41,7 @@ class DeadLetterFact(Message):
     job: str
     """The name of the job."""
     id: str
-    """The id of the failed execution, or `<durable>-<sequence>` for a poison message."""
+    """The id of the failed execution, or `<durable>-<partition>-<sequence>` for a poison message."""
 
 
 class DeadLettered(DeadLetterFact):
@@ -101,24 +101,29 @@ class PoisonMessage(DeadLetterFact):
     """The subject of the message."""
     sequence: Sequence
     """The sequence of the message in its stream."""
+    partition: int = 0
+    """The partition of that stream: each counts its sequences separately."""
     body: str
     """The body of the message (base64)."""
 
     @staticmethod
-    def id_of(durable: str, sequence: int) -> str:
+    def id_of(durable: str, partition: int, sequence: int) -> str:
         """Return the id of the dead letter for a message that a durable delivered."""
-        return f"{durable}-{sequence}"
+        return f"{durable}-{partition}-{sequence}"
 
     @classmethod
-    def of(cls, job: str, durable: str, subject: str, sequence: int, body: bytes, reason: str) -> "PoisonMessage":
+    def of(
+        cls, job: str, durable: str, subject: str, sequence: int, body: bytes, reason: str, *, partition: int = 0
+    ) -> "PoisonMessage":
         """Return the dead letter of a message; its id is always the same."""
         return cls(
             job=job,
-            id=cls.id_of(durable, sequence),
+            id=cls.id_of(durable, partition, sequence),
             reason=reason[:MAX_REASON_LENGTH],
             durable=durable,
             subject=subject,
             sequence=sequence,
+            partition=partition,
             body=b64encode(body[:MAX_BODY_BYTES]).decode(),
         )
 

@@ -34,8 +34,11 @@ TRIGGERS: Final = "planner-triggers"
 ENQUEUED: Final = "planner-enqueued"
 """The durable of jobs enqueued once, which rejects nothing."""
 
-Request: TypeAlias = tuple[str, int]
-"""A request: the durable that consumes it, and its sequence."""
+Request: TypeAlias = tuple[str, str, int]
+"""A request: the durable that consumes it, its subject and its sequence.
+
+The subject names the job, because partitions count their sequences separately.
+"""
 
 
 class Asked(NamedTuple):
@@ -94,21 +97,23 @@ class Requests:
             if execution_id in self._backfilled:
                 return  # a repeated backfill requests an instant a second time
             self._backfilled.add(execution_id)
-        self._request((TRIGGERS, recorded.sequence), execution_id, job, recorded)
+        self._request((TRIGGERS, recorded.subject, recorded.sequence), execution_id, job, recorded)
         yield from ()
 
     def _enqueued(self, recorded: Recorded[Enqueued]) -> Taken:
         asked = recorded.message
         if asked.execution_id not in self._enqueued_ids:  # a repeated request under the same id is the same request
             self._enqueued_ids.add(asked.execution_id)
-            self._request((ENQUEUED, recorded.sequence), asked.execution_id, asked.definition.name, recorded)
+            self._request(
+                (ENQUEUED, recorded.subject, recorded.sequence), asked.execution_id, asked.definition.name, recorded
+            )
         yield from ()
 
     def _replayed(self, recorded: Recorded[Replayed]) -> Taken:
         fact = recorded.message
         if (fact.job, fact.id) not in self._inputs:
             execution_id = ids.replay_id(fact.job, fact.id, fact.number, recorded.time)
-            self._request((REPLAYS, recorded.sequence), execution_id, fact.job, recorded)
+            self._request((REPLAYS, recorded.subject, recorded.sequence), execution_id, fact.job, recorded)
         yield from ()
 
     def _request(self, request: Request, execution_id: str, job: str, recorded: Recorded[Message]) -> None:
@@ -123,7 +128,7 @@ class Requests:
         if not fact.subject.startswith("trigger."):
             self._inputs.add((fact.job, fact.id))
         if fact.durable in {TRIGGERS, REPLAYS}:
-            request = (fact.durable, fact.sequence)
+            request = (fact.durable, fact.subject, fact.sequence)
             execution_id = self._requests.pop(request, None)
             if execution_id is None:
                 self._refused.add(request)

@@ -17,7 +17,7 @@ from ...domain.job_record import Registration
 from ...domain.ledger import JobNotFound, Ledger
 from ...engine.ledger_reader import LedgerReader
 from ...ports import EventLog, LogUnavailable, OutdatedState, Projections, SequenceConflict
-from ...subjects import Bucket, DecodeError, Stream
+from ...subjects import Bucket, DecodeError
 from .job import Change, Check, Job, Plan, Verb, anything, plan_of
 
 TRIES: Final = 5
@@ -44,18 +44,20 @@ class RequestName:
     is_retried: bool = False
 
 
-async def read_back(log: EventLog, stream: Stream, sequence: int) -> Recorded[Message]:
+async def read_back(log: EventLog, subject: str, sequence: int) -> Recorded[Message]:
     """Read a message just stored, with its time in the log.
+
+    `subject`: its subject or scope.
 
     Raises:
         LogUnavailable: it is stored, but no replica returns it.
     """
     for pause in ANSWER_PAUSES:
         await asyncio.sleep(pause)
-        stored = await log.get(stream, sequence)
+        stored = await log.get(subject, sequence)
         if stored is not None:
             return stored
-    raise LogUnavailable(f"message {sequence} of {stream.value} is stored, but cannot be read back")
+    raise LogUnavailable(f"message {sequence} of {subject} is stored, but cannot be read back")
 
 
 class Registry:
@@ -220,7 +222,7 @@ class Registry:
         message_id = asking.name if asking else uuid4().hex
         sequence = await self._log.publish(subjects.trigger(job), trigger, message_id=message_id)
         # The id contains the time at which the log stored the message, which only the log knows.
-        stored = await read_back(self._log, Stream.LEDGER, sequence)
+        stored = await read_back(self._log, subjects.trigger(job), sequence)
         stored_trigger = Recorded(trigger, stored.subject, sequence, stored.time, message_id)
         return execution_plan.execution_id_of(stored_trigger, job)
 

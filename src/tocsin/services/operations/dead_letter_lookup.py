@@ -135,7 +135,7 @@ async def replay_status(log: EventLog, letter: Letter, index: int, stored: Store
     scope = subjects.execution(letter.job, made.execution_id)
     if facts := await wherever(log, stored, scope):
         return execution.fold(facts).status
-    refused = PoisonMessage.id_of(subjects.REPLAYS, made.sequence)
+    refused = PoisonMessage.id_of(subjects.REPLAYS, subjects.partition(scope), made.sequence)
     if await read_letter(log, stored, refused, letter.job) is not None:
         return Status.FAILED
     resolved = letter.state.resolved

@@ -20,7 +20,6 @@ from ...engine.ledger_reader import LedgerReader
 from ...engine.rerun import NotRerunnable, message_of, unregistered_request
 from ...ports import Clock, EventLog, OutdatedState, SequenceConflict, StaleRead, StoredLog
 from ...ports.queries import DeadLetterQuery, every
-from ...subjects import Stream
 from ..jobs import read_back
 from .dead_letter_lookup import Letter, ListDeadLetters, match_dead_letter, read_letter, replay_status
 from .errors import OperationError
@@ -97,7 +96,7 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
         try:
             for fact in facts:
                 sequence = await log.append(fact, expect=letter.sequence)
-                letter = _with(letter, await read_back(log, Stream.LOG, sequence))
+                letter = _with(letter, await read_back(log, subjects.dead_letter(letter.job, letter.id), sequence))
         except OutdatedState:
             letter = await read_letter(log, None, letter.id, letter.job) or letter
             continue
@@ -188,7 +187,7 @@ async def _check(log: EventLog, letter: Letter, over: Input | None) -> int | Non
         )
     before = cause.definition if isinstance(cause, DeadLettered) else 0
     replayed = dead_letter.request_replay(letter.state, input=over)[0]
-    given = execution_plan.replay_input(cause, replayed, await ledgers.definition(before) if before else None)
+    given = execution_plan.replay_input(cause, replayed, await ledgers.definition(job, before) if before else None)
     check_input(state.definition, execution_plan.input_of(given, state.definition), given.args)
     return sequence
 

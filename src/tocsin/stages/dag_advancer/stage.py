@@ -144,8 +144,10 @@ class DagAdvancer:
             await self._refuse(recorded, job, f"no execution of {job!r} has the id {execution_id!r}")
 
     async def _refuse(self, request: Recorded[Message], job: str, reason: str) -> None:
-        body = request.message.encode()
-        fact = PoisonMessage.of(job or "-", CANCELS, request.subject, request.sequence, body, reason)
+        body, partition = request.message.encode(), subjects.partition(request.subject)
+        fact = PoisonMessage.of(
+            job or "-", CANCELS, request.subject, request.sequence, body, reason, partition=partition
+        )
         try:
             await self._log.append(fact, expect=0)
         except SequenceConflict:

@@ -48,7 +48,6 @@ from .problems import documented
 
 ROUTERS: Final = (
     jobs.router,
-    jobs.definitions,
     apply.router,
     backfill.router,
     why.router,

@@ -7,13 +7,13 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from fastapi import APIRouter, Body, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, JsonValue, WithJsonSchema
 
+from .... import subjects
 from ....domain.access import Permission
 from ....domain.definition import JobDefinition, Name
 from ....domain.events import Actor, Defined
 from ....domain.formats import read_job
 from ....domain.schedule import parse, warnings_at
 from ....services.jobs import Check, Job
-from ....subjects import Stream
 from ..auth.security import Author, Reader, Triggerer, actor, permitted, visible
 from ..middleware.idempotency import IdempotentRoute, request_name
 from .dependencies import (
@@ -33,8 +33,6 @@ from .problems import Problem, documented, invalid, not_found
 MAX_NEXT_FIRE_TIMES: Final = 5
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=IdempotentRoute)
-
-definitions = APIRouter(prefix="/v1/definitions", tags=["jobs"])
 
 JobName: TypeAlias = Annotated[
     Name, Path(description="The job's name.", pattern=r"^[a-z0-9][a-z0-9\-\.]*$", max_length=255)
@@ -293,12 +291,15 @@ async def resume_job(
     return await _switch(here, name, "resumed", by=actor(caller), reason=given_reason(body, reason), check=check)
 
 
-@definitions.get("/{sequence}", operation_id="getDefinition", responses=documented(404))
-async def get_definition(here: Here, caller: Reader, sequence: Annotated[int, Path(ge=1, lt=2**63)]) -> StoredFact:
+@router.get("/{name}/definitions/{sequence}", operation_id="getDefinition", responses=documented(404))
+async def get_definition(
+    here: Here, caller: Reader, name: JobName, sequence: Annotated[int, Path(ge=1, lt=2**63)]
+) -> StoredFact:
     """Show a current or past definition of a job by its sequence."""
-    recorded = await here.log.get(Stream.LEDGER, sequence)
+    recorded = await here.log.get(subjects.ledger(name), sequence)
     fact = recorded.message if recorded else None
-    if recorded is None or not isinstance(fact, Defined) or not await here.visibility.may_see(caller, fact.job):
+    is_of_job = isinstance(fact, Defined) and fact.job == name
+    if recorded is None or not is_of_job or not await here.visibility.may_see(caller, name):
         raise not_found("definition", str(sequence))
     return StoredFact.of(recorded)
 

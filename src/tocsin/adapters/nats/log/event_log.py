@@ -119,9 +119,9 @@ class NatsEventLog:
         newest = max(filter(None, messages), key=attrgetter("sequence"), default=None)
         return None if newest is None else self._recorded(newest)
 
-    async def get(self, stream: Stream, sequence: int) -> Recorded[Message] | None:
-        """Return the message of a sequence."""
-        stored = await self._streams[stream].by_sequence(sequence)
+    async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
+        """Return the message of a sequence in the stream of a subject."""
+        stored = await self._streams[subjects.stream_of(subject)].by_sequence(sequence)
         return None if stored is None else self._recorded(stored)
 
     async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
