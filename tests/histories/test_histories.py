@@ -50,11 +50,11 @@ def test_nothing_that_was_stored_is_lost_in_reading(log: Path) -> None:
     for line in log.read_text(encoding="utf-8").splitlines():
         stored = json.loads(line)
         message = subjects.decode(stored["subject"], json.dumps(stored["body"]).encode())
-        assert _is_in(stored["body"], json.loads(message.encode()))
+        assert _is_in(stored["body"], message.model_dump(mode="json", by_alias=True))
 
 
 def _is_in(stored: object, today: object) -> bool:
-    """Every stored field is still written, beside fields added since."""
+    """Every stored field is still read, beside fields added since."""
     match stored, today:
         case dict(), dict():
             return all(key in today and _is_in(value, today[key]) for key, value in stored.items())

@@ -6,7 +6,8 @@ Events of a job are in `ledger`, events of locks and leader leases in `coordinat
 for clients and MQ executors are in `public` and `mq`.
 
 Events are in the past tense and immutable, and they are a storage format. A released class only gains fields with
-defaults; a breaking change is a new class with a new `v`. Times are aware UTC datetimes, durations are seconds.
+defaults; a breaking change is a new class with a new `v`. A body leaves out fields that have their default, so a
+released default never changes. Times are aware UTC datetimes, durations are seconds.
 """
 
 from .coordination import (

@@ -1,7 +1,7 @@
 """Events of an execution: its plan, admission, recovery and end."""
 
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from pydantic import JsonValue
 
@@ -37,6 +37,8 @@ class Plan(Message):
 
     It is taken once from the definition in force, so that a later edit does not change a running execution.
     """
+
+    IS_SHARED: ClassVar[bool] = True
 
     definition: Sequence
     """The sequence of the definition in the job's ledger; 0: the job is not registered."""

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Annotated, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import ConfigDict, Field, JsonValue
 
+from .. import json_codec
 from ..documented_model import DocumentedModel
 
 Input: TypeAlias = dict[str, JsonValue]
@@ -26,9 +27,14 @@ class Message(DocumentedModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
+    IS_SHARED: ClassVar[bool] = False
+    """True: many messages repeat the same part; equal bodies are read as one object, and each object is encoded once."""
+    WRITES_DEFAULTS: ClassVar[bool] = False
+    """True: the body contains fields that have their default, for readers that do not know Tocsin's schemas."""
+
     def encode(self) -> bytes:
-        """Return the message body: JSON without absent fields."""
-        return self.model_dump_json(exclude_none=True).encode()
+        """Return the message body: JSON without absent fields, and without fields that have their default."""
+        return json_codec.written(self)
 
 
 M_co = TypeVar("M_co", bound=Message, covariant=True)

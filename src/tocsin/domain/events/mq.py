@@ -1,7 +1,7 @@
 """Messages exchanged with MQ executors: task envelopes and completions (hip-62, Integration with MQ)."""
 
 from datetime import datetime
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, Field, JsonValue
 
@@ -10,6 +10,8 @@ from .message import Failure, Input, Message, Sequence, TriggerKind
 
 class EnvelopeData(Message):
     """The task in the form of hip-62, with the fields that a completion may repeat."""
+
+    WRITES_DEFAULTS: ClassVar[bool] = True
 
     job_name: str
     """The name of the job."""
@@ -50,6 +52,7 @@ class Envelope(Message):
     """
 
     model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True, validate_by_alias=True)
+    WRITES_DEFAULTS: ClassVar[bool] = True
 
     schema_: Literal["hanzo.mq.v1"] = Field(default="hanzo.mq.v1", alias="schema")
     """The format of the envelope."""

@@ -1,7 +1,7 @@
 """Public events, for clients outside Tocsin (ojs-cron §9)."""
 
 from datetime import datetime
-from typing import Final, Literal, TypeAlias, get_args
+from typing import ClassVar, Final, Literal, TypeAlias, get_args
 
 from .execution import SkipReason
 from .message import Message
@@ -9,6 +9,8 @@ from .message import Message
 
 class CronTriggeredData(Message):
     """The data of `cron.triggered`."""
+
+    WRITES_DEFAULTS: ClassVar[bool] = True
 
     cron_name: str
     """The name of the job."""
@@ -31,6 +33,8 @@ class CronTriggeredData(Message):
 class CronTriggered(Message):
     """An occurrence fired and its execution was admitted (ojs-cron §9.1, CRON-29)."""
 
+    WRITES_DEFAULTS: ClassVar[bool] = True
+
     event: Literal["cron.triggered"] = "cron.triggered"
     """The type of the event."""
     timestamp: datetime
@@ -41,6 +45,8 @@ class CronTriggered(Message):
 
 class CronSkippedData(Message):
     """The data of `cron.skipped`."""
+
+    WRITES_DEFAULTS: ClassVar[bool] = True
 
     cron_name: str
     """The name of the job."""
@@ -59,6 +65,8 @@ class CronSkippedData(Message):
 class CronSkipped(Message):
     """An occurrence did not become an execution (ojs-cron §9.2, CRON-30)."""
 
+    WRITES_DEFAULTS: ClassVar[bool] = True
+
     event: Literal["cron.skipped"] = "cron.skipped"
     """The type of the event."""
     timestamp: datetime
@@ -74,6 +82,8 @@ MISSED_REASONS: Final[frozenset[str]] = frozenset(get_args(MissedReason))
 
 class CronMissedData(Message):
     """The data of `cron.missed`: a span of time in which instants did not fire."""
+
+    WRITES_DEFAULTS: ClassVar[bool] = True
 
     cron_name: str
     """The name of the job."""

@@ -1,0 +1,16 @@
+"""Read and write the JSON bodies of messages with msgspec.
+
+Everything is derived from the pydantic classes, which remain the only declaration of a message. A body that the fast
+reader does not accept is read by pydantic, which decides and explains. So the fast reader may refuse too much, but
+never accept too much.
+
+    types     msgspec's type of a pydantic field, and the rest of its validation
+    reader    bodies to messages
+    writer    messages to bodies; fields with their default are left out
+    shared    parts that many messages repeat, each encoded and decoded once
+"""
+
+from .reader import read
+from .writer import written
+
+__all__ = ["read", "written"]

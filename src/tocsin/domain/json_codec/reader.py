@@ -1,0 +1,157 @@
+"""Bodies to messages."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, TypeVar
+
+import msgspec
+from pydantic import BaseModel
+
+from ..definition.fields import STORED
+from .shared import decoding_once, is_shared
+from .types import Convert, Wire, wire_type
+
+M = TypeVar("M", bound=BaseModel)
+
+_MAX_DEPTH: Final = 190
+"""Opening brackets in a body that msgspec may read.
+
+pydantic refuses more than about 200 levels, and msgspec reads more. Each level takes two bytes at least.
+"""
+_REFUSALS: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+_SLOTS: Final = ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+"""The slots that pydantic fills in a model. `BaseModel.__setstate__` sets the same, only slower."""
+_ABSENT: Final = object()
+"""Stands for a field that a body leaves out, if its value would be converted; a default is not validated."""
+_HARMLESS: Final = "_open_to_newer_versions"
+"""A validator that only drops unknown fields; a body with unknown fields is left to pydantic."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """The part of pydantic's `ValidationInfo` that validators use."""
+
+    context: Mapping[str, bool]
+
+
+class _NotReadable(Exception):
+    """msgspec cannot decide about a class as pydantic does."""
+
+
+def read(model: type[M], body: bytes) -> M | None:
+    """Return the message in a body; None: pydantic must read it.
+
+    A returned message equals pydantic's, read with `context=STORED`.
+    """
+    reader = _reader(model)
+    if reader is None or (len(body) > 2 * _MAX_DEPTH and body.count(b"[") + body.count(b"{") > _MAX_DEPTH):
+        return None
+    decode, make = reader
+    try:
+        message: M = make(decode(body))
+    except _REFUSALS:
+        return None
+    return message
+
+
+@cache
+def _reader(model: type[BaseModel]) -> tuple[Callable[[bytes], Any], Convert] | None:
+    if not _can_fill_slots():
+        return None
+    try:
+        struct, make = _part(model)
+    except _NotReadable:
+        return None
+    return msgspec.json.Decoder(struct).decode, make
+
+
+class _Probe(BaseModel):
+    value: int = 1
+
+
+@cache
+def _can_fill_slots() -> bool:
+    """Return whether a model whose slots are filled here equals one that pydantic made.
+
+    Without this, pydantic reads everything.
+    """
+    try:
+        probe = _maker(_Probe, (), ())(msgspec.defstruct("Probe", [("value", int)])(1))
+        return bool(probe == _Probe() and probe.model_copy(update={"value": 2}) == _Probe(value=2))
+    except (KeyError, AttributeError, TypeError):
+        return False
+
+
+@cache
+def _part(model: type[BaseModel]) -> tuple[type[msgspec.Struct], Convert]:
+    """Return the struct that msgspec decodes, and the function that makes a model of it."""
+    fields, conversions = [], []
+    for name, field in model.model_fields.items():
+        wire = wire_type(field.annotation, tuple(field.metadata), model.model_config, _nested)
+        default = msgspec.NODEFAULT if field.is_required() else field.get_default(call_default_factory=True)
+        if wire.convert is not None:
+            conversions.append((name, wire.convert, default, wire.is_nullable))
+            default = default if default is None or default is msgspec.NODEFAULT else _ABSENT
+        fields.append((name, wire.type, msgspec.field(default=default, name=field.alias or name)))
+    struct = msgspec.defstruct(model.__name__, fields, kw_only=True, forbid_unknown_fields=True, gc=False)
+    return struct, _maker(model, tuple(conversions), _checks(model))
+
+
+def _nested(model: type[BaseModel]) -> Wire:
+    struct, make = _part(model)
+    if is_shared(model):
+        decode = msgspec.json.Decoder(struct).decode
+        once = decoding_once(lambda body: make(decode(body)))
+        return Wire(msgspec.Raw, once)
+    return Wire(struct, make)
+
+
+def _checks(model: type[BaseModel]) -> tuple[Callable[[Any], object], ...]:
+    """Return the validators of the whole model."""
+    checks = list[Callable[[Any], object]]()
+    for decorator in model.__pydantic_decorators__.model_validators.values():
+        if decorator.cls_var_name == _HARMLESS:
+            continue
+        if decorator.info.mode != "after":
+            raise _NotReadable
+        check: Any = decorator.func
+        takes_info = len(inspect.signature(check).parameters) > 1
+        checks.append(_with_context(check) if takes_info else check)
+    return tuple(checks)
+
+
+def _with_context(check: Callable[[Any, _Stored], object]) -> Callable[[Any], object]:
+    return lambda made: check(made, _Stored(STORED))
+
+
+def _maker(
+    model: type[BaseModel],
+    conversions: tuple[tuple[str, Convert, Any, bool], ...],
+    checks: tuple[Callable[[Any], object], ...],
+) -> Convert:
+    """Return the function that makes a model of a struct, without validating it again."""
+    new, values_of = object.__new__, msgspec.structs.asdict
+    given = set(model.model_fields)  # pydantic copies it before it changes it
+
+    put_values, put_given, put_extra, put_private = (BaseModel.__dict__[slot].__set__ for slot in _SLOTS)
+
+    def make(decoded: msgspec.Struct) -> BaseModel:
+        values = values_of(decoded)
+        for name, convert, default, is_nullable in conversions:
+            value = values[name]
+            if value is _ABSENT:
+                values[name] = {} if default == {} else default
+            elif value is not None or not is_nullable:
+                values[name] = convert(value)
+        made = new(model)
+        put_values(made, values)
+        put_given(made, given)
+        put_extra(made, None)
+        put_private(made, None)
+        for check in checks:
+            check(made)
+        return made
+
+    return make

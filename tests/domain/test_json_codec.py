@@ -1,0 +1,313 @@
+"""Both readers of bodies agree about every class, every value and every damaged body; so do both writers."""
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta, timezone
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject, SearchStrategy
+from pydantic import AwareDatetime, BaseModel, JsonValue, ValidationError
+from pydantic.fields import FieldInfo
+
+from tocsin.domain import events, json_codec
+from tocsin.domain.definition import STORED, JobDefinition, RetryPolicy, Step
+from tocsin.domain.events import Admitted, Due, Message, Plan, PlannedStep, Trigger
+from tocsin.domain.job_record import Registration
+from tocsin.domain.json_codec.shared import MAX_PART_BYTES, MAX_PARTS
+from tocsin.domain.schedule import DstPolicy
+
+# --- every class, and values of its fields ---------------------------------------------------------------------------
+
+CLASSES: Final = (
+    *(model for _, model in sorted(vars(events).items()) if isinstance(model, type) and issubclass(model, Message)),
+    JobDefinition,
+    Registration,
+)
+NOON: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
+TEXTS: Final = st.text(st.characters(codec="utf-8"), max_size=8)
+NUMBERS: Final = st.integers() | st.integers(-3, 300)
+FLOATS: Final = st.floats(allow_nan=False, allow_infinity=False)
+JSON: Final = st.recursive(
+    st.none() | st.booleans() | NUMBERS | FLOATS | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+ZONES: Final = st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=30)), timezone(timedelta(hours=-3))])
+TIMES: Final = st.datetimes(min_value=datetime(1900, 1, 1), timezones=ZONES)  # noqa: DTZ001 - the zone is added
+_DEFINITION: Final[Mapping[str, SearchStrategy[Any]]] = {
+    "name": st.sampled_from(["a", "nightly-report"]),
+    "schedule": st.sampled_from(["0 7 * * *", "no schedule any more"]),
+    "timezone": st.sampled_from(["UTC", "Europe/Berlin", "Nowhere/Else"]),
+    "function": st.sampled_from(["f", "reports.build"]),
+    "depends_on": st.lists(st.sampled_from(["a", "b"]), max_size=2),
+    "queue": st.sampled_from(["default", "gpu"]),
+    "tags": st.lists(st.sampled_from(["x", "y"]), max_size=2),
+    "viewers": st.lists(st.sampled_from(["x", "y"]), max_size=2),
+    "description": st.sampled_from(["", "é", "long " * 100]),
+    "owner": st.just("ops"),
+    "catch_up_limit": st.integers(1, 1_000),
+    "dst": st.builds(DstPolicy, st.sampled_from(["skip", "shift"]), st.sampled_from(["once", "both"])),
+    **dict.fromkeys(
+        ("timeout", "execution_timeout", "starting_deadline", "retention", "catch_up_max_age"),
+        st.floats(0.5, 1e6),
+    ),
+}
+CHECKED: Final[Mapping[type[BaseModel], Mapping[str, SearchStrategy[Any]]]] = {
+    RetryPolicy: {
+        "max_attempts": st.integers(1, 100),
+        "initial_delay": st.floats(0, 1e6),
+        "multiplier": st.floats(1, 1e6),
+        "max_delay": st.floats(0, 1e6),
+        "jitter": st.floats(0, 1),
+        "non_retryable_errors": st.lists(st.sampled_from(["E", "a.*"]), max_size=2),
+    },
+    Step: _DEFINITION,
+    JobDefinition: _DEFINITION,
+    events.Enqueued: {"definition": st.just(JobDefinition(name="j", function="f", overlap_policy="allow"))},
+}
+
+
+def values_of(annotation: Any) -> SearchStrategy[Any]:  # noqa: ANN401, PLR0911 - a type as annotated; a case for each kind
+    """Return values of a type, which the constraints of its field may still refuse."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        constraints = [c for one in arguments[1:] for c in (one.metadata if isinstance(one, FieldInfo) else (one,))]
+        least = max(
+            (getattr(one, "ge", None) or getattr(one, "min_length", None) or 0 for one in constraints), default=0
+        )
+        return st.integers(least) if arguments[0] is int else values_of(arguments[0])
+    if origin in {Union, UnionType}:
+        return st.one_of(*(values_of(member) for member in arguments))
+    if origin is Literal:
+        return st.sampled_from(arguments)
+    if origin is tuple:
+        return st.lists(values_of(arguments[0]), max_size=2).map(tuple)
+    if origin is dict:
+        return st.dictionaries(TEXTS, JSON, max_size=3)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return messages(annotation)
+    plain = {NoneType: st.none(), str: TEXTS, int: NUMBERS, bool: st.booleans(), float: FLOATS}
+    return {**plain, JsonValue: JSON, datetime: TIMES, AwareDatetime: TIMES}[annotation]
+
+
+def messages(model: type[BaseModel]) -> SearchStrategy[BaseModel]:
+    """Return valid messages of a class; each may leave out fields that have a default."""
+    own = CHECKED.get(model, {})
+    required, optional = dict[str, SearchStrategy[Any]](), dict[str, SearchStrategy[Any]]()
+    for name, field in model.model_fields.items():
+        annotation = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+        strategy = own[name] if name in own else values_of(annotation)
+        (required if field.is_required() else optional)[name] = strategy
+    drawn = st.fixed_dictionaries(required, optional=optional)
+    if model is Trigger:
+        drawn = drawn.map(lambda given: {k: v for k, v in given.items() if k not in {"backfill", "scheduled_time"}})
+        drawn |= st.just({"backfill": "b", "scheduled_time": NOON})
+    return drawn.map(lambda given: model.model_validate(given, context=STORED))
+
+
+# --- the other codec -------------------------------------------------------------------------------------------------
+
+
+def validated(model: type[BaseModel], body: bytes) -> BaseModel | None:
+    """Read a body with pydantic alone."""
+    try:
+        return model.model_validate_json(body, context=STORED)
+    except ValidationError:
+        return None
+
+
+def dumped(message: BaseModel) -> bytes:
+    """Write a message with pydantic alone, without the fields that have their default."""
+    text = message.model_dump_json(exclude_none=True, exclude=_left_out(message), by_alias=True)
+    return re.sub(r"(\d)e\+(\d)", r"\1e\2", text).encode()  # pydantic writes 1e+16, msgspec 1e16
+
+
+def _left_out(message: BaseModel) -> dict[str, Any]:
+    spec = dict[str, Any]()
+    for name, field in type(message).model_fields.items():
+        value = getattr(message, name)
+        is_constant = get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1
+        complete = getattr(type(message), "WRITES_DEFAULTS", False)
+        if not field.is_required() and value == field.default and not (is_constant or complete or name == "v"):
+            spec[name] = True
+        elif isinstance(value, BaseModel):
+            spec[name] = _left_out(value)
+        elif isinstance(value, tuple) and any(isinstance(one, BaseModel) for one in value):
+            spec[name] = {index: _left_out(one) for index, one in enumerate(value)}
+    return spec
+
+
+def same(left: BaseModel, right: BaseModel) -> bool:
+    """Return whether two messages are equal, and their values of the same types."""
+    return left == right and left.model_dump_json() == right.model_dump_json()
+
+
+# --- both agree ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", CLASSES, ids=lambda model: model.__name__)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_codecs_agree_on_every_message(model: type[BaseModel], data: DataObject) -> None:
+    message = data.draw(messages(model))
+    body = json_codec.written(message)
+    assert re.sub(rb"(\d)e\+(\d)", rb"\1e\2", body) == dumped(message)
+    for stored in (
+        body,
+        message.model_dump_json(exclude_none=True, by_alias=True).encode(),
+    ):  # an old version stored the second
+        read = json_codec.read(model, stored)
+        assert read is not None, "msgspec reads every body that Tocsin writes"
+        again = validated(model, stored)
+        assert again is not None
+        assert same(read, again)
+        assert same(read, message)
+        assert json_codec.written(read) == body
+
+
+ODD: Final = (
+    *(b"null", b"true", b"0", b"1", b"2", b"-1", b"1.0", b"1e2", b"1.5", b"-0", b"-0.0", b"1e400", b"NaN", b"Infinity"),
+    *(b'"1"', b'"true"', b'""', b'"x"', b"[]", b"{}", b"[1]", b'{"a":1}', b"[[]]", b"[null]", b"1" * 30, b"1" * 5_000),
+    *(b'"\\ud800"', b'"\xff"', b'"\xed\xa0\x80"', b'"\\u0000"', b'"a\x01"', b'"' + b"x" * 300 + b'"', b'"\\q"'),
+    *(b'"2026-01-01T00:00:00Z"', b'"2026-01-01T00:00:00"', b'"2026-01-01"', b'"2026-01-01 00:00:00+02:00"'),
+    *(b'"2026-01-01T00:00:00.9999999Z"', b'"2026-01-01T24:00:00Z"', b"1767225600", b'"1767225600"', b'"30s"'),
+    *(b"[" * depth + b"]" * depth for depth in (150, 199, 250, 1_200)),
+    *(b'{"a":' * depth + b"1" + b"}" * depth for depth in (150, 199, 250, 1_200)),
+)
+"""Values that readers of JSON disagree about, or that few fields accept."""
+
+
+@pytest.mark.parametrize("model", CLASSES, ids=lambda model: model.__name__)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_codecs_agree_on_every_damaged_body(model: type[BaseModel], data: DataObject) -> None:
+    fields = json.loads(json_codec.written(data.draw(messages(model))))
+    body = data.draw(_damaged(model, fields))
+    read, expected = json_codec.read(model, body), validated(model, body)
+    if read is not None:  # otherwise pydantic decides, as it does here
+        assert expected is not None, "msgspec accepts no body that pydantic rejects"
+        assert same(read, expected)
+
+
+@st.composite
+def _damaged(draw: st.DrawFn, model: type[BaseModel], fields: dict[str, Any]) -> bytes:
+    """Return a body with one thing changed: a value, a field, or bytes."""
+    names = [*model.model_fields, "unknown"]
+    how = draw(st.sampled_from(["value", "inner value", "drop", "twice", "bytes", "cut"]))
+    body = json.dumps(fields, ensure_ascii=False).encode()
+    if how == "bytes":
+        at = draw(st.integers(0, len(body)))
+        return body[:at] + draw(st.binary(max_size=3)) + body[at + draw(st.integers(0, 3)) :]
+    if how == "cut":
+        return body[: draw(st.integers(0, len(body)))]
+    name, odd = draw(st.sampled_from(names)), draw(st.sampled_from(ODD))
+    if how == "twice":
+        pair = json.dumps(name).encode() + b":" + odd
+        rest = body[1:] if len(body) == 2 else b"," + body[1:]
+        return b"{" + pair + rest if draw(st.booleans()) else body[:-1] + b"," * bool(fields) + pair + b"}"
+    if how == "drop":
+        return json.dumps({key: value for key, value in fields.items() if key != name}).encode()
+    within = fields
+    while how == "inner value" and (inner := _objects(within)):
+        within = draw(st.sampled_from(inner))
+        name = draw(st.sampled_from([*within, "unknown"]))
+    within[name] = "@odd@"
+    return json.dumps(fields, ensure_ascii=False).encode().replace(b'"@odd@"', odd)
+
+
+def _objects(fields: dict[str, Any]) -> list[dict[str, Any]]:
+    values = [one for value in fields.values() for one in (value if isinstance(value, list) else [value])]
+    return [one for one in values if isinstance(one, dict)]
+
+
+# --- examples --------------------------------------------------------------------------------------------------------
+
+
+def test_defaults_are_not_written() -> None:
+    due = Due(job="j", scheduled_time=NOON, definition=3, catch_up=False)
+    assert due.encode() == b'{"v":1,"job":"j","type":"due","scheduled_time":"2026-03-01T12:00:00Z","definition":3}'
+
+
+def test_public_events_are_written_whole() -> None:
+    skipped = events.CronSkippedData(
+        cron_name="j", cron_expression="* * * * *", timezone="UTC", reason="disabled", scheduled_time=NOON
+    )
+    envelope = events.EnvelopeData(
+        job_name="j",
+        execution_id="x",
+        function="f",
+        attempt=1,
+        timeout=1.0,
+        step="s",
+        token="t",
+        scheduled_time=NOON,
+        trigger="cron",
+    )
+    assert json.loads(skipped.encode()) == skipped.model_dump(mode="json", exclude_none=True)
+    assert json.loads(envelope.encode()) == envelope.model_dump(mode="json", exclude_none=True)
+
+
+# --- shared plans ----------------------------------------------------------------------------------------------------
+
+
+def plan(**fields: Any) -> Plan:  # noqa: ANN401 - any field of a plan
+    return Plan(definition=7, steps=(PlannedStep(name="main", function="f", timeout=300.0),), **fields)
+
+
+def admitted(execution_id: str, plan: Plan) -> Admitted:
+    return Admitted(job="j", execution_id=execution_id, scheduled_time=NOON, trigger="api", plan=plan)
+
+
+def test_equal_plans_are_read_as_one_object() -> None:
+    first, second = (json_codec.read(Admitted, admitted(name, plan()).encode()) for name in ("a", "b"))
+    assert first is not None
+    assert second is not None
+    assert first.plan is second.plan
+
+
+def test_plan_is_encoded_once() -> None:
+    shared = plan(input={"a": 1})
+    before = admitted("a", shared).encode()
+    shared.input["a"] = 2  # a plan is immutable; the test breaks this to see that it is not encoded again
+    assert admitted("a", shared).encode() == before
+
+
+def test_changed_copy_of_plan_is_encoded_again() -> None:
+    before = plan()
+    admitted("a", before).encode()
+    after = before.model_copy(update={"timezone": "Europe/Berlin"})
+    assert json.loads(admitted("a", after).encode())["plan"]["timezone"] == "Europe/Berlin"
+
+
+def test_plan_at_reused_address_is_encoded() -> None:
+    for number in range(2 * MAX_PARTS + 10):
+        body = json.loads(admitted("a", plan(input={"n": number})).encode())
+        assert body["plan"]["input"]["n"] == number
+
+
+def test_large_plans_are_not_kept() -> None:
+    large = admitted("a", plan(input={"text": "x" * MAX_PART_BYTES})).encode()
+    first, second = json_codec.read(Admitted, large), json_codec.read(Admitted, large)
+    assert first == second
+    assert first is not None
+    assert second is not None
+    assert first.plan is not second.plan
+
+
+def test_plan_read_from_body_is_written_alike() -> None:
+    old = admitted("a", plan()).model_dump_json(exclude_none=True).encode()
+    read = json_codec.read(Admitted, old)
+    assert read is not None
+    assert read.encode() == admitted("a", plan()).encode()
+
+
+def test_copy_of_read_message_can_change() -> None:
+    read = json_codec.read(Trigger, b'{"reason":"r"}')
+    assert read is not None
+    assert read.model_copy(update={"reason": "s"}) == Trigger(reason="s")
+    assert read == Trigger(reason="r")
