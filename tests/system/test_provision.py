@@ -66,6 +66,25 @@ async def test_everything_is_created_once(connection: Connection, names: Names) 
     assert {change.action for change in second} == {"unchanged"}
 
 
+async def test_main_streams_compress_what_they_store(connection: Connection, names: Names) -> None:
+    await provision(connection, names, bridge=True)
+    log, plain = NatsEventLog(connection, names), names.stream(Stream.MQ)
+    config = await _stream(connection, plain)
+    await connection.manage(f"STREAM.UPDATE.{plain}", json.dumps(config | {"compression": "none"}).encode())
+
+    assert [(await _stream(connection, names.stream(stream)))["compression"] for stream in Stream] == [
+        "s2",
+        "s2",
+        "none",
+    ]
+    await provision(connection, names, bridge=True)
+    assert [(await _stream(connection, names.stream(stream)))["compression"] for stream in Stream] == ["s2", "s2", "s2"]
+
+    task = dispatched()
+    await log.append(task, expect=0)
+    assert [recorded.message for recorded in await log.read("execution.>")] == [task]
+
+
 @pytest.mark.parametrize("stream", [Stream.LEDGER, Stream.LOG])
 async def test_nothing_in_a_main_stream_ends_by_itself(connection: Connection, names: Names, stream: Stream) -> None:
     await provision(connection, names)
@@ -142,13 +161,13 @@ async def test_lossy_limits_are_removed_and_operator_limits_kept(connection: Con
     await provision(connection, names)
     log = names.stream(Stream.LOG)
     config = await _stream(connection, log)
-    mine = {"description": "mine", "compression": "s2", "max_msgs": 1_000}
+    mine = {"description": "mine", "compression": "none", "max_msgs": 1_000}
     await connection.manage(f"STREAM.UPDATE.{log}", json.dumps(config | mine).encode())
 
     changes = await provision(connection, names)
 
     assert [change for change in changes if change.action != "unchanged"] == [
-        Change("stream", log, "updated", {"max_msgs": (1_000, -1)})
+        Change("stream", log, "updated", {"compression": ("none", "s2"), "max_msgs": (1_000, -1)})
     ]
     config = await _stream(connection, log)
     assert (config["description"], config["compression"], config["max_msgs"]) == ("mine", "s2", -1)

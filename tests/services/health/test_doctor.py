@@ -180,6 +180,15 @@ async def test_foreign_limit_on_a_stream_is_found(tocsin: Running) -> None:
     assert (await finds(streams.streams, tocsin))["stream-drift"].level is Level.OK
 
 
+async def test_stream_without_compression_is_found(tocsin: Running) -> None:
+    names, connection = tocsin.installation.names, tocsin.installation.connection
+    name = names.stream(Stream.LOG)
+    config = (await connection.manage(f"STREAM.INFO.{name}"))["config"]
+    await connection.manage(f"STREAM.UPDATE.{name}", json.dumps(config | {"compression": "none"}).encode())
+    found = await finds(streams.streams, tocsin)
+    assert_told(found["stream-drift"], Level.WARN, name, "compression is none instead of s2")
+
+
 async def test_a_durable_that_is_gone(tocsin: Running) -> None:
     name = tocsin.installation.names.stream(Stream.LOG)
     await tocsin.installation.connection.manage(f"CONSUMER.DELETE.{name}.retrier")

@@ -1,7 +1,7 @@
 """The streams, buckets and durables of an installation, as JetStream's JSON configuration.
 
-Times are in nanoseconds. Only the settings that Tocsin depends on are named; all others (placement, compression) stay
-as the operator set them.
+Times are in nanoseconds. Only the settings that Tocsin depends on are named; all others (such as the placement) stay as
+the operator set them.
 """
 
 from collections.abc import Iterable
@@ -31,6 +31,8 @@ def stream_config(stream: Stream, names: Names) -> Json:
     schedules cannot reject new messages (`discard: new`), only drop old messages, so a limit that an operator sets is
     removed again. The archiver bounds the stream.
 
+    Events repeat names and subjects, so compression saves most of the disk. Every server from `OLDEST_SERVER` on has it.
+
     The stream of the MQ bridge is a work queue. An external worker's task is not needed once it was taken, because the
     log has it. A completion is not needed once the bridge has turned it into a report. Until then, neither is removed.
     A work queue also rejects a second reader of the same subjects, so no external worker can take completions.
@@ -39,6 +41,7 @@ def stream_config(stream: Stream, names: Names) -> Json:
         "name": names.stream(stream),
         "subjects": names.captured(stream),
         "storage": "file",
+        "compression": "s2",
         "retention": "workqueue" if stream is Stream.MQ else "limits",
         "max_age": 0,
         "max_bytes": -1,

@@ -46,6 +46,9 @@ async def streams(context: CheckContext) -> list[Finding]:
     for name, state in context.status.streams.items():
         if state is None:
             findings.append(bad("stream-missing", f"there is no stream {name}", means="nothing works", do=INIT))
+        elif state.drift.keys() == {"compression"}:
+            text = f"stream {name} is configured otherwise: {_text(state.drift)}"
+            findings.append(warn("stream-drift", text, means="the stream takes more disk", do=INIT, stream=name))
         elif state.drift:
             findings.append(
                 bad(
