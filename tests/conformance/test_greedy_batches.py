@@ -8,6 +8,7 @@ from faststream.nats import NatsBroker
 
 from tests.conformance.given import dispatched, report
 from tests.conformance.worlds import nats_world
+from tests.servers import FAST_CLIENT
 from tocsin.adapters.nats.consumers import stage_router as routers
 from tocsin.adapters.nats.consumers.greedy_batches import PriorityGate
 from tocsin.domain.events import Message, Recorded
@@ -30,7 +31,9 @@ async def test_message_after_a_pause_is_not_delayed(nats_url: str, monkeypatch: 
 
         stage = BoundStage("patient", (BoundSubscription("patient", Stream.LOG, filters, handle),))
         broker = NatsBroker(nats_url, logger=None, apply_types=False)
-        broker.include_router(routers.stage_router(stage, DeliveryPolicy(world.log), world.names))
+        broker.include_router(
+            routers.stage_router(stage, DeliveryPolicy(world.log), world.names, fast_client=FAST_CLIENT)
+        )
         async with broker:
             await broker.start()
             for round_ in range(8):
@@ -52,7 +55,9 @@ async def test_missing_durable_is_reported_and_awaited(nats_url: str) -> None:
         await world.log.append(dispatched("e1"), expect=0)
         stage = BoundStage("late", (BoundSubscription("late", Stream.LOG, filters, handle),))
         broker = NatsBroker(nats_url, logger=None, apply_types=False)
-        broker.include_router(routers.stage_router(stage, DeliveryPolicy(world.log), world.names))
+        broker.include_router(
+            routers.stage_router(stage, DeliveryPolicy(world.log), world.names, fast_client=FAST_CLIENT)
+        )
         with structlog.testing.capture_logs() as said:
             async with broker:
                 await broker.start()
@@ -85,7 +90,9 @@ async def test_low_priority_follows_other_messages_of_a_batch(nats_url: str) -> 
         precedence = PriorityGate(patience=1e9)
         broker = NatsBroker(nats_url, logger=None, apply_types=False)
         broker.include_router(
-            routers.stage_router(stage, DeliveryPolicy(world.log), world.names, precedence=precedence)
+            routers.stage_router(
+                stage, DeliveryPolicy(world.log), world.names, precedence=precedence, fast_client=FAST_CLIENT
+            )
         )
         async with broker:
             with precedence.rush():

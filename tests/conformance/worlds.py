@@ -8,7 +8,7 @@ from itertools import count
 from secrets import token_hex
 from typing import Protocol, TypeVar
 
-from tests.servers import REPLICAS
+from tests.servers import FAST_CLIENT, REPLICAS
 from tocsin.adapters.memory.archive import InMemoryStreamPurge
 from tocsin.adapters.nats.admin.provision import provision
 from tocsin.adapters.nats.admin.purge import NatsStreamPurge
@@ -170,7 +170,7 @@ def fresh_names() -> Names:
 @asynccontextmanager
 async def nats_world(url: str) -> AsyncIterator[NatsWorld]:
     """A provisioned installation of its own."""
-    async with connect(url) as connection:
+    async with connect(url, fast_client=FAST_CLIENT) as connection:
         names = fresh_names()
         await provision(connection, names, replicas=REPLICAS)
         world = NatsWorld(connection, names)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from faststream.message import StreamMessage
     from faststream.nats.subscriber.usecases import BatchPullStreamSubscriber
 
-BATCH: Final = 128
-"""Larger batches are not cheaper, and the next stage waits until the whole batch is handled."""
+BATCH: Final = 256
+"""Larger batches are hardly cheaper, and the next stage waits until the whole batch is handled."""
 PULL_WAIT_S: Final = 2.0
 """A pull request stays with the server this long; a stage that stops waits for it."""
 FINISH_TIMEOUT_S: Final = 30.0
