@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 from pydantic import JsonValue
+from typing_extensions import override
 
 from . import ids
 from .definition import JobDefinition, OverlapPolicy
@@ -220,7 +222,43 @@ def _origin(job: str, scheduled_time: datetime) -> dict[str, JsonValue]:
 
 
 def _plan(definition: JobDefinition, sequence: int, wish: _Wish) -> Plan:
-    given = wish.given
+    if wish.given is not None and (wish.given.input or wish.given.args is not None):
+        plan = _plan_of(definition, sequence, wish.trigger, wish.given)
+    else:
+        plan = _plan_without_input(_Source(definition, sequence, wish.trigger))
+    if not wish.is_occurrence:
+        return plan
+    return plan.model_copy(update={"meta": {**plan.meta, **_origin(definition.name, wish.scheduled_time)}})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Source:
+    """The arguments of a plan without input of its own; definitions are compared by identity."""
+
+    definition: JobDefinition
+    sequence: int
+    trigger: TriggerKind
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Source)
+            and self.definition is other.definition
+            and (self.sequence, self.trigger) == (other.sequence, other.trigger)
+        )
+
+    @override
+    def __hash__(self) -> int:
+        return hash((id(self.definition), self.sequence, self.trigger))
+
+
+@lru_cache(1_024)
+def _plan_without_input(source: _Source) -> Plan:
+    """Return the plan that every trigger without input shares, so that it is encoded once."""
+    return _plan_of(source.definition, source.sequence, source.trigger, None)
+
+
+def _plan_of(definition: JobDefinition, sequence: int, trigger: TriggerKind, given: Trigger | None) -> Plan:
     given_input = (given.input if given else None) or {}
     given_args = given.args if given else None
     steps = definition.steps()
@@ -243,11 +281,11 @@ def _plan(definition: JobDefinition, sequence: int, wish: _Wish) -> Plan:
         ),
         input={**definition.input, **given_input},
         args=definition.args if given_args is None else given_args,
-        overlap_policy=_overlap_policy(definition, wish.trigger),
+        overlap_policy=_overlap_policy(definition, trigger),
         dead_letter=definition.dead_letter,
         execution_timeout=definition.execution_timeout,
         cron_expression=definition.schedule,
         timezone=definition.timezone,
         tags=definition.tags,
-        meta={**definition.meta, **(_origin(definition.name, wish.scheduled_time) if wish.is_occurrence else {})},
+        meta=definition.meta,
     )
