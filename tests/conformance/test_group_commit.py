@@ -120,21 +120,22 @@ SIZE: Final = 200
 WRITERS: Final = 6
 
 
-async def test_killed_server_stores_no_partial_batch(tmp_path: Path) -> None:
-    await _kill_often(tmp_path, KILLS)
+@pytest.mark.parametrize("sync_always", [False, True])
+async def test_killed_server_stores_no_partial_batch(tmp_path: Path, *, sync_always: bool) -> None:
+    await _kill_often(tmp_path, KILLS, sync_always=sync_always)
 
 
 @pytest.mark.slow
 async def test_often_killed_server_stores_no_partial_batch(tmp_path: Path) -> None:
-    await _kill_often(tmp_path, 5 * KILLS)
+    await _kill_often(tmp_path, 5 * KILLS, sync_always=True)
 
 
-async def _kill_often(tmp_path: Path, kills: int) -> None:
+async def _kill_often(tmp_path: Path, kills: int, *, sync_always: bool) -> None:
     names, chance = fresh_names(), random.Random(7)  # noqa: S311 - a repeatable test
     acknowledged: set[str] = set()
     sent = 0
     for number in range(kills):
-        with EmbeddedServer(tmp_path, port=ANY_PORT).start() as server:
+        with EmbeddedServer(tmp_path, port=ANY_PORT, sync_always=sync_always).start() as server:
             async with connect(server.url, allow_reconnect=False) as connection:
                 await provision(connection, names)
                 connection._patience = 0.0
