@@ -1,7 +1,7 @@
 """Counts of a process's requests to the log, and of appends that another writer won."""
 
 from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from typing import TypeVar
@@ -57,9 +57,9 @@ class TalliedLog(NatsEventLog):
         """Count one read."""
         return await self._read(super().load(scope, after=after))
 
-    async def load_each(self, *scopes: str) -> Loaded:
+    async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
         """Count one read for all scopes."""
-        return await self._read(super().load_each(*scopes))
+        return await self._read(super().load_each(*scopes, after=after))
 
     async def tail(self, scope: str) -> int:
         """Count one read."""

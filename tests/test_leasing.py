@@ -1,6 +1,6 @@
 """The holder of a task, as a gateway finds it, despite lagging replicas and native workers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import pytest
@@ -24,8 +24,8 @@ class LaggingLog(InMemoryEventLog):
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
         return self._old(await super().load(scope, after=after))
 
-    async def load_each(self, *scopes: str) -> Loaded:
-        return Loaded([self._old(facts) for facts in (await super().load_each(*scopes)).facts], 0)
+    async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
+        return Loaded([self._old(facts) for facts in (await super().load_each(*scopes, after=after)).facts], 0)
 
     def _old(self, facts: Sequence[Recorded[Message]]) -> list[Recorded[Message]]:
         if not self.times:

@@ -10,10 +10,13 @@ import pytest
 
 from tests.conformance.given import acquired, cron_triggered, dispatched, due, report, started, timer
 from tests.conformance.worlds import World
+from tests.domain.given import NOON
 from tocsin import subjects
 from tocsin.adapters.nats.log import event_log
 from tocsin.adapters.nats.log.event_log import SCAN_LIMIT
+from tocsin.domain import lock
 from tocsin.domain.events import Dispatched, Message, Recorded, Trigger
+from tocsin.domain.lock_queue import Waiter
 from tocsin.ports import (
     Append,
     Batch,
@@ -176,15 +179,42 @@ async def test_newer_event_replaces_the_older_after_a_sequence(
 
 
 async def test_several_scopes_are_loaded_at_once(world: World) -> None:
-    lock, said = subjects.lock("a.job"), subjects.public_event("triggered", "a.job")
+    held, said = subjects.lock("a.job"), subjects.public_event("triggered", "a.job")
     await world.log.append(dispatched(), expect=0)
     await world.log.append(dispatched(execution_id="another"), expect=0)
     await world.log.append(acquired(), expect=0)
     await world.log.append(cron_triggered(), expect=0)
-    found = await world.log.load_each(lock, SCOPE, said, "lock.nothing.*")
-    assert found.facts == [await world.log.load(scope) for scope in (lock, SCOPE, said, "lock.nothing.*")]
+    found = await world.log.load_each(held, SCOPE, said, "lock.nothing.*")
+    assert found.facts == [await world.log.load(scope) for scope in (held, SCOPE, said, "lock.nothing.*")]
     assert [len(facts) for facts in found.facts] == [1, 1, 1, 0]
     assert found.upto == 4
+
+
+@pytest.mark.parametrize("near", [0, SCAN_LIMIT])
+async def test_lock_is_loaded_from_the_oldest_that_waits(
+    world: World, near: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_log, "SCAN_LIMIT", near)
+    scope, state, sequence = subjects.lock("a.job"), lock.initial, 0
+    for name in ("a", "b", "c", "d", "next", "e", "next"):  # stored as 1 to 7
+        first = state.waiting.first
+        decision = (
+            lock.acquire(state, "a.job", first, ttl=1)
+            if name == "next" and first
+            else (lock.queue(state, "a.job", Waiter(name, NOON)) if state.holder else [acquired("a")])
+        )
+        for event in decision:
+            sequence = await world.log.append(event, expect=sequence)
+            state = lock.evolve(state, Recorded(event, subjects.subject_of(event), sequence, NOON))
+    loaded = await world.log.load(scope)
+    assert [recorded.sequence for recorded in loaded] == [4, 5, 6, 7]
+    assert lock.fold(loaded) == state
+    assert (await world.log.load_each(scope, "lock.nothing.*")).facts == [loaded, []]
+    for after in range(4, 8):
+        newer = [recorded for recorded in loaded if recorded.sequence > after]
+        assert await world.log.load(scope, after=after) == newer
+        again = await world.log.load_each(scope, after={scope: after})
+        assert (again.facts, again.upto) == ([newer], 7)
 
 
 async def test_nonempty_loaded_scopes_cover_the_whole_log(world: World) -> None:

@@ -2,8 +2,9 @@
 
 from tests.domain.given import ID, JOB, NOON, admitted, plan, recorded
 from tocsin.domain import lock
-from tocsin.domain.events import Acquired, Admitted, Waiter
+from tocsin.domain.events import Acquired, Admitted
 from tocsin.domain.lock import Lock
+from tocsin.domain.lock_queue import EMPTY, Waiter
 
 
 def acquired(execution_id: str = ID) -> Acquired:
@@ -23,21 +24,29 @@ def test_its_holder_acquires_nothing_more() -> None:
 
 
 def test_queue_is_ordered_by_scheduled_time() -> None:
-    state = lock.fold(recorded([acquired("a")]))
-    [later] = lock.queue(state, JOB, one("c", 14))
-    state = lock.fold(recorded([acquired("a"), later]))
-    [earlier] = lock.queue(state, JOB, one("b", 13))
-    state = lock.fold(recorded([acquired("a"), later, earlier]))
-    assert state == Lock("a", 1, (one("b", 13), one("c", 14)))
+    facts = recorded([acquired("a")])
+    for waiter in (one("c", 14), one("b", 13)):
+        facts = recorded([*(fact.message for fact in facts), *lock.queue(lock.fold(facts), JOB, waiter)])
+    state = lock.fold(facts)
+    assert [*state.waiting] == [one("b", 13), one("c", 14)]
     assert lock.queue(state, JOB, one("b", 13)) == []
-    [next_one] = lock.acquire(state, JOB, state.waiting[0], ttl=90)
-    assert lock.fold(recorded([acquired("a"), later, earlier, next_one])) == Lock("b", 4, (one("c", 14),))
+    first = state.waiting.first
+    assert first is not None
+    [next_one] = lock.acquire(state, JOB, first, ttl=90)
+    assert lock.fold(recorded([*(fact.message for fact in facts), next_one])) == Lock(
+        "b", 4, EMPTY.add(one("c", 14), 2)
+    )
 
 
-def test_newest_event_holds_the_whole_state() -> None:
-    [queued] = lock.queue(lock.fold(recorded([acquired("a")])), JOB, one("b", 13))
-    facts = recorded([acquired("a"), queued])
-    assert lock.fold(facts[1:], lock.fold(facts[:1])) == lock.fold(facts)
+def test_events_from_the_oldest_waiting_are_enough() -> None:
+    facts = recorded([acquired("a")])
+    for name in "bcd":
+        facts = recorded([*(fact.message for fact in facts), *lock.queue(lock.fold(facts), JOB, one(name))])
+    state = lock.fold(facts)
+    facts = recorded([*(fact.message for fact in facts), *lock.acquire(state, JOB, one("b"), ttl=90)])
+    assert lock.first_needed(facts) == 3
+    assert [fact.sequence for fact in lock.enough(facts)] == [3, 4, 5]
+    assert lock.fold(lock.enough(facts)) == lock.fold(facts)
 
 
 def test_event_sequence_is_the_fencing_token() -> None:

@@ -1,13 +1,15 @@
 """The queue of a lock: what makes up for the past yields to the rest."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.domain.given import ID, JOB, NOON, admitted, plan, recorded
 from tocsin.domain import lock
-from tocsin.domain.events import Acquired, Admitted, Queued, TriggerKind, Waiter
+from tocsin.domain.events import Acquired, Admitted, Queued, TriggerKind
 from tocsin.domain.lock import Lock
+from tocsin.domain.lock_queue import EMPTY, LockQueue, Waiter
 
 NOW: tuple[TriggerKind, ...] = ("cron", "manual", "event", "api")
 MADE_UP: tuple[TriggerKind, ...] = ("replay", "backfill")
@@ -21,6 +23,13 @@ def wanted(trigger: TriggerKind = "cron", policy: str = "skip", execution_id: st
 
 def one(execution_id: str, hour: int = 12, *, yields: bool = False) -> Waiter:
     return Waiter(execution_id=execution_id, scheduled_time=NOON.replace(hour=hour), yields=yields)
+
+
+def queue(*waiters: Waiter) -> LockQueue:
+    waiting = EMPTY
+    for sequence, waiter in enumerate(waiters, start=1):
+        waiting = waiting.add(waiter, sequence)
+    return waiting
 
 
 @pytest.mark.parametrize(("trigger", "yields"), [*((t, False) for t in NOW), *((t, True) for t in MADE_UP)])
@@ -38,24 +47,24 @@ def test_those_that_yield_wait_after_all_others() -> None:
         one("a", 14),
     ):
         [fact] = lock.queue(state, JOB, waiting)
-        state = lock.evolve(state, recorded([fact])[0])
+        state = lock.evolve(state, replace(recorded([fact])[0], sequence=len(state.waiting) + 2))
     assert [waiting.execution_id for waiting in state.waiting] == ["a", "d", "e", "b", "c"]
     assert (state.holder, state.fence) == ("holder", 1)
 
 
 def test_a_holder_waits_for_nothing() -> None:
-    assert lock.queue(Lock("a", 1, (one("b"),)), JOB, one("a")) == []
+    assert lock.queue(Lock("a", 1, queue(one("b"))), JOB, one("a")) == []
 
 
 def test_a_place_in_the_queue_is_named() -> None:
     [fact] = lock.queue(Lock("a", 1), JOB, one("b"))
-    assert fact == Queued(job=JOB, execution_id="b", waiting=(one("b"),))
+    assert fact == Queued(job=JOB, execution_id="b", scheduled_time=one("b").scheduled_time)
 
 
 def test_the_next_holder_leaves_the_queue_alone() -> None:
-    [fact] = lock.acquire(Lock("a", 1, (one("b"), one("c"))), JOB, one("c", 13), ttl=5)
+    [fact] = lock.acquire(Lock("a", 9, queue(one("c"), one("b"))), JOB, one("c", 13), ttl=5)
     time = NOON.replace(hour=13)
-    assert fact == Acquired(job=JOB, execution_id="c", scheduled_time=time, ttl=5, waiting=(one("b"),))
+    assert fact == Acquired(job=JOB, execution_id="c", scheduled_time=time, ttl=5, oldest=2)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -95,4 +104,4 @@ def test_what_is_wanted_now_waits_for_the_past(policy: str, trigger: TriggerKind
 )
 def test_under_skip_one_waits_for_the_past(policy: str, waiting: tuple[Waiter, ...], outcome: str) -> None:
     holder = wanted("backfill", execution_id="holder")
-    assert lock.effective_policy(Lock("holder", 1, waiting), wanted("cron", policy), holder) == outcome
+    assert lock.effective_policy(Lock("holder", 1, queue(*waiting)), wanted("cron", policy), holder) == outcome

@@ -187,7 +187,13 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "return state.is_over or",
         'return state.is_over or any(s.phase == "completed" for s in state.steps.values()) or',
     ),
-    _bug("let in the newest instead of the earliest", lock.queue, "key=_order", "key=_order, reverse=True"),
+    _bug(
+        "let in the newest instead of the earliest",
+        locks.Locks.hand_on,
+        "first = state.waiting.first",
+        "first = max(state.waiting, key=lambda one: one.scheduled_time, default=None)",
+    ),
+    _bug("read a lock from the newest that waits", lock.queue, "oldest=state.waiting.oldest", "oldest=0"),
     _bug("guess the fencing token", locks.Locks.admit, "fence=held.fence", "fence=held.fence + 1"),
     _bug(
         "queue, and look no more whether the holder is over",

@@ -1,7 +1,7 @@
 """The product's ports, as one process has them: every call goes over the network."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from functools import partial
@@ -62,10 +62,9 @@ class SimulatedLog:
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
         return await self._read(f"load {scope}", scope, lambda replica: replica.load(scope, after=after))
 
-    async def load_each(self, *scopes: str) -> Loaded:
-        return await self._read(
-            f"load {' and '.join(sorted(scopes))}", scopes[0], lambda replica: replica.load_each(*scopes)
-        )
+    async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
+        what = f"load {' and '.join(sorted(scopes))}"
+        return await self._read(what, scopes[0], lambda replica: replica.load_each(*scopes, after=after))
 
     async def tail(self, scope: str) -> int:
         return await self._ask(f"tail {scope}", lambda: at_once(self._server.tail(scope)), is_read=True)

@@ -39,8 +39,8 @@ from tocsin.domain.events import (
     Started,
     Terminal,
     Trigger,
-    Waiter,
 )
+from tocsin.domain.lock_queue import Waiter
 from tocsin.subjects import Stream
 
 from .cast import Surroundings
@@ -209,16 +209,18 @@ def _each_trigger_asks_for_a_run_of_its_own(everything: Everything) -> Iterator[
 
 def _the_earliest_gets_the_lock(everything: Everything) -> Iterator[str]:
     """Catch-up work has lower priority than all other work."""
-    planned = {fact.message.execution_id: lock.waiting(fact.message) for fact in everything.facts(Planned)}
-    waiting: dict[str, tuple[Waiter, ...]] = {}
+    planned = {fact.message.execution_id: _turn(lock.waiting(fact.message)) for fact in everything.facts(Planned)}
+    waiting: dict[str, dict[str, tuple[bool, datetime]]] = defaultdict(dict)
     for fact in everything.facts(LockFact):
-        held = fact.message
-        if isinstance(held, Acquired) and (asked := planned.get(held.execution_id)) is not None:
-            first = min(map(_turn, waiting.get(held.job, ())), default=_turn(asked))
-            if _turn(asked) > first:
+        held, others = fact.message, waiting[fact.message.job]
+        if isinstance(held, Acquired):
+            others.pop(held.execution_id, None)
+            if (turn := planned.get(held.execution_id)) is not None and turn > (
+                first := min(others.values(), default=turn)
+            ):
                 yield f"I5: {held.execution_id} got the lock, and one of {first[1]} waited: {fact.subject} {fact.sequence}"
-        if isinstance(held, Acquired | Queued):
-            waiting[held.job] = held.waiting
+        if isinstance(held, Queued):
+            others[held.execution_id] = _turn(Waiter(held.execution_id, held.scheduled_time, held.yields))
 
 
 def _nobody_is_skipped_for_one_who_was_over(everything: Everything) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """The log as a server keeps it: late and repeated timers, lagging replicas."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -7,7 +8,9 @@ from random import Random
 
 from typing_extensions import override
 
+from tocsin import subjects
 from tocsin.adapters.memory.stored_stream import StoredStream
+from tocsin.domain import lock
 from tocsin.domain.events import LeaseTimer, Message, Recorded, Timer
 from tocsin.ports import Loaded
 from tocsin.subjects import Bucket, Stream
@@ -71,16 +74,15 @@ class Replica:
     upto: int
 
     def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
-        """The last message of each subject in a scope."""
-        if self.upto == self.stream.last_sequence:
+        """The messages that are enough to fold a scope."""
+        if self.upto == self.stream.last_sequence and not subjects.is_lock(scope):
             return [entry.recorded() for entry in self.stream.last_of_each((scope,)) if entry.sequence > after]
-        newest = {recorded.subject: recorded for recorded in self.read(scope)}
-        return sorted((one for one in newest.values() if one.sequence > after), key=lambda one: one.sequence)
+        return [recorded for recorded in lock.enough(self.read(scope)) if recorded.sequence > after]
 
-    def load_each(self, *scopes: str) -> Loaded:
+    def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
         """Load several scopes as of the same moment; an empty result does not reveal which moment."""
-        facts = [self.load(scope) for scope in scopes]
-        return Loaded(facts, self.upto if any(facts) else 0)
+        facts = [self.load(scope, after=(after or {}).get(scope, 0)) for scope in scopes]
+        return Loaded(facts, self.upto if any(map(self.last, scopes)) else 0)
 
     def last(self, subject: str) -> Recorded[Message] | None:
         """The newest message that matches."""

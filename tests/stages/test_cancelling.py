@@ -19,7 +19,7 @@ from tocsin.domain.events import (
     Dispatched,
     Failure,
     PoisonMessage,
-    Waiter,
+    Queued,
 )
 from tocsin.domain.execution import ClaimDenied
 from tocsin.stages.dag_advancer.stage import PATIENCE
@@ -156,9 +156,10 @@ async def test_cancelled_while_queued_is_never_admitted(world: World) -> None:
 
 async def test_cancelled_before_admission_passes_the_lock_on(world: World) -> None:
     """A crash, or a faster hand, between the lock's fact and the execution's."""
-    waiting = Waiter(execution_id="b", scheduled_time=NOON)
-    acquired = Acquired(job=JOB, execution_id="a", scheduled_time=NOON, ttl=90, waiting=(waiting,))
-    await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"), acquired)
+    waiting = Queued(job=JOB, execution_id="b", scheduled_time=NOON)
+    await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"), waiting)
+    [queued] = await world.recorded(Queued)
+    await world.given(Acquired(job=JOB, execution_id="a", scheduled_time=NOON, ttl=90, oldest=queued.sequence))
     await world.ask_to_cancel(JOB, "a")
     await world.run(world.dag_advancer)
     _, ends = world.lock_keeper.subscriptions

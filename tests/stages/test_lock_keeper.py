@@ -1,7 +1,8 @@
 """The lock keeper: one execution of a job at a time."""
 
 import json
-from typing import Literal
+from datetime import timedelta
+from typing import Literal, cast
 from unittest.mock import AsyncMock
 
 from tests.domain.given import NOON, plan
@@ -262,6 +263,25 @@ async def test_who_is_cancelled_while_waiting_is_passed_over(world: World) -> No
     await world.given(Cancelled(job="nightly", execution_id="b", scheduled_time=NOON, trigger="cron"))
     await end(world, "a")
     assert await admitted(world) == ["a", "c"]
+
+
+async def test_thousands_wait_and_run_in_order(world: World) -> None:
+    number = 3_000
+    first, *later = (
+        planned(f"e{at:05}", policy="enqueue").model_copy(update={"scheduled_time": NOON + timedelta(seconds=at)})
+        for at in range(number)
+    )
+    await world.given(first, *reversed(later))
+    await world.run(world.lock_keeper)
+    names = [f"e{at:05}" for at in range(500)]
+    for at in range(len(names) - 1):
+        [fact] = await world.log.read(f"execution.nightly.e{at:05}.admitted")
+        await world.given(completed(f"e{at:05}", cast("Admitted", fact.message).fence))
+        await world.handle(world.lock_keeper.subscriptions[1])
+    assert [fact.execution_id for fact in await world.stored(Acquired)] == names
+    assert await admitted(world) == names
+    assert len(await world.stored(Queued)) == number - 1
+    assert {event.data.job_id for event in await world.stored(CronTriggered)} == {*names}
 
 
 async def test_change_to_skip_admits_the_queued_executions(world: World) -> None:

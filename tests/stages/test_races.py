@@ -1,6 +1,7 @@
 """Interleavings, lagging replicas, lost answers and hostile messages break no rule."""
 
 import asyncio
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ from tests.conformance.worlds import nats_world
 from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, started
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.domain import dead_letter, execution, execution_plan, ids
+from tocsin.domain import dead_letter, execution, execution_plan, ids, lock
 from tocsin.domain.definition import JobDefinition, RetryPolicy
 from tocsin.domain.events import (
     Acquired,
@@ -63,12 +64,12 @@ class Lagging(InMemoryEventLog):
         self.upto = upto
 
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
-        newest = {recorded.subject: recorded for recorded in await self.read(scope, after=after, limit=10_000)}
-        return sorted(newest.values(), key=lambda recorded: recorded.sequence)
+        events = lock.enough(await self.read(scope, limit=10_000))
+        return [recorded for recorded in events if recorded.sequence > after]
 
-    async def load_each(self, *scopes: str) -> Loaded:
-        facts = [await self.load(scope) for scope in scopes]
-        return Loaded(facts, self.upto if any(facts) else 0)
+    async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
+        facts = [await self.load(scope, after=(after or {}).get(scope, 0)) for scope in scopes]
+        return Loaded(facts, self.upto if any([await self.last(scope) for scope in scopes]) else 0)
 
     async def last(self, subject: str) -> Recorded[Message] | None:
         found = await self.read(subject, limit=10_000)

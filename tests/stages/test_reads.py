@@ -198,7 +198,7 @@ async def test_where_nothing_is_new_all_is_read_again(world: World, reads: Reads
 
 async def test_state_read_again_covers_only_that_read(world: World, reads: Reads) -> None:
     """A lagging replica may know less than the replica of an earlier read."""
-    locks = StateCache(world.log, lock.initial, lock.evolve, catches_up=False)
+    locks = StateCache(world.log, lock.initial, lock.evolve)
     scope = subjects.lock("job-0")
     await given(world, reads, Acquired(job="job-0", execution_id="a", scheduled_time=NOON, ttl=90))
     known = await locks.load(scope)
@@ -212,8 +212,8 @@ async def test_state_read_again_covers_only_that_read(world: World, reads: Reads
     assert not locks.accounts_for(scope, 10)
 
 
-async def test_scope_with_replaced_events_is_read_whole(world: World, reads: Reads) -> None:
-    locks = StateCache(world.log, lock.initial, lock.evolve, catches_up=False)
+async def test_replaced_events_are_not_missed(world: World, reads: Reads) -> None:
+    locks = StateCache(world.log, lock.initial, lock.evolve)
     first, second, third = (
         Acquired(job="job-0", execution_id=name, scheduled_time=NOON, ttl=90) for name in ("a", "b", "c")
     )

@@ -14,6 +14,7 @@ from tocsin.adapters import files
 from tocsin.adapters.nats.admin.inspection import NatsInspection
 from tocsin.domain import ledger
 from tocsin.domain.events import (
+    Acquired,
     Admitted,
     Advanced,
     Cancelled,
@@ -25,6 +26,7 @@ from tocsin.domain.events import (
     Passed,
     Planned,
     PoisonMessage,
+    Queued,
     RetryScheduled,
     Skipped,
     Started,
@@ -174,6 +176,27 @@ async def test_cron_18_enqueued_occurrences_run_in_sequence(tocsin: Running, fun
     planned = await tocsin.of_executions("queue", Planned)
     completed = await tocsin.ended("queue", Completed, len(planned))
     assert [fact.scheduled_time for fact in completed] == sorted(fact.scheduled_time for fact in planned)
+
+
+async def test_thousands_wait_for_one_lock(tocsin: Running, functions: Functions) -> None:
+    number = 2_000
+    tocsin.patience = 300.0
+    await tocsin.apply({"name": "long", "function": "hold", "overlap_policy": "enqueue"})
+    await asyncio.gather(*(tocsin.trigger("long") for _ in range(number)))
+    await tocsin.ended("long", Planned, number)
+
+    async def all_wait() -> bool:
+        return len(await tocsin.facts("lock.long.queued", Queued)) == number - 1
+
+    await tocsin.until(all_wait)
+    functions.hold.set()
+    await tocsin.ended("long", Completed, number)
+    queued = await tocsin.facts("lock.long.queued", Queued)
+    acquired = await tocsin.facts("lock.long.acquired", Acquired)
+    sizes = {len(recorded.message.encode()) for recorded in (*queued, *acquired)}
+    assert max(sizes) < 250
+    turns = sorted((fact.message.scheduled_time, fact.message.execution_id) for fact in queued)
+    assert [fact.message.execution_id for fact in acquired[1:]] == [execution_id for _, execution_id in turns]
 
 
 async def test_cron_18_previous_run_is_cancelled_for_next(tocsin: Running, functions: Functions) -> None:

@@ -5,23 +5,25 @@ The messages are read in order, up to a sequence up to which everything is decid
     execution.>                                            selected if the execution is over
     dead-letter.>                                          selected if its last fact is its resolution
     report.>, timer.>, trigger.>, cancel.>, enqueue.>      selected: handled inputs
-    lock.>, cron.>, ledger.*.due, ledger.*.passed          selected except the newest of each subject, which is the state
+    cron.>, ledger.*.due, ledger.*.passed                  selected except the newest of each subject, which is the state
+    lock.>                                                 likewise, and all before the oldest of what still waits
 
 Definitions, leadership facts and the server's own schedules stay in the stream. So do messages of a job named `*` or `>`,
 because its subject as a filter would cover other jobs. They are read anyway: with several filters the server checks every
 subject of a block for each message.
 """
 
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Final
 
+from ..domain.events import LockFact
 from ..ports import StoredMessage
-from ..subjects import WILDCARDS
+from ..subjects import WILDCARDS, DecodeError, decode
 
 _DECISION: Final = 3
 """Index of the fact in a subject."""
 INPUTS: Final = frozenset({"report", "timer", "trigger", "cancel", "enqueue"})
-_STATES: Final = frozenset({"lock", "cron"})
 _TIMES: Final = frozenset({"due", "passed"})
 ENDS: Final = {
     "execution": frozenset({"completed", "failed", "cancelled", "skipped"}),
@@ -36,6 +38,8 @@ class SegmentSelection:
     _open: dict[str, list[StoredMessage]] = field(default_factory=dict)
     _over: dict[str, list[StoredMessage]] = field(default_factory=dict)
     _newest: dict[str, StoredMessage] = field(default_factory=dict)
+    _replaced: defaultdict[str, dict[str, deque[StoredMessage]]] = field(default_factory=lambda: defaultdict(dict))
+    """Events of each lock that are not the newest of their subject, by subject."""
     _ripe: list[StoredMessage] = field(default_factory=list)
     size: int = 0
     """Number of selected messages."""
@@ -52,7 +56,9 @@ class SegmentSelection:
             if len(tokens) <= _DECISION:
                 return  # not a fact of ours: leave it
             self._take_of_scope(message, ".".join(tokens[:3]), tokens[_DECISION])
-        elif kind in _STATES or (kind == "ledger" and tokens[-1] in _TIMES):
+        elif kind == "lock":
+            self._take_of_lock(message)
+        elif kind == "cron" or (kind == "ledger" and tokens[-1] in _TIMES):
             before, self._newest[message.subject] = self._newest.get(message.subject), message
             if before is not None:
                 self._pick(before)
@@ -75,6 +81,28 @@ class SegmentSelection:
         else:
             self._open[scope] = known
 
+    def _take_of_lock(self, message: StoredMessage) -> None:
+        """Select the events of a lock that an event makes unnecessary."""
+        subject = message.subject
+        replaced = self._replaced[subject.rpartition(".")[0]]
+        before, self._newest[subject] = self._newest.get(subject), message
+        replaced.setdefault(subject, deque())
+        if before is not None:
+            replaced[subject].append(before)
+        needed = _first_needed(message)
+        for events in replaced.values():
+            while events and events[0].sequence < needed:
+                self._pick(events.popleft())
+
     def _pick(self, message: StoredMessage) -> None:
         self._ripe.append(message)
         self.size += 1
+
+
+def _first_needed(message: StoredMessage) -> int:
+    """Return the sequence from which a lock is read after an event."""
+    try:
+        event = decode(message.subject, message.body)
+    except DecodeError:
+        return 0
+    return (event.oldest or message.sequence) if isinstance(event, LockFact) else 0

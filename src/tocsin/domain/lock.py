@@ -1,17 +1,21 @@
 """The lock of a job (hip-62, Distributed Locking; ojs-cron §6).
 
-The state holds the holder, the waiting executions and the fencing token. It is the fold of the lock's scope; the key in the KV bucket is only a projection. An execution that is over no longer
-holds the lock, so a release needs no event. Each event lists all waiting executions, so the newest event is enough to
-fold the waiting list.
+The state holds the holder, the waiting executions and the fencing token. It is the fold of the lock's scope; the key in
+the KV bucket is only a projection. An execution that is over no longer holds the lock, so a release needs no event.
+
+An event names one execution, so its size does not depend on how many wait. The waiting executions are those of the
+`queued` events that no `acquired` event followed. Each event names the oldest of these (`oldest`), so that nothing before
+it must be read or kept, except for the newest event of each type.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from operator import attrgetter
 from typing import Final
 
 from .definition import OverlapPolicy
-from .events import COMPENSATING_TRIGGERS, Acquired, Message, Queued, Recorded, Requested, Waiter
+from .events import COMPENSATING_TRIGGERS, Acquired, LockFact, Message, Queued, Recorded, Requested
+from .lock_queue import EMPTY, LockQueue, Waiter
 
 GRACE_S: Final = 60.0
 """Seconds that a lock outlives the time limit of its execution (hip-62)."""
@@ -24,17 +28,16 @@ GRACE_S: Final = 60.0
 class Lock:
     """The last holder, its fencing token, and the waiting executions.
 
-    `fence` is the sequence of the event by which `holder` acquired the lock; it only grows. `waiting` is in the order
-    in which the executions acquire the lock.
+    `fence` is the sequence of the event by which `holder` acquired the lock; it only grows.
     """
 
     holder: str | None = None
     fence: int = 0
-    waiting: tuple[Waiter, ...] = ()
+    waiting: LockQueue = EMPTY
 
     def has_waiter(self, execution_id: str) -> bool:
         """Return whether an execution waits for the lock."""
-        return any(waiter.execution_id == execution_id for waiter in self.waiting)
+        return execution_id in self.waiting
 
 
 initial: Final = Lock()
@@ -47,9 +50,11 @@ def evolve(state: Lock, recorded: Recorded[Message]) -> Lock:
     """Return the state after an event; events of other kinds change nothing."""
     match recorded.message:
         case Acquired() as fact:
-            return Lock(fact.execution_id, recorded.sequence, fact.waiting)
+            waiting = state.waiting.remove(fact.execution_id).since(fact.oldest)
+            return Lock(fact.execution_id, recorded.sequence, waiting)
         case Queued() as fact:
-            return Lock(state.holder, state.fence, fact.waiting)
+            waiter = Waiter(fact.execution_id, fact.scheduled_time, fact.yields)
+            return Lock(state.holder, state.fence, state.waiting.since(fact.oldest).add(waiter, recorded.sequence))
         case _:
             return state
 
@@ -59,6 +64,29 @@ def fold(facts: Iterable[Recorded[Message]], state: Lock = initial) -> Lock:
     for recorded in facts:
         state = evolve(state, recorded)
     return state
+
+
+def first_needed(newest: Sequence[Recorded[Message]]) -> int:
+    """Return the sequence from which all events of a lock must be read.
+
+    `newest` holds the newest event of each type. 0: these are enough.
+    """
+    last = newest[-1].message if newest else None
+    return last.oldest if isinstance(last, LockFact) else 0
+
+
+def enough(facts: Sequence[Recorded[Message]]) -> list[Recorded[Message]]:
+    """Return the events of a scope, oldest first, that are enough to fold it.
+
+    These are the newest of each subject, and for a lock all from the oldest execution that waits.
+    """
+    newest = sorted({recorded.subject: recorded for recorded in facts}.values(), key=attrgetter("sequence"))
+    if not (first := first_needed(newest)):
+        return newest
+    return [
+        *(recorded for recorded in newest if recorded.sequence < first),
+        *(recorded for recorded in facts if recorded.sequence >= first),
+    ]
 
 
 # --- decide ----------------------------------------------------------------------------------------------------------
@@ -74,28 +102,28 @@ def acquire(state: Lock, job: str, wanted: Waiter, *, ttl: float) -> list[Acquir
             execution_id=wanted.execution_id,
             scheduled_time=wanted.scheduled_time,
             ttl=ttl,
-            waiting=tuple(waiter for waiter in state.waiting if waiter.execution_id != wanted.execution_id),
+            oldest=state.waiting.remove(wanted.execution_id).oldest,
         )
     ]
 
 
 def queue(state: Lock, job: str, wanted: Waiter) -> list[Queued]:
-    """Wait for the lock; return nothing if the execution holds it or already waits.
-
-    Replays and backfills let all others go first. Within each group the earlier scheduled time goes first.
-    """
+    """Wait for the lock; return nothing if the execution holds it or already waits."""
     if state.holder == wanted.execution_id or state.has_waiter(wanted.execution_id):
         return []
-    waiting = tuple(sorted((*state.waiting, wanted), key=_order))
-    return [Queued(job=job, execution_id=wanted.execution_id, waiting=waiting)]
-
-
-def _order(waiting: Waiter) -> tuple[bool, datetime, str]:
-    return waiting.yields, waiting.scheduled_time, waiting.execution_id
+    return [
+        Queued(
+            job=job,
+            execution_id=wanted.execution_id,
+            scheduled_time=wanted.scheduled_time,
+            yields=wanted.yields,
+            oldest=state.waiting.oldest,
+        )
+    ]
 
 
 def waiting(wanted: Requested) -> Waiter:
-    """Return the entry of an execution in the waiting list."""
+    """Return the entry of an execution in the queue."""
     yields = wanted.trigger in COMPENSATING_TRIGGERS
     return Waiter(execution_id=wanted.execution_id, scheduled_time=wanted.scheduled_time, yields=yields)
 
@@ -109,7 +137,8 @@ def effective_policy(state: Lock, wanted: Requested, active: Requested | None) -
     declared = wanted.plan.overlap_policy
     if active is None or active.trigger not in COMPENSATING_TRIGGERS or wanted.trigger in COMPENSATING_TRIGGERS:
         return declared
-    if declared == "skip" and any(not waiter.yields for waiter in state.waiting):
+    first = state.waiting.first
+    if declared == "skip" and first is not None and not first.yields:
         return declared
     return "enqueue"
 

@@ -30,17 +30,12 @@ class StateCache(Generic[S]):
         evolve: Callable[[S, Recorded[Message]], S],
         *,
         capacity: int = CAPACITY,
-        catches_up: bool = True,
     ) -> None:
-        """`catches_up`: read only the new events of an outdated state.
-
-        That does not help for scopes that keep only the newest event of each type.
-        """
+        """Keep the states of at most `capacity` entities."""
         self._log = log
         self._initial = initial
         self._evolve = evolve
         self._capacity = capacity
-        self._catches_up = catches_up
         self._known: OrderedDict[str, tuple[S, int]] = OrderedDict()
         self._upto: dict[str, int] = {}
         self._outdated: set[str] = set()
@@ -71,12 +66,27 @@ class StateCache(Generic[S]):
         """Return whether `load` would answer from the cache."""
         return scope in self._known and scope not in self._outdated
 
+    async def refresh(self, scopes: Collection[str]) -> None:
+        """Read the new events of cached scopes, and all events of the others."""
+        after = {scope: self._known[scope][1] for scope in scopes if scope in self._known}
+        loaded = await self._log.load_each(*scopes, after=after)
+        for scope, events in zip(scopes, loaded.facts, strict=True):
+            if scope not in after:
+                self.fill(scope, events, upto=loaded.upto)
+            elif self._known.get(scope, (None, 0))[1] >= after[scope]:  # otherwise it was read again meanwhile
+                state, sequence = self._known[scope]
+                for recorded in events:
+                    if recorded.sequence > sequence:
+                        state, sequence = self._evolve(state, recorded), recorded.sequence
+                self._remember(scope, state, sequence, upto=loaded.upto)
+                self._outdated.discard(scope)
+
     async def _catch_up(self, scope: str, state: S, sequence: int) -> bool:
         """Read the events after a cached state; return whether there were any.
 
         If there are none, the replica lags or the events were archived, and the scope is removed from the cache.
         """
-        events = await self._log.load(scope, after=sequence) if self._catches_up else []
+        events = await self._log.load(scope, after=sequence)
         for recorded in events:
             state = self._evolve(state, recorded)
         if not events:

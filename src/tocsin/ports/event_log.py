@@ -1,7 +1,7 @@
 """The append-only log, as stages see it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeAlias
@@ -110,16 +110,23 @@ class EventLog(Protocol):
         ...
 
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
-        """Return the last message of each subject in a scope, oldest first.
+        """Return the messages that are enough to fold a scope, oldest first.
 
-        This is enough to fold the scope. Only messages after the sequence `after` are returned.
+        These are the last message of each subject; and for a lock also all events from the oldest of an execution that
+        still waits (`lock.first_needed`). Only messages after the sequence `after` are returned.
+
+        Raises:
+            StaleRead: a lagging replica answered a part of the read.
         """
         ...
 
-    async def load_each(self, *scopes: str) -> "Loaded":
+    async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> "Loaded":
         """Return what `load` returns for each of several scopes or subjects of one stream.
 
-        It needs few requests.
+        It needs few requests. `after` names for some of the scopes the sequence after which they are read.
+
+        Raises:
+            StaleRead: a lagging replica answered a part of the read.
         """
         ...
 

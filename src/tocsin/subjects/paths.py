@@ -125,6 +125,11 @@ def lock(job: str, shard: str | None = None) -> str:
     return f"lock.{token(job)}.*" if shard is None else f"lock.{token(job)}.{token(shard)}.*"
 
 
+def is_lock(scope: str) -> bool:
+    """Return whether a scope is that of a lock."""
+    return scope.startswith("lock.")
+
+
 def dead_letter(job: str, id: str) -> str:  # noqa: A002 - the field is called so
     """Return the scope of a dead letter."""
     return f"dead-letter.{token(job)}.{id}.>"

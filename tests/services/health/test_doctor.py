@@ -30,7 +30,6 @@ from tocsin.domain.events import (
     Queued,
     RetryTimer,
     Started,
-    Waiter,
 )
 from tocsin.ports.server_inspection import ServerState
 from tocsin.services.health import Finding, Level, examine, worst
@@ -381,11 +380,10 @@ async def test_undecided_execution_is_found(tocsin: Running) -> None:
 
 async def test_execution_waiting_for_its_lock_is_no_finding(tocsin: Running) -> None:
     planned = _requested(Planned)
-    waiting = Waiter(execution_id=planned.execution_id, scheduled_time=planned.scheduled_time)
     await store(
         tocsin,
         planned,
-        Queued(job="job", execution_id=planned.execution_id, waiting=(waiting,)),
+        Queued(job="job", execution_id=planned.execution_id, scheduled_time=planned.scheduled_time),
     )
     assert (await finds(deadlines.executions, tocsin, later=LATER))["overrun"].level is Level.OK
 

@@ -1,11 +1,12 @@
 """The event log in memory."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Final
 
 from ... import subjects
+from ...domain import lock
 from ...domain.events import Message, Recorded, Timer
 from ...ports import (
     Batch,
@@ -88,17 +89,24 @@ class InMemoryEventLog:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
-        """Return the last message of each subject in a scope, oldest first."""
+        """Return the messages that are enough to fold a scope, oldest first."""
         return self._load(scope, after)
 
-    async def load_each(self, *scopes: str) -> Loaded:
+    async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
         """Return the facts of each scope as `load` does."""
-        facts = [self._load(scope) for scope in scopes]
-        return Loaded(facts, self._streams[subjects.stream_of(scopes[0])].last_sequence if any(facts) else 0)
+        facts = [self._load(scope, (after or {}).get(scope, 0)) for scope in scopes]
+        stream = self._streams[subjects.stream_of(scopes[0])]
+        return Loaded(facts, stream.last_sequence if any(map(stream.last, scopes)) else 0)
 
     def _load(self, scope: str, after: int = 0) -> list[Recorded[Message]]:
         stream = self._streams[subjects.stream_of(scope)]
-        return [entry.recorded() for entry in stream.last_of_each((scope,)) if entry.sequence > after]
+        newest = [entry.recorded() for entry in stream.last_of_each((scope,))]
+        first = lock.first_needed(newest)
+        facts = [recorded for recorded in newest if recorded.sequence > after]
+        if not first or not facts:
+            return facts
+        whole = [entry.recorded() for entry in stream.matching((scope,), max(after, first - 1))]
+        return [*(recorded for recorded in facts if recorded.sequence < first), *whole]
 
     async def tail(self, scope: str) -> int:
         """Return the last sequence in a scope."""

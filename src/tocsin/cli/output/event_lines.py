@@ -164,7 +164,7 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - the 
         case Resolved():
             return Described("✓", "green", "resolved", fact.reason or "")
         case Queued():
-            return Described("·", "dim", "queued", f"{len(fact.waiting)} wait for the lock")
+            return Described("·", "dim", "queued", "waits for the lock")
         case _:
             return Described("?", "dim", str(getattr(fact, "type", type(fact).__name__)))
 

@@ -18,7 +18,6 @@ from .coordination import (
     LeadershipReleased,
     LockFact,
     Queued,
-    Waiter,
 )
 from .dead_letter import (
     MAX_BODY_BYTES,
@@ -175,7 +174,6 @@ __all__ = [
     "Trigger",
     "TriggerKind",
     "TriggerSource",
-    "Waiter",
     "admission_of",
     "unfold",
 ]

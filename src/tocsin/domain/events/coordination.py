@@ -19,17 +19,13 @@ class LockFact(Message):
     """The shard, if the job's lock is split."""
     execution_id: str
     """The execution that acquired the lock or waits for it."""
-
-
-class Waiter(Message):
-    """An execution that waits for a lock."""
-
-    execution_id: str
-    """The id of the waiting execution."""
     scheduled_time: datetime
     """The instant (UTC) for which the execution was planned."""
-    yields: bool = False
-    """True: the execution is a replay or part of a backfill, and lets all others go first."""
+    oldest: int = 0
+    """The sequence of the oldest earlier `queued` event whose execution still waits (0: none).
+
+    It is enough to read the lock's events from there on.
+    """
 
 
 class Acquired(LockFact):
@@ -40,12 +36,8 @@ class Acquired(LockFact):
 
     type: Literal["acquired"] = "acquired"
     """The type of the event."""
-    scheduled_time: datetime
-    """The instant (UTC) for which the execution was planned."""
     ttl: float
     """Seconds for which the execution may hold the lock."""
-    waiting: tuple[Waiter, ...] = ()
-    """The executions that still wait, in the order in which they acquire the lock."""
 
 
 class Queued(LockFact):
@@ -56,8 +48,8 @@ class Queued(LockFact):
 
     type: Literal["queued"] = "queued"
     """The type of the event."""
-    waiting: tuple[Waiter, ...]
-    """All executions that wait, in the order in which they acquire the lock."""
+    yields: bool = False
+    """True: the execution is a replay or part of a backfill, and lets all others go first."""
 
 
 # --- leader leases ---------------------------------------------------------------------------------------------------

@@ -1,15 +1,47 @@
-"""Locks (I5): one holder at a time, under fencing tokens that only grow.
+"""Locks (I5): one holder at a time, growing fencing tokens, and a fair queue.
 
-Memory: the newest holder of each lock, and the tokens of open executions.
+Memory: the newest holder of each lock, the tokens of open executions, and the executions that wait.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from heapq import heappop, heappush
 
-from ...domain.events import Acquired, Admitted, Message, Recorded
+from ...domain.events import Acquired, Admitted, Message, Queued, Recorded
 from . import check
 from .check import Handler, Taken
 from .executions import Executions
 from .report import Debt
+
+
+@dataclass(slots=True)
+class _Queue:
+    """The executions that wait for a lock; the heaps still hold those that left."""
+
+    entries: dict[str, tuple[tuple[bool, datetime, str], int]] = field(default_factory=dict)
+    turns: list[tuple[bool, datetime, str]] = field(default_factory=list)
+    arrivals: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, queued: Recorded[Queued]) -> None:
+        fact = queued.message
+        turn = fact.yields, fact.scheduled_time, fact.execution_id
+        self.entries[fact.execution_id] = turn, queued.sequence
+        heappush(self.turns, turn)
+        heappush(self.arrivals, (queued.sequence, fact.execution_id))
+
+    def next(self) -> str | None:
+        """Return the execution that is next."""
+        while self.turns and self.entries.get(self.turns[0][2], (None, 0))[0] != self.turns[0]:
+            heappop(self.turns)
+        return self.turns[0][2] if self.turns else None
+
+    def oldest(self) -> int:
+        """Return the least sequence of a `queued` event whose execution waits; 0: none waits."""
+        while self.arrivals and self.entries.get(self.arrivals[0][1], (None, 0))[1] != self.arrivals[0][0]:
+            heappop(self.arrivals)
+        return self.arrivals[0][0] if self.arrivals else 0
 
 
 class Locks:
@@ -25,10 +57,11 @@ class Locks:
         self._held: dict[str, Recorded[Acquired]] = {}
         self._running: dict[str, Recorded[Admitted]] = {}
         self._tokens: dict[str, set[int]] = {}
+        self._queues: defaultdict[str, _Queue] = defaultdict(_Queue)
 
     def handlers(self) -> Mapping[type[Message], Handler]:
         """See `Check`."""
-        return {Acquired: self._acquired, Admitted: self._admitted}
+        return {Acquired: self._acquired, Queued: self._queued, Admitted: self._admitted}
 
     def _acquired(self, recorded: Recorded[Acquired]) -> Taken:
         before = self._held.get(recorded.subject)
@@ -39,10 +72,32 @@ class Locks:
                 yield check.violation(
                     "I5", recorded.subject, "acquired while its holder was not over", before, recorded
                 )
+        yield from self._taken(recorded)
         self._held[recorded.subject] = recorded
         self._tokens.setdefault(recorded.message.execution_id, set()).add(recorded.sequence)
         if before is not None:
             self._tokens.pop(before.message.execution_id, None)
+
+    def _taken(self, acquired: Recorded[Acquired]) -> Taken:
+        queue, execution_id = self._queue_of(acquired), acquired.message.execution_id
+        if self._is_whole and (first := queue.next()) not in {None, execution_id}:
+            yield check.violation("I5", acquired.subject, f"it was acquired before {first}, which waits", acquired)
+        queue.entries.pop(execution_id, None)
+        yield from self._oldest(acquired, queue)
+
+    def _queued(self, recorded: Recorded[Queued]) -> Taken:
+        queue = self._queue_of(recorded)
+        yield from self._oldest(recorded, queue)
+        queue.add(recorded)
+
+    def _oldest(self, recorded: Recorded[Acquired] | Recorded[Queued], queue: _Queue) -> Taken:
+        """Judge from where on a reader of the lock begins."""
+        if self._is_whole and recorded.message.oldest != (oldest := queue.oldest()):
+            reason = f"it names {recorded.message.oldest} as the oldest that waits, which is {oldest}"
+            yield check.violation("I5", recorded.subject, reason, recorded)
+
+    def _queue_of(self, recorded: Recorded[Acquired] | Recorded[Queued]) -> _Queue:
+        return self._queues[recorded.subject.rpartition(".")[0]]
 
     def _admitted(self, recorded: Recorded[Admitted]) -> Taken:
         admitted, entity = recorded.message, check.execution(recorded.message.job, recorded.message.execution_id)

@@ -16,16 +16,17 @@ from typing import Final
 
 from ... import subjects, telemetry
 from ...domain import execution, lock
-from ...domain.events import Acquired, Admitted, Message, Planned, Recorded, Terminal, Waiter
+from ...domain.events import Acquired, Admitted, Message, Planned, Recorded, Terminal
 from ...domain.execution import Execution, Status
 from ...domain.lock import Lock
+from ...domain.lock_queue import Waiter
 from ...engine.public_events import PublicEvents
 from ...engine.state_cache import StateCache
 from ...ports import Clock, EventLog, Projections, SequenceConflict, StaleRead
 from .lock_projection import LockProjection
 
 LONG_QUEUE: Final = 2
-"""A warning is logged if more executions wait for a lock (CRON-S04)."""
+"""A warning is logged when more executions wait for a lock (CRON-S04), and each time that twice as many do."""
 ACQUISITIONS_PER_READ: Final = 10
 """Acquisitions that are read at a time; in most cases the first decides."""
 TRIES: Final = 1_000
@@ -47,7 +48,7 @@ class Locks:
     ) -> None:
         self._log = log
         self._executions = executions
-        self._locks = StateCache(log, lock.initial, lock.evolve, catches_up=False)
+        self._locks = StateCache(log, lock.initial, lock.evolve)
         self._public_events = public_events
         self.projection = LockProjection(projections, clock, self.is_over)
 
@@ -72,10 +73,7 @@ class Locks:
 
     async def reload(self, jobs: Collection[str]) -> None:
         """Read several locks in one request, because another process may have changed them."""
-        scopes = [subjects.lock(job) for job in jobs]
-        loaded = await self._log.load_each(*scopes)
-        for scope, events in zip(scopes, loaded.facts, strict=True):
-            self._locks.fill(scope, events, upto=loaded.upto)
+        await self._locks.refresh([subjects.lock(job) for job in jobs])
 
     async def load_up_to(self, job: str, sequence: int) -> None:
         """Ensure that a job's cached lock includes all events up to a sequence."""
@@ -106,7 +104,7 @@ class Locks:
             if state.holder is None or (
                 state.holder != waiter.execution_id and await self.is_over(planned.job, state.holder)
             ):
-                if state.waiting:
+                if state.waiting.first is not None:
                     continue  # the holder ended just now, and the lock goes to an execution that waits already
                 return await self._acquire(planned.job, waiter, ttl=lock.ttl(planned), known=(state, sequence))
             if state.holder == waiter.execution_id or state.has_waiter(waiter.execution_id):
@@ -126,9 +124,9 @@ class Locks:
         """Hand a free lock to the earliest waiting execution and return the lock."""
         for _ in range(TRIES):
             state, sequence = await self._locks.load(subjects.lock(job))
-            if not state.waiting or state.holder is None or not await self.is_over(job, state.holder):
+            first = state.waiting.first
+            if first is None or state.holder is None or not await self.is_over(job, state.holder):
                 return state
-            first = state.waiting[0]
             waiting, _ = await self._load_planned(job, first.execution_id)
             requested = waiting.requested
             ttl = lock.ttl(requested) if requested else lock.GRACE_S
@@ -144,11 +142,9 @@ class Locks:
 
     async def _queue(self, job: str, waiter: Waiter, *, known: tuple[Lock, int]) -> None:
         for event in lock.queue(known[0], job, waiter):
-            await self._locks.append(subjects.lock(job), event, known=known)
-            if len(event.waiting) > LONG_QUEUE:
-                _log.warning(
-                    "many executions wait for a lock", action="queue-grows", job=job, waiting=len(event.waiting)
-                )
+            held, _ = await self._locks.append(subjects.lock(job), event, known=known)
+            if (waiting := len(held.waiting)) > LONG_QUEUE and (waiting - 1).bit_count() == 1:
+                _log.warning("many executions wait for a lock", action="queue-grows", job=job, waiting=waiting)
 
     async def admit(self, job: str, held: Lock) -> None:
         """Admit the holder of a lock, unless it is admitted or over already."""

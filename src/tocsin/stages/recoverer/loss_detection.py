@@ -17,6 +17,7 @@ from ...domain import execution, lock
 from ...domain.events import Report, RetryTimer
 from ...domain.execution import Execution
 from ...domain.recovery import Overdue, Stalled
+from ...engine.state_cache import StateCache
 from ...ports import EventLog, Progress
 from ...subjects import Stream
 
@@ -32,6 +33,7 @@ class Evidence:
     def __init__(self, log: EventLog) -> None:
         self._log = log
         self._known: dict[str, Progress | None] = {}
+        self._locks = StateCache(log, lock.initial, lock.evolve)  # one queue may hold most of what is stalled
 
     async def is_lost(self, stalled: Stalled, state: Execution) -> bool:
         """Return whether a stalled message is lost."""
@@ -69,10 +71,11 @@ class Evidence:
             return False
         request = state.request
         scope = subjects.lock(request.job)
-        facts = await self._log.load(scope)
-        if await self._log.tail(scope) != max((fact.sequence for fact in facts), default=0):
-            return False  # a lagging replica answered; it may not know that the execution waits
-        held = lock.fold(facts)
+        held, sequence = await self._locks.load(scope)
+        if not await self._locks.is_newest(scope, sequence):
+            held, sequence = await self._locks.load(scope)
+            if not await self._locks.is_newest(scope, sequence):
+                return False  # a lagging replica answered; it may not know that the execution waits
         upto = held.fence
         if held.holder is not None and held.has_waiter(request.execution_id):
             of_holder = await self._log.load(subjects.execution(request.job, held.holder))

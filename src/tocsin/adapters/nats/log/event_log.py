@@ -2,15 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from operator import attrgetter
 from typing import Final
 
 from .... import subjects
+from ....domain import lock
 from ....domain.events import Message, Recorded, Timer
-from ....ports import Append, Batch, Delay, Headings, Loaded, Progress, Publish, Write, Written
+from ....ports import Append, Batch, Delay, Headings, Loaded, Progress, Publish, StaleRead, Write, Written
 from ....subjects import DecodeError, Stream
 from ..client import wire
 from ..client.connection import Connection
@@ -64,7 +65,7 @@ class NatsEventLog:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
-        """Return the last message of each subject in a scope, oldest first.
+        """Return the messages that are enough to fold a scope, oldest first.
 
         Only facts after `after` are returned and decoded. Near the end of the log, only they are transferred. Further
         back, the scan for them would cost the server more than a reply with the whole scope.
@@ -72,11 +73,14 @@ class NatsEventLog:
         kind = subjects.stream_of(scope)
         stream, filters = self._streams[kind], self._names.filters(scope)
         if after and len(filters) == 1 and self._writer.newest[kind] - after < SCAN_LIMIT:
-            return [self._recorded(stored) for stored in await stream.newer(filters[0], after=after)]
-        return [self._recorded(stored) for stored in await stream.last_of_each(filters) if stored.sequence > after]
+            newer = stream.scan if subjects.is_lock(scope) else stream.newer
+            return [self._recorded(stored) for stored in await newer(filters[0], after=after)]
+        newest = [self._recorded(s) for s in await stream.last_of_each(filters) if s.sequence > after]
+        return await self._complete(scope, newest, after)
 
-    async def load_each(self, *scopes: str) -> Loaded:
+    async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
         """Return the facts of each scope as `load` does, with few requests."""
+        known = after or {}
         stream = self._streams[subjects.stream_of(scopes[0])]
         filters = [name for scope in scopes for name in self._names.filters(scope)]
         portions = (
@@ -87,8 +91,22 @@ class NatsEventLog:
         for messages, _ in replies:
             for recorded in map(self._recorded, messages):
                 scope = recorded.subject if recorded.subject in facts else subjects.scope_of(recorded.message)
-                facts[scope].append(recorded)
-        return Loaded([facts[scope] for scope in scopes], min(upto for _, upto in replies))
+                if recorded.sequence > known.get(scope, 0):
+                    facts[scope].append(recorded)
+        whole = await asyncio.gather(*(self._complete(scope, facts[scope], known.get(scope, 0)) for scope in scopes))
+        return Loaded(whole, min(upto for _, upto in replies))
+
+    async def _complete(self, scope: str, newest: list[Recorded[Message]], after: int) -> list[Recorded[Message]]:
+        """Complete the newest events of a lock by all from the oldest that waits."""
+        first = lock.first_needed(newest)
+        if not first:
+            return newest
+        stream = self._streams[subjects.stream_of(scope)]
+        parts = [await stream.scan(name, after=max(after, first - 1)) for name in self._names.filters(scope)]
+        events = [self._recorded(stored) for stored in sorted(chain.from_iterable(parts), key=attrgetter("sequence"))]
+        if not events or events[-1].sequence < newest[-1].sequence:
+            raise StaleRead.of(scope)  # another replica answered, and it lags behind
+        return [*(recorded for recorded in newest if recorded.sequence < first), *events]
 
     async def tail(self, scope: str) -> int:
         """Return the last sequence in a scope, read from the stream's leader."""

@@ -10,6 +10,8 @@ from ....domain import execution, lock
 from ....domain.events import Acquired, Dispatched, Due, Message, Recorded, Requested, Started, unfold
 from ....domain.execution import Execution, Phase, Status
 from ....domain.ids import occurrence_id
+from ....domain.lock import Lock
+from ....engine.state_cache import StateCache
 from ....subjects import Stream
 from ..findings import CheckContext, Finding, Level, OverdueKind, ok
 
@@ -101,8 +103,9 @@ async def occurrences(context: CheckContext) -> list[Finding]:
 async def executions(context: CheckContext) -> list[Finding]:
     """Report open executions that do not move (`undecided`, `undispatched`, `unclaimed`, `overrun`)."""
     overdue: dict[str, list[str]] = {kind.code: [] for kind in EXECUTIONS}
+    locks = StateCache(context.target.log, lock.initial, lock.evolve)  # many executions may wait for one lock
     async for candidate in _open_executions(context):
-        for code in await _overdue_codes(context, candidate):
+        for code in await _overdue_codes(context, candidate, locks):
             overdue[code].append(f"{candidate.job} {candidate.id}")
     findings = [finding for kind in EXECUTIONS for finding in kind.report(overdue[kind.code])]
     return findings or [ok("overrun", "every open execution moves")]
@@ -113,8 +116,7 @@ async def locks(context: CheckContext) -> list[Finding]:
     log, overdue = context.target.log, []
     names = await context.target.inspection.subjects(Stream.LOG, "lock.>")
     for scope in sorted({name.rpartition(".")[0] for name in names}):
-        facts = await log.load(f"{scope}.*")
-        acquired = next((r for r in reversed(facts) if isinstance(r.message, Acquired)), None)
+        acquired = await log.last(f"{scope}.acquired")
         if acquired is None or not isinstance(acquired.message, Acquired):
             continue
         fact = acquired.message
@@ -160,13 +162,13 @@ async def _open_executions(context: CheckContext) -> AsyncIterator[_OpenExecutio
             yield _OpenExecution(subjects.name(job), execution_id, facts, state)
 
 
-async def _overdue_codes(context: CheckContext, candidate: _OpenExecution) -> list[str]:
+async def _overdue_codes(context: CheckContext, candidate: _OpenExecution, locks: StateCache[Lock]) -> list[str]:
     state = candidate.state
     requested_at = next((r.time for r in unfold(candidate.facts) if isinstance(r.message, Requested)), context.now)
     is_old = context.age(requested_at) >= GRACE
     if state.status is Status.PLANNED:
-        waits = lock.fold(await context.target.log.load(subjects.lock(candidate.job))).has_waiter(candidate.id)
-        return ["undecided"] if is_old and not waits else []
+        held, _ = await locks.load(subjects.lock(candidate.job))
+        return ["undecided"] if is_old and not held.has_waiter(candidate.id) else []
     codes = []
     if is_old and all(step.phase is Phase.WAITING for step in state.steps.values()):
         codes.append("undispatched")
