@@ -201,13 +201,9 @@ async def test_state_read_again_covers_only_that_read(world: World, reads: Reads
     locks = StateCache(world.log, lock.initial, lock.evolve)
     scope = subjects.lock("job-0")
     await given(world, reads, Acquired(job="job-0", execution_id="a", scheduled_time=NOON, ttl=90))
-    known = await locks.load(scope)
     locks.fill(scope, await world.log.load(scope), upto=10)
     assert locks.accounts_for(scope, 10)
-    with pytest.raises(OutdatedState):
-        await locks.append(
-            scope, Acquired(job="job-0", execution_id="b", scheduled_time=NOON, ttl=90), known=(known[0], 0)
-        )
+    locks.forget(scope)
     await locks.load(scope)
     assert not locks.accounts_for(scope, 10)
 
@@ -226,6 +222,20 @@ async def test_replaced_events_are_not_missed(world: World, reads: Reads) -> Non
     reads.clear()
     assert (await locks.load(scope))[0].holder == "c"
     assert reads == {"load": 1}
+
+
+async def test_state_that_grew_meanwhile_is_kept(world: World, reads: Reads) -> None:
+    """Another task of this process appended while the first waited for the tail or for its own append."""
+    locks, scope = StateCache(world.log, lock.initial, lock.evolve), subjects.lock("job-0")
+    first, second = (Acquired(job="job-0", execution_id=name, scheduled_time=NOON, ttl=90) for name in ("a", "b"))
+    before = await locks.append(scope, first, known=await locks.load(scope))
+    after = await locks.append(scope, second, known=before)
+    assert not await locks.is_newest(scope, before[1])
+    with pytest.raises(OutdatedState):
+        await locks.append(scope, second, known=before)
+    reads.clear()
+    assert await locks.load(scope) == after
+    assert reads == {}
 
 
 async def test_parallel_claims_are_learned_before_their_decisions(world: World, reads: Reads) -> None:

@@ -157,7 +157,8 @@ class StateCache(Generic[S]):
         try:
             stored = await self._log.append(event, expect=sequence)
         except SequenceConflict:
-            self._outdated.add(scope)
+            if scope in self._known and self._known[scope][1] <= sequence:  # else it has grown meanwhile
+                self._outdated.add(scope)
             raise
         self._outdated.discard(scope)
         recorded = Recorded(event, subjects.subject_of(event), stored, UNKNOWN_TIME)
@@ -168,10 +169,10 @@ class StateCache(Generic[S]):
         tail = await self._log.tail(scope)
         if tail == sequence:
             return True
-        if tail > sequence:
-            self._outdated.add(scope)
-        else:
+        if tail < sequence:
             self.forget(scope)
+        elif scope in self._known and self._known[scope][1] < tail:  # else it has grown meanwhile
+            self._outdated.add(scope)
         return False
 
     def forget(self, scope: str) -> None:
