@@ -36,6 +36,8 @@ MAX_FAILURES: Final = 5
 """Failures of the handler after which a message becomes a dead letter."""
 MAX_CONCURRENT_DELIVERIES: Final = 3
 """A message delivered more often than this is handled alone, because it may kill the process."""
+_NO_JOB: Final = "-"
+"""The job of a dead letter whose input names none, or all of them."""
 _RETRY_S: Final = 1.0
 _BACKOFF_S: Final = (0.2, 1.0, 5.0, 15.0)
 
@@ -221,6 +223,8 @@ class DeliveryPolicy:
         self, subscription: BoundSubscription, delivery: Delivery, reason: str, *, job: str | None = None
     ) -> bool:
         job, durable = job or subjects.job_of(delivery.subject), subscription.durable
+        if job in {"", subjects.ANY}:
+            job = _NO_JOB
         partition = subjects.partition(delivery.subject)
         fact = PoisonMessage.of(
             job, durable, delivery.subject, delivery.sequence, delivery.body, reason, partition=partition

@@ -49,6 +49,7 @@ class InMemoryEventLog:
     async def append(self, fact: Message, *, expect: int) -> int:
         """Store a fact if the last sequence in its scope is `expect`; return its sequence."""
         subject = subjects.subject_of(fact)
+        check_subject(subject)
         stream, scope, body = self._capturing(subject), subjects.scope_of(fact), fact.encode()
         _check_size(subject, body, _guard(scope, expect))
         stream.check(scope, expect)
@@ -56,6 +57,7 @@ class InMemoryEventLog:
 
     async def publish(self, subject: str, message: Message, *, message_id: str) -> int:
         """Store an input once within the duplicate window; return the sequence of the first copy."""
+        check_subject(subject)
         body = message.encode()
         _check_size(subject, body, f"Nats-Msg-Id: {message_id}\r\n")
         return self.receive(subject, body, message_id=message_id)
@@ -66,6 +68,7 @@ class InMemoryEventLog:
         A second timer of the subject replaces the first.
         """
         subject = subjects.delay(timer)
+        check_subject(subject)
         stream, body = self._capturing(subject), timer.encode()
         schedule = f"Nats-Schedule: @at {until.isoformat()}\r\nNats-Schedule-Target: {subjects.subject_of(timer)}\r\n"
         _check_size(subject, body, schedule + _guard(scope, expect))
@@ -83,7 +86,10 @@ class InMemoryEventLog:
         return await write_each(self, writes)
 
     def receive(self, subject: str, body: bytes, *, message_id: str | None = None) -> int:
-        """Store a body that any client published on a captured subject; return its sequence."""
+        """Store a body that any client published on a captured subject; return its sequence.
+
+        A server accepts wildcards in the subject of a message.
+        """
         return self._capturing(subject).store(subject, body, message_id=message_id)
 
     # --- reading -----------------------------------------------------------------------------------------------------
@@ -206,7 +212,6 @@ class InMemoryEventLog:
         return durable
 
     def _capturing(self, subject: str) -> StoredStream:
-        check_subject(subject)
         stream = subjects.stream_of(subject)
         if not any(subjects.matches(captured, subject) for captured in STREAM_SUBJECTS[stream]):
             raise LogUnavailable(f"{subject}: no stream captures it")
