@@ -72,10 +72,10 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     # --- the log and its guards --------------------------------------------------------------------------------------
     _bug(
         "append behind whatever is last",
-        Waves._wave,
-        "await self._log.write(writes)",
+        Waves._write,
+        "await self._log.write(list(writes.values()))",
         "await self._log.write("
-        "[Append(w.events, await self._log.tail(w.scope)) if isinstance(w, Append) else w for w in writes])",
+        "[Append(w.events, await self._log.tail(w.scope)) if isinstance(w, Append) else w for w in writes.values()])",
     ),
     _bug(
         "acknowledge before the facts are stored",
@@ -312,9 +312,9 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug("take an answer to what was never handed over", MqBridge._meant, "self._is_outside(state, step)", "True"),
     _bug(
         "believe a replica that nobody waits for an answer",
-        MqBridge._meant,
-        "not await self._executions.is_newest(scope, sequence)",
-        "False",
+        MqBridge.on_completion,
+        "if not candidates:\n        return done(rests_on=(ref,))",
+        "if not candidates:\n        return DONE",
     ),
     _bug("believe whoever answers", MqBridge.on_completion, "answer.token not in {None, token}", "False"),
     _bug("take each answer for a success", MqBridge.on_completion, "if answer.has_failed", "if False"),
@@ -345,27 +345,27 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     _bug(
         "end an attempt whose answer nobody has read",
-        lease_keeper.LeaseKeeper._is_settled,
-        "if await self._has_report(lease, state):",
+        lease_keeper.LeaseKeeper._on_lease,
+        "if self._has_report(lease, state, states):",
         "if False:",
     ),
     _bug(
         "end an attempt that somebody answered for",
-        lease_keeper.LeaseKeeper._is_settled,
-        'not execution.release(state, lease, reason="lease_over")',
-        "lease.step not in state.steps",
+        lease_keeper.LeaseKeeper._on_lease,
+        "if not released:",
+        "if lease.step not in state.steps:",
     ),
     _bug(
         "let an attempt be taken for ever",
-        lease_keeper.LeaseKeeper._is_settled,
-        "lease.ends_attempt or recorded.time >= claimed + timedelta(seconds=limit)",
+        lease_keeper.LeaseKeeper._on_lease,
+        "lease.ends_attempt or time >= claimed + timedelta(seconds=limit)",
         "False",
     ),
     _bug(
         "report that one lease of an attempt is over",
-        lease_keeper.LeaseKeeper._is_settled,
+        lease_keeper.LeaseKeeper._on_lease,
         'f"{subject}.{lease.task}"',
-        "scope",
+        "ref.key",
     ),
     _bug(
         "take whatever somebody answers who held it",
@@ -458,14 +458,14 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug("record from a place of one's own", Recorder.recorded, "upto=batch.upto", "upto=place"),
     _bug(
         "show a definition whatever is shown",
-        Registrar.on_change,
-        "registration.encode(), expect=revision",
-        "registration.encode()",
+        Waves._put,
+        "change.value, expect=revision",
+        "change.value",
     ),
     _bug(
         "show a definition by what a replica says",
-        Registrar._check_newest,
-        "if await self._log.tail(scope) != sequence:",
+        Registrar.on_change,
+        "if states(TAIL(scope)) != sequence:",
         "if False:",
     ),
 )

@@ -2,12 +2,10 @@
 
 from datetime import timedelta
 
-import pytest
-
 from tests.domain.given import ID, JOB, KEY, admitted, plan, started
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.domain import execution, ids
+from tocsin.domain import ids
 from tocsin.domain.definition import RetryPolicy
 from tocsin.domain.events import (
     Admitted,
@@ -21,9 +19,6 @@ from tocsin.domain.events import (
     RetryScheduled,
     RetryTimer,
 )
-from tocsin.engine.state_cache import StateCache
-from tocsin.ports import OutdatedState
-from tocsin.stages.dag_advancer.stage import DAG_ADVANCER, DagAdvancer
 
 TWICE = RetryPolicy(max_attempts=2, initial_delay=30, jitter=0)
 BOOM = Failure(type="ValueError", message="boom")
@@ -97,11 +92,8 @@ async def test_fresh_copy_reads_earlier_events(world: World) -> None:
     await world.given(admitted())
     await run(world)
     await world.given(started())
-    executions = StateCache(world.log, execution.initial, execution.evolve)
     [recorded] = await world.recorded(Admitted)
-    with pytest.raises(OutdatedState):
-        await DAG_ADVANCER.bind(DagAdvancer(world.log, executions, world.clock, KEY)).subscriptions[0].handle(recorded)
-    await DAG_ADVANCER.bind(DagAdvancer(world.log, executions, world.clock, KEY)).subscriptions[0].handle(recorded)
+    await world.deliver(world.dag_advancer.subscriptions[0], recorded, log=world.log)
     assert len(await world.stored(Dispatched)) == 1
 
 

@@ -37,7 +37,6 @@ from tocsin.ports import LogUnavailable, OutdatedState
 from tocsin.stages.lock_keeper.stage import LOCK_KEEPER, LockKeeper
 from tocsin.stages.recoverer.loss_detection import Evidence
 from tocsin.stages.recoverer.open_executions import OpenExecutions
-from tocsin.stages.registrar import REGISTRAR, Registrar
 from tocsin.subjects import Bucket
 from tocsin.testing import settle
 
@@ -60,7 +59,7 @@ async def test_i8_old_change_keeps_the_newer_definition_shown(world: World) -> N
     before = await shown(world)
     [change, _] = await world.recorded(Defined)
     with pytest.raises(OutdatedState):
-        await REGISTRAR.bind(Registrar(Lagging(world, upto=1), world.projections)).subscriptions[0].handle(change)
+        await world.deliver(world.registrar.subscriptions[0], change, log=Lagging(world, upto=1))
     assert await shown(world) == before
 
 
@@ -77,11 +76,8 @@ async def test_i8_deleted_job_is_not_shown_again(world: World) -> None:
         await world.run(world.registrar)
         return await put(bucket, key, value, expect=expect)
 
-    late = REGISTRAR.bind(Registrar(world.log, world.projections)).subscriptions[0]
     world.projections.put = slow  # type: ignore[assignment, method-assign]
-    with pytest.raises(OutdatedState):
-        await late.handle(change)
-    await late.handle(change)
+    await world.deliver(world.registrar.subscriptions[0], change)
     assert await shown(world) is None
 
 

@@ -1,7 +1,7 @@
 """Jobs enqueued once, on their way through the planner, the DAG advancer and the lease keeper."""
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ from typing_extensions import override
 from tests.domain.given import KEY
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.domain import execution, ids
+from tocsin.domain import ids
 from tocsin.domain.definition import JobDefinition, RetryPolicy
 from tocsin.domain.events import (
     Admitted,
@@ -31,11 +31,11 @@ from tocsin.domain.events import (
     Started,
 )
 from tocsin.domain.execution import MAX_CLAIMS
-from tocsin.engine.state_cache import StateCache
+from tocsin.engine.states import StateStore
+from tocsin.engine.step import DONE, Sources, States, Step
 from tocsin.ports import Loaded
 from tocsin.stages.dag_advancer.retry_timer import CAPACITY, HORIZON, RetryTimers
-from tocsin.stages.lease_keeper import LEASE_KEEPER, LeaseKeeper
-from tocsin.testing import ManualClock, settle
+from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock, settle
 
 JOB, ID = "ojs.mail", "0193a5b0-0000-7000-8000-00000000000a"
 TWICE = RetryPolicy(max_attempts=2, initial_delay=5, jitter=0)
@@ -145,8 +145,8 @@ async def test_unknown_leases_are_read_together(world: World, monkeypatch: pytes
     await answered(world, "completed")
     reads = noted_reads(world, monkeypatch)
     world.clock.advance(31)
-    another = LEASE_KEEPER.bind(LeaseKeeper(world.log, StateCache(world.log, execution.initial, execution.evolve), KEY))
-    await world.run(another)
+    world.store.clear()
+    await world.run(world.lease_keeper)
     assert reads == [(subjects.execution(JOB, ID),)]
     assert await world.stored(Released) == []
 
@@ -277,11 +277,11 @@ async def test_copy_that_remembers_a_retry_decides_it(world: World) -> None:
 async def test_distant_or_excess_retries_stay_with_the_log(world: World) -> None:
     decided: list[object] = []
 
-    async def decide(timer: object) -> None:
-        decided.append(timer)
+    def decide(recorded: Recorded[Message], _states: States, _now: datetime) -> Step:
+        decided.append(recorded.message)
         raise OSError("no way")
 
-    punctual = RetryTimers(world.clock, decide)
+    punctual = RetryTimers(world.store, decide)
     timer: Any = object.__new__(LeaseTimer)
     far = world.clock.now() + HORIZON + timedelta(seconds=1)
     punctual.at(far, timer)
@@ -295,11 +295,11 @@ async def test_distant_or_excess_retries_stay_with_the_log(world: World) -> None
 async def test_undecidable_retry_does_not_block_others(world: World) -> None:
     decided: list[int] = []
 
-    async def decide(timer: Any) -> None:  # noqa: ANN401 - a timer
-        decided.append(timer.attempt)
+    def decide(recorded: Recorded[Any], _states: States, _now: datetime) -> Step:
+        decided.append(recorded.message.attempt)
         raise OSError("no way")
 
-    punctual = RetryTimers(world.clock, decide)
+    punctual = RetryTimers(world.store, decide)
     for attempt in (2, 1):
         timer = RetryTimer(job=JOB, execution_id=ID, step="main", attempt=attempt)
         punctual.at(world.clock.now() + timedelta(seconds=attempt), timer)
@@ -311,10 +311,12 @@ async def test_retry_timers_sleep_until_the_earliest_deadline() -> None:
     clock, decided = CountingClock(), list[tuple[int, float]]()
     began = clock.now()
 
-    async def decide(timer: RetryTimer) -> None:
-        decided.append((timer.attempt, (clock.now() - began).total_seconds()))
+    def decide(recorded: Recorded[Any], _states: States, _now: datetime) -> Step:
+        decided.append((recorded.message.attempt, (clock.now() - began).total_seconds()))
+        return DONE
 
-    timers = RetryTimers(clock, decide)
+    log, projections = InMemoryEventLog(clock), InMemoryProjections(clock)
+    timers = RetryTimers(StateStore(Sources.of(log, projections, clock)), decide)
     running = asyncio.create_task(timers.run())
     await clock.run(60)
     assert clock.sleeps == 0  # no timer, no polling

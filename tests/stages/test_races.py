@@ -44,10 +44,8 @@ from tocsin.engine.state_cache import StateCache
 from tocsin.engine.states import StateStore
 from tocsin.engine.step import Sources
 from tocsin.ports import DurableSpec, Loaded, LogUnavailable, OutdatedState
-from tocsin.stages.dag_advancer.stage import DAG_ADVANCER, DagAdvancer
 from tocsin.stages.lock_keeper.stage import LOCK_KEEPER, LockKeeper
 from tocsin.stages.planner import PLANNER, Planner
-from tocsin.stages.registrar import REGISTRAR, Registrar
 from tocsin.stages.ticker import Ticker
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import InMemoryEventLog, settle
@@ -269,7 +267,7 @@ async def test_a_lagging_replica_leaves_no_old_definition_shown(world: World) ->
     await world.define({"name": JOB, "function": "new"})
     [_, change] = await world.recorded(Defined)
     with pytest.raises(OutdatedState):
-        await REGISTRAR.bind(Registrar(Lagging(world, upto=1), world.projections)).subscriptions[0].handle(change)
+        await world.deliver(world.registrar.subscriptions[0], change, log=Lagging(world, upto=1))
 
 
 async def test_a_lagging_replica_loses_no_success(world: World) -> None:
@@ -281,10 +279,10 @@ async def test_a_lagging_replica_loses_no_success(world: World) -> None:
     await world.given(*execution.dispatch(execution.fold(await world.log.load(subjects.execution(JOB, ID))), key=KEY))
     await world.given(started("b"))
     [claim] = [r for r in await world.recorded(Started) if r.message.step == "b"]
-    stage = DAG_ADVANCER.bind(DagAdvancer(world.log, fresh_executions(Lagging(world, upto=3)), world.clock, KEY))
     answer = report("completed", "b", claim=claim.sequence, claimed_after=claim.sequence - 1)
+    recorded: Recorded[Message] = Recorded(answer, subjects.subject_of(answer), 99, NOON)
     with pytest.raises(OutdatedState):
-        await stage.subscriptions[1].handle(Recorded(answer, subjects.subject_of(answer), 99, NOON))
+        await world.deliver(world.dag_advancer.subscriptions[1], recorded, log=Lagging(world, upto=3))
 
 
 async def test_a_lagging_replica_loses_no_retry(world: World) -> None:
@@ -296,11 +294,10 @@ async def test_a_lagging_replica_loses_no_retry(world: World) -> None:
     await world.run(world.retrier)
     [waiting] = await world.recorded(RetryScheduled)
     [(timer, _)] = execution.retry_timers(execution.fold(await world.log.load(subjects.execution(JOB, ID))))
-    stage = DAG_ADVANCER.bind(
-        DagAdvancer(world.log, fresh_executions(Lagging(world, upto=waiting.sequence - 1)), world.clock, KEY)
-    )
+    recorded: Recorded[Message] = Recorded(timer, subjects.subject_of(timer), 99, NOON)
+    lagging = Lagging(world, upto=waiting.sequence - 1)
     with pytest.raises(OutdatedState):
-        await stage.subscriptions[2].handle(Recorded(timer, subjects.subject_of(timer), 99, NOON))
+        await world.deliver(world.dag_advancer.subscriptions[2], recorded, log=lagging)
 
 
 async def test_a_lagging_replica_loses_no_failure(world: World) -> None:

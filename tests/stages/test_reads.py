@@ -27,7 +27,6 @@ from tocsin.domain.events import (
 from tocsin.domain.execution import Status
 from tocsin.engine.state_cache import StateCache
 from tocsin.ports import OutdatedState
-from tocsin.stages.dag_advancer.stage import DAG_ADVANCER, DagAdvancer
 from tocsin.stages.lock_keeper.stage import LOCK_KEEPER, LockKeeper
 
 JOBS = [f"job-{i}" for i in range(10)]
@@ -129,9 +128,8 @@ async def test_what_other_copies_began_is_read_at_once(world: World, reads: Read
         )
         await world.log.publish(subjects.subject_of(report), report, message_id=done.job)
     reads.clear()
-    executions = StateCache(world.log, execution.initial, execution.evolve)
-    another = DAG_ADVANCER.bind(DagAdvancer(world.log, executions, world.clock, KEY))
-    await world.handle(another.subscriptions[1])
+    world.store.clear()
+    await world.handle(world.dag_advancer.subscriptions[1])
     assert reads == {"load_each": 1}
     assert len(await world.stored(Completed)) == len(JOBS)
 

@@ -43,7 +43,7 @@ async def test_old_change_handled_last_shows_the_current_state(world: World) -> 
     await world.define(JOB)
     await world.define({**JOB, "schedule": "30 * * * *"})
     for recorded in reversed(await world.recorded(DefinitionFact)):
-        await world.registrar.subscriptions[0].handle(recorded)
+        await world.deliver(world.registrar.subscriptions[0], recorded)
     found = await shown(world)
     assert found is not None
     assert found.definition.schedule == "30 * * * *"

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Final, TypeAlias
 
 from .. import subjects
@@ -10,6 +11,7 @@ from ..domain.dead_letter import DeadLetter
 from ..domain.definition import JobDefinition
 from ..domain.events import CronTriggered, Defined, Message, Recorded
 from ..domain.execution import Execution
+from ..domain.ledger import Ledger
 from ..ports import LogUnavailable, StaleRead
 from ..subjects import Bucket
 from .step import Reading, Ref, Scope, Sources
@@ -52,7 +54,15 @@ async def _facts(sources: Sources, scopes: Sequence[str]) -> Mapping[str, Events
 
 
 FACTS: Final = Reading("events", _facts)
-"""The events of a scope, or the newest event of each subject of a filter, oldest first. The read may be stale."""
+"""The events of a scope, oldest first. The read may be stale."""
+
+
+async def _matching(sources: Sources, filters: Sequence[str]) -> Mapping[str, Events]:
+    return dict(zip(filters, await asyncio.gather(*map(sources.log.load, filters)), strict=True))
+
+
+MATCHING: Final = Reading("messages of a filter", _matching)
+"""The newest message of each subject that a filter matches, oldest first. The read may be stale."""
 
 
 async def _newest(sources: Sources, scopes: Sequence[str]) -> Mapping[str, Events]:
@@ -73,7 +83,7 @@ async def _tails(sources: Sources, scopes: Sequence[str]) -> Mapping[str, int]:
 
 
 TAIL: Final = Reading("last sequence", _tails)
-"""The last sequence in a scope, from the stream's leader; 0: the scope is empty."""
+"""The last sequence in a scope or of a filter, from the stream's leader; 0: there is no message."""
 
 
 async def _range(sources: Sources, keys: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], Events]:
@@ -129,6 +139,14 @@ None: there was no such job.
 """
 
 
+async def _ledgers(sources: Sources, jobs: Sequence[str]) -> Mapping[str, tuple[Ledger, int]]:
+    return dict(zip(jobs, await asyncio.gather(*map(sources.ledgers.load, jobs)), strict=True))
+
+
+LEDGER: Final = Reading("ledger", _ledgers)
+"""The ledger of a job and its last sequence. The read may be stale."""
+
+
 async def _entries(
     sources: Sources, keys: Sequence[tuple[Bucket, str]]
 ) -> Mapping[tuple[Bucket, str], tuple[bytes, int] | None]:
@@ -139,7 +157,7 @@ ENTRY: Final = Reading("KV entry", _entries)
 """A KV entry and its revision; None: there is none. The key is (bucket, key)."""
 
 
-async def _now(sources: Sources, keys: Sequence[None]) -> Mapping[None, object]:
+async def _now(sources: Sources, keys: Sequence[None]) -> Mapping[None, datetime]:
     return dict.fromkeys(keys, await sources.log.now())
 
 

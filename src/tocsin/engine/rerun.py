@@ -10,7 +10,7 @@ from typing import Final
 
 from .. import subjects
 from ..domain import dead_letter, execution_plan
-from ..domain.dead_letter import DeadLetter, Replay
+from ..domain.dead_letter import Replay
 from ..domain.definition import DefinitionError, check_input
 from ..domain.errors import TocsinError
 from ..domain.events import (
@@ -132,32 +132,18 @@ def _unregistered_request(letter: DeadLettered, states: States) -> Requested | N
     return _request_of(events)
 
 
-async def resolve(
-    log: EventLog, state: DeadLetter, *, expect: int, execution_id: str | None = None, reason: str
-) -> None:
-    """Mark a dead letter as resolved; `expect` is the last sequence that its state includes."""
-    for event in dead_letter.resolve(state, execution_id=execution_id, reason=reason):
-        await log.append(event, expect=expect)
-
-
-async def resolve_replayed(log: EventLog, job: str, id: str, execution_id: str) -> None:  # noqa: A002 - the field is called so
-    """Resolve a dead letter whose replay completed, and every earlier dead letter that it replayed."""
+def resolve_replayed(states: States, job: str, id: str, execution_id: str) -> Step:  # noqa: A002 - the field is called so
+    """Resolve a dead letter whose replay completed, and every earlier one that it replayed."""
     letter: str | None = id
     while letter is not None:
-        scope = subjects.dead_letter(job, letter)
-        events = await log.load(scope)
-        state = dead_letter.fold(events)
+        ref = dead_letter_state(job, letter)
+        state = states(ref)
         if state.kept is None:
-            if not await _is_complete(log, scope, events):
-                raise StaleRead.of(scope)
-            return
-        await resolve(log, state, expect=events[-1].sequence, execution_id=execution_id, reason="replayed")
+            return done(rests_on=(ref,))
+        if resolved := dead_letter.resolve(state, execution_id=execution_id, reason="replayed"):
+            return again(Events(ref, tuple(resolved)))
         letter = state.fact.replay_of if isinstance(state.fact, DeadLettered) else None
-
-
-async def _is_complete(log: EventLog, scope: str, events: Sequence[Recorded[Message]]) -> bool:
-    """Return whether events read from a scope include its newest event."""
-    return await log.tail(scope) == (events[-1].sequence if events else 0)
+    return DONE
 
 
 async def unregistered_request(log: EventLog, letter: DeadLettered) -> Requested | None:

@@ -184,7 +184,7 @@ class Step:
     """One decision.
 
     Attributes:
-        changes: what to store; at most one change for each scope.
+        changes: what to store; at most one change for each scope, or any number of timers.
         then: what follows.
         rests_on: scopes whose states must be the newest for the decision to be right. Appends need no entry here, since
             their guards check it.
@@ -216,9 +216,14 @@ def again(*changes: Change, rests_on: tuple[Ref[Any], ...] = (), signals: tuple[
     return Step(changes, Then.AGAIN, rests_on, signals)
 
 
-def wait(delay: float) -> Step:
+def decided(ref: Ref[Any], events: Sequence[Message]) -> Step:
+    """Append events to a scope; without events, rest on its newest state."""
+    return done(Events(ref, tuple(events))) if events else done(rests_on=(ref,))
+
+
+def wait(delay: float, *, rests_on: tuple[Ref[Any], ...] = ()) -> Step:
     """Deliver the input again after `delay` seconds."""
-    return Step(then=Then.WAIT, delay=delay)
+    return Step(then=Then.WAIT, rests_on=rests_on, delay=delay)
 
 
 def refuse(reason: str, *, job: str | None = None, rests_on: tuple[Ref[Any], ...] = ()) -> Step:

@@ -9,7 +9,7 @@ A wave has at most one input of each ordering key, and one change of each scope.
 `CONFLICT_LIMIT` times is decided alone, after all others. Inputs without an outcome at that point are handed back.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -147,8 +147,7 @@ class Waves:
         asked = await self._ask(decide, items, view)
         asked = await self._confirm(asked, view)
         chosen = _one_for_each_scope(asked)
-        writes = [change.write for part in chosen for change in part.changes if change.write is not None]
-        written = iter(await self._log.write(writes) if writes else ())
+        written = iter(await self._write([change for part in chosen for change in part.changes]))
         for part in chosen:
             await self._settle(part, written, view, on_signal)
 
@@ -216,6 +215,25 @@ class Waves:
         return confirmed
 
     # --- store -------------------------------------------------------------------------------------------------------
+
+    async def _write(self, changes: Sequence[_Guarded]) -> list[Written]:
+        """Store the changes in one write, and further timers of a scope in later writes."""
+        results: list[Written] = []
+        rounds: list[dict[int, Write]] = []
+        guards: Counter[object] = Counter()
+        for change in changes:
+            if change.write is None:
+                continue
+            turn = 0 if change.scope is None else guards[change.scope]
+            guards[change.scope] += 1
+            if turn == len(rounds):
+                rounds.append({})
+            rounds[turn][len(results)] = change.write
+            results.append(Written(()))
+        for writes in rounds:
+            for index, written in zip(writes, await self._log.write(list(writes.values())), strict=True):
+                results[index] = written
+        return results
 
     async def _settle(
         self, part: _Asked, results: Iterator[Written], view: View, on_signal: Callable[[object], None] | None

@@ -6,9 +6,7 @@ executors abandoned it, the lease keeper publishes a report of failure, on which
 Implements the visibility timeout of ojs-worker-protocol, the execution timeout of ojs-timeouts, `expires_at` of ojs-core.
 """
 
-from collections.abc import Sequence
-from datetime import timedelta
-from functools import partial
+from datetime import datetime, timedelta
 from typing import Final
 
 from .. import subjects
@@ -26,10 +24,11 @@ from ..domain.events import (
 )
 from ..domain.execution import Execution
 from ..domain.recovery import TIMED_OUT
+from ..engine.kinds import FACTS, MATCHING, TAIL, execution_state
 from ..engine.report_authentication import is_authentic
 from ..engine.stage import Access, Stage, Subscription
-from ..engine.state_cache import StateCache
-from ..ports import EventLog, StaleRead
+from ..engine.step import DONE, Send, States, Step, decided, done
+from ..ports import StaleRead
 from ..subjects import Stream
 
 STALLED: Final = "stalled"
@@ -42,58 +41,47 @@ class LeaseKeeper:
     A timer is only an input: if its lease ended or moved on, nothing is decided.
     """
 
-    def __init__(self, log: EventLog, executions: StateCache[Execution], key: bytes) -> None:
-        self._log = log
-        self._executions = executions
+    def __init__(self, key: bytes) -> None:
         self._key = key
 
-    async def before_timers(self, batch: Sequence[Recorded[Message]]) -> None:
-        """Read uncached executions in one request.
-
-        Most leases ended long before their timers fire.
-        """
-        timers = (recorded.message for recorded in batch)
-        leases = (timer for timer in timers if isinstance(timer, LeaseTimer))
-        await self._executions.recall({subjects.execution(lease.job, lease.execution_id) for lease in leases})
-
-    async def on_timer(self, recorded: Recorded[Message]) -> None:
+    def on_timer(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the log's time counts
         """Release a lease, or expire an execution, whose timer fired."""
         match recorded.message:
             case ExpiryTimer() as expiry:
-                scope = subjects.execution(expiry.job, expiry.execution_id)
-                await self._executions.decide(scope, execution.expire)
+                ref = execution_state(expiry.job, expiry.execution_id)
+                return decided(ref, execution.expire(states(ref)))
             case LeaseTimer() as lease:
-                scope = subjects.execution(lease.job, lease.execution_id)
-                state, _ = await self._executions.load(scope)
-                if state.is_over:
-                    return  # an end is final, so that a cached state suffices
-                self._executions.forget(scope)  # an executor stored its claim; the cache may not hold it
-                if not await self._is_settled(lease, recorded, scope):
-                    await self._executions.decide(scope, partial(execution.release, timer=lease, reason="lease_over"))
+                return self._on_lease(lease, recorded.time, states)
+            case _:
+                return DONE
 
-    async def _is_settled(self, lease: LeaseTimer, recorded: Recorded[Message], scope: str) -> bool:
-        """Return whether the lease needs no release.
+    def _on_lease(self, lease: LeaseTimer, time: datetime, states: States) -> Step:
+        """Release a lease.
 
         If the attempt used up its time or its claims, report it as failed. An attempt with a stored report is not released,
         however late its stage decides on it.
         """
-        events = await self._log.load(scope)
-        if not events:
-            raise StaleRead.of(scope)
-        state = execution.fold(events)
-        if not execution.release(state, lease, reason="lease_over"):
-            return False
-        if await self._has_report(lease, state):
-            return True
+        ref = execution_state(lease.job, lease.execution_id)
+        state = states(ref)
+        if state.is_over:
+            return DONE  # an end is final, so that a cached state suffices
+        released = execution.release(state, lease, reason="lease_over")
+        if not released:
+            return done(rests_on=(ref,))
+        events = states(FACTS(ref.key))
+        if states.at(ref) != (events[-1].sequence if events else 0):
+            raise StaleRead.of(ref.key)
+        if self._has_report(lease, state, states):
+            return done(rests_on=(ref,))
         claimed = max(e.time for e in events if isinstance(e.message, Started) and e.message.step == lease.step)
         limit = next(step.timeout for step in state.request.plan.steps if step.name == lease.step)
-        if lease.ends_attempt or recorded.time >= claimed + timedelta(seconds=limit):
+        if lease.ends_attempt or time >= claimed + timedelta(seconds=limit):
             error = Failure(type=TIMED_OUT, message=f"its executor reported nothing within {duration.short(limit)}")
         elif execution.has_reached_claim_limit(state, lease):
             lost = f"{execution.MAX_CLAIMS} executors took it, and none of them was heard of again"
             error = Failure(type=STALLED, message=lost)
         else:
-            return False
+            return decided(ref, released)
         report = Report(
             job=lease.job,
             execution_id=lease.execution_id,
@@ -106,17 +94,16 @@ class LeaseKeeper:
             worker="lease-keeper",
         )
         subject = subjects.subject_of(report)
-        await self._log.publish(subject, report, message_id=f"{subject}.{lease.task}")
-        return True
+        return done(Send(subject, report, f"{subject}.{lease.task}"), rests_on=(ref,))
 
-    async def _has_report(self, lease: LeaseTimer, state: Execution) -> bool:
+    def _has_report(self, lease: LeaseTimer, state: Execution, states: States) -> bool:
         """Return whether a report on the attempt is stored.
 
         `execution.succeed` and `execution.fail` decide on that report.
         """
         subject = subjects.reports_on(lease.job, lease.execution_id, lease.step, lease.attempt)
-        stored = await self._log.load(subject)
-        if await self._log.tail(subject) != (stored[-1].sequence if stored else 0):
+        stored = states(MATCHING(subject))
+        if states(TAIL(subject)) != (stored[-1].sequence if stored else 0):
             raise StaleRead.of(subject)
         claim = state.steps[lease.step].claim
         reports = (recorded.message for recorded in stored if isinstance(recorded.message, Report))
@@ -133,14 +120,13 @@ LEASE_KEEPER: Final = Stage(
     consumes="timers of leases and of expiry",
     decides="`released` (an HTTP worker fell silent), `failed` (not started in time)",
     access=Access(appends=(Released, Failed, Report), reads=(Stream.LOG,)),
-    start=lambda context: LeaseKeeper(context.log, context.executions, context.report_key),
+    start=lambda context: LeaseKeeper(context.report_key),
     subscriptions=(
         Subscription(
             "lease-keeper",
             Stream.LOG,
             (subjects.filter_for("timer.lease"), subjects.filter_for("timer.expiry")),
-            LeaseKeeper.on_timer,
-            prepare=LeaseKeeper.before_timers,
+            decide=LeaseKeeper.on_timer,
         ),
     ),
 )

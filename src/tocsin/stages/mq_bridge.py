@@ -5,6 +5,7 @@ and turns each completion into a report. It vouches for completions: every publi
 """
 
 from collections.abc import Collection
+from datetime import datetime
 from typing import Final
 
 from pydantic import JsonValue
@@ -22,70 +23,70 @@ from ..domain.events import (
     Report,
 )
 from ..domain.execution import Execution
+from ..engine.kinds import execution_state
 from ..engine.stage import Access, Stage, Subscription
-from ..engine.state_cache import StateCache
-from ..ports import EventLog, StaleRead
+from ..engine.step import DONE, Send, States, Step, done, refuse
 from ..settings import Settings
-from ..subjects import DecodeError, Stream
+from ..subjects import Stream
 
 
 class MqBridge:
     """Hands tasks to executors outside, and turns their completions into reports."""
 
-    def __init__(self, log: EventLog, executions: StateCache[Execution], key: bytes, queues: Collection[str]) -> None:
+    def __init__(self, key: bytes, queues: Collection[str]) -> None:
         """`queues`: the queues whose tasks are handed over."""
-        self._log = log
-        self._executions = executions
         self._key = key
         self._queues = frozenset(queues)
 
-    async def on_task(self, recorded: Recorded[Message]) -> None:
+    def on_task(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the event says all
         """Hand a task to the executors outside."""
         task = recorded.message
-        if isinstance(task, Dispatched):
-            message_id = f"{task.execution_id}:{task.step}:{task.attempt}"
-            await self._log.publish(subjects.mq_tasks(task.job), envelope(task, recorded), message_id=message_id)
+        if not isinstance(task, Dispatched):
+            return DONE
+        message_id = f"{task.execution_id}:{task.step}:{task.attempt}"
+        return done(Send(subjects.mq_tasks(task.job), envelope(task, recorded), message_id))
 
-    async def on_completion(self, recorded: Recorded[Message]) -> None:
+    def on_completion(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - no decision on the time
         """Publish a report for a completion, which may arrive repeatedly or too late."""
         answer = recorded.message
         if not isinstance(answer, Completion):
-            return
+            return DONE
         job, execution_id = subjects.parse_completion(recorded.subject)
         if not job or subjects.ANY in {job, execution_id}:
-            raise DecodeError(f"{recorded.subject}: names no execution")
-        for step, attempt in await self._meant(answer, subjects.execution(job, execution_id)):
-            token = ids.report_token(self._key, execution_id, step, attempt)
-            if answer.token not in {None, token}:
-                raise DecodeError(f"{recorded.subject}: the token is not that of step {step!r}, attempt {attempt}")
-            report = Report(
-                job=job,
-                execution_id=execution_id,
-                outcome="failed" if answer.has_failed else "completed",
-                step=step,
-                attempt=attempt,
-                token=token,
-                result=answer.result,
-                error=Failure(type="error", message=answer.error) if isinstance(answer.error, str) else answer.error,
-            )
-            subject = subjects.subject_of(report)
-            await self._log.publish(subject, report, message_id=subject)
+            return refuse(f"unreadable: {recorded.subject}: names no execution")
+        ref = execution_state(job, execution_id)
+        candidates = self._meant(answer, states(ref))
+        if not candidates:
+            return done(rests_on=(ref,))
+        if len(candidates) > 1:
+            names = ", ".join(step for step, _ in candidates)
+            reason = f"unreadable: the completion names no step, and several are in flight: {names}"
+            return refuse(reason, rests_on=(ref,))
+        [(step, attempt)] = candidates
+        token = ids.report_token(self._key, execution_id, step, attempt)
+        if answer.token not in {None, token}:
+            reason = f"unreadable: {recorded.subject}: the token is not that of step {step!r}, attempt {attempt}"
+            return refuse(reason, rests_on=(ref,))
+        report = Report(
+            job=job,
+            execution_id=execution_id,
+            outcome="failed" if answer.has_failed else "completed",
+            step=step,
+            attempt=attempt,
+            token=token,
+            result=answer.result,
+            error=Failure(type="error", message=answer.error) if isinstance(answer.error, str) else answer.error,
+        )
+        subject = subjects.subject_of(report)
+        return done(Send(subject, report, message_id=subject), rests_on=(ref,))
 
-    async def _meant(self, answer: Completion, scope: str) -> list[tuple[str, int]]:
-        """Return the attempts in flight to which a completion may refer: at most one."""
-        self._executions.forget(scope)
-        state, sequence = await self._executions.load(scope)
-        candidates = [
+    def _meant(self, answer: Completion, state: Execution) -> list[tuple[str, int]]:
+        """Return the attempts in flight to which a completion may refer."""
+        return [
             (step, attempt)
             for step, attempt in execution.running_steps(state)
             if answer.step in {None, step} and answer.attempt in {None, attempt} and self._is_outside(state, step)
         ]
-        if not candidates and not await self._executions.is_newest(scope, sequence):
-            raise StaleRead.of(scope)
-        if len(candidates) > 1:
-            names = ", ".join(step for step, _ in candidates)
-            raise DecodeError(f"the completion names no step, and several are in flight: {names}")
-        return candidates
 
     def _is_outside(self, state: Execution, step: str) -> bool:
         """Return whether the task of a step was handed over."""
@@ -136,13 +137,14 @@ MQ_BRIDGE: Final = Stage(
     consumes="`dispatched` of `mq` queues, completions",
     decides="hip-62 envelopes; reports",
     access=Access(appends=(Envelope, Report), reads=(Stream.LOG,)),
-    start=lambda context: MqBridge(
-        context.log, context.executions, context.report_key, context.settings.bridged_queues
-    ),
+    start=lambda context: MqBridge(context.report_key, context.settings.bridged_queues),
     subscriptions=(
-        Subscription(subjects.MQ_BRIDGE, Stream.LOG, _tasks, MqBridge.on_task),
+        Subscription(subjects.MQ_BRIDGE, Stream.LOG, _tasks, decide=MqBridge.on_task),
         Subscription(
-            "mq-bridge-completions", Stream.MQ, (subjects.filter_for("mq.scheduler.complete"),), MqBridge.on_completion
+            "mq-bridge-completions",
+            Stream.MQ,
+            (subjects.filter_for("mq.scheduler.complete"),),
+            decide=MqBridge.on_completion,
         ),
     ),
     is_installed=lambda settings: bool(settings.bridged_queues),

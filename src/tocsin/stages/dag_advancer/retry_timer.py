@@ -6,14 +6,18 @@ when the delay ends; the log's timer then changes nothing. A delay that a crash 
 
 import asyncio
 import heapq
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import count
 from typing import Final
 
-from ... import telemetry
-from ...domain.events import RetryTimer
-from ...ports import Clock, LogUnavailable, OutdatedState
+from ... import subjects, telemetry
+from ...domain.events import Message, Recorded, RetryTimer
+from ...engine.states import StateStore
+from ...engine.step import Decide
+from ...engine.waves import Item, Result, Waves
+from ...ports import LogUnavailable, OutdatedState
 
 HORIZON: Final = timedelta(minutes=10)
 """The longest delay that is remembered; to a longer delay a quarter of a second makes no difference."""
@@ -22,11 +26,20 @@ CAPACITY: Final = 100_000
 _log = telemetry.get_logger("tocsin.stages")
 
 
-class RetryTimers:
-    """Calls `decide` when each delay ends."""
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """A retry timer and its instant (UTC)."""
 
-    def __init__(self, clock: Clock, decide: Callable[[RetryTimer], Awaitable[None]]) -> None:
-        self._clock = clock
+    until: datetime
+    timer: RetryTimer
+
+
+class RetryTimers:
+    """Decides on each timer when its delay ends."""
+
+    def __init__(self, states: StateStore, decide: Decide) -> None:
+        self._clock = states.sources.clock
+        self._waves = Waves(states)
         self._decide = decide
         self._waiting: list[tuple[datetime, int, RetryTimer]] = []
         self._numbers = count()
@@ -49,20 +62,15 @@ class RetryTimers:
             await self.run_once(self._clock.now())
 
     async def run_once(self, now: datetime) -> None:
-        """Decide on the timers that are due at `now` (UTC)."""
+        """Decide on the timers that are due at `now` (UTC), all in one batch."""
+        items: list[Item] = []
         while self._waiting and self._waiting[0][0] <= now:
-            _, _, timer = heapq.heappop(self._waiting)
-            fields = {"job": timer.job, "execution_id": timer.execution_id, "step": timer.step}
-            try:
-                await self._decide(timer)
-            except (OutdatedState, LogUnavailable) as error:
-                _log.info(
-                    "retry timer missed; waiting for JetStream", action="not-punctual", error=str(error), **fields
-                )
-            except Exception as error:  # noqa: BLE001 - the log's timer reaches a handler that reports the error
-                _log.warning(
-                    "retry timer failed; waiting for JetStream", action="not-punctual", exc_info=error, **fields
-                )
+            until, _, timer = heapq.heappop(self._waiting)
+            recorded: Recorded[Message] = Recorded(timer, subjects.subject_of(timer), 0, until)
+            items.append(Item(recorded, (timer.job, timer.execution_id)))
+        while items:
+            await self._waves.run(self._decide, items)
+            items = _held_by_defects(items)
 
     async def _sleep(self) -> None:
         """Wait until the earliest timer is due, or until an earlier timer is added."""
@@ -81,3 +89,31 @@ class RetryTimers:
             due.cancel()
             earlier.cancel()
             await asyncio.gather(due, earlier, return_exceptions=True)
+
+
+def _held_by_defects(items: Sequence[Item]) -> list[Item]:
+    """Log undecided timers; return those that only another timer's defect held back.
+
+    The log's timer reaches a subscription that reports the error.
+    """
+    defective = {item.key for item in items if _has_defect(item)}
+    held: list[Item] = []
+    for item in items:
+        if item.outcome is None or item.outcome.result is Result.DONE:
+            continue
+        timer, error = item.input.message, item.outcome.error
+        assert isinstance(timer, RetryTimer)  # noqa: S101 - for the type checker
+        fields = {"job": timer.job, "execution_id": timer.execution_id, "step": timer.step}
+        if _has_defect(item):
+            _log.warning("retry timer failed; waiting for JetStream", action="not-punctual", exc_info=error, **fields)
+        elif item.outcome.result is Result.HELD and item.key in defective:
+            held.append(Item(item.input, item.key))
+        else:
+            _log.info("retry timer missed; waiting for JetStream", action="not-punctual", error=str(error), **fields)
+    return held
+
+
+def _has_defect(item: Item) -> bool:
+    """Return whether a decision raised an unexpected error."""
+    error = None if item.outcome is None else item.outcome.error
+    return error is not None and not isinstance(error, OutdatedState | LogUnavailable)

@@ -6,8 +6,7 @@ a replay completes, the dead letter that it replayed is resolved.
 """
 
 from collections.abc import Sequence
-from datetime import timedelta
-from functools import partial
+from datetime import datetime, timedelta
 from typing import Final
 
 from ... import subjects
@@ -22,7 +21,6 @@ from ...domain.events import (
     ExpiryTimer,
     Failed,
     Message,
-    PoisonMessage,
     Recorded,
     Recovered,
     Released,
@@ -32,126 +30,126 @@ from ...domain.events import (
     RetryTimer,
 )
 from ...domain.execution import Execution, Status
-from ...engine.report_authentication import is_authentic, learn_claim
+from ...engine.kinds import LOG_TIME, execution_state
+from ...engine.report_authentication import claim_of, is_authentic
 from ...engine.rerun import resolve_replayed
-from ...engine.stage import Access, NotReady, Stage, Subscription
-from ...engine.state_cache import StateCache
-from ...ports import Clock, EventLog, SequenceConflict
+from ...engine.stage import Access, Stage, Subscription
+from ...engine.states import StateStore
+from ...engine.step import DONE, Events, Known, Later, Ref, States, Step, again, decided, done, refuse, wait
 from ...subjects import Stream
-from .retry_timer import RetryTimers
+from .retry_timer import Alarm, RetryTimers
 
 CANCELS: Final = "dag-advancer-cancels"
 RETRIES: Final = "dag-advancer-retries"
 PATIENCE: Final = timedelta(seconds=30)
 """How long a request to cancel waits for its execution: a client knows the id before the planner plans it."""
+_RETRY_S: Final = 1.0
+"""Delay after which such a request is decided again."""
 
 
 class DagAdvancer:
     """Advances executions step by step."""
 
-    def __init__(self, log: EventLog, executions: StateCache[Execution], clock: Clock, key: bytes) -> None:
-        self._log = log
-        self._executions = executions
+    def __init__(self, states: StateStore, key: bytes) -> None:
         self._key = key
-        self._retry_timers = RetryTimers(clock, self._retry)
+        self._retry_timers = RetryTimers(states, self.on_timer)
 
     async def run_timers(self) -> None:
         """Dispatch retries when they are due."""
         await self._retry_timers.run()
 
-    async def on_admitted(self, recorded: Recorded[Message]) -> None:
-        """Dispatch the first steps of an execution, or the lost steps of a recovered execution."""
-        match recorded.message:
-            case Admitted() as admitted:
-                scope = subjects.scope_of(admitted)
-                self._executions.learn(scope, recorded, after=0)
-                await self._executions.decide(scope, partial(execution.dispatch, key=self._key))
-                if admitted.plan.start_at is not None or admitted.plan.expires_at is not None:
-                    await self._schedule(scope)
-            case Recovered() | Released() as lost:
-                scope = subjects.scope_of(lost)
-                self._executions.forget(scope)
-                await self._executions.decide(
-                    scope, partial(execution.dispatch_missing, at=recorded.time, key=self._key)
-                )
-
-    async def before_success(self, batch: Sequence[Recorded[Message]]) -> None:
-        """Read uncached executions in one request, and learn all claims in order.
-
-        Each claim names the claim before it, also that of a step that runs in parallel.
-        """
-        messages = (recorded.message for recorded in batch)
-        reports = [message for message in messages if isinstance(message, Report) and is_authentic(message, self._key)]
-        for report in sorted(reports, key=lambda report: report.claim or 0):
-            learn_claim(self._executions, report)
-        await self._executions.recall({subjects.execution(report.job, report.execution_id) for report in reports})
-
-    async def on_success(self, recorded: Recorded[Message]) -> None:
-        """Advance an execution after a step completed."""
-        report = recorded.message
-        if isinstance(report, Report) and is_authentic(report, self._key):
-            learn_claim(self._executions, report)
-            scope = subjects.execution(report.job, report.execution_id)
-            await self._executions.decide(scope, partial(execution.succeed, report=report, key=self._key))
-            state, _ = await self._executions.load(scope)
-            if state.status is Status.COMPLETED and state.request.replay_of is not None:
-                await resolve_replayed(self._log, report.job, state.request.replay_of, report.execution_id)
-
-    async def on_retry(self, recorded: Recorded[Message]) -> None:
+    def on_alarm(self, signal: object) -> None:
         """Remember when a retry is due.
 
         The log's own timer may fire up to a quarter of a second later.
         """
+        if isinstance(signal, Alarm):
+            self._retry_timers.at(signal.until, signal.timer)
+
+    def admission(self, recorded: Recorded[Message]) -> Sequence[Known]:
+        """Return an execution as it was admitted."""
+        admitted = recorded.message
+        if not isinstance(admitted, Admitted):
+            return ()
+        return (Known(execution_state(admitted.job, admitted.execution_id), recorded, after=0),)
+
+    def on_admitted(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the event's time counts
+        """Dispatch the first steps of an execution, or the lost steps of a recovered execution."""
+        match recorded.message:
+            case Admitted() as admitted:
+                ref = execution_state(admitted.job, admitted.execution_id)
+                tasks = execution.dispatch(states(ref), key=self._key)
+                if admitted.plan.start_at is None and admitted.plan.expires_at is None:
+                    return decided(ref, tasks)
+                return again(Events(ref, tuple(tasks))) if tasks else _schedule(ref, states(ref))
+            case Recovered() | Released() as lost:
+                ref = execution_state(lost.job, lost.execution_id)
+                return decided(ref, execution.dispatch_missing(states(ref), at=recorded.time, key=self._key))
+            case _:
+                return DONE
+
+    def claim(self, recorded: Recorded[Message]) -> Sequence[Known]:
+        """Return the claim that a report names."""
+        return claim_of(recorded.message, self._key)
+
+    def on_success(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - no decision on the time
+        """Advance an execution after a step completed."""
+        report = recorded.message
+        if not isinstance(report, Report) or not is_authentic(report, self._key):
+            return DONE
+        ref = execution_state(report.job, report.execution_id)
+        state = states(ref)
+        replay_of = None if state.requested is None else state.requested.replay_of
+        if events := execution.succeed(state, report, key=self._key):
+            then = done if replay_of is None else again
+            return then(Events(ref, tuple(events)))
+        if replay_of is not None and state.status is Status.COMPLETED:
+            return resolve_replayed(states, report.job, replay_of, report.execution_id)
+        return done(rests_on=(ref,))
+
+    def on_retry(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - it is decided later
+        """Set an alarm for a retry."""
         fact = recorded.message
-        if isinstance(fact, RetryScheduled):
-            timer = RetryTimer(job=fact.job, execution_id=fact.execution_id, step=fact.step, attempt=fact.attempt + 1)
-            self._retry_timers.at(fact.next_attempt_at, timer)
+        if not isinstance(fact, RetryScheduled):
+            return DONE
+        timer = RetryTimer(job=fact.job, execution_id=fact.execution_id, step=fact.step, attempt=fact.attempt + 1)
+        return done(signals=(Alarm(fact.next_attempt_at, timer),))
 
-    async def on_timer(self, recorded: Recorded[Message]) -> None:
-        """Dispatch a retry when the log's timer fires."""
-        if isinstance(recorded.message, RetryTimer):
-            await self._retry(recorded.message)
+    def on_timer(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the timer is due
+        """Dispatch a retry when its timer fires."""
+        timer = recorded.message
+        if not isinstance(timer, RetryTimer):
+            return DONE
+        ref = execution_state(timer.job, timer.execution_id)
+        return decided(ref, execution.dispatch_retry(states(ref), timer, key=self._key))
 
-    async def _retry(self, timer: RetryTimer) -> None:
-        scope = subjects.execution(timer.job, timer.execution_id)
-        await self._executions.decide(scope, partial(execution.dispatch_retry, timer=timer, key=self._key))
-
-    async def _schedule(self, scope: str) -> None:
-        """Store timers in the log for the start and the expiry of an execution."""
-        state, sequence = await self._executions.load(scope)
-        for retry, until in execution.retry_timers(state):
-            await self._log.delay(retry, until=until, scope=scope, expect=sequence)
-            self._retry_timers.at(until, retry)
-        if not state.is_over and (expires_at := state.request.plan.expires_at) is not None:
-            expiry = ExpiryTimer(job=state.request.job, execution_id=state.request.execution_id)
-            await self._log.delay(expiry, until=expires_at, scope=scope, expect=sequence)
-
-    async def on_cancel(self, recorded: Recorded[Message]) -> None:
+    def on_cancel(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the log's time counts
         """Cancel an execution."""
         request = recorded.message
         if not isinstance(request, CancelRequest):
-            return
+            return DONE
         job, execution_id = subjects.parse_cancel(recorded.subject)
         if not job or subjects.ANY in {job, execution_id}:
-            await self._refuse(recorded, job, "it names no execution: cancel.<job>.<execution>")
-            return
-        scope = subjects.execution(job, execution_id)
-        await self._executions.decide(scope, partial(execution.cancel, reason=request.reason, by=request.by))
-        if (await self._executions.load(scope))[0].status is Status.UNKNOWN:
-            self._executions.forget(scope)
-            if await self._log.now() - recorded.time < PATIENCE:
-                raise NotReady(f"{scope} is not planned yet. The request to cancel waits for it.")
-            await self._refuse(recorded, job, f"no execution of {job!r} has the id {execution_id!r}")
+            return refuse("it names no execution: cancel.<job>.<execution>")
+        ref = execution_state(job, execution_id)
+        state = states(ref)
+        if state.status is not Status.UNKNOWN:
+            return decided(ref, execution.cancel(state, reason=request.reason, by=request.by))
+        if states(LOG_TIME(None)) - recorded.time < PATIENCE:
+            return wait(_RETRY_S, rests_on=(ref,))
+        return refuse(f"no execution of {job!r} has the id {execution_id!r}", job=job, rests_on=(ref,))
 
-    async def _refuse(self, request: Recorded[Message], job: str, reason: str) -> None:
-        body, partition = request.message.encode(), subjects.partition(request.subject)
-        fact = PoisonMessage.of(
-            job or "-", CANCELS, request.subject, request.sequence, body, reason, partition=partition
-        )
-        try:
-            await self._log.append(fact, expect=0)
-        except SequenceConflict:
-            return  # already stored
+
+def _schedule(ref: Ref[Execution], state: Execution) -> Step:
+    """Set timers in the log for the start and the expiry of an execution."""
+    retries = execution.retry_timers(state)
+    timers = [Later(timer, until, ref) for timer, until in retries]
+    if not state.is_over and (expires_at := state.request.plan.expires_at) is not None:
+        expiry = ExpiryTimer(job=state.request.job, execution_id=state.request.execution_id)
+        timers.append(Later(expiry, expires_at, ref))
+    if not timers:
+        return done(rests_on=(ref,))
+    return done(*timers, signals=tuple(Alarm(until, timer) for timer, until in retries))
 
 
 DAG_ADVANCER: Final = Stage(
@@ -160,30 +158,41 @@ DAG_ADVANCER: Final = Stage(
     consumes="`admitted`, reports of success, timers, requests to cancel",
     decides="`dispatched`, `advanced`, `completed`, `cancelled`",
     access=Access(
-        appends=(Dispatched, Advanced, Completed, Failed, Cancelled, PoisonMessage, Resolved, RetryTimer, ExpiryTimer),
+        appends=(Dispatched, Advanced, Completed, Failed, Cancelled, Resolved, RetryTimer, ExpiryTimer),
         reads=(Stream.LOG,),
     ),
-    start=lambda context: DagAdvancer(context.log, context.executions, context.clock, context.report_key),
+    start=lambda context: DagAdvancer(context.states, context.report_key),
     subscriptions=(
         Subscription(
             subjects.DAG_ADVANCER,
             Stream.LOG,
             tuple(subjects.filter_for(f"execution.{event}") for event in ("admitted", "recovered", "released")),
-            DagAdvancer.on_admitted,
+            decide=DagAdvancer.on_admitted,
+            learn=DagAdvancer.admission,
+            on_signal=DagAdvancer.on_alarm,
         ),
         Subscription(
             subjects.DAG_ADVANCER_REPORTS,
             Stream.LOG,
             (subjects.filter_for("report.completed"),),
-            DagAdvancer.on_success,
             low_priority=True,
-            prepare=DagAdvancer.before_success,
+            decide=DagAdvancer.on_success,
+            learn=DagAdvancer.claim,
         ),
         Subscription(
-            subjects.DAG_ADVANCER_TIMERS, Stream.LOG, (subjects.filter_for("timer.retry"),), DagAdvancer.on_timer
+            subjects.DAG_ADVANCER_TIMERS,
+            Stream.LOG,
+            (subjects.filter_for("timer.retry"),),
+            decide=DagAdvancer.on_timer,
         ),
-        Subscription(RETRIES, Stream.LOG, (subjects.filter_for("execution.retry-scheduled"),), DagAdvancer.on_retry),
-        Subscription(CANCELS, Stream.LEDGER, (subjects.filter_for("cancel"),), DagAdvancer.on_cancel),
+        Subscription(
+            RETRIES,
+            Stream.LOG,
+            (subjects.filter_for("execution.retry-scheduled"),),
+            decide=DagAdvancer.on_retry,
+            on_signal=DagAdvancer.on_alarm,
+        ),
+        Subscription(CANCELS, Stream.LEDGER, (subjects.filter_for("cancel"),), decide=DagAdvancer.on_cancel),
     ),
     loops=(DagAdvancer.run_timers,),
 )
