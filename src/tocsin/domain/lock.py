@@ -143,6 +143,15 @@ def effective_policy(state: Lock, wanted: Requested, active: Requested | None) -
     return "enqueue"
 
 
+def waits_before_lock(wanted: Requested) -> bool:  # noqa: ARG001 - no plan waits for anything yet
+    """Return whether an execution must wait for something else before it may take its lock.
+
+    The planner must not take a lock for such an execution: it would block others while it waits. No plan names
+    dependencies on other jobs or a quorum yet, so the answer is always no.
+    """
+    return False
+
+
 def ttl(wanted: Requested) -> float:
     """Return the seconds that an execution may hold the lock: its longest path plus grace."""
     finish: dict[str, float] = {}
