@@ -17,6 +17,7 @@ from tocsin.domain.events import (
     Recorded,
     Skipped,
     Started,
+    unfold,
 )
 from tocsin.ports import EventLog
 from tocsin.services.audit import Report, audit
@@ -41,8 +42,11 @@ class Everything:
         return cls(await _read(log, LEDGER), await _read(log, LOG))
 
     def facts(self, kind: type[F]) -> list[Recorded[F]]:
-        """Return the messages of a class, those of the ledger first."""
-        found: list[Recorded[Any]] = [r for r in (*self.ledger, *self.log) if isinstance(r.message, kind)]
+        """Return the messages of a class, those of the ledger first.
+
+        An admission that is also a task counts as both.
+        """
+        found: list[Recorded[Any]] = [r for r in unfold((*self.ledger, *self.log)) if isinstance(r.message, kind)]
         return found
 
     @cached_property

@@ -113,7 +113,8 @@ class MqExecutor:
             await self._say(some, Completion(status="completed", step=task.step))
 
     def _others(self) -> Iterator[Dispatched]:
-        for recorded in at_once(self._server.read("execution.*.*.dispatched.>")):
+        tasks = [task for kind in subjects.filters_of(Dispatched) for task in at_once(self._server.read(kind))]
+        for recorded in sorted(tasks, key=lambda task: task.sequence):
             if isinstance(recorded.message, Dispatched):
                 yield recorded.message
 

@@ -407,7 +407,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "take a request to replay twice", dead_letter.request_replay, "find_replay(state, request) is not None", "False"
     ),
-    _bug("decide a replay by what holds when it is handled", rerun._plan, "(job, fact.ledger)", "(job, None)"),
+    _bug("decide a replay by what holds when it is handled", rerun._planned, "(job, fact.ledger)", "(job, None)"),
     _bug("believe a replica of what was in force", LedgerReader.in_force, "at > upto", "False"),
     _bug(
         "settle a dead letter in the name of what failed",

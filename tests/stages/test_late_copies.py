@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.domain.given import ID, JOB, NOON, admitted, plan, started
+from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, started
 from tests.stages.test_lock_keeper import completed, planned
 from tests.stages.test_races import Lagging, fresh_executions, report, told
 from tests.stages.test_ticker import leading, tick
@@ -92,7 +92,7 @@ async def test_queued_execution_is_admitted_despite_a_lagging_replica(world: Wor
     executions = fresh_executions(world.log)
     await executions.load("execution.nightly.a.>")  # so that only what waits is read from the replica
     executions._log = Lagging(world, upto=1)
-    keeper = LOCK_KEEPER.bind(LockKeeper(world.log, executions, world.projections, world.clock))
+    keeper = LOCK_KEEPER.bind(LockKeeper(world.log, executions, world.projections, world.clock, KEY))
     with pytest.raises(OutdatedState):
         await keeper.subscriptions[1].handle(end)
     executions._log = world.log
@@ -196,7 +196,7 @@ async def test_queue_order_survives_a_holder_ending_concurrently(world: World) -
     await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"))
     await world.run(world.lock_keeper)
     [first] = await world.stored(Admitted)
-    keeper = LockKeeper(world.log, fresh_executions(world.log), world.projections, world.clock)
+    keeper = LockKeeper(world.log, fresh_executions(world.log), world.projections, world.clock, KEY)
     is_over = keeper._locks.is_over
 
     async def ends_meanwhile(job: str, execution_id: str) -> bool:

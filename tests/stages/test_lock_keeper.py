@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Literal, cast
 from unittest.mock import AsyncMock
 
-from tests.domain.given import NOON, plan
+from tests.domain.given import KEY, NOON, plan
 from tests.stages.world import World
 from tocsin.domain.events import (
     Acquired,
@@ -166,7 +166,7 @@ async def test_two_copies_never_admit_two(world: World) -> None:
     from tocsin.stages.lock_keeper.stage import LOCK_KEEPER, LockKeeper  # noqa: PLC0415
 
     executions = StateCache(world.log, execution.initial, execution.evolve)
-    copy = LOCK_KEEPER.bind(LockKeeper(world.log, executions, world.projections, world.clock))
+    copy = LOCK_KEEPER.bind(LockKeeper(world.log, executions, world.projections, world.clock, KEY))
     await world.given(planned("a"), planned("b", 13))
     [a, b] = await world.recorded(Planned)
     await world.lock_keeper.subscriptions[0].handle(a)

@@ -115,14 +115,16 @@ async def test_append_is_refused_after_an_unseen_event(world: World) -> None:
     [wanted] = await world.recorded(Planned)
     scope = subjects.execution(JOB, ID)
 
-    keeper = LOCK_KEEPER.bind(LockKeeper(world.log, executions, world.projections, world.clock))
+    keeper = LOCK_KEEPER.bind(LockKeeper(world.log, executions, world.projections, world.clock, KEY))
     append = world.log.append
 
     async def overtaken(fact: Message, *, expect: int) -> int:
         world.log.append = append  # type: ignore[method-assign]
         sequence = await append(fact, expect=expect)
         assert isinstance(fact, Acquired)
-        other = LOCK_KEEPER.bind(LockKeeper(world.log, fresh_executions(world.log), world.projections, world.clock))
+        other = LOCK_KEEPER.bind(
+            LockKeeper(world.log, fresh_executions(world.log), world.projections, world.clock, KEY)
+        )
         await other.subscriptions[0].handle(wanted)
         [decided] = await world.recorded(Admitted)
         executions.learn(scope, decided, after=0)
@@ -144,7 +146,7 @@ async def test_i4_redelivered_old_decision_takes_no_lock(world: World) -> None:
     await world.given(completed("b", second.sequence))
     await world.run(world.lock_keeper)
     size = await world.size()
-    keeper = LOCK_KEEPER.bind(LockKeeper(world.log, fresh_executions(world.log), world.projections, world.clock))
+    keeper = LOCK_KEEPER.bind(LockKeeper(world.log, fresh_executions(world.log), world.projections, world.clock, KEY))
     for wanted in await world.recorded(Planned):
         await keeper.subscriptions[0].handle(wanted)
     assert await world.size() == size
@@ -169,7 +171,7 @@ async def test_lock_of_a_decided_execution_blocks_no_other(world: World, policy:
     await world.given(planned("b"))
     sleeper = LOCK_KEEPER.bind(
         LockKeeper(
-            world.log, StateCache(world.log, execution.initial, execution.evolve), world.projections, world.clock
+            world.log, StateCache(world.log, execution.initial, execution.evolve), world.projections, world.clock, KEY
         )
     )
     tail, slept = world.log.tail, False
@@ -316,7 +318,7 @@ async def test_i5_holder_unknown_to_a_lagging_replica_counts(world: World) -> No
     await world.given(planned("b", 13))
     [_, wanted] = await world.recorded(Planned)
     executions = fresh_executions(Lagging(world, upto=0))
-    keeper = LOCK_KEEPER.bind(LockKeeper(world.log, executions, world.projections, world.clock))
+    keeper = LOCK_KEEPER.bind(LockKeeper(world.log, executions, world.projections, world.clock, KEY))
     with pytest.raises(OutdatedState):
         await keeper.subscriptions[0].handle(wanted)
     assert [fact.execution_id for fact in await world.stored(Acquired)] == ["a"]
@@ -348,7 +350,7 @@ async def test_a_lagging_replica_swallows_no_announcement(world: World) -> None:
     await world.given(planned(ID), admitted())
     [wanted] = await world.recorded(Planned)
     executions = fresh_executions(world.log)
-    keeper = LOCK_KEEPER.bind(LockKeeper(Lagging(world, upto=1), executions, world.projections, world.clock))
+    keeper = LOCK_KEEPER.bind(LockKeeper(Lagging(world, upto=1), executions, world.projections, world.clock, KEY))
     with pytest.raises(OutdatedState):
         await keeper.subscriptions[0].handle(wanted)
 
@@ -412,7 +414,7 @@ async def test_job_name_outside_subject_syntax_is_admitted(nats_url: str, job: s
         sequence = await nats.log.append(wanted, expect=0)
         recorded: Recorded[Message] = Recorded(wanted, subjects.subject_of(wanted), sequence, NOON)
         executions = StateCache(nats.log, execution.initial, execution.evolve)
-        keeper = LOCK_KEEPER.bind(LockKeeper(nats.log, executions, nats.projections, World().clock))
+        keeper = LOCK_KEEPER.bind(LockKeeper(nats.log, executions, nats.projections, World().clock, KEY))
         await keeper.subscriptions[0].handle(recorded)
         assert len(await nats.log.load(subjects.scope_of(wanted))) == 2
 
@@ -479,7 +481,7 @@ async def test_any_message_can_become_a_dead_letter(nats_url: str) -> None:
     async with nats_world(nats_url) as nats:
         spec = DurableSpec("planner-triggers", Stream.LEDGER, (subjects.filter_for("trigger"),))
         durable = await nats.durable(spec)
-        subscription = PLANNER.bind(Planner()).subscriptions[1]
+        subscription = PLANNER.bind(Planner(KEY)).subscriptions[1]
         store = StateStore(Sources.of(nats.log, World().projections, World().clock))
         nonsense = [b"x" * 1_000_000, b'{"input": {"a": "' + b"x" * 1_000_000 + b'"}}']
         for body in nonsense:

@@ -139,7 +139,7 @@ async def test_execution_queued_by_another_copy_gets_the_lock(world: World) -> N
     await world.handle(world.lock_keeper.subscriptions[0])
     await world.given(*(planned(job, "b") for job in JOBS))
     executions = StateCache(world.log, execution.initial, execution.evolve)
-    another = LOCK_KEEPER.bind(LockKeeper(world.log, executions, world.projections, world.clock))
+    another = LOCK_KEEPER.bind(LockKeeper(world.log, executions, world.projections, world.clock, KEY))
     await world.handle(another.subscriptions[0])
     assert len(await world.stored(Queued)) == len(JOBS)
     ended = [

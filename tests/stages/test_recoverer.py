@@ -275,15 +275,24 @@ async def test_backlog_of_a_stopped_stage_is_not_lost(scene: Scene) -> None:
 
 
 async def test_admitted_but_undispatched_execution_is_dispatched(scene: Scene) -> None:
-    await scene.world.trigger("nightly")
+    steps = [{"name": "one", "function": "f"}, {"name": "two", "function": "f", "depends_on": ["one"]}]
+    await scene.world.define({**JOB, "name": "graph", "function": None, "dag": steps})
+    await scene.world.trigger("graph")
     await scene.world.run(scene.world.planner, scene.world.lock_keeper)
     advancer = scene.world.durable(scene.world.dag_advancer.subscriptions[0])
     scene.world.durable(scene.world.dag_advancer.subscriptions[1])
     [delivery] = await advancer.take(1, wait=0)
     await delivery.ack()
     await scene.passes(5 * MINUTE)
-    assert [(lost.what, lost.step) for lost in (await scene.only(Recovered)).lost] == [("admitted", "main")]
+    assert [(lost.what, lost.step) for lost in (await scene.only(Recovered)).lost] == [("admitted", "one")]
     assert len(await scene.world.stored(Dispatched)) == 1
+
+
+async def test_admission_with_its_task_opens_the_execution(scene: Scene) -> None:
+    await begin(scene)
+    [task] = await scene.world.log.read("execution.*.*.admitted.>")
+    await settle()
+    assert subjects.scope_of(task.message) in scene.it.open
 
 
 async def test_retry_with_a_lost_delay_is_dispatched(scene: Scene) -> None:

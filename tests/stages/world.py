@@ -13,7 +13,7 @@ from tests.domain.given import KEY
 from tocsin import subjects
 from tocsin.domain import execution, ledger
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import CancelRequest, Message, PoisonMessage, Recorded, Timer, Trigger
+from tocsin.domain.events import CancelRequest, Message, PoisonMessage, Recorded, Timer, Trigger, unfold
 from tocsin.domain.recovery import Policy
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.leader_election import LeaderElection
@@ -201,14 +201,14 @@ class World:
         return [recorded.message for recorded in await self.recorded(kind)]
 
     async def recorded(self, kind: type[M]) -> list[Recorded[Any]]:
-        """The same, as stored."""
+        """The same, as stored; an admission that is also a task counts as both."""
         ledger = [
             r
             for kind in ("ledger.>", "trigger.>", "cancel.>", "enqueue.>")
             for r in await self.log.read(kind, limit=10_000)
         ]
         everything = [*sorted(ledger, key=lambda recorded: recorded.sequence), *await self._log()]
-        return [recorded for recorded in everything if isinstance(recorded.message, kind)]
+        return [recorded for recorded in unfold(everything) if isinstance(recorded.message, kind)]
 
     async def _log(self) -> Iterable[Recorded[Message]]:
         kinds = ("execution.>", "lock.>", "cron.>", "dead-letter.>", "report.>", "timer.>")

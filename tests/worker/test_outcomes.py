@@ -12,6 +12,7 @@ import pytest
 from tests.domain.given import ID
 from tests.worker.given import WORKER, Bench
 from tocsin import Context, NonRetryableError
+from tocsin.domain import execution
 from tocsin.domain.events import Failure, Report
 from tocsin.domain.secret_reference import SecretReferenceError
 from tocsin.worker.handlers import WrongInputError
@@ -60,7 +61,9 @@ async def test_result_is_reported_with_its_claim(bench: Bench) -> None:
         worker=WORKER,
         claim=claimed,
         claimed_after=watched.sequence,
+        sole=execution.sole_step(task),
     )
+    assert task.sole is not None
     assert watched.settled == ("ack", 0)
 
 

@@ -4,25 +4,27 @@ from datetime import datetime
 from typing import Final
 
 from .. import subjects
-from ..domain.events import Admitted, Message, Planned, PoisonMessage, Recorded, Skipped
-from ..domain.execution import Status
+from ..domain.events import Admitted, Dispatched, Message, Planned, PoisonMessage, Recorded, Skipped
+from ..domain.execution import Status, admit_and_dispatch
 from .kinds import TAIL, execution_state
 from .public_events import announce, is_announced
 from .step import DONE, Events, States, Step, again, done, refuse
 
-BEGINNINGS: Final = (Planned, Admitted, Skipped, PoisonMessage)
+BEGINNINGS: Final = (Planned, Admitted, Dispatched, Skipped, PoisonMessage)
 """The messages that planning an execution stores."""
 
 
-def plan(first: Planned | Admitted | Skipped, states: States, now: datetime) -> Step:
+def plan(first: Planned | Admitted | Skipped, states: States, now: datetime, *, key: bytes) -> Step:
     """Store the first event of an execution and announce it.
 
-    On a redelivery another definition may be in force. The first decision stands.
+    On a redelivery another definition may be in force. The first decision stands. `key` is the installation's, for the
+    task of an execution that is admitted and may start at once.
     """
     ref = execution_state(first.job, first.execution_id)
     state = states.guess(ref)
     if state.status is Status.UNKNOWN:
-        begin = Events(ref, (first,))
+        event = admit_and_dispatch(first, key=key) if isinstance(first, Admitted) else first
+        begin = Events(ref, (event,))
         return again(begin) if is_announced(first) else done(begin)
     return announce_decision(state.decided, states, now)
 

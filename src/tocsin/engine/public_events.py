@@ -173,7 +173,9 @@ def announce(
 
 def is_announced(decision: Message) -> bool:
     """Return whether a decision on an execution requires a public event."""
-    return isinstance(decision, Skipped) or (isinstance(decision, Admitted) and decision.trigger == "cron")
+    if isinstance(decision, Skipped):
+        return True
+    return isinstance(decision, Admitted | Dispatched) and decision.trigger == "cron"
 
 
 class PublicEvents:

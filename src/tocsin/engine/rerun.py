@@ -15,10 +15,12 @@ from ..domain.definition import DefinitionError, check_input
 from ..domain.errors import TocsinError
 from ..domain.events import (
     MAX_BODY_BYTES,
+    Admitted,
     CancelRequest,
     Completion,
     DeadLettered,
     Message,
+    Planned,
     PoisonMessage,
     Recorded,
     Replayed,
@@ -47,7 +49,7 @@ class NotRerunnable(TocsinError, ValueError):
     code = "not-rerunnable"
 
 
-def rerun(recorded: Recorded[Message], states: States, now: datetime) -> Step:
+def rerun(recorded: Recorded[Message], states: States, now: datetime, *, key: bytes) -> Step:
     """Rerun the dead letter of a replay request, for the planner.
 
     Raises:
@@ -70,7 +72,8 @@ def rerun(recorded: Recorded[Message], states: States, now: datetime) -> Step:
     except NotRerunnable as error:
         return refuse_request(str(error), states, job=fact.job, execution_id=replay.execution_id)
     if isinstance(message, DeadLettered | Trigger):
-        return _plan(recorded, replay, message, states, now)
+        first = _planned(recorded, replay, message, states)
+        return first if isinstance(first, Step) else plan(first, states, now, key=key)
     return DONE if state.resolved is not None else _send_again(recorded, fact, state.kept.message, message, states)
 
 
@@ -100,13 +103,14 @@ def _message_id(fact: Replayed) -> str:
     return f"replay-{fact.job}-{fact.id}-{fact.number}"
 
 
-def _plan(
-    recorded: Recorded[Message], replay: Replay, cause: DeadLettered | Trigger, states: States, now: datetime
-) -> Step:
+def _planned(
+    recorded: Recorded[Message], replay: Replay, cause: DeadLettered | Trigger, states: States
+) -> Planned | Admitted | Step:
+    """Return the first event of a replay's execution, or its refusal."""
     fact, job = replay.fact, replay.fact.job
     request = Recorded(fact, recorded.subject, recorded.sequence, recorded.time)
     if isinstance(cause, DeadLettered) and (original := _unregistered_request(cause, states)) is not None:
-        return plan(execution_plan.from_replay_of(request, original), states, now)
+        return execution_plan.from_replay_of(request, original)
     in_force = None if job == ANY else states(IN_FORCE((job, fact.ledger)))
     old_sequence = cause.definition if isinstance(cause, DeadLettered) else 0
     old = states(DEFINITION((job, old_sequence))) if old_sequence else None
@@ -118,7 +122,7 @@ def _plan(
         check_input(definition, execution_plan.input_of(trigger, definition), trigger.args)
     except DefinitionError as error:
         return refuse_request(str(error), states, job=job, execution_id=replay.execution_id)
-    return plan(execution_plan.from_replay(request, cause, definition, sequence, before=old), states, now)
+    return execution_plan.from_replay(request, cause, definition, sequence, before=old)
 
 
 def _unregistered_request(letter: DeadLettered, states: States) -> Requested | None:

@@ -29,6 +29,10 @@ class Planner:
     Their ids are made from the events that request them, so that planning is idempotent.
     """
 
+    def __init__(self, key: bytes) -> None:
+        """`key`: the installation's key, for the tasks that it dispatches."""
+        self._key = key
+
     def on_time(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Plan the execution of an instant, or announce instants that passed."""
         fact = recorded.message
@@ -36,7 +40,10 @@ class Planner:
             return DONE
         definition = states(DEFINITION((fact.job, fact.definition)))
         first = [execution_plan.from_due(fact, definition)] if isinstance(fact, Due) else []
-        steps = [plan(event, states, now) for event in (*first, *execution_plan.skipped_instants(fact, definition))]
+        steps = [
+            plan(event, states, now, key=self._key)
+            for event in (*first, *execution_plan.skipped_instants(fact, definition))
+        ]
         if isinstance(fact, Passed):
             steps.append(announce(recorded, states, now, definition=definition))
         return _first_of_each_scope(steps)
@@ -55,18 +62,18 @@ class Planner:
             check_input(definition, execution_plan.input_of(message, definition), message.args)
         except DefinitionError as error:
             return _refuse(trigger, job, str(error), states)
-        return plan(execution_plan.from_trigger(trigger, definition, sequence), states, now)
+        return plan(execution_plan.from_trigger(trigger, definition, sequence), states, now, key=self._key)
 
     def on_enqueued(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Plan one execution of a job that is not registered."""
         if not isinstance(recorded.message, Enqueued):
             return DONE
         enqueued = Recorded(recorded.message, recorded.subject, recorded.sequence, recorded.time)
-        return plan(execution_plan.from_enqueued(enqueued), states, now)
+        return plan(execution_plan.from_enqueued(enqueued), states, now, key=self._key)
 
     def on_replayed(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Run a dead letter again."""
-        return rerun(recorded, states, now)
+        return rerun(recorded, states, now, key=self._key)
 
 
 def _first_of_each_scope(steps: Sequence[Step]) -> Step:
@@ -92,9 +99,9 @@ PLANNER: Final = Stage(
     name="planner",
     purpose="makes executions",
     consumes="`due`, `passed`, triggers, enqueued jobs, replays",
-    decides="`planned`, or `admitted` at once for jobs without a lock",
+    decides="`planned`, or `admitted` or the first task at once for jobs without a lock",
     access=Access(appends=(*BEGINNINGS, *SENT_AGAIN, *ANNOUNCED, CronMissed), reads=(Stream.LEDGER, Stream.LOG)),
-    start=lambda _: Planner(),
+    start=lambda context: Planner(context.report_key),
     subscriptions=(
         Subscription(
             "planner",

@@ -120,7 +120,7 @@ class Dispatched(ExecutionFact):
 
 
 def admission_of(recorded: Recorded[Message]) -> Recorded[Admitted] | None:
-    """Return the admission in a task as a separate event; None: the event is no such task.
+    """Return the admission in a task as a separate event, if it has one.
 
     Its subject is that of a separate `admitted`.
     """

@@ -104,9 +104,12 @@ class ExecutionLife:
         if isinstance(recorded.message, Admitted):
             self.admitted_at = recorded.time
         fact = recorded.message
-        if recorded.subject in self.subjects and not self._is_anew(fact):
+        subject = recorded.subject
+        if isinstance(fact, Dispatched):  # it is the same task, whether or not it also admits the execution
+            subject = subject.replace(".admitted.", ".dispatched.", 1)
+        if subject in self.subjects and not self._is_anew(fact):
             yield Wrong("I4", "it is stored twice")
-        self.subjects.add(recorded.subject)
+        self.subjects.add(subject)
         if isinstance(fact, Dispatched) and event_type(recorded.subject) == "admitted":
             yield from self._admitted_with(fact)
         if isinstance(fact, Terminal):

@@ -45,8 +45,11 @@ class Locks:
         projections: Projections,
         clock: Clock,
         public_events: PublicEvents,
+        key: bytes,
     ) -> None:
+        """`key`: the installation's key, for the tasks that it dispatches."""
         self._log = log
+        self._key = key
         self._executions = executions
         self._locks = StateCache(log, lock.initial, lock.evolve)
         self._public_events = public_events
@@ -152,7 +155,8 @@ class Locks:
             return
         scope = subjects.execution(job, held.holder)
         known = await self._load_planned(job, held.holder)
-        for event in execution.admit(known[0], fence=held.fence):
+        for admitted in execution.admit(known[0], fence=held.fence):
+            event = execution.admit_and_dispatch(admitted, key=self._key)
             _, stored = await self._executions.append(scope, event, known=known)
             await self._public_events.announce(event, sequence=stored)
         if known[0].status is not Status.PLANNED:  # another process decided, and may have died before announcing

@@ -14,6 +14,7 @@ from ...domain.events import (
     Acquired,
     Admitted,
     Cancelled,
+    Dispatched,
     Failed,
     Message,
     Planned,
@@ -36,12 +37,13 @@ class LockKeeper:
     """Decides which execution has its job's lock."""
 
     def __init__(
-        self, log: EventLog, executions: StateCache[Execution], projections: Projections, clock: Clock
+        self, log: EventLog, executions: StateCache[Execution], projections: Projections, clock: Clock, key: bytes
     ) -> None:
+        """`key`: the installation's key, for the tasks that it dispatches."""
         self._log = log
         self._executions = executions
         self._public_events = PublicEvents(log, clock)
-        self._locks = Locks(log, executions, projections, clock, self._public_events)
+        self._locks = Locks(log, executions, projections, clock, self._public_events, key)
 
     async def show_locks(self) -> None:
         """Keep the KV bucket `locks` up to date."""
@@ -123,13 +125,15 @@ LOCK_KEEPER: Final = Stage(
     name="lock_keeper",
     purpose="lets one execution of a job run at a time",
     consumes="`planned`, `recovered`, ends of executions",
-    decides="`acquired` and `admitted`, `queued`, `skipped`, or `cancelled`",
+    decides="`acquired` and `admitted` or the first task, `queued`, `skipped`, or `cancelled`",
     access=Access(
-        appends=(Acquired, Queued, Admitted, Skipped, Cancelled, *ANNOUNCED),
+        appends=(Acquired, Queued, Admitted, Dispatched, Skipped, Cancelled, *ANNOUNCED),
         reads=(Stream.LOG,),
         writes=((Bucket.LOCKS, ">"),),
     ),
-    start=lambda context: LockKeeper(context.log, context.executions, context.projections, context.clock),
+    start=lambda context: LockKeeper(
+        context.log, context.executions, context.projections, context.clock, context.report_key
+    ),
     subscriptions=(
         Subscription(
             subjects.LOCK_KEEPER,
