@@ -37,7 +37,7 @@ def test_missing_terminal_exits_2_and_names_the_option(nightly: World) -> None:
 def test_each_occurrence_is_requested_by_name(nightly: World) -> None:
     one = ("--from", "2026-01-05", "--to", "2026-01-06", "--name", "repair", "--reason", "lost")
     told = nightly.call("backfill", JOB, *one, "--yes")
-    assert (told.code, told.out.splitlines()[-1]) == (0, f"requested 1 executions of {JOB}")
+    assert (told.code, told.out.splitlines()[-1]) == (0, f"requested 1 execution of {JOB}")
     [recorded] = nightly.recorded("trigger.>")
     assert isinstance(recorded.message, Trigger)
     assert (recorded.message.backfill, recorded.message.reason, recorded.message.trigger) == (

@@ -19,7 +19,7 @@ def test_rebuild_records_the_log_again(world: World) -> None:
     world.append(admitted(), started())
     world.do(world.registry.define(JobDefinition(name="nightly", schedule="0 3 * * *", function="f")))
     result = world.call("history", "rebuild", "--yes")
-    assert (result.code, result.out.strip()) == (0, "1 executions recorded")
+    assert (result.code, result.out.strip()) == (0, "1 execution recorded")
     before = rows(world)
     assert ([row.execution_id for row in before[0]], [job.job_name for job in before[1]]) == ([ID], ["nightly"])
 

@@ -186,7 +186,7 @@ def test_pause_and_resume_are_recorded_with_their_reason(applied: World) -> None
 
 def test_pruning_without_a_terminal_requires_yes(applied: World) -> None:
     told = applied.call("jobs", "apply", "-f", applied.jobs("jobs: []"), "--prune", "--owner", "us")
-    assert (told.code, told.err.strip()) == (2, "error: delete 1 jobs? stdin is not a terminal; pass --yes to confirm")
+    assert (told.code, told.err.strip()) == (2, "error: delete 1 job? stdin is not a terminal; pass --yes to confirm")
     assert not any(isinstance(recorded.message, Deleted) for recorded in applied.recorded("ledger.>"))
 
 
@@ -239,3 +239,12 @@ def test_unknown_job_is_reported_with_the_nearest_name(verb: str, applied: World
     told = applied.call("jobs", verb, "nihgtly")
     assert told.code == 3
     assert told.err.strip() == "error: job 'nihgtly' does not exist, did you mean 'nightly'?"
+
+
+def test_diff_names_changed_elements_of_a_list(world: World) -> None:
+    job = "name: nightly\nfunction: f\ntags: [{tags}]\n"
+    assert world.call("jobs", "apply", "-f", world.jobs(job.format(tags="etl, slow"))).code == 0
+    changed = world.call("jobs", "diff", "-f", world.jobs(job.format(tags="slow, new"))).out
+    assert 'tags: +"new", -"etl"' in changed
+    reordered = world.call("jobs", "diff", "-f", world.jobs(job.format(tags="slow, etl"))).out
+    assert 'tags: ["etl", "slow"] → ["slow", "etl"]' in reordered

@@ -313,14 +313,14 @@ async def test_a_durable_that_gives_out_no_more(tocsin: Running) -> None:
     reader = NatsDurable(tocsin.installation.connection, tocsin.installation.names, Stream.LEDGER, "planner-triggers")
     await reader.take(1, wait=10)
     found = await finds(backlog.stages, tocsin)
-    assert_told(found["durable-full"], Level.BAD, "planner-triggers has 1 messages out")
+    assert_told(found["durable-full"], Level.BAD, "planner-triggers has 1 message out")
     await reader.close()
 
 
 async def test_a_queue_without_a_worker(tocsin: Running) -> None:
     await store(tocsin, *_dispatched())
     found = await finds(backlog.queues, tocsin)
-    assert_told(found["queue-unattended"], Level.BAD, "1 tasks of queue `default`")
+    assert_told(found["queue-unattended"], Level.BAD, "1 task in queue `default`")
     reader = NatsDurable(
         tocsin.installation.connection, tocsin.installation.names, Stream.LOG, executor_durable(DEFAULT_QUEUE)
     )

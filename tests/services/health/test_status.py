@@ -59,7 +59,7 @@ async def test_all_of_an_installation_at_work(nats_url: str, tmp_path: Path) -> 
         assert durable["oldest"]
 
         told = (await program(tocsin.settings, "status")).stdout
-        assert "1 tasks of queue `default` are waiting" in told
+        assert "1 task in queue `default`" in told
         assert "2 jobs, 0 paused, 1 disabled" in told
 
         doctor = await program(tocsin.settings, "doctor", "-q")

@@ -7,6 +7,7 @@ from typing import Annotated, TypeAlias
 import typer
 from rich.text import Text
 
+from ...domain.wording import counted
 from ...ports.queries import DeadLetterQuery, every
 from ...services.operations.dead_letter_lookup import Letter
 from ...services.operations.dead_letters import Replay, Resolution
@@ -113,7 +114,7 @@ async def _replay_all(
             _print_lines(session, *(Text(f"{row.id}  {row.job_name}  {row.last_error or ''}") for row in rows))
             _print_lines(session, Text(f"{len(rows)} to replay", style="bold"))
             return {"dry_run": dry_run, "wanted": [row.id for row in rows], "replayed": [], "passed_over": []}
-        confirm(f"replay {len(rows)} dead letters?", yes=yes, otherwise="nothing was replayed")
+        confirm(f"replay {counted(len(rows), 'dead letter')}?", yes=yes, otherwise="nothing was replayed")
         replayed: list[Replay] = []
         skipped: list[str] = []
         async for result in operator.replay_all(query, rate=rate, reason=reason):

@@ -7,6 +7,7 @@ import typer
 from rich.text import Text
 
 from ... import __version__
+from ...domain.wording import counted
 from ..runtime.session import Session, session_of
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def rebuild_history(
             return await session.backend.rebuild_history(installation)
 
     executions = run(rebuild())
-    session.output.answer({"executions": executions}, lambda: [Text(f"{executions:,} executions recorded")])
+    session.output.answer({"executions": executions}, lambda: [Text(f"{counted(executions, 'execution')} recorded")])
 
 
 # --- version ---------------------------------------------------------------------------------------------------------

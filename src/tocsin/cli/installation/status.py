@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from ...domain.wording import counted
 from ..output.format import Output, seconds
 from ..output.tables import table
 from ..runtime.event_loop import run, serve
@@ -127,7 +128,7 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
     for queue in seen.queues:
         if queue.is_unattended:
             yield Text(
-                f"{queue.waiting} tasks of queue `{queue.name}` are waiting, and no worker requests tasks from it",
+                f"{counted(queue.waiting, 'task')} in queue `{queue.name}`, and no worker requests tasks from it",
                 style="red",
             )
     for what, reason in seen.troubles.items():
@@ -143,12 +144,12 @@ def _plain(seen: "Status") -> Iterator[str]:
 
 def _sums(seen: "Status") -> Iterator[str]:
     if seen.jobs is not None:
-        yield f"{seen.jobs.registered} jobs, {seen.jobs.paused} paused, {seen.jobs.disabled} disabled"
+        yield f"{counted(seen.jobs.registered, 'job')}, {seen.jobs.paused} paused, {seen.jobs.disabled} disabled"
     if seen.history is not None:
         lag = "up to date"
         if seen.history.since is not None:
             lag = f"{seconds(max(0.0, (seen.at - seen.history.since).total_seconds()))} behind"
-        yield f"{seen.history.open} executions open; the history is {lag} ({seen.history.place})"
+        yield f"{counted(seen.history.open, 'execution')} open; the history is {lag} ({seen.history.place})"
 
 
 def _stream(name: str, stream: "StreamState | None") -> tuple[object, ...]:

@@ -1,5 +1,6 @@
 """`tocsin jobs apply` and `jobs diff`: a plan from definition files to registered jobs."""
 
+import json
 from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -11,9 +12,10 @@ from rich.text import Text
 
 from ...adapters.files import load
 from ...domain import duration
-from ...domain.definition import JobDefinition, show
-from ...domain.definition_changes import ScheduleEffects
+from ...domain.definition import JobDefinition, shorten, show
+from ...domain.definition_changes import DefinitionDiff, ScheduleEffects
 from ...domain.schedule import Schedule, next_instants, parse, warnings_at
+from ...domain.wording import added_and_removed, counted
 from ...services.jobs import Change, Plan, Verb
 from ...services.operator import Operator
 from ...settings import Settings
@@ -94,7 +96,7 @@ async def _apply(
             return plan
         deletions = len(plan.of("delete"))
         if deletions:
-            confirm(f"delete {deletions} jobs?", yes=yes, otherwise="nothing was changed")
+            confirm(f"delete {counted(deletions, 'job')}?", yes=yes, otherwise="nothing was changed")
         await operator.carry_out(plan)
         return plan
 
@@ -217,7 +219,7 @@ def _lines(change: Change) -> list[Text]:
             Text.assemble(
                 "             ",
                 (f"{difference.field}: ", "dim"),
-                f"{_value(difference.field, difference.before)} → {_value(difference.field, difference.after)}",
+                _change(difference),
             )
             for difference in change.differences
         ),
@@ -231,7 +233,7 @@ def _effect(change: Change) -> list[Text]:
     effects = _effects(change) if change.verb == "update" else None
     if effects is None or not (effects.added or effects.removed or effects.fires_at_once):
         return []
-    counts = f"until {local(effects.until)}: {len(effects.added)} occurrences added, {len(effects.removed)} removed"
+    counts = f"until {local(effects.until)}: {counted(len(effects.added), 'occurrence')} added, {len(effects.removed)} removed"
     clocks = [f"the clocks change at {local(shift.at)}: {shift.effect}" for shift in effects.clock_changes]
     immediate = ", ".join(local(at) for at in effects.fires_at_once) or "none"
     return [Text(f"             {line}", style="dim") for line in (counts, *clocks, f"fires immediately: {immediate}")]
@@ -248,6 +250,19 @@ def _notes(change: Change) -> list[Text]:
         *(Text(f"             {line}", style="dim") for line in reading),
         *(Text(f"             {warning}", style="yellow") for warning in warnings_at(schedule, datetime.now(UTC))),
     ]
+
+
+def _change(difference: DefinitionDiff) -> str:
+    """Describe a changed field; of a list, the changed elements."""
+    before, after = difference.before, difference.after
+    if isinstance(before, list | None) and isinstance(after, list | None):
+        old, new = ([_element(element) for element in value or []] for value in (before, after))
+        return added_and_removed(old, new) or f"[{', '.join(old)}] → [{', '.join(new)}]"
+    return f"{_value(difference.field, before)} → {_value(difference.field, after)}"
+
+
+def _element(value: object) -> str:
+    return shorten(json.dumps(value, ensure_ascii=False, sort_keys=True))
 
 
 def _value(field: str, value: object) -> str:

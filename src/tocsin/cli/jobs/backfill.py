@@ -9,6 +9,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
+from ...domain.wording import counted
 from ...services.operations.backfill import Backfill, Order, Span
 from ..input.values import check, confirm, instant
 from ..input.values import rate as rate_of
@@ -61,7 +62,7 @@ def backfill(  # noqa: PLR0913, PLR0917 - each is an option of the command
                 session.output.answer(None, lambda: _lines(plan))
             if dry_run or not plan.instants:
                 return plan, 0
-            confirm(f"run {len(plan.instants)} executions of {job}?", yes=yes, otherwise="nothing was run")
+            confirm(f"run {counted(len(plan.instants), 'execution')} of {job}?", yes=yes, otherwise="nothing was run")
             requested = 0
             async for _ in operator.backfill(plan, rate=requests_per_second, reason=reason):
                 requested += 1
@@ -75,7 +76,7 @@ def _print_result(session: Session, plan: Backfill, requested: int, *, dry_run: 
     session.output.answer(
         {**asdict(plan), "asked": requested, "dry_run": dry_run},
         lambda: (
-            [Text.assemble((f"requested {requested} executions", "cyan"), " of ", (plan.job, "bold"))]
+            [Text.assemble((f"requested {counted(requested, 'execution')}", "cyan"), " of ", (plan.job, "bold"))]
             if requested
             else []
         ),
@@ -84,7 +85,7 @@ def _print_result(session: Session, plan: Backfill, requested: int, *, dry_run: 
 
 def _lines(plan: Backfill) -> list[RenderableType]:
     unknown = plan.named - plan.fired - plan.missing
-    counts = f"{plan.named} occurrences: {plan.fired} fired, {plan.missing} did not fire, {unknown} unknown"
+    counts = f"{counted(plan.named, 'occurrence')}: {plan.fired} fired, {plan.missing} did not fire, {unknown} unknown"
     times = [local(at) for at in islice(plan.instants, SHOWN)]
     if len(plan.instants) > SHOWN:
         times += ["…", local(plan.instants[-1])]

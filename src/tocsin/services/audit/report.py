@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 from typing_extensions import override
 
 from ...domain.events import Message, Recorded
+from ...domain.wording import counted
 from ...subjects import Stream, stream_of
 
 INVARIANTS: Final[Mapping[str, str]] = {
@@ -118,9 +119,9 @@ class Report:
     @property
     def summary(self) -> str:
         """The report in one line."""
-        verdict = "clean" if self.is_clean else f"{self.total:,} violation{'s' * (self.total != 1)}"
-        facts, executions = _counted(self.facts, "fact"), _counted(self.executions, "execution")
-        return f"{facts}, {executions}, {_counted(len(self.invariants), 'invariant')}: {verdict}"
+        verdict = "clean" if self.is_clean else counted(self.total, "violation")
+        facts, executions = counted(self.facts, "fact"), counted(self.executions, "execution")
+        return f"{facts}, {executions}, {counted(len(self.invariants), 'invariant')}: {verdict}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON."""
@@ -136,10 +137,6 @@ class Report:
             "under_way": [{**_plain(debt), "since": debt.since, "by": debt.by} for debt in self.debts],
             "remarks": list(self.remarks),
         }
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def _plain(found: Violation | Debt) -> dict[str, Any]:

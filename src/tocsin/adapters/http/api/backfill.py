@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from ....domain.access import Permission
+from ....domain.wording import counted
 from ....services.operations import backfill
 from ....services.operations.backfill import Order, Span
 from ....services.operations.errors import OperationError as NotPossible
@@ -76,7 +77,7 @@ async def backfill_job(
     planned = await backfill.plan(here.stored, here.registry, name, span, now=now, name=body.name)
     if len(planned.instants) > MAX_PER_REQUEST and not body.dry_run:
         raise NotPossible(
-            f"the backfill has {len(planned.instants):,} executions; a request may have {MAX_PER_REQUEST:,}. Split the period"
+            f"the backfill has {counted(len(planned.instants), 'execution')}; a request may have {MAX_PER_REQUEST:,}. Split the period"
         )
     done = 0
     if not body.dry_run:

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Final
 
+from ....domain.wording import counted
 from ..findings import CheckContext, Finding, bad, ok, warn
 from ..status import WORKERS, Durable
 
@@ -55,7 +56,7 @@ async def queues(context: CheckContext) -> list[Finding]:
     findings += [
         bad(
             "queue-unattended",
-            f"{queue.waiting} tasks of queue `{queue.name}` wait, and no worker requests them",
+            f"{counted(queue.waiting, 'task')} in queue `{queue.name}`, and no worker requests tasks from it",
             means="their executions do not start",
             do=f"run a worker for it: `Worker(queues=[{queue.name!r}])`, `tocsin worker MODULE:ATTRIBUTE`",
             queue=queue.name,
@@ -104,7 +105,7 @@ def _full(durable: Durable) -> Finding:
     state = durable.state
     return bad(
         "durable-full",
-        f"{state.name} has {state.ack_pending} messages out, its maximum, and delivers no more",
+        f"{state.name} has {counted(state.ack_pending, 'message')} out, its maximum, and delivers no more",
         means="its readers have not acknowledged them; all other messages wait",
         do="check for readers that hang; unacknowledged messages are redelivered after the acknowledgement wait",
         durable=state.name,

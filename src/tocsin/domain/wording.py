@@ -1,0 +1,22 @@
+"""Words for numbers and changes in messages to users."""
+
+from collections.abc import Iterable
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun: `1 job`, `1,200 jobs`.
+
+    `plural`: the plural of the noun, unless it is the noun with an `s`.
+    """
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def added_and_removed(before: Iterable[str], after: Iterable[str]) -> str | None:
+    """Return the elements that a list gained (`+a`) and lost (`-b`).
+
+    None: only their order changed.
+    """
+    old, new = list(before), list(after)
+    changes = [f"+{element}" for element in dict.fromkeys(new) if new.count(element) > old.count(element)]
+    changes += [f"-{element}" for element in dict.fromkeys(old) if old.count(element) > new.count(element)]
+    return ", ".join(changes) or None
