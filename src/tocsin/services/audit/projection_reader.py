@@ -5,6 +5,7 @@ from typing import Final, Protocol
 
 from ...domain.events import Message, Recorded
 from ...domain.history import ExecutionRecord
+from ...domain.wording import counted
 from ...ports import Clock, ExecutionRow, Projections
 from ...subjects import Bucket, Stream
 from .read_models import ReadModels, differing
@@ -42,12 +43,17 @@ class ProjectionReader:
         self._projections = projections
         self._clock = clock
         self._models = ReadModels(upto=0)
+        self._executions = 0
         self._definitions: list[Mapping[str, bytes]] = []
         self._locks: list[Mapping[str, bytes]] = []
         self._found: list[Violation] = []
 
     async def begin(self) -> None:
-        """Read KV, and the history's position."""
+        """Read KV, the history's size, and its position.
+
+        The history grows meanwhile. Read in this order, it has at most as many executions as the facts up to its position.
+        """
+        self._executions = await self._history.count()
         self._models = ReadModels(upto=await self._history.offset(Stream.LOG))
         await self._look()
 
@@ -58,9 +64,8 @@ class ProjectionReader:
 
     async def finish(self) -> Comparison:
         """Return the differences."""
-        shown = await self._history.count()
-        more = shown - self._models.executions
-        remarks = (f"the history holds {more:,} executions that these facts do not",) if more > 0 else ()
+        more = self._executions - self._models.executions
+        remarks = (f"the history holds {counted(more, 'execution')} that these facts do not",) if more > 0 else ()
         return Comparison((*self._found, *await self._keys()), remarks)
 
     async def _differing(self, record: ExecutionRecord) -> list[Violation]:
