@@ -4,7 +4,7 @@ import pytest
 
 from tests.archiving import OVER, Attic
 from tests.cli.test_dead_letters import letter
-from tests.domain.given import ID, admitted, started
+from tests.domain.given import ID, admitted, plan, started
 from tests.http.conftest import World
 from tocsin.domain.events import Failed, Resolved
 from tocsin.subjects import Stream
@@ -80,3 +80,24 @@ async def test_archived_ojs_job_is_not_run_again(world: World, old: Attic, *, is
         answer = await world.ask("POST", path, body)
         assert (answer.status_code, answer.json()["error"]["message"]) == (409, text)
     assert await world.facts("enqueue.>") == []
+
+
+async def test_ojs_dead_letters_count_and_filter_before_paging(world: World) -> None:
+    await world.given(name=LETTER.job, schedule=None)
+    steps = plan().steps
+    for number, queue in enumerate(("a", "b", "a", "a"), start=1):
+        execution_id = f"{ID[:-1]}{number}"
+        queued = plan().model_copy(update={"steps": tuple(step.model_copy(update={"queue": queue}) for step in steps)})
+        await world.log.append(admitted(queued).model_copy(update={"execution_id": execution_id}), expect=0)
+        await world.log.append(letter(execution_id), expect=0)
+    facts = await world.log.read("dead-letter.>")
+    await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
+
+    async def listed(query: str) -> tuple[int, int, bool]:
+        answer = (await world.ask("GET", f"/ojs/v1/dead-letter?{query}")).json()
+        return len(answer["jobs"]), answer["pagination"]["total"], answer["pagination"]["has_more"]
+
+    assert await listed("limit=1") == (1, 4, True)
+    assert await listed("limit=2&offset=3") == (1, 4, False)
+    assert await listed("limit=2&queue=a") == (2, 3, True)
+    assert await listed("limit=1&queue=b") == (1, 1, False)

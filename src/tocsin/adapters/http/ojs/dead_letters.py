@@ -1,6 +1,7 @@
 """`/ojs/v1/dead-letter`: jobs that failed permanently (ojs-dead-letter, ojs-http-binding §12)."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
@@ -8,7 +9,7 @@ from fastapi import APIRouter, Query
 from .... import subjects
 from ....archive.stream_reader import wherever
 from ....domain.access import Permission, Principal
-from ....ports.queries import DeadLetterQuery
+from ....ports.queries import DeadLetterQuery, every
 from ....services.operations import dead_letters, enqueue, event_waiter
 from ....services.operations.errors import NotFound
 from ....services.operations.lookup import ExecutionMatch
@@ -21,6 +22,7 @@ from .jobs import visible_match
 from .protocol import OjsResponse, OptionalBody, documented
 
 MAX_LIMIT: Final = 100
+HISTORY_PAGE_SIZE: Final = 1_000
 CATCH_UP_PAUSES_S: Final = (0.02, 0.05, 0.1, 0.1, 0.1, 0.2, 0.2, 0.3, 0.5)
 """Pauses between checks that the history has read the dead letters that the log had at the request."""
 
@@ -42,13 +44,20 @@ async def list_dead(
 ) -> dict[str, Any]:
     """List jobs that failed permanently and are not resolved, newest first."""
     await _await_history(here)
-    page = await here.history.dead_letters(DeadLetterQuery(unresolved=True, limit=offset + limit + 1))
-    candidates = await asyncio.gather(*(_shown(here, caller, row.job_name, row.execution_id) for row in page.rows))
-    jobs = [job for job in candidates if job is not None and queue in {None, job["queue"]}]
-    selected = jobs[offset : offset + limit]
-    has_more = len(jobs) > offset + limit
-    pages = {"total": len(jobs), "limit": limit, "offset": offset, "has_more": has_more}
-    return {"jobs": selected, "pagination": pages}
+    executions = [
+        (row.job_name, row.execution_id)
+        async for row in every(here.history.dead_letters, DeadLetterQuery(unresolved=True, limit=HISTORY_PAGE_SIZE))
+        if row.execution_id is not None and await here.visibility.may_see(caller, row.job_name)
+    ]
+    if queue is None:
+        total = len(executions)
+        jobs = await _views(here, executions[offset : offset + limit])
+    else:  # only an execution's events name its queue
+        matching = [job for job in await _views(here, executions) if job["queue"] == queue]
+        total = len(matching)
+        jobs = matching[offset : offset + limit]
+    pages = {"total": total, "limit": limit, "offset": offset, "has_more": total > offset + limit}
+    return {"jobs": jobs, "pagination": pages}
 
 
 @router.post("/{id}/retry", operation_id="retryDeadJob", openapi_extra=protocol.body_schema(optional=True))
@@ -86,11 +95,14 @@ async def _letter(here: Components, caller: Principal, id: str) -> ExecutionMatc
     return match
 
 
-async def _shown(here: Components, caller: Principal, job: str, execution_id: str | None) -> dict[str, Any] | None:
-    if execution_id is None or not await here.visibility.may_see(caller, job):
-        return None
-    events = await wherever(here.log, here.stored, subjects.execution(job, execution_id))
-    return job_view.job(events) if events else None
+async def _views(here: Components, executions: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Return the jobs of executions, without executions whose events are gone."""
+    views: list[dict[str, Any]] = []
+    for start in range(0, len(executions), MAX_LIMIT):
+        scopes = [subjects.execution(job, execution_id) for job, execution_id in executions[start : start + MAX_LIMIT]]
+        histories = await asyncio.gather(*(wherever(here.log, here.stored, scope) for scope in scopes))
+        views += [job_view.job(events) for events in histories if events]
+    return views
 
 
 async def _await_history(here: Components) -> None:
