@@ -161,35 +161,49 @@ RESERVED = "YAML reserves `{}` at the beginning of a value: put it in quotes, {}
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("name: a\nschedule: @daily", ":2: " + RESERVED.format("@", 'schedule: "@daily"')),
+        ("name: a\nschedule: @daily", ":2:11: " + RESERVED.format("@", 'schedule: "@daily"')),
         (
             "jobs:\n  - name: a\n    schedule: */5 * * * *  # often",
-            ":3: " + RESERVED.format("*", 'schedule: "*/5 * * * *"'),
+            ":3:16: " + RESERVED.format("*", 'schedule: "*/5 * * * *"'),
         ),
-        ("- {name: a, schedule: @daily, tags: []}", ":1: " + RESERVED.format("@", 'schedule: "@daily"')),
-        ("schedule: * * * * 5#3", ":1: " + RESERVED.format("*", 'schedule: "* * * * 5#3"')),
+        ("- {name: a, schedule: @daily, tags: []}", ":1:23: " + RESERVED.format("@", 'schedule: "@daily"')),
+        ("schedule: * * * * 5#3", ":1:12: " + RESERVED.format("*", 'schedule: "* * * * 5#3"')),
         (
             "input: { token: ${env:TOKEN} }",
-            ':1: YAML reserves braces inside a flow mapping: put the reference in quotes, "${env:TOKEN}"',
+            ':1:18: YAML reserves braces inside a flow mapping: put the reference in quotes, "${env:TOKEN}"',
         ),
-        ("name: a\nfunction: f\nname: b", ":3: the key `name` is given twice, first in line 1"),
-        ("a:\n\tb: 1", ":2: YAML indents with spaces, and this line begins with a tab"),
-        ("description: what: this", ":1: a value that contains `: ` must be in quotes"),
-        ("a: !!python/object:os.system x", ":1: could not determine a constructor for the tag"),
-        ("a: !!binary x", ":1: could not determine a constructor for the tag 'tag:yaml.org,2002:binary'"),
-        ("a: !!int x", ":1: invalid literal for int() with base 10: 'x'"),
+        ("name: a\nfunction: f\nname: b", ":3:1: the key `name` is given twice, first in line 1"),
+        ("a:\n\tb: 1", ":2:1: YAML indents with spaces, and this line begins with a tab"),
+        ("description: what: this", ":1:18: a value that contains `: ` must be in quotes"),
+        ("a: !!python/object:os.system x", ":1:4: this tag"),
+        ("a: !!binary x", ":1:4: this tag"),
+        ("a: !!int x", ":1:4: invalid literal for int() with base 10: 'x'"),
         ("a: !!bool x", ": not YAML: 'x'"),
-        ("a: " + "9" * 5000, ":1: Exceeds the limit (4300 digits) for integer string conversion"),
-        ("\x01", ":1: not YAML: special characters are not allowed"),
-        ("? [a]\n: b", ":1: found unhashable key"),
+        ("a: " + "9" * 5000, ":1:4: Exceeds the limit (4300 digits) for integer string conversion"),
+        ("a: 1\nb: \x01", ":2:4: YAML does not allow the control character U+0001"),
+        ("? [a]\n: b", ":1:3: a mapping or a list cannot be a key"),
         ("[" * 10_000, ": nested too deep"),
-        ('a: "never\nb: 1\nc: 2', ":1: the quote in column 4 is never closed"),
-        ("a: [1", ":1: expected ',' or ']', but got '<stream end>'"),
+        ('a: "never\nb: 1\nc: 2', ":1:4: the quote that opens here is never closed"),
+        ("a: [1", ":1:6: the list that `[` opens is never closed"),
+        ("a:\n  - x\n b: 1", ":3:2: the indentation does not match"),
     ],
 )
-def test_yaml_error_names_line_and_correction(text: str, expected: str) -> None:
+def test_yaml_error_names_place_and_correction(text: str, expected: str) -> None:
     (problem,) = problems("-", stdin=text)
     assert problem.startswith(f"standard input{expected}")
+
+
+def test_yaml_error_has_its_code() -> None:
+    with pytest.raises(DefinitionError) as raised:
+        load("-", stdin=io.StringIO("a: [1"))
+    assert [problem.code for problem in raised.value.problems] == ["invalid-yaml"]
+
+
+def test_every_mistake_of_a_definition_is_listed() -> None:
+    text = "name: a\nfunction: f\ntimezone: Mars\ntimeout: soon\nretries: 3\noverlap: maybe\n"
+    with pytest.raises(DefinitionError) as raised:
+        load("-", stdin=io.StringIO(text))
+    assert {problem.field for problem in raised.value.problems} >= {"timezone", "timeout", "retries", "overlap_policy"}
 
 
 def test_alias_expansion_is_bounded() -> None:

@@ -22,6 +22,25 @@ _JSON_TYPES: Final = frozenset({"null", "bool", "int", "float", "str", "seq", "m
 _BEGINS: Final = re.compile(
     r"""(?P<before>(?:^|[\s\[{,])[\w.-]+:\s+|^\s*-\s+|[\[,]\s*)(?P<value>[@`*%](?:[^"'\],}#]|(?<!\s)\#)*)"""
 )
+INVALID: Final = "invalid-yaml"
+"""The code of text that is not YAML."""
+_WORDS: Final = {
+    "mapping values are not allowed": "a `key: value` cannot begin here: correct the indentation, or put the text in quotes",
+    "could not find expected ':'": "this line is neither a `key: value` nor the continuation of a text: add the colon",
+    "expected <block end>": "the indentation does not match the lines above, or a list item or key is out of place",
+    "did not find expected": "the indentation does not match the lines above, or a list item or key is out of place",
+    "expected ',' or '}'": "the mapping that `{` opens is never closed, or lacks a comma",
+    "expected ',' or ']'": "the list that `[` opens is never closed, or lacks a comma",
+    "found character": "a value cannot begin with this character: put the value in quotes",
+    "found undefined alias": "this alias (`*name`) has no anchor (`&name`) before it",
+    "could not determine a constructor": "this tag (`!name`) is not supported: remove it",
+    "sequence entries are not allowed": "a list item cannot begin here: put the list on its own lines",
+    "expected the node content": "a value is missing here",
+    "expected alphabetic or numeric": "a name is missing here, or has a character that is not allowed",
+    "unacceptable": "a mapping cannot have this key: use text",
+    "found unhashable key": "a mapping or a list cannot be a key: put it in quotes",
+}
+"""Plain words for the problems of PyYAML, by their beginning."""
 _REFERENCE: Final = re.compile(r"\$\{[^}]*\}?")
 
 
@@ -81,7 +100,7 @@ def parse(text: str) -> list[object]:
     An empty document is None; an empty text has one empty document.
 
     Raises:
-        DefinitionError: the text cannot be parsed; the problem's source is `:line`, and its text says where quotes are
+        DefinitionError: the text cannot be parsed; the problem's source is `:line:column`, and its text says where quotes are
             missing.
     """
     try:
@@ -91,20 +110,30 @@ def parse(text: str) -> list[object]:
             opening = error.context_mark
             raise DefinitionError(
                 DefinitionProblem(
-                    f"the quote in column {opening.column + 1} is never closed", source=f":{opening.line + 1}"
+                    "the quote that opens here is never closed",
+                    source=f":{opening.line + 1}:{opening.column + 1}",
+                    code=INVALID,
                 )
             ) from None
         mark = error.problem_mark or error.context_mark
-        line = mark.line if mark else 0
-        reason = error.problem or error.context or "not YAML"
-        raise DefinitionError(DefinitionProblem(_hint(text, line) or reason, source=f":{line + 1}")) from None
+        line, column = (mark.line, mark.column) if mark else (0, 0)
+        reason = _hint(text, line) or _plain(error.problem or error.context or "")
+        raise DefinitionError(DefinitionProblem(reason, source=f":{line + 1}:{column + 1}", code=INVALID)) from None
     except yaml.reader.ReaderError as error:
-        line = text[: error.position].count("\n")
-        raise DefinitionError(DefinitionProblem(f"not YAML: {error.reason}", source=f":{line + 1}")) from None
+        before = text[: error.position]
+        place = f":{before.count(chr(10)) + 1}:{len(before) - before.rfind(chr(10))}"
+        reason = f"YAML does not allow the control character U+{ord(text[error.position]):04X}: remove it"
+        raise DefinitionError(DefinitionProblem(reason, source=place, code=INVALID)) from None
     except RecursionError:
-        raise DefinitionError(DefinitionProblem("nested too deep")) from None
+        raise DefinitionError(DefinitionProblem("nested too deep", code=INVALID)) from None
     except (ValueError, KeyError) as error:  # an explicit tag does not fit its value
-        raise DefinitionError(DefinitionProblem(f"not YAML: {error}")) from None
+        raise DefinitionError(DefinitionProblem(f"not YAML: {error}", code=INVALID)) from None
+
+
+def _plain(problem: str) -> str:
+    """Return a problem of PyYAML in plain words, if this module has some."""
+    words = next((plain for begin, plain in _WORDS.items() if problem.startswith(begin)), None)
+    return words or problem or "not YAML"
 
 
 def _hint(text: str, number: int) -> str | None:
