@@ -13,6 +13,7 @@ from tocsin.domain.events import (
     Dispatched,
     Failed,
     Failure,
+    Recorded,
     RetryScheduled,
     Started,
 )
@@ -288,3 +289,31 @@ def test_invalid_list_options_are_usage_errors(
 ) -> None:
     told = world.call(command, "list", *options)
     assert (told.code, message in told.err) == (2, True)
+
+
+async def _create_history(world: World) -> None:
+    async with world.history():
+        pass
+
+
+@pytest.mark.parametrize("command", ["executions", "dead-letters"])
+def test_list_refuses_a_job_that_never_was(world: World, command: str) -> None:
+    path = world.jobs("name: nightly\nfunction: f\n")
+    assert world.call("jobs", "apply", "-f", path).code == 0
+    world.do(_create_history(world))
+    assert world.call(command, "list", "--job", "nightly").code == 0
+    refused = world.call(command, "list", "--job", "nigthly", "-o", "json")
+    assert (refused.code, refused.error["error_code"]) == (3, "job-not-found")
+    assert "'nightly'" in refused.error["message"]
+
+
+def test_list_knows_a_deleted_job_with_history(world: World) -> None:
+    async def record() -> None:
+        fact = Recorded(admitted(), "", 1, START)
+        async with world.history() as history:
+            await history.record(Stream.LOG, [fact], after=0, upto=1)
+
+    world.do(record())
+    assert len(world.call("executions", "list", "--job", JOB, "-o", "json").json) == 1
+    assert world.call("executions", "list", "--job", JOB, "--status", "failed").code == 0
+    assert world.call("dead-letters", "list", "--job", JOB).code == 0

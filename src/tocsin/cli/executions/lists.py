@@ -181,14 +181,34 @@ def _read(
     *,
     is_all: bool,
 ) -> Page[Row]:
-    """Read one page, or every row from the cursor on."""
+    """Read one page, or every row from the cursor on.
+
+    Raises:
+        UsageError: the query names a job that is not registered and has no history.
+    """
 
     async def read() -> Page[Row]:
         async with session.operator() as operator:
             read_page = reader(operator)
-            return Page([row async for row in every(read_page, query)]) if is_all else await read_page(query)
+            page = Page([row async for row in every(read_page, query)]) if is_all else await read_page(query)
+            if not page.rows and query.job is not None:
+                await _check_job(operator, query.job)
+            return page
 
     return run(read())
+
+
+async def _check_job(operator: Operator, job: str) -> None:
+    """Check that a job is registered, or was and left rows in the history.
+
+    Raises:
+        JobNotFound: no row and no registration names it.
+    """
+    if (await operator.executions(ExecutionQuery(job=job, limit=1))).rows:
+        return
+    if (await operator.dead_letters(DeadLetterQuery(job=job, limit=1))).rows:
+        return
+    await operator.job(job)
 
 
 def _print_page(
