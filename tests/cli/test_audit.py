@@ -173,7 +173,7 @@ def test_export_and_log_give_the_same_report(busy: World) -> None:
     busy.log.receive("ledger.locked.due", first.message.encode())
     for name in ("log.jsonl", "log.jsonl.gz"):
         told = busy.call("events", "export", "--out", name)
-        assert (told.code, told.out) == (0, f"{_messages(busy):,} messages are in {name}\n")
+        assert (told.code, told.out) == (0, f"exported {_messages(busy):,} messages to {name}\n")
         live, file = busy.call("audit", "-o", "json"), busy.call("audit", "--file", name, "-o", "json")
         assert (file.code, file.json) == (live.code, live.json) == (1, live.json)
 

@@ -1,5 +1,9 @@
 """The program as a whole: global options anywhere, exit codes, errors as one sentence, and the small commands."""
 
+import json
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -204,6 +208,25 @@ def test_config_show_prints_sources_and_no_secrets(world: World) -> None:
     assert shown["nats.password"] == {"value": "******", "origin": "tocsin.yaml", "has_effect": True}
     assert shown["leader.ttl"] == {"value": "15s", "origin": "default", "has_effect": True}
     assert shown["execution.history_retention_days"]["has_effect"] is True
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_closed_pipe_is_reported_with_its_code(output: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    program = "from tocsin.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "explain", "every day at 9am", "-o", output],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    os.close(writer)
+    assert done.returncode == Exit.INTERRUPTED
+    if output == "json":
+        assert json.loads(done.stderr)["error"]["error_code"] == "output-closed"
 
 
 def test_explain_needs_no_server(world: World) -> None:

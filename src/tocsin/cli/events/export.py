@@ -1,7 +1,6 @@
 """`tocsin events export`: the complete log as a file."""
 
 import gzip
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -15,8 +14,10 @@ from rich.text import Text
 
 from ... import __version__
 from ...archive import STREAMS, Manifest, Selection, extents, read, write
+from ...domain.wording import counted
 from ...subjects import Stream
 from ..input.values import instant
+from ..output.format import until_closed
 from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
@@ -55,7 +56,7 @@ def export(
     counts = run(_export(session, out, selection))
     if out is not None:
         of_streams = {name.value: counts[name] for name in selection.streams}
-        total = f"{counts.total():,} messages are in {out}"
+        total = f"exported {counted(counts.total(), 'message')} to {out}"
         data = {"file": str(out), "messages": counts.total(), "streams": of_streams}
         session.output.answer(data, lambda: [Text(total, style="bold")])
 
@@ -72,17 +73,9 @@ async def _export(session: Session, out: Path | None, selection: Selection) -> C
 def _sink(out: Path | None) -> Iterator[BinaryIO]:
     """Yield the destination. A file appears only when it is complete."""
     if out is None:
-        try:
+        with until_closed():
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
-        except BrokenPipeError:
-            # The reader closed the pipe; the interpreter must not write to it when it ends.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise UsageError(
-                "the export is incomplete, because its reader closed the pipe: export again",
-                Exit.INTERRUPTED,
-                code="output-closed",
-            ) from None
         return
     unfinished = out.with_name(f".{out.name}.unfinished")
     try:

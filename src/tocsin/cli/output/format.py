@@ -4,15 +4,19 @@ Text shows local times with their zone; JSON holds ISO 8601 times in UTC.
 """
 
 import json
+import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from rich.console import Console, RenderableType
 from rich.text import Text
+from typing_extensions import override
 
+from ..runtime.errors import Exit, UsageError
 from . import Format
 
 UNLIMITED: Final = 10_000
@@ -52,27 +56,28 @@ class Output:
 
     def answer(self, data: object, shown: Callable[[], Iterable[RenderableType]]) -> None:
         """Print an answer: `data` as JSON, or the result of `shown` as text."""
-        if self.is_json:
-            print(encoded(data, indent=2))
-            return
-        console = self.console()
-        for renderable in shown():
-            console.print(renderable)
+        with until_closed():
+            if self.is_json:
+                print(encoded(data, indent=2))
+                return
+            console = self.console()
+            for renderable in shown():
+                console.print(renderable)
 
     def line(self, data: object, shown: Text, *, is_whole: bool = False) -> None:
         """Print one line of a stream of answers immediately.
 
         A terminal cuts a long line unless `is_whole` is set.
         """
-        if self.is_json:
-            print(encoded(data), flush=True)
-            return
-        console = self.console()
-        if is_whole:
-            console.print(shown, soft_wrap=True)  # the terminal wraps it, so that it is copied as one line
-        else:
-            console.print(shown, no_wrap=console.is_terminal, overflow="ellipsis", crop=console.is_terminal)
-        console.file.flush()
+        with until_closed():
+            if self.is_json:
+                print(encoded(data))
+                return
+            console = self.console()
+            if is_whole:
+                console.print(shown, soft_wrap=True)  # the terminal wraps it, so that it is copied as one line
+            else:
+                console.print(shown, no_wrap=console.is_terminal, overflow="ellipsis", crop=console.is_terminal)
 
     @property
     def width(self) -> int | None:
@@ -83,7 +88,35 @@ class Output:
     def console(self) -> Console:
         """Return a console on the current standard output."""
         is_terminal = sys.stdout.isatty()
-        return Console(file=sys.stdout, width=None if is_terminal else UNLIMITED, highlight=False)
+        return _Console(file=sys.stdout, width=None if is_terminal else UNLIMITED, highlight=False)
+
+
+class _Console(Console):
+    """A console that reports a closed pipe; rich would end the process."""
+
+    @override
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+@contextmanager
+def until_closed() -> Iterator[None]:
+    """Flush standard output at the end of the block.
+
+    Raises:
+        UsageError: the reader of standard output closed the pipe.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter must not write to the pipe when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise UsageError(
+            "the output is incomplete, because its reader closed the pipe: run the command again",
+            Exit.INTERRUPTED,
+            code="output-closed",
+        ) from None
 
 
 def is_interactive() -> bool:
