@@ -40,9 +40,9 @@ def test_base_install_imports_clients_and_workers(module: str) -> None:
 def test_command_names_its_missing_extra(command: list[str]) -> None:
     done = tocsin(*command)
     assert done.returncode == 2
-    assert done.stderr.strip().endswith(
-        f"tocsin {command[0]} needs the extra \"server\". Install it with: pip install 'tocsin[server]'"
-    )
+    assert f"tocsin {command[0]} needs" in done.stderr
+    for installed in ("'tocsin[server]'", "-e '.[server]'"):
+        assert f"pip install {installed}" in done.stderr
 
 
 def test_help_works_without_extras() -> None:

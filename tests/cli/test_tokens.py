@@ -2,6 +2,7 @@
 
 from tests.cli.conftest import World
 from tocsin.adapters.http.auth.tokens import PREFIX
+from tocsin.domain.access import Role
 from tocsin.subjects import Bucket
 
 
@@ -44,3 +45,8 @@ def test_invalid_token_arguments_have_codes(world: World) -> None:
     role = world.call("tokens", "create", "ci", "--role", "root")
     assert role.code == 2
     assert "scheduler-admin" in role.err
+
+
+def test_help_lists_every_role(world: World) -> None:
+    result = world.call("tokens", "create", "--help")
+    assert [role.value for role in Role if role.value not in result.out] == []

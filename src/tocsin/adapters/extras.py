@@ -39,7 +39,10 @@ class ExtraNotInstalled(TocsinError):
     code = "extra-not-installed"
 
     def __init__(self, part: str, extra: str) -> None:
-        super().__init__(f"{part} needs the extra \"{extra}\". Install it with: pip install 'tocsin[{extra}]'")
+        super().__init__(
+            f"{part} needs the extra \"{extra}\". Install it with: pip install 'tocsin[{extra}]', "
+            f"or in a source checkout: pip install -e '.[{extra}]'"
+        )
         self.part = part
         self.extra = extra
 

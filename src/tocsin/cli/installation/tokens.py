@@ -20,7 +20,7 @@ def create(
     identity: Annotated[
         str, typer.Argument(metavar="IDENTITY", help="Identity recorded in events when this token is used.")
     ],
-    role: Annotated[list[Role], typer.Option(help="What the token may do; repeatable.")],
+    role: Annotated[list[Role], typer.Option(help=f"What the token may do; repeatable: {', '.join(Role)}.")],
     expires: Annotated[
         str | None, typer.Option(metavar="DURATION", help="Lifetime, such as `90d`; default: no end.")
     ] = None,
