@@ -245,3 +245,10 @@ def test_invalid_time_is_refused(scene: Scene) -> None:
     failed = scene.world.call("why", "nightly", "yesterday", "-o", "json")
     assert (failed.code, failed.error["error_code"]) == (2, "invalid-time")
     assert "'yesterday'" in failed.error["message"]
+
+
+def test_sub_second_occurrences_stay_apart(scene: Scene) -> None:
+    scene.define(schedule="@every 500ms")
+    heading, _, nearest, *_ = scene.why("2026-01-01T00:00:10.500Z")
+    assert "00:00:10.5Z" in heading
+    assert "01:00:11 +0100" in nearest

@@ -114,10 +114,12 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
 
 
 def _page(answer: Answer, *, twice: bool, assumed: bool) -> list[RenderableType]:
-    wall_time = _clock(answer, answer.at)
+    wall_time = _occurrence(answer, answer.at)
     zone = f", in the job's time zone, {answer.timezone}" if assumed else ""
     reading = (", the second time" if answer.repeated else ", the first time") if twice else ""
-    heading = Text.assemble((answer.job, "bold"), f"  {wall_time} = {answer.at:%Y-%m-%d %H:%M:%S}Z{zone}{reading}")
+    heading = Text.assemble(
+        (answer.job, "bold"), f"  {wall_time} = {answer.at:%Y-%m-%d %H:%M:%S}{_fraction(answer.at)}Z{zone}{reading}"
+    )
     page: list[RenderableType] = [heading, Text(sentence(answer), style=STYLES.get(answer.verdict, "yellow"))]
     if near := _nearest(answer):
         page.append(Text(near, style="dim"))
@@ -226,7 +228,7 @@ def _actor(by: Actor | None, reason: str | None) -> str:
 
 def _nearest(answer: Answer) -> str:
     near = [("before", answer.before), ("after", answer.after)]
-    times = [f"the occurrence {word} is {_clock(answer, at)}" for word, at in near if at is not None]
+    times = [f"the occurrence {word} is {_occurrence(answer, at)}" for word, at in near if at is not None]
     return f"By the schedule of that time, {' and '.join(times)}." if times and answer.verdict != "fired" else ""
 
 
@@ -237,6 +239,17 @@ def _local(answer: Answer, at: datetime) -> datetime:
 def _clock(answer: Answer, at: datetime | None) -> str:
     """Format a time in the job's time zone."""
     return "" if at is None else _local(answer, at).strftime("%Y-%m-%d %H:%M:%S %z")
+
+
+def _occurrence(answer: Answer, at: datetime) -> str:
+    """Format an occurrence in the job's time zone, with its fraction of a second."""
+    local = _local(answer, at)
+    return f"{local:%Y-%m-%d %H:%M:%S}{_fraction(at)} {local:%z}"
+
+
+def _fraction(at: datetime) -> str:
+    """Return the fraction of a second; empty for a whole second."""
+    return f".{at.microsecond:06}".rstrip("0") if at.microsecond else ""
 
 
 def _length(duration_s: float) -> str:
