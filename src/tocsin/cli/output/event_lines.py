@@ -41,6 +41,7 @@ from ...domain.events import (
     RetryScheduled,
     Skipped,
     Started,
+    unfold,
 )
 from .format import local
 from .tables import TELLING
@@ -201,9 +202,10 @@ class FactPage:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render the lines."""
-        times = [recorded.time.astimezone() for recorded in self.facts]
+        facts = list(unfold(self.facts))  # one stored event may hold several
+        times = [recorded.time.astimezone() for recorded in facts]
         clock = "%H:%M:%S" if len({at.date() for at in times}) == 1 else "%Y-%m-%d %H:%M:%S"
-        for at, recorded in zip(times, self.facts, strict=True):
+        for at, recorded in zip(times, facts, strict=True):
             described = describe(recorded.message)
             head = Text.assemble(
                 (f"{at.strftime(clock)} ", "dim"), (f" {described.sign} {described.verb:<13} ", described.style)
