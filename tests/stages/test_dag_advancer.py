@@ -47,6 +47,16 @@ async def test_a_single_step_needs_three_facts(world: World) -> None:
     assert len(await world.log.load(subjects.execution(JOB, ID))) == 4
 
 
+async def test_each_first_step_has_its_timer(world: World) -> None:
+    later = {"start_at": world.clock.now() + timedelta(seconds=5), "expires_at": world.clock.now() + timedelta(hours=1)}
+    await world.given(admitted(plan({"a": (), "b": ()}).model_copy(update=later)))
+    await world.run(world.dag_advancer)
+    world.clock.advance(5)
+    assert [timer.step for timer in await world.stored(RetryTimer)] == ["a", "b"]
+    await world.run(world.dag_advancer)
+    assert [task.step for task in await world.stored(Dispatched)] == ["a", "b"]
+
+
 async def test_report_with_a_wrong_token_is_rejected(world: World) -> None:
     await world.given(admitted())
     await run(world)

@@ -81,6 +81,20 @@ async def test_i8_deleted_job_is_not_shown_again(world: World) -> None:
     assert await shown(world) is None
 
 
+async def test_deleted_job_is_removed_despite_a_lagging_entry(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.define({"name": JOB, "function": "f"})
+    await world.run(world.registrar)
+    await delete(world, JOB)
+    get, answers = world.projections.get, [None]
+
+    async def lagging(bucket: Bucket, key: str) -> tuple[bytes, int] | None:
+        return answers.pop() if answers else await get(bucket, key)
+
+    monkeypatch.setattr(world.projections, "get", lagging)
+    await world.run(world.registrar)
+    assert await shown(world) is None
+
+
 async def test_queued_execution_is_admitted_despite_a_lagging_replica(world: World) -> None:
     await world.given(planned("a", 12, "enqueue"))
     await world.run(world.lock_keeper)

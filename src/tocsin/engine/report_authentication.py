@@ -5,9 +5,8 @@ from hmac import compare_digest
 from .. import subjects
 from ..domain import ids
 from ..domain.events import Message, Recorded, Report, Started
-from ..domain.execution import Execution
 from .kinds import execution_state
-from .state_cache import UNKNOWN_TIME, StateCache
+from .states import UNKNOWN_TIME
 from .step import Known
 
 
@@ -18,22 +17,6 @@ def is_authentic(report: Report, key: bytes) -> bool:
     """
     token = ids.report_token(key, report.execution_id, report.step, report.attempt)
     return compare_digest(report.token.encode(), token.encode())
-
-
-def learn_claim(executions: StateCache[Execution], report: Report) -> None:
-    """Cache the claim that a report names, which saves a read."""
-    if report.claim is None or report.claimed_after is None or report.delivery is None:
-        return
-    claim = Started(
-        job=report.job,
-        execution_id=report.execution_id,
-        step=report.step,
-        attempt=report.attempt,
-        delivery=report.delivery,
-        worker=report.worker or "",
-    )
-    recorded = Recorded(claim, subjects.subject_of(claim), report.claim, UNKNOWN_TIME)
-    executions.learn(subjects.scope_of(claim), recorded, after=report.claimed_after)
 
 
 def claim_of(message: Message, key: bytes) -> tuple[Known, ...]:
