@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Told:
+class CallResult:
     """The result of a call."""
 
     code: int
@@ -114,11 +114,11 @@ class World(Backend):
 
     # --- what a test says ---------------------------------------------------------------------------------------------
 
-    def call(self, *args: str, input: str | None = None) -> Told:  # noqa: A002 - the runner's name
+    def call(self, *args: str, input: str | None = None) -> CallResult:  # noqa: A002 - the runner's name
         result = CliRunner().invoke(app, args, input=input, obj=self)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
-        return Told(result.exit_code, result.stdout, result.stderr)
+        return CallResult(result.exit_code, result.stdout, result.stderr)
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(work)

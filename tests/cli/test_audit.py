@@ -43,23 +43,23 @@ async def happen(stages: Stages) -> None:
 
 
 def test_a_log_in_order_is_clean(busy: World) -> None:
-    told = busy.call("audit")
-    assert told.code == 0
-    assert told.out.strip().endswith("executions, 7 invariants: clean")
+    result = busy.call("audit")
+    assert result.code == 0
+    assert result.out.strip().endswith("executions, 7 invariants: clean")
 
 
 def test_an_empty_log_is_clean(world: World) -> None:
-    told = world.call("audit")
-    assert (told.code, told.out) == (0, "0 facts, 0 executions, 7 invariants: clean\n")
+    result = world.call("audit")
+    assert (result.code, result.out) == (0, "0 facts, 0 executions, 7 invariants: clean\n")
 
 
 def test_violation_is_reported_with_its_proof(busy: World) -> None:
     [first, *_] = busy.recorded("ledger.locked.due")
     assert isinstance(first.message, Due)
     sequence = busy.log.receive("ledger.locked.due", first.message.encode())
-    told = busy.call("audit")
-    assert told.code == 1
-    lines = told.out.splitlines()
+    result = busy.call("audit")
+    assert result.code == 1
+    lines = result.out.splitlines()
     [head] = [i for i, line in enumerate(lines) if line.startswith("I2  job locked: decided again: all up to")]
     assert lines[head + 1].startswith("    promised: each instant that a definition in force names is in one")
     assert lines[head + 2].startswith(f"    LEDGER {sequence} ledger.locked.due ")
@@ -69,26 +69,26 @@ def test_violation_is_reported_with_its_proof(busy: World) -> None:
 def test_programs_are_given_all_of_it(busy: World) -> None:
     [first, *_] = busy.recorded("ledger.locked.due")
     sequence = busy.log.receive("ledger.locked.due", first.message.encode())
-    told = busy.call("audit", "-o", "json")
-    assert told.code == 1
-    assert (told.json["clean"], told.json["violations_total"]) == (False, 1)
-    [violation] = told.json["violations"]
+    result = busy.call("audit", "-o", "json")
+    assert result.code == 1
+    assert (result.json["clean"], result.json["violations_total"]) == (False, 1)
+    [violation] = result.json["violations"]
     assert (violation["invariant"], violation["entity"]) == ("I2", "job locked")
     assert violation["facts"][0]["sequence"] == sequence
-    assert told.json["invariants"].keys() == {"I1", "I2", "I3", "I4", "I5", "I6", "I7"}
+    assert result.json["invariants"].keys() == {"I1", "I2", "I3", "I4", "I5", "I6", "I7"}
 
 
 def test_open_work_within_patience_is_no_violation(busy: World) -> None:
     at = busy.clock.now()
     busy.do(_due(busy))
     reason = "nothing has become of ledger.locked.due yet: "
-    told = busy.call("audit", "-o", "json")
-    assert told.code == 0
-    assert any(debt["reason"].startswith(reason) for debt in told.json["under_way"])
-    assert f"under way: {len(told.json['under_way'])}, the oldest since 2026-01-01" in busy.call("audit").out
-    told = busy.call("audit", "--patience", "0s")
-    assert told.code == 1
-    assert f"I2  job locked: {reason}" in told.out
+    result = busy.call("audit", "-o", "json")
+    assert result.code == 0
+    assert any(debt["reason"].startswith(reason) for debt in result.json["under_way"])
+    assert f"under way: {len(result.json['under_way'])}, the oldest since 2026-01-01" in busy.call("audit").out
+    result = busy.call("audit", "--patience", "0s")
+    assert result.code == 1
+    assert f"I2  job locked: {reason}" in result.out
     before = busy.call("audit", "--until", at.isoformat(), "-o", "json")
     assert not any(debt["reason"].startswith(reason) for debt in before.json["under_way"])
 
@@ -116,8 +116,8 @@ def test_what_was_stored_lately_is_audited(busy: World) -> None:
     busy.clock.advance(60)
     later = busy.clock.now()
     busy.do(_due(busy))
-    told = busy.call("audit", "--since", later.isoformat(), "-o", "json")
-    assert (told.code, told.json["clean"], told.json["executions"]) == (0, True, 0)
+    result = busy.call("audit", "--since", later.isoformat(), "-o", "json")
+    assert (result.code, result.json["clean"], result.json["executions"]) == (0, True, 0)
 
 
 def test_what_cannot_be_read_is_remarked(busy: World) -> None:
@@ -130,12 +130,12 @@ def test_what_cannot_be_read_is_remarked(busy: World) -> None:
 def test_the_history_and_the_projections_are_compared(busy: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tocsin.services.audit.projection_reader.LOOKS", (0.0,))  # the clock of this world stands still
     busy.do(_record(busy))
-    told = busy.call("audit", "--history")
-    assert (told.code, told.out.strip().endswith("8 invariants: clean")) == (0, True), told.out
+    result = busy.call("audit", "--history")
+    assert (result.code, result.out.strip().endswith("8 invariants: clean")) == (0, True), result.out
     busy.do(busy.projections.put(Bucket.DEFINITIONS, "ghost", b"{}"))
-    told = busy.call("audit", "--history")
-    assert told.code == 1
-    assert "I8  job ghost: KV `definitions` shows it, but the job does not exist" in told.out
+    result = busy.call("audit", "--history")
+    assert result.code == 1
+    assert "I8  job ghost: KV `definitions` shows it, but the job does not exist" in result.out
 
 
 async def _record(world: World) -> None:
@@ -145,7 +145,7 @@ async def _record(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "result"),
     [
         (["--patience", "soon"], "error: --patience is 'soon': "),
         (
@@ -158,10 +158,10 @@ async def _record(world: World) -> None:
         ),
     ],
 )
-def test_invalid_selection_is_refused(world: World, args: list[str], told: str) -> None:
+def test_invalid_selection_is_refused(world: World, args: list[str], result: str) -> None:
     answer = world.call("audit", *args)
     assert answer.code == 2
-    assert answer.err.startswith(told)
+    assert answer.err.startswith(result)
 
 
 # --- exports ---------------------------------------------------------------------------------------------------------
@@ -172,8 +172,8 @@ def test_export_and_log_give_the_same_report(busy: World) -> None:
     [first, *_] = busy.recorded("ledger.locked.due")
     busy.log.receive("ledger.locked.due", first.message.encode())
     for name in ("log.jsonl", "log.jsonl.gz"):
-        told = busy.call("events", "export", "--out", name)
-        assert (told.code, told.out) == (0, f"exported {_messages(busy):,} messages to {name}\n")
+        result = busy.call("events", "export", "--out", name)
+        assert (result.code, result.out) == (0, f"exported {_messages(busy):,} messages to {name}\n")
         live, file = busy.call("audit", "-o", "json"), busy.call("audit", "--file", name, "-o", "json")
         assert (file.code, file.json) == (live.code, live.json) == (1, live.json)
 
@@ -199,9 +199,9 @@ def test_an_export_can_be_a_part(busy: World) -> None:
 
 
 def _lines(world: World, *args: str) -> list[dict[str, Any]]:
-    told = world.call("events", "export", *args)
-    assert told.code == 0
-    return [json.loads(line) for line in told.out.splitlines()[1:-1]]
+    result = world.call("events", "export", *args)
+    assert result.code == 0
+    return [json.loads(line) for line in result.out.splitlines()[1:-1]]
 
 
 def _messages(world: World) -> int:
@@ -215,31 +215,34 @@ def test_export_of_one_job_is_audited_as_partial(busy: World) -> None:
     assert busy.call("events", "export", "--job", "etl", "--out", "etl").code == 0
     live, file = busy.call("audit", "--job", "etl", "-o", "json"), busy.call("audit", "--file", "etl", "-o", "json")
     assert file.json == live.json
-    told = busy.call("audit", "--file", "etl", "--job", "free")
-    assert (told.code, told.err) == (3, "error: the export holds only job 'etl': use an export that holds 'free'\n")
+    result = busy.call("audit", "--file", "etl", "--job", "free")
+    assert (result.code, result.err) == (3, "error: the export holds only job 'etl': use an export that holds 'free'\n")
 
 
 def test_a_file_that_cannot_be_audited_is_refused(busy: World) -> None:
     assert busy.call("events", "export", "--out", "whole").code == 0
     whole = Path("whole").read_bytes()
     Path("cut").write_bytes(whole[: len(whole) // 2])
-    told = busy.call("audit", "--file", "cut")
-    assert told.code == 2
-    assert told.err.startswith("error: cut: the file is truncated")
-    assert told.out == ""
-    told = busy.call("audit", "--file", "nothing")
-    assert (told.code, told.err) == (2, "error: nothing: no such file or directory; check the path\n")
+    result = busy.call("audit", "--file", "cut")
+    assert result.code == 2
+    assert result.err.startswith("error: cut: the file is truncated")
+    assert result.out == ""
+    result = busy.call("audit", "--file", "nothing")
+    assert (result.code, result.err) == (2, "error: nothing: no such file or directory; check the path\n")
     assert busy.call("events", "export", "--stream", "LOG", "--out", "half").code == 0
-    told = busy.call("audit", "--file", "half")
-    assert (told.code, told.err) == (
+    result = busy.call("audit", "--file", "half")
+    assert (result.code, result.err) == (
         2,
         "error: an audit needs both streams, but this export lacks LEDGER: export without --stream\n",
     )
 
 
 def test_where_nothing_can_be_written_nothing_is(busy: World) -> None:
-    told = busy.call("events", "export", "--out", "missing/log")
-    assert (told.code, told.err) == (3, "error: missing/log: no such file or directory; check the path and the disk\n")
+    result = busy.call("events", "export", "--out", "missing/log")
+    assert (result.code, result.err) == (
+        3,
+        "error: missing/log: no such file or directory; check the path and the disk\n",
+    )
 
 
 def test_half_an_export_is_no_file(busy: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,6 +250,6 @@ def test_half_an_export_is_no_file(busy: World, monkeypatch: pytest.MonkeyPatch)
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("tocsin.archive.export.encode", fail)
-    told = busy.call("events", "export", "--out", "log")
-    assert (told.code, told.err) == (3, "error: log: no space left on device; check the path and the disk\n")
+    result = busy.call("events", "export", "--out", "log")
+    assert (result.code, result.err) == (3, "error: log: no space left on device; check the path and the disk\n")
     assert [path.name for path in Path().iterdir() if "log" in path.name] == []

@@ -23,16 +23,16 @@ def test_every_request_is_listed_with_actor_and_reason(world: World) -> None:
     world.append(cancelled, expect=world.recorded(f"execution.nightly.{begun.execution_id}.>")[-1].sequence)
     world.call("jobs", "delete", "nightly", "--yes")
 
-    told = world.call("-o", "json", "events", "audit-trail").json
+    result = world.call("-o", "json", "events", "audit-trail").json
     # The order of the two streams is not compared: they share a clock, which stands still in this world.
-    assert {(one["fact"]["type"], one["fact"].get("reason")) for one in told} == {
+    assert {(one["fact"]["type"], one["fact"].get("reason")) for one in result} == {
         ("defined", None),
         ("paused", "maintenance"),
         ("trigger", "by hand"),
         ("deleted", None),
         ("cancelled", "too costly"),
     }
-    assert all(one["fact"]["by"]["identity"] for one in told)
+    assert all(one["fact"]["by"]["identity"] for one in result)
     table = world.call("events", "audit-trail", "--job", "nightly").out
     assert "ops" in table
     assert "10.0.0.1" in table

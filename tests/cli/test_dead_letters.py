@@ -42,10 +42,10 @@ def kept(world: World) -> World:
 
 
 def test_show_prints_every_field(kept: World) -> None:
-    told = kept.call("dead-letters", "show", ID)
-    assert told.code == 0
+    result = kept.call("dead-letters", "show", ID)
+    assert result.code == 0
     for part in ("nightly  unresolved", "day: monday", "main #1", "w-1", "Traceback (most recent call last):", ID):
-        assert part in told.out
+        assert part in result.out
     shown = kept.call("dead-letters", "show", ID, "-o", "json").json
     assert (shown["job"], shown["resolved"], shown["replays"]) == (JOB, False, [])
     assert shown["letter"]["last_error"]["traceback"].endswith("boom")
@@ -75,22 +75,22 @@ def test_one_that_was_archived_is_shown_as_before(kept: World) -> None:
     kept.stored = attic.whole
     assert kept.call("dead-letters", "show", ID) == before
     assert kept.call("dead-letters", "resolve", ID).out.startswith("was resolved already")
-    told = kept.call("dead-letters", "replay", ID, "--again")
-    assert (told.code, ID in told.err, "(by hand) and was archived" in told.err) == (1, True, True)
+    result = kept.call("dead-letters", "replay", ID, "--again")
+    assert (result.code, ID in result.err, "(by hand) and was archived" in result.err) == (1, True, True)
 
 
 def test_show_prints_the_bytes_of_a_poison_message(world: World) -> None:
     refused = PoisonMessage.of(JOB, "planner-triggers", f"trigger.{JOB}", 7, b'{"input": 3}', "unreadable: no object")
     world.append(refused)
-    told = world.call("dead-letters", "show", refused.id)
-    assert (told.code, '{"input": 3}' in told.out, "unreadable: no object" in told.out) == (0, True, True)
-    assert f"a message that planner-triggers could not process: trigger.{JOB}, stored as 7" in told.out
+    result = world.call("dead-letters", "show", refused.id)
+    assert (result.code, '{"input": 3}' in result.out, "unreadable: no object" in result.out) == (0, True, True)
+    assert f"a message that planner-triggers could not process: trigger.{JOB}, stored as 7" in result.out
 
 
 def test_replay_names_the_execution_and_refuses_a_second(kept: World) -> None:
-    told = kept.call("dead-letters", "replay", ID)
-    assert told.code == 0
-    assert told.out.startswith(f"replayed {JOB} {ID}: execution ")
+    result = kept.call("dead-letters", "replay", ID)
+    assert result.code == 0
+    assert result.out.startswith(f"replayed {JOB} {ID}: execution ")
     again = kept.call("dead-letters", "replay", ID)
     assert again.code == 1
     assert (ID in again.err, "is still open" in again.err, "--again" in again.err) == (True, True, True)
@@ -101,9 +101,9 @@ def test_replay_names_the_execution_and_refuses_a_second(kept: World) -> None:
 
 def test_replay_of_a_deleted_job_names_the_remedy(kept: World) -> None:
     kept.call("jobs", "delete", JOB, "--yes")
-    told = kept.call("dead-letters", "replay", ID)
-    assert told.code == 1
-    assert all(part in told.err for part in (ID, repr(JOB), "Apply the job's definition first"))
+    result = kept.call("dead-letters", "replay", ID)
+    assert result.code == 1
+    assert all(part in result.err for part in (ID, repr(JOB), "Apply the job's definition first"))
 
 
 def test_unknown_id_exits_3_and_prefixes_work(kept: World) -> None:
@@ -113,8 +113,8 @@ def test_unknown_id_exits_3_and_prefixes_work(kept: World) -> None:
     assert kept.call("dead-letters", "show", ID[:13], "-o", "json").json["id"] == ID
     kept.append(letter(OTHER))
     kept.do(record_more(kept))
-    told = kept.call("dead-letters", "replay", ID[:13])
-    assert (told.code, "is the beginning of several dead letters: " in told.err) == (2, True)
+    result = kept.call("dead-letters", "replay", ID[:13])
+    assert (result.code, "is the beginning of several dead letters: " in result.err) == (2, True)
 
 
 async def record_more(world: World) -> None:
@@ -125,9 +125,9 @@ async def record_more(world: World) -> None:
 
 
 def test_resolve_takes_several_ids_and_reports_earlier_resolutions(kept: World) -> None:
-    told = kept.call("dead-letters", "resolve", ID, OTHER)
-    assert (told.code, told.out.strip()) == (3, f"resolved {ID} of {JOB}")
-    assert told.err.strip() == f"error: no dead letter has the id {OTHER!r}"
+    result = kept.call("dead-letters", "resolve", ID, OTHER)
+    assert (result.code, result.out.strip()) == (3, f"resolved {ID} of {JOB}")
+    assert result.err.strip() == f"error: no dead letter has the id {OTHER!r}"
     again = kept.call("dead-letters", "resolve", ID)
     assert (again.code, again.out.strip()) == (0, f"was resolved already: {ID} of {JOB}")
 
@@ -149,9 +149,9 @@ def test_replay_all_replays_what_matches(kept: World) -> None:
     record(kept, Stream.LOG)
     assert kept.call("dead-letters", "replay-all", "--yes", "--job", "other", "-o", "json").json["replayed"] == []
     kept.call("dead-letters", "replay", ID)
-    told = kept.call("dead-letters", "replay-all", "--yes", "--since", "2025-12-31", "-o", "json").json
-    assert [one["id"] for one in told["replayed"]] == [OTHER]
-    assert len(told["passed_over"]) == 1
+    result = kept.call("dead-letters", "replay-all", "--yes", "--since", "2025-12-31", "-o", "json").json
+    assert [one["id"] for one in result["replayed"]] == [OTHER]
+    assert len(result["passed_over"]) == 1
 
 
 @pytest.mark.parametrize(("given", "often"), [("10/s", 10.0), ("60/m", 1.0), ("5", 5.0), ("36/h", 0.01)])
@@ -166,6 +166,6 @@ def test_what_is_no_rate_is_refused(given: str) -> None:
 
 
 def test_invalid_time_is_refused(kept: World) -> None:
-    told = kept.call("dead-letters", "replay-all", "--dry-run", "--since", "yesterday", "-o", "json")
-    assert told.code == 2
-    assert json.loads(told.err)["error"]["message"].startswith("--since is 'yesterday': write an ISO date and time")
+    result = kept.call("dead-letters", "replay-all", "--dry-run", "--since", "yesterday", "-o", "json")
+    assert result.code == 2
+    assert json.loads(result.err)["error"]["message"].startswith("--since is 'yesterday': write an ISO date and time")

@@ -79,12 +79,12 @@ def failed(world: World) -> World:
 
 
 def test_show_folds_the_execution_from_the_log(failed: World) -> None:
-    told = failed.call("executions", "show", ID)
-    assert told.code == 0
-    assert "nightly  failed, took 9.0s" in told.out
-    assert "load #2" in told.out
-    assert "ConnectionError: no route" in told.out
-    assert "cancelled clean" in told.out
+    result = failed.call("executions", "show", ID)
+    assert result.code == 0
+    assert "nightly  failed, took 9.0s" in result.out
+    assert "load #2" in result.out
+    assert "ConnectionError: no route" in result.out
+    assert "cancelled clean" in result.out
 
 
 def test_show_is_json_with_attempts_steps_and_facts(failed: World) -> None:
@@ -102,8 +102,8 @@ def test_show_is_json_with_attempts_steps_and_facts(failed: World) -> None:
 
 
 def test_unknown_execution_is_not_found(world: World) -> None:
-    told = world.call("executions", "show", ID)
-    assert (told.code, told.err.strip()) == (3, f"error: no execution has the id {ID!r}")
+    result = world.call("executions", "show", ID)
+    assert (result.code, result.err.strip()) == (3, f"error: no execution has the id {ID!r}")
 
 
 @pytest.mark.parametrize("id_", ["*", "a.b", ">", "a b"])
@@ -123,9 +123,9 @@ def record(world: World, stream: Stream) -> None:
 
 def test_list_reads_the_history(failed: World) -> None:
     record(failed, Stream.LOG)
-    told = failed.call("executions", "list", "--job", JOB, "--status", "failed")
-    assert ID in told.out
-    assert "ConnectionError" in told.out
+    result = failed.call("executions", "list", "--job", JOB, "--status", "failed")
+    assert ID in result.out
+    assert "ConnectionError" in result.out
     (row,) = failed.call("executions", "list", "-o", "json").json
     assert (row["status"], row["attempt"]) == ("failed", 2)
     assert failed.call("executions", "list", "--status", "completed", "-o", "json").json == []
@@ -133,10 +133,12 @@ def test_list_reads_the_history(failed: World) -> None:
 
 def test_missing_history_is_reported_and_not_created(failed: World) -> None:
     for command in ("executions", "dead-letters"):
-        told = failed.call(command, "list")
-        assert (told.code, told.out) == (4, "")
-        assert told.err.startswith(f"error: no history is kept in {failed.folder}/history.db: `tocsin dev` keeps it in")
-        assert "--data-dir FOLDER, TOCSIN_DATA_DIR or TOCSIN_DATABASE_URL" in told.err
+        result = failed.call(command, "list")
+        assert (result.code, result.out) == (4, "")
+        assert result.err.startswith(
+            f"error: no history is kept in {failed.folder}/history.db: `tocsin dev` keeps it in"
+        )
+        assert "--data-dir FOLDER, TOCSIN_DATA_DIR or TOCSIN_DATABASE_URL" in result.err
     assert not (failed.folder / "history.db").exists()
 
 
@@ -146,8 +148,8 @@ def test_history_of_another_installation_is_refused(failed: World) -> None:
             pass
 
     failed.do(open_it())
-    told = failed.call("executions", "list")
-    assert (told.code, told.err.startswith("error: nothing of this installation is recorded in ")) == (4, True)
+    result = failed.call("executions", "list")
+    assert (result.code, result.err.startswith("error: nothing of this installation is recorded in ")) == (4, True)
 
 
 def test_a_history_of_nothing_is_an_empty_list(world: World) -> None:
@@ -193,8 +195,8 @@ def waiting(world: World) -> World:
 
 
 def test_cancel_ends_it_and_says_so(waiting: World) -> None:
-    told = waiting.call("executions", "cancel", ID, "--reason", "wrong day")
-    assert (told.code, told.out.strip()) == (0, f"cancelled {ID} of {JOB}")
+    result = waiting.call("executions", "cancel", ID, "--reason", "wrong day")
+    assert (result.code, result.out.strip()) == (0, f"cancelled {ID} of {JOB}")
     (fact,) = waiting.recorded("execution.*.*.cancelled")
     assert isinstance(fact.message, Cancelled)
     assert fact.message.reason == "wrong day"
@@ -205,8 +207,8 @@ def test_cancel_ends_it_and_says_so(waiting: World) -> None:
 
 
 def test_cancelling_a_finished_execution_reports_its_end(failed: World) -> None:
-    told = failed.call("executions", "cancel", ID)
-    assert (told.code, told.out.strip()) == (0, f"was already failed: {ID} of {JOB}")
+    result = failed.call("executions", "cancel", ID)
+    assert (result.code, result.out.strip()) == (0, f"was already failed: {ID} of {JOB}")
     assert failed.call("executions", "cancel", ID, "-o", "json").json == [
         {"job": JOB, "execution_id": ID, "status": "failed", "changed": False}
     ]
@@ -214,20 +216,20 @@ def test_cancelling_a_finished_execution_reports_its_end(failed: World) -> None:
 
 def test_of_several_those_that_exist_are_cancelled(waiting: World) -> None:
     nobody = f"{ID[:-1]}9"
-    told = waiting.call("executions", "cancel", nobody, ID)
-    assert (told.code, told.out.strip()) == (3, f"cancelled {ID} of {JOB}")
-    assert told.err.strip() == f"error: no execution has the id {nobody!r}"
+    result = waiting.call("executions", "cancel", nobody, ID)
+    assert (result.code, result.out.strip()) == (3, f"cancelled {ID} of {JOB}")
+    assert result.err.strip() == f"error: no execution has the id {nobody!r}"
 
 
 def test_prefix_of_an_id_works_through_the_history(waiting: World) -> None:
-    told = waiting.call("executions", "cancel", ID[:-2])
-    assert (told.code, told.err.startswith("error: no history is kept in ")) == (4, True)
+    result = waiting.call("executions", "cancel", ID[:-2])
+    assert (result.code, result.err.startswith("error: no history is kept in ")) == (4, True)
     record(waiting, Stream.LOG)
     assert waiting.call("executions", "show", ID[:8], "-o", "json").json["execution_id"] == ID
-    told = waiting.call("executions", "show", ID[:3])
-    assert (told.code, repr(ID[:3]) in told.err, "at least 4 characters" in told.err) == (2, True, True)
-    told = waiting.call("executions", "cancel", "0200")
-    assert (told.code, told.err.strip()) == (
+    result = waiting.call("executions", "show", ID[:3])
+    assert (result.code, repr(ID[:3]) in result.err, "at least 4 characters" in result.err) == (2, True, True)
+    result = waiting.call("executions", "cancel", "0200")
+    assert (result.code, result.err.strip()) == (
         3,
         "error: no execution has the id '0200', or an id that begins with it",
     )
@@ -238,11 +240,11 @@ def test_characters_that_begin_several_ids_name_them(waiting: World) -> None:
     other = f"{ID[:-1]}9"
     waiting.append(admitted().model_copy(update={"execution_id": other}))
     record(waiting, Stream.LOG)
-    told = waiting.call("executions", "show", ID[:-1])
-    assert told.code == 2
-    assert told.err.startswith(f"error: {ID[:-1]!r} is the beginning of several executions: ")
-    assert ID in told.err
-    assert other in told.err
+    result = waiting.call("executions", "show", ID[:-1])
+    assert result.code == 2
+    assert result.err.startswith(f"error: {ID[:-1]!r} is the beginning of several executions: ")
+    assert ID in result.err
+    assert other in result.err
 
 
 def test_a_list_says_how_to_go_on(failed: World) -> None:
@@ -257,7 +259,7 @@ def test_a_list_says_how_to_go_on(failed: World) -> None:
     second = failed.call("executions", "list", "--limit", "2", "--cursor", cursor, "-o", "json")
     last = failed.call("executions", "list", "--cursor", second.err.split()[4].rstrip(","), "--all", "-o", "json")
     whole = failed.call("executions", "list", "--all", "-o", "json")
-    assert [row["execution_id"] for told in (first, second, last) for row in told.json] == [ID, *reversed(others)]
+    assert [row["execution_id"] for result in (first, second, last) for row in result.json] == [ID, *reversed(others)]
     assert [row["execution_id"] for row in whole.json] == [ID, *reversed(others)]
     assert last.err == whole.err == ""
 
@@ -287,8 +289,8 @@ def test_a_list_is_narrowed_down_and_sorted(failed: World) -> None:
 def test_invalid_list_options_are_usage_errors(
     world: World, command: str, options: tuple[str, ...], message: str
 ) -> None:
-    told = world.call(command, "list", *options)
-    assert (told.code, message in told.err) == (2, True)
+    result = world.call(command, "list", *options)
+    assert (result.code, message in result.err) == (2, True)
 
 
 async def _create_history(world: World) -> None:

@@ -41,9 +41,9 @@ def test_options_of_the_command_line_reach_the_settings(world: World) -> None:
 
 
 def test_help_lists_exit_codes_and_global_options(world: World) -> None:
-    told = world.call("--help")
-    assert told.code == 0
-    assert all(meaning.split()[0] in told.out for meaning in MEANINGS.values())
+    result = world.call("--help")
+    assert result.code == 0
+    assert all(meaning.split()[0] in result.out for meaning in MEANINGS.values())
     assert "--nats URL" in world.call("jobs", "list", "--help").out
 
 
@@ -81,16 +81,16 @@ def test_dev_refuses_contradicting_options(args: tuple[str, ...], fields: tuple[
 
 def test_execution_id_given_as_job_name_is_recognized(world: World) -> None:
     some = "01a20027-d460-792c-b733-ce0f23d79a99"
-    told = world.call("why", some)
-    assert told.code == 3
-    assert told.err.strip() == (
+    result = world.call("why", some)
+    assert result.code == 3
+    assert result.err.strip() == (
         f"error: {some} is an execution's id, but this command needs a job's name: run `tocsin executions show {some}`"
     )
 
 
 def test_wrong_choice_is_explained_without_parser_jargon(world: World) -> None:
-    told = world.call("jobs", "list", "-o", "xml")
-    assert told.err.strip() == "error: Invalid value for '--output' / '-o': 'xml' is not one of 'table', 'json'."
+    result = world.call("jobs", "list", "-o", "xml")
+    assert result.err.strip() == "error: Invalid value for '--output' / '-o': 'xml' is not one of 'table', 'json'."
 
 
 # --- failures --------------------------------------------------------------------------------------------------------
@@ -100,24 +100,24 @@ def test_wrong_choice_is_explained_without_parser_jargon(world: World) -> None:
     "args", [("jobs", "lits"), ("jobs", "list", "--outptu", "json"), ("jobs", "show"), ("jobs", "list", "-o", "xml")]
 )
 def test_a_wrong_use_is_2_and_one_sentence(args: tuple[str, ...], world: World) -> None:
-    told = world.call(*args)
-    assert told.code == 2
-    assert told.err.startswith("error: ")
-    assert "Traceback" not in told.err
+    result = world.call(*args)
+    assert result.code == 2
+    assert result.err.startswith("error: ")
+    assert "Traceback" not in result.err
 
 
 @pytest.mark.parametrize("args", [(), ("jobs",), ("dead-letters",)])
 def test_without_a_command_only_the_help_is_printed(args: tuple[str, ...], world: World) -> None:
-    told = world.call(*args)
-    assert told.code == 2
-    assert "Usage: tocsin" in told.out + told.err
-    assert "error" not in told.err
-    assert "Traceback" not in told.err
+    result = world.call(*args)
+    assert result.code == 2
+    assert "Usage: tocsin" in result.out + result.err
+    assert "error" not in result.err
+    assert "Traceback" not in result.err
 
 
 def test_failure_before_option_parsing_writes_no_log(world: World) -> None:
-    told = world.call("--verison")
-    assert (told.code, told.out, told.err.strip()) == (
+    result = world.call("--verison")
+    assert (result.code, result.out, result.err.strip()) == (
         2,
         "",
         "error: No such option: --verison (Possible options: --version)",
@@ -126,8 +126,8 @@ def test_failure_before_option_parsing_writes_no_log(world: World) -> None:
 
 def test_a_server_that_does_not_answer_is_4(world: World) -> None:
     world.reachable = False
-    told = world.call("jobs", "list", "--nats", "nats://a:1")
-    assert (told.code, told.err.strip()) == (4, "error: no NATS server answers at nats://a:1")
+    result = world.call("jobs", "list", "--nats", "nats://a:1")
+    assert (result.code, result.err.strip()) == (4, "error: no NATS server answers at nats://a:1")
 
 
 def test_missing_setup_is_reported_with_the_remedy(world: World) -> None:
@@ -139,9 +139,9 @@ def test_missing_setup_is_reported_with_the_remedy(world: World) -> None:
 
 def test_a_broken_configuration_is_2(world: World) -> None:
     (world.folder / "tocsin.yaml").write_text("leader: { tll: 3s }")
-    told = world.call("jobs", "list", "-o", "json")
-    assert told.code == 2
-    assert told.error["message"] == "tocsin.yaml: unknown field `leader.tll`, did you mean `leader.ttl`?"
+    result = world.call("jobs", "list", "-o", "json")
+    assert result.code == 2
+    assert result.error["message"] == "tocsin.yaml: unknown field `leader.tll`, did you mean `leader.ttl`?"
 
 
 def test_traceback_is_printed_only_on_request(world: World) -> None:
@@ -190,8 +190,8 @@ def test_version(world: World) -> None:
 
 
 def test_init_says_what_changed(world: World) -> None:
-    told = world.call("init")
-    assert told.out.splitlines() == [
+    result = world.call("init")
+    assert result.out.splitlines() == [
         "stream TOCSIN_LOG: created",
         "stream TOCSIN_LEDGER: updated (num_replicas 1 → 3)",
         "2 changed, 1 unchanged",
@@ -201,8 +201,8 @@ def test_init_says_what_changed(world: World) -> None:
 
 def test_config_show_prints_sources_and_no_secrets(world: World) -> None:
     (world.folder / "tocsin.yaml").write_text("nats: { user: me, password: hunter2 }")
-    told = world.call("config", "show", "--root", "other")
-    assert "hunter2" not in told.out
+    result = world.call("config", "show", "--root", "other")
+    assert "hunter2" not in result.out
     shown = world.call("config", "show", "--root", "other", "-o", "json").json
     assert shown["root"] == {"value": "other", "origin": "command line", "has_effect": True}
     assert shown["nats.password"] == {"value": "******", "origin": "tocsin.yaml", "has_effect": True}
@@ -231,9 +231,9 @@ def test_closed_pipe_is_reported_with_its_code(output: str) -> None:
 
 def test_explain_needs_no_server(world: World) -> None:
     world.reachable = False
-    told = world.call("explain", "every weekday at 9am", "--tz", "Europe/Berlin", "-o", "json")
-    assert told.json["expressions"] == ["0 9 * * 1-5"]
-    assert len(told.json["next"]) == 5
+    result = world.call("explain", "every weekday at 9am", "--tz", "Europe/Berlin", "-o", "json")
+    assert result.json["expressions"] == ["0 9 * * 1-5"]
+    assert len(result.json["next"]) == 5
     refused = world.call("explain", "0 25 * * *")
     assert refused.code == 2
     assert "25" in refused.err
@@ -248,9 +248,9 @@ jobs:
 """)
     world.call("jobs", "apply", "-f", path)
     world.call("jobs", "pause", "paused")
-    told = world.call("schedule", "--hours", "1", "--limit", "2", "-o", "json").json
-    often = next(one for one in told["jobs"] if one["job"] == "often")
-    assert "paused" not in [one["job"] for one in told["jobs"]]
+    result = world.call("schedule", "--hours", "1", "--limit", "2", "-o", "json").json
+    often = next(one for one in result["jobs"] if one["job"] == "often")
+    assert "paused" not in [one["job"] for one in result["jobs"]]
     assert often["count"] == 12
     assert len(often["fire_times"]) == 2
     assert datetime.now(UTC) < datetime.fromisoformat(often["fire_times"][0])
@@ -300,6 +300,6 @@ def test_stages_that_cannot_be_run_are_refused(given: list[str], code: str, frag
 )
 def test_invalid_worker_target_is_refused(target: str, error_code: str, expected: str, world: World) -> None:
     (world.folder / "broken.py").write_text("1 / 0")
-    told = world.call("worker", target, "-o", "json")
-    assert (told.code, told.error["error_code"]) == (2, error_code)
-    assert expected in told.error["message"]
+    result = world.call("worker", target, "-o", "json")
+    assert (result.code, result.error["error_code"]) == (2, error_code)
+    assert expected in result.error["message"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.cli.conftest import Told
+from tests.cli.conftest import CallResult
 from tests.domain.given import NOON, admitted, plan
 from tests.http.conftest import World
 from tests.http.served import served
@@ -61,11 +61,11 @@ def url(tmp_path: Path) -> Iterator[str]:
         yield url
 
 
-def call(url: str, *args: str, **environment: str) -> Told:
+def call(url: str, *args: str, **environment: str) -> CallResult:
     result = CliRunner().invoke(app, ["--server", url, *args], env=environment)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    return Told(result.exit_code, result.stdout, result.stderr)
+    return CallResult(result.exit_code, result.stdout, result.stderr)
 
 
 def test_jobs_are_listed_shown_paused_triggered_and_deleted(url: str) -> None:

@@ -12,16 +12,16 @@ __all__ = ["busy"]  # the fixture
 
 
 def replayed(world: World, *args: str) -> Any:  # noqa: ANN401 - JSON
-    told = world.call("events", "replay", *args, "-o", "json")
-    assert told.code == 0, told.err
-    return told.json
+    result = world.call("events", "replay", *args, "-o", "json")
+    assert result.code == 0, result.err
+    return result.json
 
 
 def test_everything_as_of_now(busy: World) -> None:
-    told = replayed(busy)
-    assert told["jobs"] == {"active": 3, "on demand": 2}
-    assert told["executions"]["completed"] > 0
-    assert told["leaders"] == {}
+    result = replayed(busy)
+    assert result["jobs"] == {"active": 3, "on demand": 2}
+    assert result["executions"]["completed"] > 0
+    assert result["leaders"] == {}
     page = busy.call("events", "replay").out.splitlines()
     assert page[0].startswith("as of 2026-01-01 00:00:")
     assert page[1] == "jobs        3 active, 2 on demand"
@@ -34,19 +34,19 @@ def test_an_execution_as_of_each_of_its_facts(busy: World) -> None:
     of_it = busy.recorded(f"execution.etl.{first.message.execution_id}.>")
     started = next(recorded for recorded in of_it if isinstance(recorded.message, Started))
     ended = next(recorded for recorded in of_it if isinstance(recorded.message, Completed))
-    told = [
+    result = [
         replayed(busy, "--execution", first.message.execution_id, "--until", f"LOG:{sequence}")
         for sequence in (first.sequence, started.sequence, ended.sequence - 1, ended.sequence)
     ]
-    assert [one["status"] for one in told] == ["pending", "running", "running", "completed"]
-    assert [len(one["facts"]) for one in told] == [1, 3, len(of_it) - 1, len(of_it)]
+    assert [one["status"] for one in result] == ["pending", "running", "running", "completed"]
+    assert [len(one["facts"]) for one in result] == [1, 3, len(of_it) - 1, len(of_it)]
 
 
 def test_an_execution_that_was_not_there_yet(busy: World) -> None:
     [first, *_] = busy.recorded("execution.etl.>")
     assert isinstance(first.message, ExecutionFact)
-    told = busy.call("events", "replay", "--execution", first.message.execution_id, "--until", "LOG:1")
-    assert (told.code, told.err) == (
+    result = busy.call("events", "replay", "--execution", first.message.execution_id, "--until", "LOG:1")
+    assert (result.code, result.err) == (
         3,
         f"error: execution '{first.message.execution_id}' did not exist at that time: check the id and --until\n",
     )
@@ -62,8 +62,8 @@ def test_a_job_as_it_was(busy: World) -> None:
     assert was["ledger"]["last_fired"] is not None
     page = busy.call("events", "replay", "--job", "free").out.splitlines()
     assert page[1] == "free  paused"
-    told = busy.call("events", "replay", "--job", "fre")
-    assert (told.code, told.err) == (3, "error: job 'fre' does not exist: run `tocsin jobs list` to see all jobs\n")
+    result = busy.call("events", "replay", "--job", "fre")
+    assert (result.code, result.err) == (3, "error: job 'fre' does not exist: run `tocsin jobs list` to see all jobs\n")
 
 
 def test_export_gives_the_same_state(busy: World) -> None:
@@ -75,14 +75,14 @@ def test_export_gives_the_same_state(busy: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "result"),
     [
         (["--until", "LAG:1"], "error: --until is 'LAG:1': write an ISO date and time such as"),
         (["--execution", "a.b"], "error: --execution is 'a.b': an id has only letters, digits and hyphens"),
         (["--file", "nothing"], "error: nothing: no such file or directory"),
     ],
 )
-def test_invalid_moment_is_refused(world: World, args: list[str], told: str) -> None:
+def test_invalid_moment_is_refused(world: World, args: list[str], result: str) -> None:
     answer = world.call("events", "replay", *args)
     assert answer.code in {2, 3}
-    assert answer.err.startswith(told)
+    assert answer.err.startswith(result)

@@ -16,8 +16,8 @@ def test_executor_reach_is_printed_as_table_and_json(world: World) -> None:
         "success_rate": 100.0,
     }
     assert found["recoveries"]["recovery_success_rate"] is None
-    told = world.call("stats", "--since", "2025-12-31T00:00Z")
-    lines = [" ".join(line.split()) for line in told.out.splitlines()]
+    result = world.call("stats", "--since", "2025-12-31T00:00Z")
+    lines = [" ".join(line.split()) for line in result.out.splitlines()]
     assert "handed over 1" in lines
     assert "handed over, of those decided 100.00 %" in lines
     assert "successful, of those decided –" in lines
@@ -28,6 +28,6 @@ def test_it_says_over_what_it_counts(world: World) -> None:
 
 
 def test_what_is_no_instant_is_refused(world: World) -> None:
-    told = world.call("stats", "--since", "yesterday")
-    assert told.code == 2
-    assert "--since is 'yesterday': write an ISO date and time" in told.err
+    result = world.call("stats", "--since", "yesterday")
+    assert result.code == 2
+    assert "--since is 'yesterday': write an ISO date and time" in result.err

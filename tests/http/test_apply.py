@@ -16,14 +16,14 @@ TWO = {"name": "two", "cron": "0 10 * * *", "type": "a.b"}
 async def apply(world: World, jobs: list[dict[str, Any]], **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
     answer = await world.ask("POST", "/v1/jobs:apply", {"jobs": jobs, **more})
     assert answer.status_code == 200, answer.text
-    told: dict[str, Any] = answer.json()
-    return told
+    result: dict[str, Any] = answer.json()
+    return result
 
 
 async def test_plan_lists_changes_without_making_them(world: World) -> None:
-    told = await apply(world, [ONE, TWO], dry_run=True)
-    assert told["summary"] == {"create": 2, "update": 0, "unchanged": 0, "delete": 0}
-    [one, _] = told["changes"]
+    result = await apply(world, [ONE, TWO], dry_run=True)
+    assert result["summary"] == {"create": 2, "update": 0, "unchanged": 0, "delete": 0}
+    [one, _] = result["changes"]
     assert (one["job"], one["action"], one["expressions"]) == ("one", "create", ["0 9 * * *"])
     assert one["instants_added"]["count"] == 7
     assert one["fires_at_once"] == []
@@ -33,8 +33,8 @@ async def test_plan_lists_changes_without_making_them(world: World) -> None:
 async def test_update_lists_fields_instants_and_clock_changes(world: World) -> None:
     await apply(world, [{**ONE, "timezone": "Europe/Berlin"}])
     world.clock.advance(timedelta(days=85).total_seconds())
-    told = await apply(world, [{**ONE, "timezone": "Europe/Berlin", "schedule": "30 2 * * *"}], dry_run=True)
-    [change] = told["changes"]
+    result = await apply(world, [{**ONE, "timezone": "Europe/Berlin", "schedule": "30 2 * * *"}], dry_run=True)
+    [change] = result["changes"]
     assert [one["field"] for one in change["differences"]] == ["schedule"]
     assert (change["instants_added"]["count"], change["instants_removed"]["count"]) == (6, 7)
     [clocks] = change["clock_changes"]
@@ -43,8 +43,8 @@ async def test_update_lists_fields_instants_and_clock_changes(world: World) -> N
 
 async def test_applying_again_changes_nothing(world: World) -> None:
     await apply(world, [ONE, TWO])
-    told = await apply(world, [ONE, TWO])
-    assert told["summary"]["unchanged"] == 2
+    result = await apply(world, [ONE, TWO])
+    assert result["summary"]["unchanged"] == 2
     assert len(await world.facts("ledger.>")) == 2
 
 
@@ -52,8 +52,8 @@ async def test_pruning_deletes_only_jobs_of_the_owner(world: World) -> None:
     await apply(world, [ONE], owner="team")
     await world.given(name="stranger", owner="other")
     await world.given(name="nobodys")
-    told = await apply(world, [TWO], owner="team", prune=True, reason="moved")
-    assert {change["job"]: change["action"] for change in told["changes"]} == {"two": "create", "one": "delete"}
+    result = await apply(world, [TWO], owner="team", prune=True, reason="moved")
+    assert {change["job"]: change["action"] for change in result["changes"]} == {"two": "create", "one": "delete"}
     assert {job.name for job in await world.registry.jobs()} == {"two", "stranger", "nobodys"}
     [fact] = [r.message for r in await world.facts("ledger.one.deleted")]
     assert isinstance(fact, Deleted)
@@ -75,8 +75,8 @@ async def test_rollback_is_applying_earlier_definitions(world: World) -> None:
 async def test_one_wrong_definition_keeps_all_from_being_applied(world: World) -> None:
     answer = await world.ask("POST", "/v1/jobs:apply", {"jobs": [ONE, {**TWO, "cron": "61 * * * *"}, ONE]})
     assert answer.status_code == 422
-    told = answer.json()["errors"]
-    assert {error["field"] for error in told} == {"cron", ""}
+    result = answer.json()["errors"]
+    assert {error["field"] for error in result} == {"cron", ""}
     assert not await world.facts("ledger.>")
 
 
@@ -97,8 +97,8 @@ async def test_author_applies_only_own_jobs(world: World) -> None:
 async def test_backfill_requests_past_instants(world: World) -> None:
     await world.given(schedule="0 3 * * *", overlap_policy="allow")
     asked = {"start": "2025-12-31T00:00:00Z", "reason": "late data"}
-    told = await world.ask("POST", "/v1/jobs/job/backfill", {**asked, "dry_run": True})
-    assert (told.json()["count"], told.json()["asked"]) == (1, 0)
+    result = await world.ask("POST", "/v1/jobs/job/backfill", {**asked, "dry_run": True})
+    assert (result.json()["count"], result.json()["asked"]) == (1, 0)
     done = await world.ask("POST", "/v1/jobs/job/backfill", asked)
     assert (done.status_code, done.json()["asked"], done.json()["instants"]) == (202, 1, ["2025-12-31T03:00:00Z"])
     await world.ask("POST", "/v1/jobs/job/backfill", asked)
@@ -115,8 +115,8 @@ async def test_why_names_the_decision_and_its_facts(world: World) -> None:
     await world.given()
     await world.registry.pause("job", reason="maintenance")
     world.clock.advance(4 * 3_600)
-    told = (await world.ask("GET", "/v1/jobs/job/why?time=2026-01-02T03:00:00Z")).json()
-    [answer] = told["answers"]
+    result = (await world.ask("GET", "/v1/jobs/job/why?time=2026-01-02T03:00:00Z")).json()
+    [answer] = result["answers"]
     assert (answer["verdict"], answer["reason"]) == ("future-paused", "maintenance")
     assert [fact["fact"]["type"] for fact in answer["facts"]][-1] == "paused"
     assert (await world.ask("GET", "/v1/jobs/nobody/why")).status_code == 404
@@ -132,5 +132,5 @@ async def test_why_refuses_a_time_beyond_the_calendar(world: World, time: str) -
 
 
 async def test_statistics_are_counted_from_the_log(world: World) -> None:
-    told = (await world.ask("GET", "/v1/stats")).json()
-    assert told["executions"]["total_executions"] == 0
+    result = (await world.ask("GET", "/v1/stats")).json()
+    assert result["executions"]["total_executions"] == 0

@@ -18,10 +18,10 @@ async def test_new_job_is_registered_with_its_parsed_schedule(world: World) -> N
 
     assert answer.status_code == 201
     assert answer.headers["Location"] == "/v1/jobs/report"
-    told = answer.json()
-    assert told["expressions"] == ["0 7 * * 1-5"]
-    assert told["created_by"] == "anonymous"
-    assert answer.headers["ETag"] == f'"{told["sequence"]}"'
+    result = answer.json()
+    assert result["expressions"] == ["0 7 * * 1-5"]
+    assert result["created_by"] == "anonymous"
+    assert answer.headers["ETag"] == f'"{result["sequence"]}"'
     [fact] = [r.message for r in await world.facts("ledger.report.>")]
     assert isinstance(fact, Defined)
     assert fact.by is not None
@@ -199,14 +199,14 @@ async def test_schedule_lists_coming_firings(world: World) -> None:
     await world.given(name="hourly", schedule="@hourly")
     await world.given(name="paused", schedule="@hourly")
     await world.registry.pause("paused")
-    told = (await world.ask("GET", "/v1/schedule?hours=3&limit=1")).json()
-    [hourly] = told["jobs"]
+    result = (await world.ask("GET", "/v1/schedule?hours=3&limit=1")).json()
+    [hourly] = result["jobs"]
     assert (hourly["job"], hourly["count"], len(hourly["fire_times"])) == ("hourly", 3, 1)
 
 
 async def test_a_schedule_is_explained(world: World) -> None:
-    told = await world.ask("POST", "/v1/explain", {"schedule": "every weekday at 7am", "timezone": "Europe/Berlin"})
-    assert told.json()["expressions"] == ["0 7 * * 1-5"]
+    result = await world.ask("POST", "/v1/explain", {"schedule": "every weekday at 7am", "timezone": "Europe/Berlin"})
+    assert result.json()["expressions"] == ["0 7 * * 1-5"]
     wrong = await world.ask("POST", "/v1/explain", {"schedule": "60 * * * *"})
     assert wrong.status_code == 422
     assert wrong.json()["errors"][0]["field"] == "schedule"
@@ -261,10 +261,10 @@ async def test_internal_error_is_reported_without_secrets(
 
 
 async def test_definition_is_found_under_its_own_job_only(world: World) -> None:
-    told = (await world.ask("POST", "/v1/jobs", JOB)).json()
+    result = (await world.ask("POST", "/v1/jobs", JOB)).json()
     await world.ask("POST", "/v1/jobs", {**JOB, "name": "another"})
 
-    found = await world.ask("GET", f"/v1/jobs/report/definitions/{told['sequence']}")
+    found = await world.ask("GET", f"/v1/jobs/report/definitions/{result['sequence']}")
     assert found.json()["fact"]["definition"]["name"] == "report"
-    of_another = await world.ask("GET", f"/v1/jobs/another/definitions/{told['sequence']}")
+    of_another = await world.ask("GET", f"/v1/jobs/another/definitions/{result['sequence']}")
     assert (of_another.status_code, of_another.json()["type"]) == (404, "urn:tocsin:problem:not-found")

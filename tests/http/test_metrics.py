@@ -26,7 +26,7 @@ def metrics(world: World) -> Metrics:
     return Metrics(world.parts(), "hanzo_scheduler")
 
 
-async def told(metrics: Metrics) -> dict[tuple[str, ...], float]:
+async def result(metrics: Metrics) -> dict[tuple[str, ...], float]:
     """Each sample by its name and the values of its labels."""
     families = text_string_to_metric_families((await metrics.text()).decode())
     return {(s.name, *(s.labels[name] for name in sorted(s.labels))): s.value for f in families for s in f.samples}
@@ -64,7 +64,7 @@ async def test_ends_retries_steps_and_dead_letters_are_counted(metrics: Metrics)
         Skipped.model_validate({**ended, "reason": "overlap_skip", "definition": 1}),
         letter,
     )
-    found = await told(metrics)
+    found = await result(metrics)
     assert found["hanzo_scheduler_executions_total", "nightly", "completed", "cron"] == 1
     assert found["hanzo_scheduler_executions_total", "nightly", "failed", "cron"] == 1
     assert found["hanzo_scheduler_executions_total", "nightly", "skipped", "cron"] == 1
@@ -80,7 +80,7 @@ async def test_ends_retries_steps_and_dead_letters_are_counted(metrics: Metrics)
 async def test_jobs_locks_and_leader_are_reported(world: World, metrics: Metrics) -> None:
     await world.given(name="nightly", schedule="0 3 * * *")
     await world.given(name="by-hand", schedule=None)
-    found = await told(metrics)
+    found = await result(metrics)
     assert found["hanzo_scheduler_jobs_registered",] == 2
     assert found["hanzo_scheduler_next_fire_seconds", "nightly"] == 3 * 3_600
     assert not any(name[0] == "hanzo_scheduler_leader_active" for name in found)
@@ -88,6 +88,6 @@ async def test_jobs_locks_and_leader_are_reported(world: World, metrics: Metrics
     await world.projections.put(Bucket.LEADER, TICKER_LEASE, b"{}")
     await world.projections.put(Bucket.LOCKS, lock_key("nightly"), b"{}")
     world.clock.advance(REFRESH_INTERVAL_S)
-    found = await told(metrics)
+    found = await result(metrics)
     assert found["hanzo_scheduler_leader_active", TICKER_LEASE] == 1
     assert found["hanzo_scheduler_lock_held", "nightly"] == 1

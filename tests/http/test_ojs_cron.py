@@ -40,9 +40,9 @@ async def test_a_registration_is_answered_in_full(world: World) -> None:
     assert answer.status_code == 201
     assert answer.headers["Content-Type"] == OJS
     assert answer.headers["OJS-Version"] == "1.0"
-    told = answer.json()
-    assert told["cron"] == told["cron_job"]
-    job = told["cron_job"]
+    result = answer.json()
+    assert result["cron"] == result["cron_job"]
+    job = result["cron_job"]
     assert {name: job[name] for name in DAILY if name != "options"} == {
         n: v for n, v in DAILY.items() if n != "options"
     }
@@ -123,8 +123,8 @@ async def test_list_can_be_filtered_by_enabled(world: World) -> None:
     await register(world)
     await register(world, {**DAILY, "name": "other", "enabled": False})
     for enabled, names in (("true", ["daily-report"]), ("false", ["other"])):
-        told = (await world.ask("GET", f"/ojs/v1/cron?enabled={enabled}")).json()
-        assert ([one["name"] for one in told["cron_jobs"]], told["count"]) == (names, 1)
+        result = (await world.ask("GET", f"/ojs/v1/cron?enabled={enabled}")).json()
+        assert ([one["name"] for one in result["cron_jobs"]], result["count"]) == (names, 1)
 
 
 async def test_plain_json_is_answered_on_request(world: World) -> None:

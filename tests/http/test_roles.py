@@ -214,10 +214,10 @@ async def test_deleted_hidden_job_stays_hidden(guarded: World) -> None:
 
 async def test_cancellation_records_actor_and_reason(guarded: World) -> None:
     token = await guarded.token("ops", OPERATOR)
-    told = await guarded.ask(
+    result = await guarded.ask(
         "POST", f"/v1/executions/{RUN}/cancel", {"reason": "too costly"}, Authorization=f"Bearer {token}"
     )
-    assert told.json() == {"job": "job", "execution_id": RUN, "status": "cancelled", "changed": True}
+    assert result.json() == {"job": "job", "execution_id": RUN, "status": "cancelled", "changed": True}
     [fact] = [r.message for r in await guarded.facts(f"execution.job.{RUN}.cancelled")]
     assert isinstance(fact, Cancelled)
     assert fact.by is not None
