@@ -126,9 +126,9 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
                 "True",
             ),
             Edit(
-                ticker.Ticker._append,
-                "expect=sequence",
-                "expect=await self._log.tail(ledgers.subjects.ledger(job))",
+                ticker.Ticker._store,
+                "expect=turn.sequence",
+                "expect=await self._log.tail(ledgers.subjects.ledger(turn.job))",
                 {"ledgers": ledger_reader},
             ),
         ),

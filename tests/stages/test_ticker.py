@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,9 +16,9 @@ from tocsin.domain.schedule.instants import CalendarRule
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.ledger_reader import LedgerReader
-from tocsin.ports import LogUnavailable
-from tocsin.stages.ticker import MAX_FIRED_PER_MINUTE, Ticker
-from tocsin.subjects import Bucket
+from tocsin.ports import Append, LogUnavailable, SequenceConflict, Write, Written
+from tocsin.stages.ticker import AT_ONCE, MAX_FIRED_PER_MINUTE, TRIES, Ticker
+from tocsin.subjects import Bucket, job_of
 from tocsin.testing import settle
 
 EVERY_MINUTE = {"name": "tick", "schedule": "* * * * *", "function": "f"}
@@ -159,6 +159,100 @@ async def test_undecidable_job_does_not_stop_others(world: World, monkeypatch: p
         monkeypatch.undo()
         await tick(world, ticker, 30)
         assert {fact.job for fact in await world.stored(Due)} == {"tick", "broken"}
+
+
+def count_writes(world: World, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Return the jobs of each write from now on, sorted."""
+    writes: list[list[str]] = []
+    write = world.log.write
+
+    async def counted(requested: Sequence[Write]) -> list[Written]:
+        writes.append(sorted(job_of(one.scope) for one in requested if isinstance(one, Append)))
+        return await write(requested)
+
+    monkeypatch.setattr(world.log, "write", counted)
+    return writes
+
+
+async def test_jobs_due_together_share_a_write(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "abc":
+        await world.define({**EVERY_MINUTE, "name": name})
+    writes = count_writes(world, monkeypatch)
+    async with leading(world) as ticker:
+        await tick(world, ticker, 60)
+    assert writes == [["a", "b", "c"]]
+    assert len(await fired(world)) == 3
+
+
+async def test_write_has_a_limited_number_of_jobs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(AT_ONCE + 1):
+        await world.define({**EVERY_MINUTE, "name": f"job-{number}"})
+    writes = count_writes(world, monkeypatch)
+    async with leading(world) as ticker:
+        await tick(world, ticker, 60)
+    assert list(map(len, writes)) == [AT_ONCE, 1]
+
+
+async def test_conflict_of_one_job_affects_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "abc":
+        await world.define({**EVERY_MINUTE, "name": name})
+    writes = count_writes(world, monkeypatch)
+    async with leading(world) as ticker:
+        world.clock.advance(60)
+        state, sequence = await LedgerReader(world.log).load("b")
+        [paused] = ledger.pause(state, "b")
+        await world.log.append(paused, expect=sequence)
+        await ticker.run_once(world.clock.now())
+    assert writes == [["a", "b", "c"], ["b"]]
+    assert {fact.job: fact.scheduled_time for fact in await world.stored(Due)} == dict.fromkeys(
+        "abc", world.clock.now()
+    )
+
+
+async def test_job_that_keeps_changing_waits_a_second(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.define(EVERY_MINUTE)
+    writes = count_writes(world, monkeypatch)
+    append = world.log.append
+
+    async def outdated(*_: object, **__: object) -> int:
+        raise SequenceConflict("changed")
+
+    async with leading(world) as ticker:
+        monkeypatch.setattr(world.log, "append", outdated)
+        await tick(world, ticker, 60)
+        assert len(writes) == TRIES
+        monkeypatch.setattr(world.log, "append", append)
+        await tick(world, ticker, 0.9)
+        assert len(writes) == TRIES
+        await tick(world, ticker, 0.1)
+    assert len(writes) == TRIES + 1
+    assert len(await fired(world)) == 1
+
+
+async def test_catch_up_delays_no_other_job(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.define({**EVERY_MINUTE, "name": "behind", "catch_up": "all", "catch_up_limit": 100})
+    world.clock.advance(300)
+    await world.define(EVERY_MINUTE)
+    writes = count_writes(world, monkeypatch)
+    async with leading(world) as ticker:
+        await tick(world, ticker, 60)
+    assert writes == [["behind", "tick"], ["behind"]]
+    assert Counter(fact.job for fact in await world.stored(Due)) == {"behind": 6, "tick": 1}
+
+
+async def test_former_leader_stores_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.define({**EVERY_MINUTE, "catch_up": "all", "catch_up_limit": 100})
+    world.clock.advance(300)
+    write = world.log.write
+    async with leading(world) as ticker:
+
+        async def last(requested: Sequence[Write]) -> list[Written]:
+            ticker._leadership._until = float("-inf")
+            return await write(requested)
+
+        monkeypatch.setattr(world.log, "write", last)
+        await tick(world, ticker, 0)
+    assert len(await fired(world)) == 1
 
 
 async def test_a_clock_that_runs_away_makes_no_flood(world: World) -> None:

@@ -4,7 +4,9 @@ Every candidate follows the whole ledger and keeps each job's ledger folded, so 
 """
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -19,11 +21,14 @@ from ..engine.leader_election import TERM_EVENTS, TICKER_SIGNS, LeaderElection
 from ..engine.ledger_reader import FACTS, LedgerReader
 from ..engine.stage import Access, Stage
 from ..engine.state_cache import UNKNOWN_TIME
-from ..ports import Clock, EventLog, LogUnavailable, OutdatedState
+from ..ports import Append, Clock, EventLog, LogUnavailable, OutdatedState, Written
 from ..subjects import TICKER_LEASE, Bucket, Stream, subject_of
 
-AT_ONCE: Final = 128
+AT_ONCE: Final = 256
+"""Jobs whose events are stored in one write; more would delay the first of them."""
 TRIES: Final = 5
+SOON: Final = timedelta(seconds=1)
+"""When a job is decided on again that other writers kept changing, or that could not be stored."""
 STANDBY_INTERVAL_S: Final = 0.2
 """How often a candidate checks whether it leads."""
 RETRY_UNDECIDABLE: Final = timedelta(seconds=30)
@@ -61,6 +66,30 @@ class CircuitBreaker:
     def count(self, job: str) -> None:
         """Count that a job fired."""
         self._fired[job] += 1
+
+
+@dataclass(eq=False, slots=True)
+class _Turn:
+    """A due job on its way through the waves of a tick."""
+
+    job: str
+    state: Ledger = ledger.initial
+    sequence: int = 0
+    """The last sequence that `state` includes."""
+    facts: list[Due | Passed] = field(default_factory=list)
+    """Events that are decided and not stored."""
+    is_open: bool = True
+    is_stale: bool = False
+    has_begun: bool = False
+    conflicts: int = 0
+
+    @property
+    def next_facts(self) -> tuple[Due | Passed, ...]:
+        """The events to store next.
+
+        At first this is one, so that a job with many events does not delay other jobs.
+        """
+        return tuple(self.facts[: AT_ONCE if self.has_begun else 1])
 
 
 class Ticker:
@@ -123,59 +152,117 @@ class Ticker:
             await self._clock.sleep(1.001 - rest if self._leadership.is_leading else STANDBY_INTERVAL_S)
 
     async def run_once(self, now: datetime) -> None:
-        """Decide on every instant up to `now` (UTC)."""
-        jobs = list(self._agenda.take(now))
-        for i in range(0, len(jobs), AT_ONCE):
-            await asyncio.gather(*(self._decide(job, now) for job in jobs[i : i + AT_ONCE]))
+        """Decide on every instant up to `now` (UTC).
 
-    async def _decide(self, job: str, now: datetime) -> None:
-        is_stale = False
-        for _ in range(TRIES):
-            if not self._leadership.is_leading:
-                break
+        A wave stores the next event of up to `AT_ONCE` jobs in one write. A job that has more events, or whose ledger
+        has changed, follows in a later wave, after the first event of every other job.
+        """
+        waiting = deque(_Turn(job) for job in self._agenda.take(now))
+        while waiting:
+            wave = [waiting.popleft() for _ in range(min(AT_ONCE, len(waiting)))]
+            await self._wave(wave, now)
+            waiting.extend(turn for turn in wave if turn.is_open)
+
+    async def _wave(self, wave: Sequence[_Turn], now: datetime) -> None:
+        """Decide on jobs, and store the next events of each."""
+        await asyncio.gather(*(self._read_again(turn, now) for turn in wave if turn.is_stale))
+        if not self._leadership.is_leading:
+            for turn in wave:
+                self._end(turn, now + SOON)
+            return
+        for turn in wave:
+            if turn.is_open and not turn.facts:
+                self._decide(turn, now)
+        deciding = [turn for turn in wave if turn.facts]
+        if not deciding:
+            return
+        try:
+            results = await self._store(deciding)
+        except Exception as error:  # noqa: BLE001 - the jobs must stay in the agenda
+            results = [Written((), error) for _ in deciding]
+        for turn, result in zip(deciding, results, strict=True):
             try:
-                if is_stale:
-                    self._remember(job, *await self._reader.load(job))
-                upcoming = await self._append(job, now)
-            except OutdatedState:
-                is_stale = True
-            except LogUnavailable as error:
-                _log.warning(
-                    "decision delayed; waiting for JetStream", action="log-unavailable", job=job, error=str(error)
-                )
-                break
+                self._settle(turn, result, now)
             except Exception as error:  # noqa: BLE001 - a job that cannot be decided must not stop the others
-                _log.error("decision failed; retrying later", action="undecidable", job=job, exc_info=error)
-                self._agenda.put(job, now + RETRY_UNDECIDABLE)
-                return
-            else:
-                self._agenda.put(job, upcoming)
-                return
-        self._agenda.put(job, now + timedelta(seconds=1))
+                self._fail(turn, error, now)
 
-    async def _append(self, job: str, now: datetime) -> datetime | None:
-        """Store the decisions up to `now`; return when the next decision is due."""
-        (state, sequence), lookahead = self._ledgers[job], self._lookaheads[job]
+    async def _read_again(self, turn: _Turn, now: datetime) -> None:
+        try:
+            state, _ = self._remember(turn.job, *await self._reader.load(turn.job))
+        except Exception as error:  # noqa: BLE001 - a job that cannot be read must not stop the others
+            self._fail(turn, error, now)
+            return
+        turn.is_stale = False
         if ledger.missing_fact(state) is not None:
-            state, sequence = self._remember(job, *await self._reader.load(job))
-            if ledger.missing_fact(state) is not None:
-                raise LogUnavailable(f"The ledger of {job} is incomplete: a lagging replica answered. Read it again.")
-        while True:
-            facts = ledger.decide_instants(state, now, allowance=self._breaker.left(job), lookahead=lookahead)
-            for fact in facts:
-                sequence = await self._log.append(fact, expect=sequence)
-                state = ledger.evolve(state, Recorded(fact, subject_of(fact), sequence, UNKNOWN_TIME))
-                self._remember(job, state, sequence)
-                if isinstance(fact, Due):
-                    self._breaker.count(job)
-                else:
-                    _report_missed(fact)
-            upcoming = ledger.next_instant(state, state.watermark or now, lookahead=lookahead)
-            if not facts or upcoming is None or upcoming > now:
-                newest, learned = self._ledgers[job]
-                if learned == sequence:
-                    return upcoming
-                return ledger.next_instant(newest, now, lookahead=lookahead)
+            lagging = f"The ledger of {turn.job} is incomplete: a lagging replica answered. Read it again."
+            self._fail(turn, LogUnavailable(lagging), now)
+
+    def _decide(self, turn: _Turn, now: datetime) -> None:
+        """Decide on a job's instants up to `now`; without any, end its turn."""
+        try:
+            job, lookahead = turn.job, self._lookaheads[turn.job]
+            turn.state, turn.sequence = self._ledgers[job]
+            if ledger.missing_fact(turn.state) is not None:
+                turn.is_stale = True
+                return
+            turn.facts = ledger.decide_instants(turn.state, now, allowance=self._breaker.left(job), lookahead=lookahead)
+            if not turn.facts:
+                self._end(turn, ledger.next_instant(turn.state, turn.state.watermark or now, lookahead=lookahead))
+        except Exception as error:  # noqa: BLE001 - a job that cannot be decided must not stop the others
+            self._fail(turn, error, now)
+
+    async def _store(self, turns: Sequence[_Turn]) -> list[Written]:
+        """Append the next events of each job in one write."""
+        return await self._log.write([Append(turn.next_facts, expect=turn.sequence) for turn in turns])
+
+    def _settle(self, turn: _Turn, result: Written, now: datetime) -> None:
+        """Fold what was stored; end the turn of a job without further instants."""
+        job, lookahead = turn.job, self._lookaheads[turn.job]
+        for fact, sequence in zip(turn.next_facts, result.sequences, strict=False):
+            turn.state = ledger.evolve(turn.state, Recorded(fact, subject_of(fact), sequence, UNKNOWN_TIME))
+            turn.sequence = sequence
+            self._remember(job, turn.state, sequence)
+            if isinstance(fact, Due):
+                self._breaker.count(job)
+            else:
+                _report_missed(fact)
+        turn.facts = turn.facts[len(result.sequences) :]
+        turn.has_begun = True
+        if result.error is not None:
+            self._fail(turn, result.error, now)
+            return
+        if turn.facts:
+            return
+        upcoming = ledger.next_instant(turn.state, turn.state.watermark or now, lookahead=lookahead)
+        if upcoming is None or upcoming > now:
+            newest, learned = self._ledgers[job]
+            if learned != turn.sequence:
+                upcoming = ledger.next_instant(newest, now, lookahead=lookahead)
+            self._end(turn, upcoming)
+
+    def _fail(self, turn: _Turn, error: Exception, now: datetime) -> None:
+        """Decide again after a conflict; after another error, leave the job alone for a while."""
+        turn.facts = []
+        match error:
+            case OutdatedState():
+                turn.is_stale = True
+                turn.conflicts += 1
+                if turn.conflicts >= TRIES:
+                    self._end(turn, now + SOON)
+            case LogUnavailable():
+                _log.warning(
+                    "decision delayed; waiting for JetStream", action="log-unavailable", job=turn.job, error=str(error)
+                )
+                self._end(turn, now + SOON)
+            case _:
+                _log.error("decision failed; retrying later", action="undecidable", job=turn.job, exc_info=error)
+                self._end(turn, now + RETRY_UNDECIDABLE)
+
+    def _end(self, turn: _Turn, upcoming: datetime | None) -> None:
+        """End the turn of a job, whose next decision is due at `upcoming`."""
+        if turn.is_open:
+            turn.is_open = False
+            self._agenda.put(turn.job, upcoming)
 
     def _remember(self, job: str, state: Ledger, sequence: int) -> tuple[Ledger, int]:
         """Cache a ledger unless a newer state is cached; return the newest state."""
