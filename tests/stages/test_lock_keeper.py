@@ -14,6 +14,7 @@ from tocsin.domain.events import (
     Completed,
     CronSkipped,
     CronTriggered,
+    Dispatched,
     Message,
     Planned,
     Queued,
@@ -275,8 +276,8 @@ async def test_thousands_wait_and_run_in_order(world: World) -> None:
     await world.run(world.lock_keeper)
     names = [f"e{at:05}" for at in range(500)]
     for at in range(len(names) - 1):
-        [fact] = await world.log.read(f"execution.nightly.e{at:05}.admitted")
-        await world.given(completed(f"e{at:05}", cast("Admitted", fact.message).fence))
+        [fact] = await world.log.read(f"execution.nightly.e{at:05}.admitted.>")
+        await world.given(completed(f"e{at:05}", cast("Dispatched", fact.message).fence))
         await world.handle(world.lock_keeper.subscriptions[1])
     assert [fact.execution_id for fact in await world.stored(Acquired)] == names
     assert await admitted(world) == names

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import pytest
 
-from tests.domain.given import KEY, NOON, plan
+from tests.domain.given import KEY, NOON, admitted, plan, report, started
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryStreamPurge
@@ -14,6 +14,7 @@ from tocsin.domain import execution, ids, lock
 from tocsin.domain.events import (
     Acquired,
     Admitted,
+    Cancelled,
     Completed,
     CronTriggered,
     Dispatched,
@@ -254,3 +255,39 @@ async def test_parallel_claims_are_learned_before_their_decisions(world: World, 
     await world.handle(world.dag_advancer.subscriptions[1])
     assert reads == {}
     assert len(await world.stored(Completed)) == 1
+
+
+# --- the end of a single step ----------------------------------------------------------------------------------------
+
+
+async def run_by_another_process(world: World) -> Report:
+    """Claim the only step of an execution, and return its report; this process has cached nothing."""
+    first = execution.admit_and_dispatch(admitted(), key=KEY)
+    assert isinstance(first, Dispatched)
+    await world.given(first, started())
+    [claim] = await world.recorded(Started)
+    world.store.clear()
+    fields = {"token": first.token, "claim": claim.sequence, "sole": execution.sole_step(first), "result": 5}
+    return report("completed", **fields)  # type: ignore[arg-type]  # fields of a report
+
+
+async def test_single_step_ends_without_a_read(world: World, reads: Reads) -> None:
+    answer = await run_by_another_process(world)
+    subject = subjects.subject_of(answer)
+    await world.log.publish(subject, answer, message_id=subject)
+    reads.clear()
+    await world.run(world.dag_advancer)
+    assert not reads
+    [end] = await world.stored(Completed)
+    assert (end.step, end.attempt, end.result, end.trigger) == ("main", 1, 5, "cron")
+    await world.redeliver(world.dag_advancer, is_fresh=True)
+    assert len(await world.stored(Completed)) == 1
+
+
+async def test_single_step_that_was_cancelled_stays_cancelled(world: World) -> None:
+    answer = await run_by_another_process(world)
+    await world.given(Cancelled(job=answer.job, execution_id=answer.execution_id, scheduled_time=NOON, trigger="cron"))
+    subject = subjects.subject_of(answer)
+    await world.log.publish(subject, answer, message_id=subject)
+    await world.run(world.dag_advancer)
+    assert await world.stored(Completed) == []

@@ -115,6 +115,12 @@ class View:
         self._guesses.add(ref)
         return self._store.folds(kind).guess(ref)[0]
 
+    def is_unread(self, ref: Ref[Any], /) -> bool:
+        """Return whether nothing of a scope is cached, and no guard on it failed."""
+        self.touched.append(ref)
+        kind = ref.kind
+        return isinstance(kind, Scope) and self._store.folds(kind).is_unread(ref.key)
+
     def is_sent(self, message_id: str, /) -> bool:
         """Return whether an earlier step of the current input sent a message."""
         return message_id in self.sent
@@ -222,6 +228,10 @@ class Folds(Generic[T]):
         if ref.key in self._known or ref.key in self._outdated:
             return self.get(ref)
         return self._kind.initial, 0
+
+    def is_unread(self, scope: str) -> bool:
+        """Return whether nothing of a scope is cached, and it is not outdated."""
+        return scope not in self._known and scope not in self._outdated
 
     async def read(self, scopes: Sequence[str]) -> None:
         """Read scopes that are not cached whole, and of outdated ones the newer events.

@@ -117,6 +117,10 @@ class States(Protocol):
         """
         ...
 
+    def is_unread(self, ref: Ref[Any], /) -> bool:
+        """Return whether nothing of a scope is cached, and no guard on it failed."""
+        ...
+
     def is_sent(self, message_id: str, /) -> bool:
         """Return whether an earlier step of this input stored `Send` or `Later` with this id or timer subject."""
         ...
@@ -127,10 +131,14 @@ class States(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Events to append to one scope, guarded by the state that the decision saw; without events, no change."""
+    """Events to append to one scope, guarded by the state that the decision saw; without events, no change.
+
+    `at`: the sequence that guards them instead, if the input proves the state there.
+    """
 
     ref: Ref[Any]
     events: tuple[Message, ...]
+    at: int | None = None
 
     def __bool__(self) -> bool:
         """Return whether there are any events."""

@@ -244,7 +244,8 @@ class Waves:
             result = await self._put(guarded) if guarded.write is None else next(results)
             if isinstance(guarded.change, Events) and isinstance(guarded.write, Append) and result.sequences:
                 events, at = guarded.write.events, guarded.write.expect
-                view.stored(guarded.change.ref, guarded.state, at, events, result.sequences)
+                if guarded.change.at is None:  # otherwise the state is not known
+                    view.stored(guarded.change.ref, guarded.state, at, events, result.sequences)
             if result.error is not None:
                 errors.append(result.error)
             elif isinstance(guarded.change, Send):
@@ -290,6 +291,8 @@ def _advance(queues: dict[object, deque[Item]], item: Item) -> None:
 def _guarded(change: Change, view: View) -> _Guarded:
     """Return a change as the log stores it, guarded by what the decision saw."""
     match change:
+        case Events(ref, events, at=int(at)):
+            return _Guarded(change, Append(events, at), ref.key)
         case Events(ref, events):
             state, at = view.known(ref)
             return _Guarded(change, Append(events, at), ref.key, state)

@@ -98,6 +98,10 @@ class DagAdvancer:
         if not isinstance(report, Report) or not is_authentic(report, self._key):
             return DONE
         ref = execution_state(report.job, report.execution_id)
+        if report.sole is not None and report.sole.replay_of is None and states.is_unread(ref):
+            end = execution.complete_sole(report, key=self._key)
+            if end is not None:
+                return done(Events(ref, (end,), at=report.claim))
         state = states(ref)
         replay_of = None if state.requested is None else state.requested.replay_of
         if events := execution.succeed(state, report, key=self._key):
