@@ -11,7 +11,7 @@ from tests.domain.given import ID, JOB, KEY, admitted
 from tocsin import subjects
 from tocsin.domain import execution
 from tocsin.domain.events import Cancelled, Message, Recorded, Recovered
-from tocsin.ports import Batch
+from tocsin.ports import Batch, Decode
 from tocsin.services.operations import event_waiter
 from tocsin.services.operations.event_waiter import EventWaiter, Facts
 from tocsin.subjects import Stream
@@ -32,10 +32,12 @@ class WatchedLog(InMemoryEventLog):
         found = await super().load(scope, after=after)
         return [fact for fact in found if self.upto is None or fact.sequence <= self.upto]
 
-    async def follow(self, stream: Stream, *filters: str, after: int | None) -> AsyncIterator[Batch]:
+    async def follow(
+        self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
+    ) -> AsyncIterator[Batch]:
         if not self.followable:
             raise PermissionError("not you")
-        async for batch in super().follow(stream, *filters, after=after):
+        async for batch in super().follow(stream, *filters, after=after, decode=decode):
             yield batch
 
 

@@ -14,7 +14,7 @@ from tocsin.cli.output import Format
 from tocsin.cli.output.format import Output
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Completed, Defined, Failed, Message, Passed, Recorded, Trigger
-from tocsin.ports import Batch, LogUnavailable
+from tocsin.ports import Batch, Decode, LogUnavailable
 from tocsin.services import tail
 from tocsin.subjects import Stream
 from tocsin.testing import START, InMemoryEventLog, ManualClock
@@ -64,7 +64,9 @@ async def test_from_now_on_means_behind_what_is_stored(log: InMemoryEventLog) ->
 async def test_trouble_of_either_stream_ends_the_following(log: InMemoryEventLog) -> None:
     class Troubled(InMemoryEventLog):
         @override
-        async def follow(self, stream: Stream, *filters: str, after: int | None) -> AsyncIterator[Batch]:
+        async def follow(
+            self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
+        ) -> AsyncIterator[Batch]:
             yield Batch((), caught_up=True, upto=0)
             raise LogUnavailable("gone")
 

@@ -581,6 +581,27 @@ async def test_a_follower_leaves_out_what_it_cannot_read(world: World) -> None:
     assert seen == [dispatched()]
 
 
+async def test_a_follower_decodes_as_requested(world: World) -> None:
+    await world.log.append(dispatched(), expect=0)
+    sequence = await world.log.append(due(), expect=0)
+
+    def decode(subject: str, body: bytes) -> Message:
+        if subject != subjects.subject_of(due()):
+            raise DecodeError(subject)
+        return Trigger.model_validate({"input": {"size": len(body)}})
+
+    seen: list[Recorded[Message]] = []
+    for stream in (Stream.LOG, Stream.LEDGER):
+        batches = cast("Following", world.log.follow(stream, after=None, decode=decode))
+        async with aclosing(batches):
+            seen += await _until_caught_up(batches)
+
+    size = len(due().encode())
+    assert [(one.message, one.sequence) for one in seen] == [
+        (Trigger.model_validate({"input": {"size": size}}), sequence)
+    ]
+
+
 async def test_a_follower_ends_when_its_task_is_cancelled(world: World) -> None:
     told = asyncio.Event()
 

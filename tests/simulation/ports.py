@@ -11,6 +11,7 @@ from tocsin import subjects
 from tocsin.domain.events import Message, Recorded, Timer
 from tocsin.ports import (
     Batch,
+    Decode,
     DurableSpec,
     Headings,
     Loaded,
@@ -88,8 +89,12 @@ class SimulatedLog:
             f"read {subject} after {after}", subject, lambda replica: replica.read(subject, after=after, limit=limit)
         )
 
-    async def follow(self, stream: Stream, *filters: str, after: int | None) -> AsyncIterator[Batch]:
-        followed = cast("AsyncGenerator[Batch, None]", self._server.follow(stream, *filters, after=after))
+    async def follow(
+        self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
+    ) -> AsyncIterator[Batch]:
+        followed = cast(
+            "AsyncGenerator[Batch, None]", self._server.follow(stream, *filters, after=after, decode=decode)
+        )
         async with aclosing(followed):
             async for batch in followed:
                 await self._process.wait(self._network.following(self._process))

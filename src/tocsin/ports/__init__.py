@@ -20,6 +20,7 @@ from .errors import (
 from .event_log import (
     Append,
     Batch,
+    Decode,
     Delay,
     EventLog,
     Heading,
@@ -43,6 +44,7 @@ __all__ = [
     "Batch",
     "Clock",
     "DeadLetterRow",
+    "Decode",
     "Delay",
     "Delivery",
     "DurableSpec",

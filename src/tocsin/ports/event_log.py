@@ -1,14 +1,18 @@
 """The append-only log, as stages see it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
+from .. import subjects
 from ..domain.events import Message, Recorded, Timer
 from ..subjects import Stream, scope_of
 from .errors import RequestRefused
+
+Decode: TypeAlias = Callable[[str, bytes], Message]
+"""Makes a message of its subject and body; raises `subjects.DecodeError`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +164,13 @@ class EventLog(Protocol):
         """Return up to `limit` matching messages after the sequence `after`, oldest first."""
         ...
 
-    def follow(self, stream: Stream, *filters: str, after: int | None) -> AsyncIterator["Batch"]:
+    def follow(
+        self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
+    ) -> AsyncIterator["Batch"]:
         """Yield all matching messages forever, through reconnects; without filters, the whole stream.
 
-        It starts after the sequence `after`. For `None` it starts with the last message of each subject. Unreadable
-        messages are left out.
+        It starts after the sequence `after`. For `None` it starts with the last message of each subject. `decode` makes
+        a message of its subject and body, and may read less than the whole body. Unreadable messages are left out.
         """
         ...
 

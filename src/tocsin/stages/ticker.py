@@ -4,16 +4,16 @@ Every candidate follows the whole ledger and keeps each job's ledger folded, so 
 """
 
 import asyncio
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from .. import telemetry
+from .. import subjects, telemetry
 from ..domain import ledger
 from ..domain.events import MISSED_REASONS, Due, LedgerFact, Message, Passed, Recorded
-from ..domain.ledger import Ledger, Lookahead
+from ..domain.ledger import Ledger, Ledgers, Lookahead
 from ..domain.schedule import ScheduleError
 from ..engine.clock_guard import ClockGuard
 from ..engine.due_queue import DueQueue
@@ -36,6 +36,7 @@ RETRY_UNDECIDABLE: Final = timedelta(seconds=30)
 MAX_FIRED_PER_MINUTE: Final = 600
 """Ten times the instants of a schedule of every second."""
 _MINUTE_S: Final = 60.0
+_DEFINED: Final = ".defined"
 
 _log = telemetry.get_logger("tocsin.ticker")
 _missed_instants: Final = telemetry.meter().create_counter(
@@ -100,8 +101,8 @@ class Ticker:
         self._leadership = leadership
         self._clock = clock
         self._reader = LedgerReader(log)
-        self._ledgers: dict[str, tuple[Ledger, int]] = {}
-        self._lookaheads = defaultdict[str, Lookahead](Lookahead)
+        self._ledgers = Ledgers()
+        self._lookahead = Lookahead()
         self._agenda = DueQueue()
         self._breaker = CircuitBreaker(clock)
         self._time = ClockGuard(log, clock)
@@ -109,32 +110,45 @@ class Ticker:
 
     async def follow(self) -> None:
         """Keep every ledger folded, whether leading or not, so that a new leader reads nothing."""
-        async for batch in self._log.follow(Stream.LEDGER, *FACTS, after=None):
+        async for batch in self._log.follow(Stream.LEDGER, *FACTS, after=None, decode=_decode):
             for recorded in batch.messages:
                 self.learn(recorded)
-            self._caught_up = self._caught_up or batch.caught_up
+            if batch.caught_up and not self._caught_up:
+                await self._schedule_all()
+                self._caught_up = True
+
+    async def _schedule_all(self) -> None:
+        """Put every job into the agenda.
+
+        This waits until all ledgers are folded, since a ledger may have several events, and each changes the next instant.
+        """
+        for number, job in enumerate(list(self._ledgers)):
+            self._agenda.put(job, self._when(self._ledgers[job][0], UNKNOWN_TIME))
+            if not number % AT_ONCE:
+                await asyncio.sleep(0)
 
     def learn(self, recorded: Recorded[Message]) -> None:
         """Fold an event of a ledger."""
         fact = recorded.message
         if not isinstance(fact, LedgerFact):
             return
-        state, sequence = self._ledgers.get(fact.job, (ledger.initial, 0))
+        state, sequence = self._ledgers[fact.job]
         if recorded.sequence <= sequence:
             return
-        state = ledger.without_definitions(ledger.evolve(state, recorded))
-        self._ledgers[fact.job] = state, recorded.sequence
-        self._agenda.put(fact.job, self._when(state, recorded.time))
+        state = ledger.evolve(state, recorded)
+        self._ledgers.put(fact.job, state, recorded.sequence)
+        if self._caught_up:
+            self._agenda.put(fact.job, self._when(state, recorded.time))
 
     def _when(self, state: Ledger, learned: datetime) -> datetime | None:
         """Return when to decide on a job whose ledger changed.
 
-        That is when its next instant is due, or now if that is unclear.
+        That is when its next instant is due, or at `learned` if that is unclear.
         """
         if len(state.regimes) != 1 or ledger.missing_fact(state) is not None:
             return learned
         try:
-            return ledger.next_instant(state, state.regimes[0].since, lookahead=self._lookaheads[state.job])
+            return ledger.next_instant(state, state.regimes[0].since, lookahead=self._lookahead)
         except ScheduleError:
             return learned
 
@@ -200,7 +214,7 @@ class Ticker:
     def _decide(self, turn: _Turn, now: datetime) -> None:
         """Decide on a job's instants up to `now`; without any, end its turn."""
         try:
-            job, lookahead = turn.job, self._lookaheads[turn.job]
+            job, lookahead = turn.job, self._lookahead
             turn.state, turn.sequence = self._ledgers[job]
             if ledger.missing_fact(turn.state) is not None:
                 turn.is_stale = True
@@ -217,7 +231,7 @@ class Ticker:
 
     def _settle(self, turn: _Turn, result: Written, now: datetime) -> None:
         """Fold what was stored; end the turn of a job without further instants."""
-        job, lookahead = turn.job, self._lookaheads[turn.job]
+        job, lookahead = turn.job, self._lookahead
         for fact, sequence in zip(turn.next_facts, result.sequences, strict=False):
             turn.state = ledger.evolve(turn.state, Recorded(fact, subject_of(fact), sequence, UNKNOWN_TIME))
             turn.sequence = sequence
@@ -266,9 +280,19 @@ class Ticker:
 
     def _remember(self, job: str, state: Ledger, sequence: int) -> tuple[Ledger, int]:
         """Cache a ledger unless a newer state is cached; return the newest state."""
-        if sequence >= self._ledgers[job][1]:
-            self._ledgers[job] = ledger.without_definitions(state), sequence
+        if sequence >= self._ledgers.sequence(job):
+            self._ledgers.put(job, state, sequence)
         return self._ledgers[job]
+
+
+def _decode(subject: str, body: bytes) -> Message:
+    """Decode an event of a ledger.
+
+    Of a definition, only the fields that decide on time are read.
+    """
+    if subject.endswith(_DEFINED) and (defined := ledger.read_timetable(body)) is not None:
+        return defined
+    return subjects.decode(subject, body)
 
 
 def _report_missed(passed: Passed) -> None:

@@ -10,6 +10,7 @@ from ...domain import lock
 from ...domain.events import Message, Recorded, Timer
 from ...ports import (
     Batch,
+    Decode,
     DurableSpec,
     Heading,
     Headings,
@@ -152,7 +153,9 @@ class InMemoryEventLog:
                 break
         return messages
 
-    async def follow(self, stream: Stream, *filters: str, after: int | None) -> AsyncIterator[Batch]:
+    async def follow(
+        self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
+    ) -> AsyncIterator[Batch]:
         """Yield all matching messages without an end; skip unreadable messages."""
         stored = self._streams[stream]
         entries = stored.last_of_each(filters or (">",)) if after is None else _behind(stored, filters, after)
@@ -160,7 +163,7 @@ class InMemoryEventLog:
         while True:
             upto = stored.last_sequence
             if entries or is_first:
-                yield Batch(_readable(entries), caught_up=True, upto=upto)
+                yield Batch(_readable(entries, decode), caught_up=True, upto=upto)
             is_first = False
             if stored.last_sequence == upto:
                 await stored.stored.wait()
@@ -240,11 +243,11 @@ def _behind(stored: StoredStream, filters: Sequence[str], after: int) -> list[En
     return [entry for entry in entries if not filters or any(subjects.matches(name, entry.subject) for name in filters)]
 
 
-def _readable(entries: Sequence[Entry]) -> list[Recorded[Message]]:
+def _readable(entries: Sequence[Entry], decode: Decode) -> list[Recorded[Message]]:
     recorded: list[Recorded[Message]] = []
     for entry in entries:
         try:
-            recorded.append(entry.recorded())
+            recorded.append(entry.recorded(decode))
         except DecodeError:
             continue
     return recorded

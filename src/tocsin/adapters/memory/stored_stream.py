@@ -11,7 +11,7 @@ from typing import Final
 
 from ... import subjects
 from ...domain.events import Message, Recorded
-from ...ports import SequenceConflict
+from ...ports import Decode, SequenceConflict
 from ...subjects import DecodeError
 from .clock import ManualClock
 
@@ -106,14 +106,14 @@ class Entry:
     body: bytes
     message_id: str | None
 
-    def recorded(self) -> Recorded[Message]:
+    def recorded(self, decode: Decode = subjects.decode) -> Recorded[Message]:
         """Return the decoded message.
 
         Raises:
             DecodeError: it does not decode.
         """
         try:
-            message = subjects.decode(self.subject, self.body)
+            message = decode(self.subject, self.body)
         except DecodeError as error:
             error.sequence = self.sequence
             raise

@@ -95,7 +95,8 @@ def _part(model: type[BaseModel]) -> tuple[type[msgspec.Struct], Convert]:
             conversions.append((name, wire.convert, default, wire.is_nullable))
             default = default if default is None or default is msgspec.NODEFAULT else _ABSENT
         fields.append((name, wire.type, msgspec.field(default=default, name=field.alias or name)))
-    struct = msgspec.defstruct(model.__name__, fields, kw_only=True, forbid_unknown_fields=True, gc=False)
+    is_whole = not getattr(model, "IS_PARTIAL", False)
+    struct = msgspec.defstruct(model.__name__, fields, kw_only=True, forbid_unknown_fields=is_whole, gc=False)
     return struct, _maker(model, tuple(conversions), _checks(model))
 
 

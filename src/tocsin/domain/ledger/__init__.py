@@ -7,16 +7,20 @@ steps back reopens nothing.
 
 Implements ojs-cron §7.3 (CRON-25: at most one catch-up occurrence) and §8.5, and cloacina's catch-up policies.
 
-    state            the state, and how each event changes it
-    definitions      decisions on the definition
-    instants         the instants of the schedules, and decisions on them
-    lookahead        the last calendar search of a job
+    state            the state, and how events change it
+    definitions      decisions on definitions
+    instants         instants of schedules, and decisions on them
+    lookahead        the last calendar searches
+    timetables       fields that decide on time
+    memory           many ledgers in little memory
 """
 
 from .definitions import JobNotFound, define, delete, pause, resume
 from .instants import MAX_INSTANTS_PER_DECISION, PUNCTUALITY, decide_instants, next_fire_time, next_instant
 from .lookahead import Lookahead
-from .state import KnownDefinition, Ledger, Regime, Timetable, evolve, fold, initial, missing_fact, without_definitions
+from .memory import Ledgers
+from .state import KnownDefinition, Ledger, Regime, evolve, fold, initial, missing_fact, without_definitions
+from .timetables import Timetable, read_timetable
 
 __all__ = [
     "MAX_INSTANTS_PER_DECISION",
@@ -24,6 +28,7 @@ __all__ = [
     "JobNotFound",
     "KnownDefinition",
     "Ledger",
+    "Ledgers",
     "Lookahead",
     "Regime",
     "Timetable",
@@ -37,6 +42,7 @@ __all__ = [
     "next_fire_time",
     "next_instant",
     "pause",
+    "read_timetable",
     "resume",
     "without_definitions",
 ]

@@ -9,7 +9,8 @@ from typing import Final
 from ..events import Due, Passed, PassedReason
 from ..schedule import DstPolicy, Occurrence, Schedule, parse
 from .lookahead import Lookahead
-from .state import Ledger, Regime, Timetable
+from .state import Ledger, Regime
+from .timetables import Timetable
 
 
 def next_fire_time(state: Ledger, after: datetime) -> datetime | None:
@@ -26,7 +27,7 @@ def next_fire_time(state: Ledger, after: datetime) -> datetime | None:
 def next_instant(state: Ledger, after: datetime, *, lookahead: Lookahead | None = None) -> datetime | None:
     """Return the next time that needs a decision.
 
-    At that time an instant fires, passes, or does not exist on the clocks of its zone. A `lookahead` of the job saves
+    At that time an instant fires, passes, or does not exist on the clocks of its zone. A `lookahead` saves
     repeated searches.
     """
     timetable, current = state.timetable, state.current
@@ -95,7 +96,7 @@ def decide_instants(
 
     One call decides at most `MAX_INSTANTS_PER_DECISION` instants; call again until it returns nothing. At most
     `allowance` of them fire. If more come due, a clock or a schedule is wrong, and the rest pass as `throttled`.
-    A `lookahead` of the job saves repeated searches.
+    A `lookahead` saves repeated searches.
     """
     undecided = list(islice(undecided_occurrences(state, now, lookahead=lookahead), MAX_INSTANTS_PER_DECISION + 1))
     more = len(undecided) > MAX_INSTANTS_PER_DECISION

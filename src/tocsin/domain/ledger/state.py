@@ -6,7 +6,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Final
 
-from ..definition import CatchUp, JobDefinition
+from ..definition import JobDefinition
 from ..events import (
     Defined,
     DefinitionFact,
@@ -18,7 +18,7 @@ from ..events import (
     Recorded,
     Resumed,
 )
-from ..schedule import DstPolicy
+from .timetables import Timetable, TimetableDefined
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,29 +34,6 @@ class Regime:
     paused: bool
     fact: int
     previous: int
-
-
-@dataclass(frozen=True, slots=True)
-class Timetable:
-    """The fields of a definition that decide on time."""
-
-    schedule: str | None
-    timezone: str
-    dst: DstPolicy | None
-    enabled: bool
-    catch_up: CatchUp
-    catch_up_limit: int
-    catch_up_max_age: float
-    starting_deadline: float | None
-
-    @classmethod
-    def of(cls, definition: JobDefinition) -> "Timetable":
-        """Return the timetable of a definition."""
-        return cls(*(getattr(definition, name) for name in cls.__slots__))
-
-    def has_same_instants_as(self, other: "Timetable") -> bool:
-        """Return whether both timetables have the same instants."""
-        return (self.schedule, self.timezone, self.dst) == (other.schedule, other.timezone, other.dst)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,22 +114,20 @@ def evolve(state: Ledger, recorded: Recorded[Message]) -> Ledger:  # noqa: PLR09
     """
     fact = recorded.message
     match fact:
-        case Defined():
-            known = KnownDefinition(
-                recorded.time, Timetable.of(fact.definition), fact.definition, fact.created_at, _creator(fact)
-            )
-            state = replace(state, definitions={**state.definitions, recorded.sequence: known})
-            return _govern(state, recorded, fact, recorded.sequence, paused=fact.paused)
+        case Defined() | TimetableDefined():
+            known = _known(fact, recorded.time)
+            definitions = {**state.definitions, recorded.sequence: known}
+            return _govern(state, recorded, fact, recorded.sequence, definitions, paused=fact.paused)
         case Paused():
-            return _govern(state, recorded, fact, fact.definition, paused=True)
+            return _govern(state, recorded, fact, fact.definition, state.definitions, paused=True)
         case Resumed():
-            return _govern(state, recorded, fact, fact.definition, paused=False)
+            return _govern(state, recorded, fact, fact.definition, state.definitions, paused=False)
         case Deleted():
-            return _govern(state, recorded, fact, 0, paused=False)
+            return _govern(state, recorded, fact, 0, state.definitions, paused=False)
         case Due():
-            return replace(_decided(state, fact.scheduled_time), job=fact.job, last_fired=fact.scheduled_time)
+            return _decided(state, fact, fact.scheduled_time, fact.scheduled_time)
         case Passed():
-            return replace(_decided(state, fact.until), job=fact.job)
+            return _decided(state, fact, fact.until, state.last_fired)
         case _:
             return state
 
@@ -192,20 +167,31 @@ def missing_fact(state: Ledger) -> int | None:
     return next((r.definition for r in state.regimes if r.definition and r.definition not in state.definitions), None)
 
 
-def _govern(
-    state: Ledger, recorded: Recorded[Message], fact: DefinitionFact, definition: int, *, paused: bool
-) -> Ledger:
-    regime = Regime(recorded.time, definition, paused, recorded.sequence, fact.previous)
-    return _trimmed(replace(state, job=fact.job, regimes=(*state.regimes, regime)))
-
-
-def _creator(fact: Defined) -> str | None:
+def _known(fact: Defined | TimetableDefined, since: datetime) -> KnownDefinition:
+    timetable = Timetable.of(fact.definition)
+    if isinstance(fact, TimetableDefined):
+        return KnownDefinition(since, timetable, None)
     is_first = fact.created_at is None
-    return fact.by.identity if is_first and fact.by else fact.created_by
+    creator = fact.by.identity if is_first and fact.by else fact.created_by
+    return KnownDefinition(since, timetable, fact.definition, fact.created_at, creator)
 
 
-def _decided(state: Ledger, upto: datetime) -> Ledger:
-    return _trimmed(replace(state, watermark=upto if state.watermark is None else max(state.watermark, upto)))
+def _govern(
+    state: Ledger,
+    recorded: Recorded[Message],
+    fact: DefinitionFact | TimetableDefined,
+    definition: int,
+    definitions: Mapping[int, KnownDefinition],
+    *,
+    paused: bool,
+) -> Ledger:
+    regimes = (*state.regimes, Regime(recorded.time, definition, paused, recorded.sequence, fact.previous))
+    return _trimmed(Ledger(fact.job, regimes, definitions, state.watermark, state.last_fired))
+
+
+def _decided(state: Ledger, fact: Due | Passed, upto: datetime, last_fired: datetime | None) -> Ledger:
+    watermark = upto if state.watermark is None else max(state.watermark, upto)
+    return _trimmed(Ledger(fact.job, state.regimes, state.definitions, watermark, last_fired))
 
 
 def _trimmed(state: Ledger) -> Ledger:

@@ -11,7 +11,7 @@ from typing import Final
 from .... import subjects
 from ....domain import lock
 from ....domain.events import Message, Recorded, Timer
-from ....ports import Append, Batch, Delay, Headings, Loaded, Progress, Publish, StaleRead, Write, Written
+from ....ports import Append, Batch, Decode, Delay, Headings, Loaded, Progress, Publish, StaleRead, Write, Written
 from ....subjects import DecodeError, Stream
 from ..client import wire
 from ..client.connection import Connection
@@ -165,9 +165,11 @@ class NatsEventLog:
                 break
         return messages
 
-    def follow(self, stream: Stream, *filters: str, after: int | None) -> AsyncIterator[Batch]:
+    def follow(
+        self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
+    ) -> AsyncIterator[Batch]:
         """Yield all matching messages without an end; skip unreadable messages."""
-        return follow(self._connection, self._names, stream, filters, after=after)
+        return follow(self._connection, self._names, stream, filters, after=after, decode=decode)
 
     def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncIterator[Headings]:
         """Yield the headings of new messages without an end; the server sends no bodies."""

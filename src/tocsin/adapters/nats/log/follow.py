@@ -6,11 +6,12 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from .... import subjects, telemetry
 from ....domain.events import Message, Recorded
-from ....ports import Batch, Heading, Headings, LogUnavailable
+from ....ports import Batch, Decode, Heading, Headings, LogUnavailable
 from ....subjects import DecodeError, Stream
 from ..client import wire
 from ..client.connection import Connection, Json
@@ -48,7 +49,13 @@ Make = Callable[[Sequence[Received], bool, int], P]
 
 
 def follow(
-    connection: Connection, names: Names, stream: Stream, filters: Sequence[str], *, after: int | None
+    connection: Connection,
+    names: Names,
+    stream: Stream,
+    filters: Sequence[str],
+    *,
+    after: int | None,
+    decode: Decode = subjects.decode,
 ) -> AsyncIterator[Batch]:
     """Follow a stream as `ports.EventLog.follow` specifies.
 
@@ -58,7 +65,7 @@ def follow(
     Raises:
         JetStreamError: the stream does not exist, or the filters overlap.
     """
-    return read(connection, names, stream, filters, after, _batch, headers_only=False)
+    return read(connection, names, stream, filters, after, partial(_batch, decode), headers_only=False)
 
 
 def watch(
@@ -211,11 +218,11 @@ def _headings(received: Sequence[Received], caught_up: bool, upto: int) -> Headi
     return Headings([Heading(message.subject, message.sequence, message.time) for message in received], caught_up, upto)
 
 
-def _batch(received: Sequence[Received], caught_up: bool, upto: int) -> Batch:  # noqa: FBT001 - `Batch` has the same flag
+def _batch(decode: Decode, received: Sequence[Received], caught_up: bool, upto: int) -> Batch:  # noqa: FBT001 - `Batch` has the same flag
     recorded: list[Recorded[Message]] = []
     for message in received:
         try:
-            event = subjects.decode(message.subject, message.body)
+            event = decode(message.subject, message.body)
         except DecodeError as error:
             _log.warning(
                 "message unreadable, skipped", action="unreadable", sequence=message.sequence, error=str(error)

@@ -1,0 +1,75 @@
+"""The ledgers of many jobs in little memory."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+from .state import KnownDefinition, Ledger, Regime, initial, without_definitions
+from .timetables import Timetable
+
+
+class _Plain(NamedTuple):
+    """The usual ledger: one definition, since which the job was not paused."""
+
+    sequence: int
+    definition: int
+    previous: int
+    since: datetime
+    timetable: Timetable
+    watermark: datetime | None
+    last_fired: datetime | None
+
+
+class Ledgers:
+    """The ledger of each job, with the last sequence that it includes, and without definitions."""
+
+    def __init__(self) -> None:
+        self._plain: dict[str, _Plain] = {}
+        self._others: dict[str, tuple[Ledger, int]] = {}
+
+    def __getitem__(self, job: str) -> tuple[Ledger, int]:
+        """Return a job's ledger and its last sequence.
+
+        An unknown job has the initial ledger and sequence 0.
+        """
+        plain = self._plain.get(job)
+        if plain is None:
+            return self._others.get(job, (initial, 0))
+        sequence, definition, previous, since, timetable, watermark, last_fired = plain
+        regimes = (Regime(since, definition, paused=False, fact=definition, previous=previous),)
+        definitions = {definition: KnownDefinition(since, timetable, None)}
+        return Ledger(job, regimes, definitions, watermark, last_fired), sequence
+
+    def put(self, job: str, state: Ledger, sequence: int) -> None:
+        """Set a job's ledger and its last sequence."""
+        plain = _plain(state, sequence)
+        if plain is None:
+            self._plain.pop(job, None)
+            self._others[job] = without_definitions(state), sequence
+        else:
+            self._others.pop(job, None)
+            self._plain[job] = plain
+
+    def sequence(self, job: str) -> int:
+        """Return the last sequence of a job's ledger; 0: the job is unknown."""
+        plain = self._plain.get(job)
+        return self._others.get(job, (initial, 0))[1] if plain is None else plain.sequence
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield all jobs."""
+        yield from self._plain
+        yield from self._others
+
+
+def _plain(state: Ledger, sequence: int) -> _Plain | None:
+    if len(state.regimes) != 1 or len(state.definitions) != 1:
+        return None
+    since, definition, paused, fact, previous = _fields(state.regimes[0])
+    known = state.definitions.get(definition)
+    if paused or fact != definition or known is None or known.since != since:
+        return None
+    return _Plain(sequence, definition, previous, since, known.timetable, state.watermark, state.last_fired)
+
+
+def _fields(regime: Regime) -> tuple[datetime, int, bool, int, int]:
+    return regime.since, regime.definition, regime.paused, regime.fact, regime.previous
