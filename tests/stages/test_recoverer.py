@@ -1,7 +1,7 @@
 """The recoverer: nothing stays open forever, and waiting work is not taken for lost."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -32,7 +32,7 @@ from tocsin.domain.events import (
 from tocsin.domain.execution import ClaimDenied
 from tocsin.domain.recovery import Policy
 from tocsin.engine.ledger_reader import LedgerReader
-from tocsin.ports import Heading
+from tocsin.ports import Heading, Loaded, LogUnavailable, SequenceConflict, Write, Written
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import settle
 
@@ -416,10 +416,11 @@ async def test_healthy_execution_is_never_read(scene: Scene, monkeypatch: pytest
     await scene.world.run(*scene.stages)
     assert len(await scene.world.stored(Completed)) == 1
 
-    async def load(scope: str) -> list[Recorded[Message]]:
-        raise AssertionError(f"{scope} was read")
+    async def load(*scopes: str) -> list[Recorded[Message]]:
+        raise AssertionError(f"{scopes} were read")
 
     monkeypatch.setattr(scene.world.log, "load", load)
+    monkeypatch.setattr(scene.world.log, "load_each", load)
     await scene.passes(HOUR)
     assert len(scene.it.open) == 0
 
@@ -487,6 +488,86 @@ async def test_undecidable_execution_blocks_no_other(scene: Scene) -> None:
     await scene.claim()
     await scene.passes(41, scene.world.planner)
     assert len(await scene.world.log.read("report.>")) == 1
+
+
+async def lost_executions(scene: Scene, number: int) -> None:
+    """Begin executions whose tasks are lost."""
+    await scene.world.define({**JOB, "overlap_policy": "allow"})
+    for index in range(number):
+        await begin(scene, f"trigger-{index}")
+    for _ in range(number):
+        await scene.lose()
+
+
+def count_writes(world: World, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the number of decisions in each write from now on."""
+    counts: list[int] = []
+    write = world.log.write
+
+    async def counted(writes: Sequence[Write]) -> list[Written]:
+        counts.append(len(writes))
+        return await write(writes)
+
+    monkeypatch.setattr(world.log, "write", counted)
+    return counts
+
+
+async def test_executions_due_together_share_reads_and_writes(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    await lost_executions(scene, 3)
+    await scene.world.clock.run(5 * MINUTE + 1)
+    await settle()
+    reads, load_each = [], scene.world.log.load_each
+
+    async def counted(*scopes: str) -> Loaded:
+        reads.append(len(scopes))
+        return await load_each(*scopes)
+
+    monkeypatch.setattr(scene.world.log, "load_each", counted)
+    counts = count_writes(scene.world, monkeypatch)
+    await scene.it.run_once(scene.world.clock.now())
+    assert counts == [3]
+    assert reads[0] == 3
+    assert len(await scene.world.stored(Recovered)) == 3
+
+
+async def test_conflict_of_one_execution_affects_no_other(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    await lost_executions(scene, 3)
+    await scene.world.clock.run(5 * MINUTE + 1)
+    await settle()
+    append, refused = scene.world.log.append, list[str]()
+
+    async def conflicting(fact: Message, *, expect: int) -> int:
+        if isinstance(fact, Recovered) and not refused:
+            refused.append(fact.execution_id)
+            raise SequenceConflict("changed")
+        return await append(fact, expect=expect)
+
+    monkeypatch.setattr(scene.world.log, "append", conflicting)
+    counts = count_writes(scene.world, monkeypatch)
+    await scene.it.run_once(scene.world.clock.now())
+    stored = [fact.execution_id for fact in await scene.world.stored(Recovered)]
+    assert (len(stored), refused[0] in stored) == (2, False)
+    await scene.it.run_once(scene.world.clock.now() + timedelta(seconds=1))
+    assert {fact.execution_id for fact in await scene.world.stored(Recovered)} == {*stored, *refused}
+    assert counts == [3, 1]
+
+
+async def test_unavailable_log_delays_examinations_a_second(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    await lost_executions(scene, 2)
+    await scene.world.clock.run(5 * MINUTE + 1)
+    await settle()
+    for verb in ("load_each", "write"):
+
+        async def unavailable(*_: object) -> None:
+            raise LogUnavailable("no answer")
+
+        monkeypatch.setattr(scene.world.log, verb, unavailable)
+        await scene.it.run_once(scene.world.clock.now())
+        monkeypatch.undo()
+        await scene.world.clock.run(1)
+        assert await scene.world.stored(Recovered) == []
+    await scene.it.run_once(scene.world.clock.now())
+    assert len(await scene.world.stored(Recovered)) == 2
 
 
 async def test_mq_executor_is_notified_of_a_recovery(world: World) -> None:

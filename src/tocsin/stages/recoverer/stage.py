@@ -8,12 +8,14 @@ Only the holder of the lease acts. That only saves work: every append is guarded
 """
 
 import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from ... import subjects, telemetry
 from ...domain import ids, recovery
-from ...domain.events import Failed, Lost, Recorded, Recovered, Report
+from ...domain.events import Failed, Lost, Message, Recorded, Recovered, Report
 from ...domain.execution import Execution
 from ...domain.recovery import Findings, JobStatus, Overdue, Policy, RecoveryDecision
 from ...engine.clock_guard import ClockGuard
@@ -21,7 +23,7 @@ from ...engine.leader_election import TERM_EVENTS, LeaderElection
 from ...engine.ledger_reader import LedgerReader
 from ...engine.report_authentication import is_authentic
 from ...engine.stage import Access, Stage, StageContext
-from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections
+from ...ports import Append, Clock, EventLog, LogUnavailable, OutdatedState, Projections, Publish, Write, Written
 from ...subjects import RECOVERER_LEASE, Bucket, Stream
 from .loss_detection import Evidence
 from .open_executions import CURSOR, OpenExecutions
@@ -37,8 +39,29 @@ SAVE_INTERVAL_S: Final = 30.0
 _log = telemetry.get_logger("tocsin.recoverer")
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something to store, and the log line that follows."""
+
+    write: Write
+    notice: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The result of an examination.
+
+    Attributes:
+        next_look: when the execution is examined again; None: it is over.
+        changes: what to store.
+    """
+
+    next_look: datetime | None
+    changes: tuple[Change, ...] = ()
+
+
 class Deadlines:
-    """Reports the failure of attempts whose executors fell silent.
+    """Decides on the failure of attempts whose executors fell silent.
 
     A heartbeat keeps a task from other executors; it does not extend the task's time limit. A living executor ends an
     attempt that takes too long, and reports that; an executor that is silent a grace period later is gone. The report is
@@ -50,15 +73,17 @@ class Deadlines:
         self._key = key
         self._policy = policy
 
-    async def end(self, overdue: Overdue, state: Execution, now: datetime, evidence: Evidence) -> None:
-        """Report an attempt as failed, unless its executor's own report is stored."""
+    async def end(self, overdue: Overdue, state: Execution, now: datetime, evidence: Evidence) -> Change | None:
+        """Return the report that ends an attempt.
+
+        None: the attempt's time does not count yet, or its executor's own report is stored.
+        """
         request = state.request
         if not await evidence.was_handed_over(overdue):
-            return
+            return None
         stored = await self._stored_report(overdue, state)
         if stored is not None:
-            await self._publish_again(stored, now, evidence)
-            return
+            return await self._publish_again(stored, now, evidence)
         report = Report(
             job=request.job,
             execution_id=request.execution_id,
@@ -71,15 +96,15 @@ class Deadlines:
             worker=subjects.RECOVERER,
         )
         subject = subjects.subject_of(report)
-        await self._log.publish(subject, report, message_id=subject)
-        _log.warning(
-            "attempt timed out",
-            action="attempt-timed-out",
-            job=request.job,
-            execution_id=request.execution_id,
-            step=overdue.step,
-            attempt=overdue.attempt,
-        )
+        notice = {
+            "event": "attempt timed out",
+            "action": "attempt-timed-out",
+            "job": request.job,
+            "execution_id": request.execution_id,
+            "step": overdue.step,
+            "attempt": overdue.attempt,
+        }
+        return Change(Publish(subject, report, message_id=subject), notice)
 
     async def _stored_report(self, overdue: Overdue, state: Execution) -> Recorded[Report] | None:
         """Return the newest report that decides on the attempt (`execution.succeed` and `execution.fail`)."""
@@ -93,11 +118,12 @@ class Deadlines:
                 return Recorded(report, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
         return None
 
-    async def _publish_again(self, stored: Recorded[Report], now: datetime, evidence: Evidence) -> None:
-        """Publish a report again whose stage handled it without effect."""
+    async def _publish_again(self, stored: Recorded[Report], now: datetime, evidence: Evidence) -> Change | None:
+        """Return a report whose stage handled it without effect, to be published again."""
         is_old = now - stored.time >= self._policy.threshold
-        if is_old and await evidence.is_dealt_with(stored.message, stored.sequence):
-            await self._log.publish(stored.subject, stored.message, message_id=f"{stored.subject}:{stored.sequence}")
+        if not is_old or not await evidence.is_dealt_with(stored.message, stored.sequence):
+            return None
+        return Change(Publish(stored.subject, stored.message, message_id=f"{stored.subject}:{stored.sequence}"))
 
 
 class Recoverer:
@@ -148,44 +174,80 @@ class Recoverer:
         evidence = Evidence(self._log)
         scopes = list(self.open.take(now))
         for i in range(0, len(scopes), AT_ONCE):
-            await asyncio.gather(*(self._examine(scope, now, evidence) for scope in scopes[i : i + AT_ONCE]))
+            await self._wave(scopes[i : i + AT_ONCE], now, evidence)
         if self._clock.monotonic() - self._saved_at >= SAVE_INTERVAL_S:
             self._saved_at = self._clock.monotonic()
             await self.open.save()
 
-    async def _examine(self, scope: str, now: datetime, evidence: Evidence) -> None:
-        try:
-            again = await self._decide(scope, now, evidence)
-        except OutdatedState:
-            again = now + SOON
-        except LogUnavailable as error:
-            _log.warning(
-                "examination delayed; waiting for JetStream", action="log-unavailable", scope=scope, error=str(error)
-            )
-            again = now + SOON
-        except Exception as error:  # noqa: BLE001 - an execution that cannot be decided must not stop the others
-            _log.error("examination failed; retrying later", action="undecidable", scope=scope, exc_info=error)
-            again = now + RETRY_UNDECIDABLE
-        if again is not None:
-            self.open.look_again(scope, again)
+    async def _wave(self, scopes: Sequence[str], now: datetime, evidence: Evidence) -> None:
+        """Read executions together, decide on each, and store all decisions in one write.
 
-    async def _decide(self, scope: str, now: datetime, evidence: Evidence) -> datetime | None:
-        """Decide on an execution; return when to examine it again, or None."""
-        facts = await self._log.load(scope)
+        An error of one execution does not affect the others.
+        """
+        loaded = await self._load(scopes)
+        examined = await asyncio.gather(
+            *(self._examine(scope, loaded[scope], now, evidence) for scope in scopes), return_exceptions=True
+        )
+        decisions = [decision for decision in examined if isinstance(decision, Decision)]
+        results = iter(await self._store([change.write for decision in decisions for change in decision.changes]))
+        for scope, decision in zip(scopes, examined, strict=True):
+            if isinstance(decision, Decision):
+                error = self._settle(decision, results)
+            elif isinstance(decision, Exception):
+                error = decision
+            else:
+                raise decision  # a cancellation
+            again = decision.next_look if isinstance(decision, Decision) else None
+            if error is not None:
+                again = now + _delay_after(error, scope)
+            if again is not None:
+                self.open.look_again(scope, again)
+
+    async def _load(self, scopes: Sequence[str]) -> Mapping[str, Sequence[Recorded[Message]] | Exception]:
+        """Return the events of each execution, or the error of its read."""
+        try:
+            loaded = await self._log.load_each(*scopes)
+        except LogUnavailable as error:
+            return dict.fromkeys(scopes, error)
+        except Exception as error:  # noqa: BLE001 - find the execution that cannot be read
+            if len(scopes) == 1:
+                return {scopes[0]: error}
+            parts = await asyncio.gather(*(self._load([scope]) for scope in scopes))
+            return {scope: facts for part in parts for scope, facts in part.items()}
+        return dict(zip(scopes, loaded.facts, strict=True))
+
+    async def _store(self, writes: Sequence[Write]) -> list[Written]:
+        try:
+            return await self._log.write(writes) if writes else []
+        except Exception as error:  # noqa: BLE001 - the executions must be examined again
+            return [Written((), error) for _ in writes]
+
+    def _settle(self, decision: Decision, results: Iterator[Written]) -> Exception | None:
+        """Log what was stored of a decision; return the first error."""
+        errors: list[Exception] = []
+        for change, result in zip(decision.changes, results, strict=False):
+            if result.error is not None:
+                errors.append(result.error)
+            elif change.notice:
+                _log.warning(**change.notice)
+        return errors[0] if errors else None
+
+    async def _examine(
+        self, scope: str, facts: Sequence[Recorded[Message]] | Exception, now: datetime, evidence: Evidence
+    ) -> Decision:
+        """Decide on an execution."""
+        if isinstance(facts, Exception):
+            raise facts
         if not facts and await self._log.tail(scope):
-            return now + SOON  # a lagging replica answered
+            return Decision(now + SOON)  # a lagging replica answered
         findings = recovery.examine(facts, now=now, policy=self._policy, outside=self._outside)
         if findings is None:
             self.open.forget(scope)
-            return None
+            return Decision(None)
         if decided := recovery.expire(findings) or await self._recover(findings, now, evidence):
-            for fact in decided:
-                await self._log.append(fact, expect=findings.sequence)
-                _log.warning(fact.type, action=fact.type, job=fact.job, execution_id=fact.execution_id)
-            return now + SOON
-        for overdue in findings.overdue:
-            await self._deadlines.end(overdue, findings.state, now, evidence)
-        return findings.next_look
+            return Decision(now + SOON, (_append(decided, findings.sequence),))
+        ends = [await self._deadlines.end(overdue, findings.state, now, evidence) for overdue in findings.overdue]
+        return Decision(findings.next_look, tuple(change for change in ends if change is not None))
 
     async def _recover(self, findings: Findings, now: datetime, evidence: Evidence) -> list[RecoveryDecision]:
         lost: list[Lost] = [
@@ -201,6 +263,27 @@ class Recoverer:
         if ledger.definition is None:
             return "gone"
         return "paused" if ledger.is_paused or not ledger.definition.enabled else "active"
+
+
+def _append(decided: Sequence[RecoveryDecision], expect: int) -> Change:
+    first = decided[0]
+    notice = {"event": first.type, "action": first.type, "job": first.job, "execution_id": first.execution_id}
+    return Change(Append(tuple(decided), expect), notice)
+
+
+def _delay_after(error: Exception, scope: str) -> timedelta:
+    """Log an error; return when to examine the execution again."""
+    match error:
+        case OutdatedState():
+            return SOON
+        case LogUnavailable():
+            _log.warning(
+                "examination delayed; waiting for JetStream", action="log-unavailable", scope=scope, error=str(error)
+            )
+            return SOON
+        case _:
+            _log.error("examination failed; retrying later", action="undecidable", scope=scope, exc_info=error)
+            return RETRY_UNDECIDABLE
 
 
 def _start(context: StageContext) -> Recoverer:
