@@ -37,7 +37,14 @@ def test_kept_ledger_is_what_was_folded(changes: list[tuple[tuple[str, JobDefini
             log.store(COMMANDS[change](log.state, "nightly"), now)
     for recorded in log.facts:
         state, _ = kept["nightly"]
-        kept.put("nightly", ledger.evolve(state, lean(recorded)), recorded.sequence)
+        state = ledger.evolve(state, lean(recorded))
+        kept.put("nightly", state, recorded.sequence)
+        if len(state.regimes) == 1 and ledger.missing_fact(state) is None:
+            expected = ledger.next_instant(state, state.regimes[0].since)
+            assert kept.next_instant("nightly", Lookahead()) == expected
+        else:
+            with pytest.raises(LookupError):
+                kept.next_instant("nightly", Lookahead())
     assert kept["nightly"] == (ledger.without_definitions(log.state), log.facts[-1].sequence)
     assert kept.sequence("nightly") == log.facts[-1].sequence
     assert list(kept) == ["nightly"]

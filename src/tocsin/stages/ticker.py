@@ -123,7 +123,7 @@ class Ticker:
         This waits until all ledgers are folded, since a ledger may have several events, and each changes the next instant.
         """
         for number, job in enumerate(list(self._ledgers)):
-            self._agenda.put(job, self._when(self._ledgers[job][0], UNKNOWN_TIME))
+            self._agenda.put(job, self._when(job, UNKNOWN_TIME))
             if not number % AT_ONCE:
                 await asyncio.sleep(0)
 
@@ -135,21 +135,18 @@ class Ticker:
         state, sequence = self._ledgers[fact.job]
         if recorded.sequence <= sequence:
             return
-        state = ledger.evolve(state, recorded)
-        self._ledgers.put(fact.job, state, recorded.sequence)
+        self._ledgers.put(fact.job, ledger.evolve(state, recorded), recorded.sequence)
         if self._caught_up:
-            self._agenda.put(fact.job, self._when(state, recorded.time))
+            self._agenda.put(fact.job, self._when(fact.job, recorded.time))
 
-    def _when(self, state: Ledger, learned: datetime) -> datetime | None:
+    def _when(self, job: str, learned: datetime) -> datetime | None:
         """Return when to decide on a job whose ledger changed.
 
         That is when its next instant is due, or at `learned` if that is unclear.
         """
-        if len(state.regimes) != 1 or ledger.missing_fact(state) is not None:
-            return learned
         try:
-            return ledger.next_instant(state, state.regimes[0].since, lookahead=self._lookahead)
-        except ScheduleError:
+            return self._ledgers.next_instant(job, self._lookahead)
+        except (LookupError, ScheduleError):
             return learned
 
     async def lead(self) -> None:

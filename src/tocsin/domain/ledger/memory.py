@@ -2,14 +2,20 @@
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import NamedTuple
 
-from .state import KnownDefinition, Ledger, Regime, initial, without_definitions
+import msgspec
+
+from .instants import next_instant, schedule_of
+from .lookahead import Lookahead
+from .state import KnownDefinition, Ledger, Regime, initial, missing_fact, without_definitions
 from .timetables import Timetable
 
 
-class _Plain(NamedTuple):
-    """The usual ledger: one definition, since which the job was not paused."""
+class _Plain(msgspec.Struct, frozen=True, gc=False):
+    """The usual ledger: one definition, since which the job was not paused.
+
+    The garbage collector does not visit it, since it can be in no cycle.
+    """
 
     sequence: int
     definition: int
@@ -35,10 +41,10 @@ class Ledgers:
         plain = self._plain.get(job)
         if plain is None:
             return self._others.get(job, (initial, 0))
-        sequence, definition, previous, since, timetable, watermark, last_fired = plain
-        regimes = (Regime(since, definition, paused=False, fact=definition, previous=previous),)
-        definitions = {definition: KnownDefinition(since, timetable, None)}
-        return Ledger(job, regimes, definitions, watermark, last_fired), sequence
+        since, definition = plain.since, plain.definition
+        regimes = (Regime(since, definition, paused=False, fact=definition, previous=plain.previous),)
+        definitions = {definition: KnownDefinition(since, plain.timetable, None)}
+        return Ledger(job, regimes, definitions, plain.watermark, plain.last_fired), plain.sequence
 
     def put(self, job: str, state: Ledger, sequence: int) -> None:
         """Set a job's ledger and its last sequence."""
@@ -49,6 +55,27 @@ class Ledgers:
         else:
             self._others.pop(job, None)
             self._plain[job] = plain
+
+    def next_instant(self, job: str, lookahead: Lookahead) -> datetime | None:
+        """Return the next time that needs a decision on a job (`instants.next_instant`).
+
+        Raises:
+            LookupError: undecided time belongs to an earlier definition, or an event is missing.
+            ScheduleError: the schedule or its time zone is unknown.
+        """
+        plain = self._plain.get(job)
+        if plain is None:
+            state, _ = self[job]
+            if len(state.regimes) != 1 or missing_fact(state) is not None:
+                raise LookupError(job)
+            return next_instant(state, state.regimes[0].since, lookahead=lookahead)
+        since, watermark, timetable = plain.since, plain.watermark, plain.timetable
+        if plain.previous and (watermark is None or since > watermark):
+            raise LookupError(job)
+        if timetable.schedule is None:
+            return None
+        floor = since if watermark is None or watermark < since else watermark
+        return lookahead.next_at(schedule_of(timetable), floor, plain.last_fired or since)
 
     def sequence(self, job: str) -> int:
         """Return the last sequence of a job's ledger; 0: the job is unknown."""
