@@ -22,19 +22,18 @@ from tocsin.archive.purge_filters import PurgeFilters
 from tocsin.domain import dead_letter, execution, ids, ledger, lock, retry
 from tocsin.domain.execution import lifecycle, reports, tasks
 from tocsin.domain.ledger import instants
-from tocsin.engine import execution_writer, ledger_reader, public_events, rerun
+from tocsin.engine import execution_writer, ledger_reader, locks, public_events, rerun
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.ledger_reader import LedgerReader
-from tocsin.engine.state_cache import StateCache
+from tocsin.engine.states import Folds, View
 from tocsin.engine.waves import Waves
 from tocsin.services.operations import task_leases
 from tocsin.stages import lease_keeper, mq_bridge, ticker
 from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility
 from tocsin.stages.archiver.stage import Archiver, PacedPurge
 from tocsin.stages.dead_letter_sink import DeadLetterSink
-from tocsin.stages.lock_keeper import locks
 from tocsin.stages.lock_keeper import stage as lock_keeper
 from tocsin.stages.mq_bridge import MqBridge
 from tocsin.stages.planner import Planner
@@ -171,42 +170,50 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "announce nobody who is over",
         lock_keeper.LockKeeper.on_end,
-        "await self._locks.announce_successor(end, held)",
-        "pass",
+        "_announce_successors(end, held, states, now)",
+        "None, ()",
     ),
     # --- locks -------------------------------------------------------------------------------------------------------
+    _bug("expire a lock without proof", locks.is_over, "if state.is_over:", "if True:"),
     _bug(
-        "expire a lock without proof",
-        locks.Locks.is_over,
-        "return state.is_over or state.status is Status.UNKNOWN",
-        "return True",
+        "take for archived whoever has no event",
+        locks.is_over,
+        "state.status is Status.UNKNOWN and fence <= states(ARCHIVED(Stream.LOG))",
+        "state.status is Status.UNKNOWN",
     ),
     _bug(
         "release the lock when a step ends",
-        locks.Locks.is_over,
-        "return state.is_over or",
-        'return state.is_over or any(s.phase == "completed" for s in state.steps.values()) or',
+        locks.is_over,
+        "if state.is_over:",
+        'if state.is_over or any(s.phase == "completed" for s in state.steps.values()):',
     ),
     _bug(
         "let in the newest instead of the earliest",
-        locks.Locks.hand_on,
-        "first = state.waiting.first",
-        "first = max(state.waiting, key=lambda one: one.scheduled_time, default=None)",
+        lock_keeper._hand_on,
+        "(first := held.waiting.first)",
+        "(first := max(held.waiting, key=lambda one: one.scheduled_time, default=None))",
     ),
     _bug("read a lock from the newest that waits", lock.queue, "oldest=state.waiting.oldest", "oldest=0"),
-    _bug("guess the fencing token", locks.Locks.admit, "fence=held.fence", "fence=held.fence + 1"),
+    _bug("guess the fencing token", lock_keeper._admission, "fence=held.fence", "fence=held.fence + 1"),
+    _bug("guess the planner's fencing token", locks._begin_with_lock, "fence=held.fence)", "fence=held.fence + 1)"),
+    _bug(
+        "acquire a lock past the executions that wait",
+        locks._begin_with_lock,
+        "held.waiting.first is None",
+        "True",
+    ),
     _bug(
         "queue, and look no more whether the holder is over",
-        locks.Locks.request,
-        "await self._queue(planned.job, waiter, known=(state, sequence))",
-        "await self._queue(planned.job, waiter, known=(state, sequence)); return (await self._locks.load(scope))[0]",
+        lock_keeper.LockKeeper._overlap,
+        "return again(queued,",
+        "return done(queued,",
     ),
     _bug(
         # The next look admits it anyway, but the projection of its lock would end too early.
         "believe a replica that who has the lock was never planned",
-        locks.Locks._load_planned,
-        "known[0].status is Status.UNKNOWN and not await self._executions.is_newest(scope, known[1]):\n        known",
-        "False:\n        known",
+        lock_keeper._hand_on,
+        "rests_on if requested else (*rests_on, ref)",
+        "rests_on",
     ),
     _bug(
         "hand the lock on for no end by cancellation",
@@ -216,42 +223,43 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     _bug(
         "believe a replica that nobody waits for a lock",
-        locks.Locks.load_up_to,
-        "not self._locks.accounts_for(subjects.lock(job), sequence)",
-        "False",
+        lock_keeper.LockKeeper.on_end,
+        "states.up_to(ref, recorded.sequence)",
+        "states(ref)",
     ),
     _bug(
-        "believe what is remembered of a lock after an end",
-        lock_keeper.LockKeeper.before_ends,
-        "await self._locks.reload(jobs)",
-        "[(await self._locks._locks.load(s), self._locks._locks._upto.update({s: 2**60})) "
-        "for s in map(subjects.lock, jobs)]",
+        "take each answer for that of the leader",
+        Folds._load,
+        "self._upto[scope] = loaded.upto",
+        "self._upto[scope] = 2**60",
     ),
-    _bug("take each answer for that of the leader", StateCache.fill, "upto=upto", "upto=2**60"),
     _bug(
         "believe a replica that the holder of a lock is not over",
-        locks.Locks.is_over,
-        "if not state.is_over and not await self._executions.is_newest(scope, sequence):\n        state,",
-        "if False:\n        state,",
+        lock_keeper.LockKeeper._request,
+        "return done(rests_on=(ref, *rests_on))",
+        "return DONE",
     ),
-    _bug("remember a lock whatever is stored", StateCache.append, "self._outdated.add(scope)", "pass"),
-    _bug("learn what follows something else", StateCache.learn, "if after in (0, sequence):", "if True:"),
-    _bug("keep what nobody has read", StateCache.learn, "or scope in self._outdated", ""),
+    _bug("remember a lock whatever is stored", View.forget, "self._store.folds(kind).mark_outdated(ref.key)", "pass"),
+    _bug("learn what follows something else", Folds.learn, "if after in (0, sequence):", "if True:"),
+    _bug("keep what nobody has read", Folds.learn, "or scope in self._outdated", ""),
     _bug(
-        "let in nobody who has the lock already", locks.Locks.admit, "execution.admit(known[0], fence=held.fence)", "()"
+        "let in nobody who has the lock already",
+        lock_keeper._admission,
+        "execution.admit(states(ref), fence=held.fence)",
+        "()",
     ),
-    _bug("announce nothing again", locks.Locks.announce_again, "for subject in", "return\n    for subject in"),
+    _bug("announce nothing again", execution_writer.announce_decision, "announce(decided, states, now)", "DONE"),
     _bug(
         "announce nothing again of whom the lock let in",
-        locks.Locks.admit,
-        "await self.announce_again(job, held.holder)",
-        "pass",
+        lock_keeper._finish_admission,
+        "if is_end or states.has_changed(ref)",
+        "if False",
     ),
     _bug(
         "announce nothing again of what is asked for again",
-        lock_keeper.LockKeeper._decide,
-        "await self._locks.announce_again(planned.job, planned.execution_id)",
-        "pass",
+        lock_keeper.LockKeeper.on_planned,
+        "return announce_decision(state.decided, states, now)",
+        "return DONE",
     ),
     _bug(
         "look no more who is cancelled before it was let in",

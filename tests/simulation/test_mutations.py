@@ -41,7 +41,6 @@ FOCUSED = {
     "believe a replica that who has the lock was never planned": "replicas",
     "believe a replica that nobody waits for a lock": "replicas",
     "believe a replica that the holder of a lock is not over": "wakes",
-    "believe what is remembered of a lock after an end": "wakes",
     "announce nothing again": "wakes",
     "show a definition whatever is shown": "registrations",
     "hand over one attempt": "bridge",

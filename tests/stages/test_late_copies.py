@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, started
+from tests.domain.given import ID, JOB, NOON, admitted, plan, started
 from tests.stages.test_lock_keeper import completed, planned
-from tests.stages.test_races import Lagging, fresh_executions, report, told
+from tests.stages.test_races import Lagging, report, told
 from tests.stages.test_ticker import leading, tick
 from tests.stages.world import World
 from tocsin import subjects
@@ -32,9 +32,10 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.execution import Execution, Status
 from tocsin.domain.recovery import Policy, Stalled, examine
+from tocsin.engine.kinds import execution_state
 from tocsin.engine.ledger_reader import LedgerReader
+from tocsin.engine.locks import lock_state
 from tocsin.ports import LogUnavailable, OutdatedState
-from tocsin.stages.lock_keeper.stage import LOCK_KEEPER, LockKeeper
 from tocsin.stages.recoverer.loss_detection import Evidence
 from tocsin.stages.recoverer.open_executions import OpenExecutions
 from tocsin.subjects import Bucket
@@ -103,14 +104,14 @@ async def test_queued_execution_is_admitted_despite_a_lagging_replica(world: Wor
     await world.run(world.lock_keeper)
     await world.given(completed("a", first.fence))
     [end] = await world.recorded(Completed)
-    executions = fresh_executions(world.log)
-    await executions.load("execution.nightly.a.>")  # so that only what waits is read from the replica
-    executions._log = Lagging(world, upto=1)
-    keeper = LOCK_KEEPER.bind(LockKeeper(world.log, executions, world.projections, world.clock, KEY))
+    replica = Lagging(world, upto=10_000)
+    store, ends = world.copy(replica), world.lock_keeper.subscriptions[1]
+    await store.view().read([lock_state(JOB), execution_state(JOB, "a")])
+    replica.upto = 1  # so that only the waiting execution is read from the replica
     with pytest.raises(OutdatedState):
-        await keeper.subscriptions[1].handle(end)
-    executions._log = world.log
-    await keeper.subscriptions[1].handle(end)
+        await world.deliver(ends, end, store=store)
+    replica.upto = 10_000
+    await world.deliver(ends, end, store=store)
     assert [fact.execution_id for fact in await world.stored(Admitted)] == ["a", "b"]
 
 
@@ -190,7 +191,7 @@ async def test_trigger_uses_the_definition_when_it_was_stored(world: World) -> N
     await world.define({"name": JOB, "function": "new"})
     await delete(world, JOB)
     await world.run(world.planner)
-    [planned_] = await world.stored(Planned)
+    [planned_] = await world.stored(Admitted)
     assert (planned_.plan.definition, planned_.plan.steps[0].function) == (first, "old")
 
 
@@ -210,19 +211,18 @@ async def test_queue_order_survives_a_holder_ending_concurrently(world: World) -
     await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"))
     await world.run(world.lock_keeper)
     [first] = await world.stored(Admitted)
-    keeper = LockKeeper(world.log, fresh_executions(world.log), world.projections, world.clock, KEY)
-    is_over = keeper._locks.is_over
+    tails = world.log.tails
 
-    async def ends_meanwhile(job: str, execution_id: str) -> bool:
-        keeper._locks.is_over = is_over  # type: ignore[method-assign]
-        found = await is_over(job, execution_id)
+    async def ends_meanwhile(*scopes: str) -> list[int]:
+        world.log.tails = tails  # type: ignore[method-assign]
+        answer = await tails(*scopes)
         await world.given(completed("a", first.fence))
-        return found
+        return answer
 
-    keeper._locks.is_over = ends_meanwhile  # type: ignore[method-assign]
+    world.log.tails = ends_meanwhile  # type: ignore[method-assign]
     await world.given(planned("c", 14, "enqueue"))
     [*_, latest] = await world.recorded(Planned)
-    await keeper.on_planned(latest)
+    await world.deliver(world.lock_keeper.subscriptions[0], latest, log=world.log)
     assert [fact.execution_id for fact in await world.stored(Acquired)] == ["a", "b"]
 
 

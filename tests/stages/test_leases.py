@@ -1,6 +1,7 @@
 """Jobs enqueued once, on their way through the planner, the DAG advancer and the lease keeper."""
 
 import asyncio
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -159,9 +160,9 @@ def noted_reads(world: World, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
         reads.append((scope,))
         return await load(scope)
 
-    async def loading_each(*scopes: str) -> Loaded:
+    async def loading_each(*scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
         reads.append(scopes)
-        return await load_each(*scopes)
+        return await load_each(*scopes, after=after)
 
     async def asking(scope: str) -> int:
         reads.append((scope,))

@@ -2,11 +2,13 @@
 
 import json
 from datetime import timedelta
-from typing import Literal, cast
+from typing import Literal
 from unittest.mock import AsyncMock
 
-from tests.domain.given import KEY, NOON, plan
+from tests.domain.given import NOON, plan
 from tests.stages.world import World
+from tocsin import subjects
+from tocsin.domain import execution
 from tocsin.domain.events import (
     Acquired,
     Admitted,
@@ -14,7 +16,6 @@ from tocsin.domain.events import (
     Completed,
     CronSkipped,
     CronTriggered,
-    Dispatched,
     Message,
     Planned,
     Queued,
@@ -160,19 +161,12 @@ async def test_earlier_end_keeps_the_next_lock_shown(world: World) -> None:
 
 
 async def test_two_copies_never_admit_two(world: World) -> None:
-    other = World()
-    other.log, other.projections = world.log, world.projections
-    from tocsin.domain import execution  # noqa: PLC0415
-    from tocsin.engine.state_cache import StateCache  # noqa: PLC0415
-    from tocsin.stages.lock_keeper.stage import LOCK_KEEPER, LockKeeper  # noqa: PLC0415
-
-    executions = StateCache(world.log, execution.initial, execution.evolve)
-    copy = LOCK_KEEPER.bind(LockKeeper(world.log, executions, world.projections, world.clock, KEY))
+    decisions, copy = world.lock_keeper.subscriptions[0], world.copy()
     await world.given(planned("a"), planned("b", 13))
     [a, b] = await world.recorded(Planned)
-    await world.lock_keeper.subscriptions[0].handle(a)
-    await copy.subscriptions[0].handle(b)
-    await copy.subscriptions[0].handle(a)
+    await world.deliver(decisions, a)
+    await world.deliver(decisions, b, store=copy)
+    await world.deliver(decisions, a, store=copy)
     assert [fact.execution_id for fact in await world.stored(Admitted)] == ["a"]
     assert [fact.execution_id for fact in await world.stored(Skipped)] == ["b"]
 
@@ -276,8 +270,8 @@ async def test_thousands_wait_and_run_in_order(world: World) -> None:
     await world.run(world.lock_keeper)
     names = [f"e{at:05}" for at in range(500)]
     for at in range(len(names) - 1):
-        [fact] = await world.log.read(f"execution.nightly.e{at:05}.admitted.>")
-        await world.given(completed(f"e{at:05}", cast("Dispatched", fact.message).fence))
+        held = execution.fold(await world.log.load(subjects.execution("nightly", f"e{at:05}")))
+        await world.given(completed(f"e{at:05}", held.fence))
         await world.handle(world.lock_keeper.subscriptions[1])
     assert [fact.execution_id for fact in await world.stored(Acquired)] == names
     assert await admitted(world) == names

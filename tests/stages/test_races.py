@@ -1,15 +1,15 @@
 """Interleavings, lagging replicas, lost answers and hostile messages break no rule."""
 
 import asyncio
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from tests.conformance.worlds import nats_world
 from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, started
-from tests.stages.world import World
+from tests.stages.world import World, decide_one
 from tocsin import subjects
 from tocsin.domain import dead_letter, execution, execution_plan, ids, lock
 from tocsin.domain.definition import JobDefinition, RetryPolicy
@@ -23,6 +23,7 @@ from tocsin.domain.events import (
     DeadLettered,
     Defined,
     Deleted,
+    Dispatched,
     Due,
     Failed,
     Failure,
@@ -33,17 +34,21 @@ from tocsin.domain.events import (
     Report,
     Requested,
     RetryScheduled,
+    Skipped,
     Started,
     Trigger,
 )
 from tocsin.engine.delivery_policy import DeliveryPolicy
+from tocsin.engine.kinds import EXECUTION, execution_state
 from tocsin.engine.leader_election import LeaderElection
-from tocsin.engine.public_events import PublicEvents
+from tocsin.engine.lock_projection import LockProjection
+from tocsin.engine.locks import lock_state
+from tocsin.engine.public_events import announce
 from tocsin.engine.stage import BoundSubscription
 from tocsin.engine.state_cache import StateCache
 from tocsin.engine.states import StateStore
-from tocsin.engine.step import Sources
-from tocsin.ports import DurableSpec, Loaded, LogUnavailable, OutdatedState
+from tocsin.engine.step import Sources, States, Step
+from tocsin.ports import Append, DurableSpec, Loaded, LogUnavailable, OutdatedState, Write, Written
 from tocsin.stages.lock_keeper.stage import LOCK_KEEPER, LockKeeper
 from tocsin.stages.planner import PLANNER, Planner
 from tocsin.stages.ticker import Ticker
@@ -111,27 +116,22 @@ def fresh_executions(log: InMemoryEventLog) -> StateCache[execution.Execution]:
 async def test_append_is_refused_after_an_unseen_event(world: World) -> None:
     """Two copies admit one execution: what the slower one learns meanwhile must not lift its guard."""
     await world.given(planned(ID))
-    executions = fresh_executions(world.log)
     [wanted] = await world.recorded(Planned)
-    scope = subjects.execution(JOB, ID)
+    subscription, slower = world.lock_keeper.subscriptions[0], world.copy()
+    write = world.log.write
 
-    keeper = LOCK_KEEPER.bind(LockKeeper(world.log, executions, world.projections, world.clock, KEY))
-    append = world.log.append
-
-    async def overtaken(fact: Message, *, expect: int) -> int:
-        world.log.append = append  # type: ignore[method-assign]
-        sequence = await append(fact, expect=expect)
-        assert isinstance(fact, Acquired)
-        other = LOCK_KEEPER.bind(
-            LockKeeper(world.log, fresh_executions(world.log), world.projections, world.clock, KEY)
-        )
-        await other.subscriptions[0].handle(wanted)
+    async def overtaken(writes: Sequence[Write]) -> list[Written]:
+        if not any(isinstance(w, Append) and isinstance(w.events[0], Admitted | Dispatched) for w in writes):
+            return await write(writes)
+        world.log.write = write  # type: ignore[method-assign]
+        await world.deliver(subscription, wanted, log=world.log)
         [decided] = await world.recorded(Admitted)
-        executions.learn(scope, decided, after=0)
-        return sequence
+        slower.folds(EXECUTION).learn(subjects.execution(JOB, ID), decided, after=0)
+        return await write(writes)
 
-    world.log.append = overtaken  # type: ignore[method-assign]
-    await keeper.subscriptions[0].handle(wanted)
+    world.log.write = overtaken  # type: ignore[method-assign]
+    await world.deliver(subscription, wanted, store=slower)
+    assert world.log.write == write
     assert len(await world.stored(Admitted)) == 1
     assert len(await world.stored(CronTriggered)) == 1
 
@@ -146,9 +146,9 @@ async def test_i4_redelivered_old_decision_takes_no_lock(world: World) -> None:
     await world.given(completed("b", second.sequence))
     await world.run(world.lock_keeper)
     size = await world.size()
-    keeper = LOCK_KEEPER.bind(LockKeeper(world.log, fresh_executions(world.log), world.projections, world.clock, KEY))
+    store = world.copy()
     for wanted in await world.recorded(Planned):
-        await keeper.subscriptions[0].handle(wanted)
+        await world.deliver(world.lock_keeper.subscriptions[0], wanted, store=store)
     assert await world.size() == size
     assert await world.projections.get(Bucket.LOCKS, subjects.lock_key(JOB)) is None
 
@@ -169,30 +169,23 @@ async def test_lock_of_a_decided_execution_blocks_no_other(world: World, policy:
     await world.given(planned("a"))
     await world.run(world.lock_keeper)
     await world.given(planned("b"))
-    sleeper = LOCK_KEEPER.bind(
-        LockKeeper(
-            world.log, StateCache(world.log, execution.initial, execution.evolve), world.projections, world.clock, KEY
-        )
-    )
-    tail, slept = world.log.tail, False
+    tails, slept = world.log.tails, False
 
-    async def after_a_sleep(scope: str) -> int:
+    async def after_a_sleep(*scopes: str) -> list[int]:
         nonlocal slept
-        if not slept and scope == subjects.execution(JOB, "a"):
+        if not slept and subjects.execution(JOB, "a") in scopes:
             slept = True
             if policy == "skip":
                 await world.run(world.lock_keeper)
             else:
                 await world.given(Cancelled(job=JOB, execution_id="b", scheduled_time=NOON, trigger="manual"))
             await end("a")
-        return await tail(scope)
+        return await tails(*scopes)
 
-    world.log.tail = after_a_sleep  # type: ignore[method-assign]
+    world.log.tails = after_a_sleep  # type: ignore[method-assign]
     [b] = [recorded for recorded in await world.recorded(Planned) if recorded.message.execution_id == "b"]
-    with pytest.raises(OutdatedState):
-        await sleeper.subscriptions[0].handle(b)
-    await sleeper.subscriptions[0].handle(b)
-    world.log.tail = tail  # type: ignore[method-assign]
+    await world.deliver(world.lock_keeper.subscriptions[0], b, log=world.log)
+    world.log.tails = tails  # type: ignore[method-assign]
     assert [fact.execution_id for fact in await world.stored(Acquired)] == ["a", "b"], "the fact that is one too many"
     await world.given(planned("c"))
     await world.run(world.lock_keeper)
@@ -241,15 +234,22 @@ async def test_failed_lock_projection_blocks_no_execution(world: World) -> None:
 
 
 async def test_a_lagging_replica_makes_no_announcement_twice(world: World) -> None:
-    fact = admitted()
-    await world.given(fact)
-    await PublicEvents(world.log, world.clock).announce(fact, sequence=1)
-    await world.given(started())
-    again = PublicEvents(Lagging(world, upto=1), world.clock)
-    again._last[subjects.public_event("triggered", JOB)] = 2, 1
+    def again(recorded: Recorded[Message], states: States, now: datetime) -> Step:
+        return announce(recorded, states, now)
+
+    subscription = BoundSubscription(
+        "announcer", Stream.LOG, (), world.lock_keeper.subscriptions[0].handle, decide=again
+    )
+    await world.given(admitted(), admitted().model_copy(update={"execution_id": "later"}))
+    [first, later] = await world.recorded(Admitted)
+    replica = Lagging(world, upto=10_000)
+    store = world.copy(replica)
+    await world.deliver(subscription, first)
+    await world.deliver(subscription, later, store=store)  # it knows that the newest public event is of another
+    replica.upto = later.sequence
     with pytest.raises(OutdatedState):
-        await again.announce(fact, sequence=1)
-    assert len(await world.stored(CronTriggered)) == 1
+        await world.deliver(subscription, first, store=store)
+    assert len(await world.stored(CronTriggered)) == 2
 
 
 async def test_lagging_replica_makes_no_incomplete_dead_letter(world: World) -> None:
@@ -317,11 +317,14 @@ async def test_i5_holder_unknown_to_a_lagging_replica_counts(world: World) -> No
     await world.run(world.lock_keeper)
     await world.given(planned("b", 13))
     [_, wanted] = await world.recorded(Planned)
-    executions = fresh_executions(Lagging(world, upto=0))
-    keeper = LOCK_KEEPER.bind(LockKeeper(world.log, executions, world.projections, world.clock, KEY))
+    replica = Lagging(world, upto=10_000)
+    store = world.copy(replica)
+    await store.view().read([lock_state(JOB), execution_state(JOB, "b")])
+    replica.upto = 0  # so that only the holder is read from the replica
     with pytest.raises(OutdatedState):
-        await keeper.subscriptions[0].handle(wanted)
+        await world.deliver(world.lock_keeper.subscriptions[0], wanted, store=store)
     assert [fact.execution_id for fact in await world.stored(Acquired)] == ["a"]
+    assert await world.stored(Skipped) == []
 
 
 async def test_lagging_replica_rejects_no_valid_trigger(world: World) -> None:
@@ -349,10 +352,10 @@ async def test_lagging_replica_uses_no_older_definition(world: World) -> None:
 async def test_a_lagging_replica_swallows_no_announcement(world: World) -> None:
     await world.given(planned(ID), admitted())
     [wanted] = await world.recorded(Planned)
-    executions = fresh_executions(world.log)
-    keeper = LOCK_KEEPER.bind(LockKeeper(Lagging(world, upto=1), executions, world.projections, world.clock, KEY))
     with pytest.raises(OutdatedState):
-        await keeper.subscriptions[0].handle(wanted)
+        await world.deliver(world.lock_keeper.subscriptions[0], wanted, log=Lagging(world, upto=1))
+    await world.deliver(world.lock_keeper.subscriptions[0], wanted, log=world.log)
+    assert len(await world.stored(CronTriggered)) == 1
 
 
 # --- the ticker and its lease ----------------------------------------------------------------------------------------
@@ -413,9 +416,10 @@ async def test_job_name_outside_subject_syntax_is_admitted(nats_url: str, job: s
         wanted = planned("a").model_copy(update={"job": job})
         sequence = await nats.log.append(wanted, expect=0)
         recorded: Recorded[Message] = Recorded(wanted, subjects.subject_of(wanted), sequence, NOON)
-        executions = StateCache(nats.log, execution.initial, execution.evolve)
-        keeper = LOCK_KEEPER.bind(LockKeeper(nats.log, executions, nats.projections, World().clock, KEY))
-        await keeper.subscriptions[0].handle(recorded)
+        clock = World().clock
+        keeper = LOCK_KEEPER.bind(LockKeeper(LockProjection(nats.log, nats.projections, clock), KEY))
+        store = StateStore(Sources.of(nats.log, nats.projections, clock))
+        await decide_one(keeper.subscriptions[0], recorded, store)
         assert len(await nats.log.load(subjects.scope_of(wanted))) == 2
 
 
@@ -424,7 +428,7 @@ async def test_a_trigger_of_every_job_triggers_none(world: World, wildcard: str)
     await world.define({"name": JOB, "function": "f"})
     world.log.receive(f"trigger.{wildcard}", b"{}")
     await world.handle(world.planner.subscriptions[1])
-    assert await world.stored(Planned) == []
+    assert await world.stored(Requested) == []
     assert [refused.reason for refused in await world.stored(PoisonMessage)] == ["no job is called '*'"]
     assert world.pending == 0
 
@@ -481,7 +485,8 @@ async def test_any_message_can_become_a_dead_letter(nats_url: str) -> None:
     async with nats_world(nats_url) as nats:
         spec = DurableSpec("planner-triggers", Stream.LEDGER, (subjects.filter_for("trigger"),))
         durable = await nats.durable(spec)
-        subscription = PLANNER.bind(Planner(KEY)).subscriptions[1]
+        projection = LockProjection(nats.log, World().projections, World().clock)
+        subscription = PLANNER.bind(Planner(projection, KEY)).subscriptions[1]
         store = StateStore(Sources.of(nats.log, World().projections, World().clock))
         nonsense = [b"x" * 1_000_000, b'{"input": {"a": "' + b"x" * 1_000_000 + b'"}}']
         for body in nonsense:

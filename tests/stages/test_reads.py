@@ -9,10 +9,8 @@ import pytest
 from tests.domain.given import KEY, NOON, admitted, plan, report, started
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.adapters.memory.archive import InMemoryStreamPurge
-from tocsin.domain import execution, ids, lock
+from tocsin.domain import execution, ids
 from tocsin.domain.events import (
-    Acquired,
     Admitted,
     Cancelled,
     Completed,
@@ -25,10 +23,6 @@ from tocsin.domain.events import (
     Report,
     Started,
 )
-from tocsin.domain.execution import Status
-from tocsin.engine.state_cache import StateCache
-from tocsin.ports import OutdatedState
-from tocsin.stages.lock_keeper.stage import LOCK_KEEPER, LockKeeper
 
 JOBS = [f"job-{i}" for i in range(10)]
 
@@ -47,7 +41,7 @@ def reads(world: World, monkeypatch: pytest.MonkeyPatch) -> Reads:
 
         return counted_ask
 
-    for verb in ("load", "load_each", "last", "get", "read", "tail"):
+    for verb in ("write", "tails", "load_each", "load", "get", "last", "read", "tail"):
         monkeypatch.setattr(world.log, verb, counting(verb, getattr(world.log, verb)))
     return counted
 
@@ -83,8 +77,8 @@ async def test_due_definitions_are_read_together(world: World, reads: Reads) -> 
     named = {job: await world.define({"name": job, "schedule": "0 * * * *", "function": job}) for job in JOBS}
     await given(world, reads, *(Due(job=job, scheduled_time=NOON, definition=named[job]) for job in JOBS))
     await world.handle(world.planner.subscriptions[0])
-    assert reads == {"load_each": 1}
-    assert [(p.job, p.plan.steps[0].function) for p in await world.stored(Planned)] == [(job, job) for job in JOBS]
+    assert reads == {"load_each": 4, "write": 3}  # definitions, executions, locks, public events
+    assert [(p.job, p.plan.steps[0].function) for p in await world.stored(Admitted)] == [(job, job) for job in JOBS]
 
 
 async def test_definition_in_force_is_read_after_a_redefinition(world: World, reads: Reads) -> None:
@@ -92,14 +86,14 @@ async def test_definition_in_force_is_read_after_a_redefinition(world: World, re
     await world.define({"name": JOBS[3], "schedule": "0 * * * *", "function": "new"})
     await given(world, reads, *(Due(job=job, scheduled_time=NOON, definition=named[job]) for job in JOBS))
     await world.handle(world.planner.subscriptions[0])
-    assert reads == {"load_each": 1, "get": 1}
-    assert {p.plan.steps[0].function for p in await world.stored(Planned)} == {"old"}
+    assert reads == {"load_each": 4, "get": 1, "write": 3}
+    assert {p.plan.steps[0].function for p in await world.stored(Admitted)} == {"old"}
 
 
 async def test_requested_locks_are_read_together(world: World, reads: Reads) -> None:
     await given(world, reads, *map(planned, JOBS))
     await world.handle(world.lock_keeper.subscriptions[0])
-    assert reads == {"load_each": 1}
+    assert reads == {"load_each": 3, "write": 3}  # executions, locks, public events
     assert [fact.job for fact in await world.stored(Admitted)] == JOBS
     assert len(await world.stored(CronTriggered)) == len(JOBS)
 
@@ -131,7 +125,7 @@ async def test_what_other_copies_began_is_read_at_once(world: World, reads: Read
     reads.clear()
     world.store.clear()
     await world.handle(world.dag_advancer.subscriptions[1])
-    assert reads == {"load_each": 1}
+    assert reads == {"load_each": 1, "write": 1}
     assert len(await world.stored(Completed)) == len(JOBS)
 
 
@@ -139,9 +133,7 @@ async def test_execution_queued_by_another_copy_gets_the_lock(world: World) -> N
     await world.given(*map(planned, JOBS))
     await world.handle(world.lock_keeper.subscriptions[0])
     await world.given(*(planned(job, "b") for job in JOBS))
-    executions = StateCache(world.log, execution.initial, execution.evolve)
-    another = LOCK_KEEPER.bind(LockKeeper(world.log, executions, world.projections, world.clock, KEY))
-    await world.handle(another.subscriptions[0])
+    await world.handle(world.lock_keeper.subscriptions[0], store=world.copy())
     assert len(await world.stored(Queued)) == len(JOBS)
     ended = [
         Completed(job=a.job, execution_id="a", scheduled_time=NOON, trigger="cron", fence=a.fence)
@@ -150,91 +142,6 @@ async def test_execution_queued_by_another_copy_gets_the_lock(world: World) -> N
     await world.given(*ended)
     await world.handle(world.lock_keeper.subscriptions[1])
     assert [a.execution_id for a in await world.stored(Admitted)] == ["a"] * len(JOBS) + ["b"] * len(JOBS)
-
-
-async def test_after_a_conflict_only_new_events_are_read(world: World, reads: Reads) -> None:
-    executions = StateCache(world.log, execution.initial, execution.evolve)
-    await given(world, reads, planned("job-0"), Admitted(**{**dict(planned("job-0")), "type": "admitted"}))
-    scope = subjects.execution("job-0", "a")
-    known = await executions.load(scope)
-    await world.given(task("job-0", attempt=1))
-    with pytest.raises(OutdatedState):
-        await executions.append(scope, task("job-0", attempt=2), known=known)
-    reads.clear()
-    assert not executions.knows(scope)
-    state, sequence = await executions.load(scope)
-    assert reads == {"load": 1}
-    assert (state.status, sequence) == (Status.ADMITTED, 3)
-    assert (state, sequence) == await StateCache(world.log, execution.initial, execution.evolve).load(scope)
-
-
-async def test_outdated_state_is_not_decided_on(world: World, reads: Reads) -> None:
-    executions = StateCache(world.log, execution.initial, execution.evolve)
-    await world.given(planned("job-0"))
-    scope = subjects.execution("job-0", "a")
-    await executions.load(scope)
-    await given(world, reads, task("job-0", attempt=1), task("job-0", attempt=2))
-    [_, newest] = await world.recorded(Dispatched)
-    executions.learn(scope, newest, after=2)
-    reads.clear()
-    assert (await executions.load(scope))[1] == 3
-    assert reads == {"load": 1}
-
-
-async def test_where_nothing_is_new_all_is_read_again(world: World, reads: Reads) -> None:
-    """The execution has left the log, and another of its name started: nothing remembered holds any more."""
-    executions = StateCache(world.log, execution.initial, execution.evolve)
-    await given(world, reads, planned("job-0"))
-    scope = subjects.execution("job-0", "a")
-    known = await executions.load(scope)
-    await InMemoryStreamPurge(world.log).purge(scope, upto=known[1])
-    with pytest.raises(OutdatedState):
-        await executions.append(scope, task("job-0"), known=known)
-    reads.clear()
-    assert await executions.load(scope) == (execution.initial, 0)
-    assert reads == {"load": 2}
-
-
-async def test_state_read_again_covers_only_that_read(world: World, reads: Reads) -> None:
-    """A lagging replica may know less than the replica of an earlier read."""
-    locks = StateCache(world.log, lock.initial, lock.evolve)
-    scope = subjects.lock("job-0")
-    await given(world, reads, Acquired(job="job-0", execution_id="a", scheduled_time=NOON, ttl=90))
-    locks.fill(scope, await world.log.load(scope), upto=10)
-    assert locks.accounts_for(scope, 10)
-    locks.forget(scope)
-    await locks.load(scope)
-    assert not locks.accounts_for(scope, 10)
-
-
-async def test_replaced_events_are_not_missed(world: World, reads: Reads) -> None:
-    locks = StateCache(world.log, lock.initial, lock.evolve)
-    first, second, third = (
-        Acquired(job="job-0", execution_id=name, scheduled_time=NOON, ttl=90) for name in ("a", "b", "c")
-    )
-    await world.given(first)
-    scope = subjects.lock("job-0")
-    known = await locks.load(scope)
-    await given(world, reads, second, third)
-    with pytest.raises(OutdatedState):
-        await locks.append(scope, second, known=known)
-    reads.clear()
-    assert (await locks.load(scope))[0].holder == "c"
-    assert reads == {"load": 1}
-
-
-async def test_state_that_grew_meanwhile_is_kept(world: World, reads: Reads) -> None:
-    """Another task of this process appended while the first waited for the tail or for its own append."""
-    locks, scope = StateCache(world.log, lock.initial, lock.evolve), subjects.lock("job-0")
-    first, second = (Acquired(job="job-0", execution_id=name, scheduled_time=NOON, ttl=90) for name in ("a", "b"))
-    before = await locks.append(scope, first, known=await locks.load(scope))
-    after = await locks.append(scope, second, known=before)
-    assert not await locks.is_newest(scope, before[1])
-    with pytest.raises(OutdatedState):
-        await locks.append(scope, second, known=before)
-    reads.clear()
-    assert await locks.load(scope) == after
-    assert reads == {}
 
 
 async def test_parallel_claims_are_learned_before_their_decisions(world: World, reads: Reads) -> None:
@@ -253,7 +160,7 @@ async def test_parallel_claims_are_learned_before_their_decisions(world: World, 
         before = claim
     await given(world, reads, *reversed(reports))
     await world.handle(world.dag_advancer.subscriptions[1])
-    assert reads == {}
+    assert reads == {"write": 3}  # one for each report: they are of one execution
     assert len(await world.stored(Completed)) == 1
 
 
@@ -277,7 +184,7 @@ async def test_single_step_ends_without_a_read(world: World, reads: Reads) -> No
     await world.log.publish(subject, answer, message_id=subject)
     reads.clear()
     await world.run(world.dag_advancer)
-    assert not reads
+    assert reads == {"write": 1}
     [end] = await world.stored(Completed)
     assert (end.step, end.attempt, end.result, end.trigger) == ("main", 1, 5, "cron")
     await world.redeliver(world.dag_advancer, is_fresh=True)

@@ -20,7 +20,6 @@ from tocsin.domain.events import (
     Dispatched,
     Failed,
     Failure,
-    Planned,
     PoisonMessage,
     Queued,
     Replayed,
@@ -134,7 +133,7 @@ async def test_i4_edit_between_deliveries_makes_no_second_execution(world: World
     await replayed(world, letter.id)
     await world.define(etl(function="other"))
     await world.redeliver(world.planner)
-    assert len([r for r in await world.stored(Planned) if r.trigger == "replay"]) == 1
+    assert len([r for r in await world.stored(Requested) if r.trigger == "replay"]) == 1
 
 
 async def test_a_replay_that_completes_resolves_its_dead_letter(world: World) -> None:
@@ -261,7 +260,7 @@ async def test_lagging_replica_starts_no_replay(world: World, monkeypatch: pytes
     await world.given(Replayed(job=ETL, id=letter.id, number=1))
     [asked] = await world.recorded(Replayed)
 
-    async def nothing(*scopes: str) -> Loaded:
+    async def nothing(*scopes: str, **_: object) -> Loaded:
         return Loaded([[] for _ in scopes], 0)
 
     async def empty(_: str, **__: object) -> list[object]:

@@ -73,6 +73,18 @@ class WatchedLog(InMemoryEventLog):
             )
 
 
+async def decide_one(subscription: BoundSubscription, recorded: Recorded[Message], store: StateStore) -> None:
+    """Have a subscription decide on a message over the states of a copy; raise what it raises."""
+    assert subscription.decide is not None
+    if subscription.learn is not None:
+        store.learn(subscription.learn(recorded))
+    item = Item(recorded, "again")
+    await Waves(store).run(subscription.decide, [item], on_signal=subscription.on_signal)
+    assert item.outcome is not None
+    if item.outcome.error is not None:
+        raise item.outcome.error
+
+
 class World:
     """A log, and stages that read it on request."""
 
@@ -144,13 +156,14 @@ class World:
         while any([await self.handle(subscription) for subscription in subscriptions]):
             pass
 
-    async def handle(self, subscription: BoundSubscription) -> int:
-        """Have one durable's messages handled once; how many there were."""
+    async def handle(self, subscription: BoundSubscription, *, store: StateStore | None = None) -> int:
+        """Have one durable's messages handled once; how many there were. `store`: the states of another copy."""
         deliveries = await self.durable(subscription).take(256, wait=0)
         with self.log.played_by(
             next((stage for stage in self.stages.values() if subscription in stage.subscriptions), None)
         ):
-            await self.outcomes.apply(subscription, deliveries)
+            outcomes = self.outcomes if store is None else DeliveryPolicy(self.log, store)
+            await outcomes.apply(subscription, deliveries)
         assert not self.log.undeclared  # raised here, because a stage's own error would only hand its message back
         return len(deliveries)
 
@@ -177,24 +190,26 @@ class World:
                     for recorded in await self.log.read(filter_):
                         await self.deliver(subscription, recorded, log=self.log if is_fresh else None)
 
+    def copy(self, log: InMemoryEventLog | None = None) -> StateStore:
+        """Return the states of another copy of the stages, which has nothing cached."""
+        return StateStore(Sources.of(log or self.log, self.projections, self.clock))
+
     async def deliver(
-        self, subscription: BoundSubscription, recorded: Recorded[Message], *, log: InMemoryEventLog | None = None
+        self,
+        subscription: BoundSubscription,
+        recorded: Recorded[Message],
+        *,
+        log: InMemoryEventLog | None = None,
+        store: StateStore | None = None,
     ) -> None:
         """Have a subscription handle a message, as a delivery outside its durable does; raise what it raises.
 
-        With `log`, it decides on states that it reads there.
+        With `log`, it decides on states that it reads there; with `store`, on those of that copy.
         """
         if subscription.decide is None:
             await subscription.handle(recorded)
             return
-        store = self.store if log is None else StateStore(Sources.of(log, self.projections, self.clock))
-        if subscription.learn is not None:
-            store.learn(subscription.learn(recorded))
-        item = Item(recorded, "again")
-        await Waves(store).run(subscription.decide, [item], on_signal=subscription.on_signal)
-        assert item.outcome is not None
-        if item.outcome.error is not None:
-            raise item.outcome.error
+        await decide_one(subscription, recorded, store or (self.store if log is None else self.copy(log)))
 
     async def stored(self, kind: type[M]) -> list[M]:
         """Every message of a kind, oldest first."""
@@ -225,4 +240,4 @@ class World:
         return sum(durable.outstanding for durable in self.log._durables.values())
 
 
-__all__ = ["Stream", "World"]
+__all__ = ["Stream", "World", "decide_one"]

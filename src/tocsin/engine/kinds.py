@@ -9,7 +9,7 @@ from .. import subjects
 from ..domain import dead_letter, execution
 from ..domain.dead_letter import DeadLetter
 from ..domain.definition import JobDefinition
-from ..domain.events import CronTriggered, Defined, Message, Recorded
+from ..domain.events import Defined, Message, Recorded
 from ..domain.execution import Execution
 from ..domain.ledger import Ledger
 from ..ports import LogUnavailable, StaleRead
@@ -21,14 +21,14 @@ Events: TypeAlias = Sequence[Recorded[Message]]
 # --- folded ------------------------------------------------------------------------------------------------------------
 
 
-def _run_count(count: int, recorded: Recorded[Message]) -> int:
-    return recorded.message.data.run_count if isinstance(recorded.message, CronTriggered) else count
+def _newest_event(_: Message | None, recorded: Recorded[Message]) -> Message | None:
+    return recorded.message
 
 
 EXECUTION: Final = Scope("execution", execution.initial, execution.evolve)
 DEAD_LETTER: Final = Scope("dead letter", dead_letter.initial, dead_letter.evolve)
-PUBLIC_EVENT: Final = Scope("public event", 0, _run_count)
-"""The number of runs in the newest public event on a subject."""
+PUBLIC_EVENT: Final[Scope[Message | None]] = Scope("public event", None, _newest_event)
+"""The newest public event on a subject."""
 
 
 def execution_state(job: str, execution_id: str) -> Ref[Execution]:

@@ -9,8 +9,7 @@ events after the decision are read. So neither a redelivery nor a second copy of
 nothing is read.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, cast
@@ -33,7 +32,7 @@ from ..domain.events import (
     Recorded,
     Skipped,
 )
-from ..ports import Clock, EventLog, SequenceConflict, StaleRead
+from ..ports import StaleRead
 from ..subjects import public_event
 from .kinds import PUBLIC_EVENT, RANGE
 from .step import DONE, Events, States, Step, done
@@ -161,13 +160,16 @@ def announce(
     if required is None:
         return DONE
     ref = PUBLIC_EVENT(required.subject)
-    count, last = states(ref), states.at(ref)
+    newest, last = states(ref), states.at(ref)
     if last > required.after:
+        if newest is not None and required.matches(newest):
+            return DONE
         events = states(RANGE((required.subject, required.after)))
         if any(required.matches(recorded.message) for recorded in events):
             return DONE
         if not events or events[-1].sequence < last:
             raise StaleRead.of(required.subject)
+    count = newest.data.run_count if isinstance(newest, CronTriggered) else 0
     return done(Events(ref, (required.make(count + 1),)))
 
 
@@ -176,66 +178,3 @@ def is_announced(decision: Message) -> bool:
     if isinstance(decision, Skipped):
         return True
     return isinstance(decision, Admitted | Dispatched) and decision.trigger == "cron"
-
-
-class PublicEvents:
-    """Writes the public events that decisions require."""
-
-    def __init__(self, log: EventLog, clock: Clock) -> None:
-        self._log = log
-        self._clock = clock
-        self._last: OrderedDict[str, tuple[int, int]] = OrderedDict()  # subject -> (sequence, run count)
-
-    def fill(self, subject: str, events: Sequence[Recorded[Message]]) -> None:
-        """Cache the newest event on a subject, just read, unless one is cached."""
-        if subject not in self._last:
-            self._remember_event(subject, events[-1] if events else None)
-
-    async def announce(self, decision: Message, *, sequence: int, definition: JobDefinition | None = None) -> None:
-        """Write the public event that a stored decision requires, unless it is written already.
-
-        `sequence` is the sequence of the decision. `definition` is the definition that a `Passed` names.
-        """
-        required = required_event(decision, sequence=sequence, now=self._clock.now(), definition=definition)
-        if required is not None:
-            await self._append_once(required)
-
-    async def _append_once(self, required: RequiredEvent) -> None:
-        subject = required.subject
-        for _ in range(TRIES):
-            sequence, count = self._last.get(subject) or await self._newest(subject)
-            if sequence > required.after:
-                events = await self._events_after(subject, required.after)
-                if any(required.matches(recorded.message) for recorded in events):
-                    return
-                if not events or events[-1].sequence < sequence:
-                    continue  # a lagging replica answered, and the guard does not cover the events that it left out
-            try:
-                stored = await self._log.append(required.make(count + 1), expect=sequence)
-            except SequenceConflict:
-                self._last.pop(subject, None)
-            else:
-                self._remember(subject, stored, count + 1)
-                return
-        raise SequenceConflict(f"{subject} moved {TRIES} times")
-
-    async def _events_after(self, subject: str, sequence: int) -> list[Recorded[Message]]:
-        events: list[Recorded[Message]] = []
-        while batch := await self._log.read(subject, after=events[-1].sequence if events else sequence):
-            events += batch
-        return events
-
-    async def _newest(self, subject: str) -> tuple[int, int]:
-        return self._remember_event(subject, await self._log.last(subject))
-
-    def _remember_event(self, subject: str, event: Recorded[Message] | None) -> tuple[int, int]:
-        sequence = 0 if event is None else event.sequence
-        count = event.message.data.run_count if event is not None and isinstance(event.message, CronTriggered) else 0
-        self._remember(subject, sequence, count)
-        return sequence, count
-
-    def _remember(self, subject: str, sequence: int, count: int) -> None:
-        self._last[subject] = sequence, count
-        self._last.move_to_end(subject)
-        if len(self._last) > CAPACITY:
-            self._last.popitem(last=False)

@@ -33,8 +33,9 @@ from ..domain.events import (
 )
 from ..ports import EventLog, StaleRead
 from ..subjects import ANY, DecodeError
-from .execution_writer import plan, refuse_request
+from .execution_writer import refuse_request
 from .kinds import DEFINITION, FACTS, IN_FORCE, TAIL, dead_letter_state
+from .locks import begin
 from .step import DONE, Events, Later, Send, States, Step, again, done
 
 SENT_AGAIN: Final = (Report, RetryTimer, CancelRequest, Completion, Resolved)
@@ -73,7 +74,7 @@ def rerun(recorded: Recorded[Message], states: States, now: datetime, *, key: by
         return refuse_request(str(error), states, job=fact.job, execution_id=replay.execution_id)
     if isinstance(message, DeadLettered | Trigger):
         first = _planned(recorded, replay, message, states)
-        return first if isinstance(first, Step) else plan(first, states, now, key=key)
+        return first if isinstance(first, Step) else begin(first, states, now, key=key)
     return DONE if state.resolved is not None else _send_again(recorded, fact, state.kept.message, message, states)
 
 

@@ -14,6 +14,7 @@ from .. import subjects
 from ..domain.events import Message, Recorded
 from ..ports import StaleRead
 from ..subjects import DecodeError
+from .kinds import TAIL
 from .step import Known, Missing, Reading, Ref, Scope, Sources
 
 T = TypeVar("T")
@@ -81,7 +82,10 @@ class View:
         """References that the current decision looked at; the engine clears it before each."""
         self.sent: set[str] = set()
         """Ids of what earlier steps of the current input sent."""
+        self.changed: set[Ref[Any]] = set()
+        """Scopes to which earlier steps of the current input appended."""
         self._guesses: set[Ref[Any]] = set()
+        self._refreshed: set[Ref[Any]] = set()
 
     def __call__(self, ref: Ref[T], /) -> T:
         """Return a state, or raise `Missing`."""
@@ -114,6 +118,28 @@ class View:
             raise TypeError(f"{kind.name} is not the state of a scope")
         self._guesses.add(ref)
         return self._store.folds(kind).guess(ref)[0]
+
+    def up_to(self, ref: Ref[T], sequence: int, /) -> T:
+        """Return the state of a scope that includes all its events up to a sequence of the stream."""
+        self.touched.append(ref)
+        kind = ref.kind
+        if not isinstance(kind, Scope):
+            raise TypeError(f"{kind.name} is not the state of a scope")
+        folds = self._store.folds(kind)
+        if not folds.covers(ref.key, sequence):
+            if ref not in self._refreshed:
+                self._refreshed.add(ref)
+                folds.refresh(ref.key)
+            _, at = folds.get(ref)
+            if not folds.covers(ref.key, sequence):  # the read says nothing of a scope without events
+                if self(TAIL(ref.key)) > at:
+                    raise StaleRead.of(ref.key)
+                folds.cover(ref.key, sequence)
+        return folds.get(ref)[0]
+
+    def has_changed(self, ref: Ref[Any], /) -> bool:
+        """Return whether an earlier step of the current input appended to a scope."""
+        return ref in self.changed
 
     def is_unread(self, ref: Ref[Any], /) -> bool:
         """Return whether nothing of a scope is cached, and no guard on it failed."""
@@ -172,6 +198,7 @@ class View:
         self._readings.clear()
         self._errors.clear()
         self._guesses.clear()
+        self._refreshed.clear()
 
     def stored(
         self, ref: Ref[Any], state: object, at: int, events: Sequence[Message], sequences: Sequence[int]
@@ -206,6 +233,10 @@ class Folds(Generic[T]):
         self._capacity = capacity
         self._known: OrderedDict[str, tuple[T, int]] = OrderedDict()
         self._outdated: set[str] = set()
+        self._aging: set[str] = set()
+        """Scopes to read on although no conflict was seen."""
+        self._upto: dict[str, int] = {}
+        """The last sequence of the stream that the read of a scope covered."""
 
     def get(self, ref: Ref[Any]) -> tuple[T, int]:
         """Return a state and its last sequence.
@@ -218,6 +249,17 @@ class Folds(Generic[T]):
             raise Missing(ref)
         self._known.move_to_end(ref.key)
         return known
+
+    def covers(self, scope: str, sequence: int) -> bool:
+        """Return whether a cached state includes all events of its scope up to a sequence of the stream."""
+        known = self._known.get(scope)
+        if known is None or scope in self._outdated:
+            return False
+        return max(known[1], self._upto.get(scope, 0)) >= sequence
+
+    def cover(self, scope: str, sequence: int) -> None:
+        """Record that a cached state includes all events of its scope up to a sequence of the stream."""
+        self._upto[scope] = max(self._upto.get(scope, 0), sequence)
 
     def guess(self, ref: Ref[Any]) -> tuple[T, int]:
         """Return a state and its last sequence, or the initial state if the scope is not known to have events.
@@ -240,22 +282,32 @@ class Folds(Generic[T]):
             DecodeError: an event of one of them is unreadable.
             LogUnavailable: the log did not answer.
         """
-        behind = [scope for scope in scopes if self._kind.catches_up and scope in self._known]
+        cached = {scope for scope in scopes if self._kind.catches_up and scope in self._known}
         streams = defaultdict[Any, list[str]](list)
         for scope in scopes:
-            if not self._kind.catches_up or scope not in self._known:
+            if scope not in cached or scope in self._aging:
                 streams[subjects.stream_of(scope)].append(scope)
-        await asyncio.gather(*map(self._load, streams.values()), *map(self._catch_up, behind))
+        conflicts = [scope for scope in cached if scope not in self._aging]
+        await asyncio.gather(*map(self._load, streams.values()), *map(self._catch_up, conflicts))
 
     async def _load(self, scopes: Sequence[str]) -> None:
-        loaded = await self._log.load_each(*scopes)
+        """Read scopes whole, and of those to refresh the newer events."""
+        after = {scope: self._known[scope][1] for scope in scopes if scope in self._aging and scope in self._known}
+        loaded = await self._log.load_each(*scopes, after=after)
         for scope, events in zip(scopes, loaded.facts, strict=True):
             state, sequence = self._kind.initial, 0
+            if scope in after:
+                if scope not in self._known or self._known[scope][1] < after[scope]:
+                    continue  # read again meanwhile
+                state, sequence = self._known[scope]
             for recorded in events:
-                state, sequence = self._kind.evolve(state, recorded), recorded.sequence
+                if recorded.sequence > sequence:
+                    state, sequence = self._kind.evolve(state, recorded), recorded.sequence
             if scope not in self._known or self._known[scope][1] <= sequence:
                 self._remember(scope, state, sequence)
+            self._upto[scope] = loaded.upto
             self._outdated.discard(scope)
+            self._aging.discard(scope)
 
     async def _catch_up(self, scope: str) -> None:
         """Fold the events after a cached state.
@@ -308,9 +360,15 @@ class Folds(Generic[T]):
             self._outdated.add(scope)
         return False
 
-    def mark_outdated(self, scope: str) -> None:
-        """Read a scope before the next decision on it."""
+    def refresh(self, scope: str) -> None:
+        """Read the newer events of a scope, if there are any, before the next decision on it."""
         self._outdated.add(scope)
+        self._aging.add(scope)
+
+    def mark_outdated(self, scope: str) -> None:
+        """Read a scope before the next decision on it: its guard failed."""
+        self._outdated.add(scope)
+        self._aging.discard(scope)
 
     def _remember(self, scope: str, state: T, sequence: int) -> None:
         self._known[scope] = state, sequence
@@ -318,6 +376,8 @@ class Folds(Generic[T]):
         if len(self._known) > self._capacity:
             oldest, _ = self._known.popitem(last=False)
             self._outdated.discard(oldest)
+            self._aging.discard(oldest)
+            self._upto.pop(oldest, None)
 
 
 def stale(ref: Ref[Any]) -> StaleRead:

@@ -117,6 +117,18 @@ class States(Protocol):
         """
         ...
 
+    def up_to(self, ref: Ref[T], sequence: int, /) -> T:
+        """Return the state of a scope that includes all its events up to a sequence of the stream.
+
+        Raises:
+            StaleRead: a lagging replica was read.
+        """
+        ...
+
+    def has_changed(self, ref: Ref[Any], /) -> bool:
+        """Return whether an earlier step of this input appended to a scope."""
+        ...
+
     def is_unread(self, ref: Ref[Any], /) -> bool:
         """Return whether nothing of a scope is cached, and no guard on it failed."""
         ...

@@ -72,6 +72,7 @@ class Item:
     is_alone: bool = False
     touched: list[Ref[Any]] = field(default_factory=list)
     sent: set[str] = field(default_factory=set)
+    changed: set[Ref[Any]] = field(default_factory=set)
 
     def follow(self, step: Step) -> None:
         """End the decision with a step whose changes are stored, unless the step says `again`."""
@@ -84,6 +85,9 @@ class Item:
     def fail(self, error: Exception) -> None:
         """End the decision with an error."""
         self.outcome = Outcome(Result.FAILED, error=error)
+
+
+_UNSEEN: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,7 @@ class _Guarded:
     """None: the change is a KV entry."""
     scope: object
     """What the guard covers; None: there is no guard."""
-    state: object = None
+    state: object = _UNSEEN
     """Of events, the state before them; of a KV entry, its revision (0: none)."""
 
 
@@ -180,7 +184,7 @@ class Waves:
 
     def _ask_once(self, decide: Decide, item: Item, view: View, now: datetime) -> _Asked | None:
         view.touched = item.touched = []
-        view.sent = item.sent
+        view.sent, view.changed = item.sent, item.changed
         try:
             step = decide(item.input, view, now)
             changes = tuple(_guarded(change, view) for change in step.changes if change)
@@ -243,9 +247,10 @@ class Waves:
         for guarded in part.changes:
             result = await self._put(guarded) if guarded.write is None else next(results)
             if isinstance(guarded.change, Events) and isinstance(guarded.write, Append) and result.sequences:
-                events, at = guarded.write.events, guarded.write.expect
-                if guarded.change.at is None:  # otherwise the state is not known
+                if guarded.state is not _UNSEEN:
+                    events, at = guarded.write.events, guarded.write.expect
                     view.stored(guarded.change.ref, guarded.state, at, events, result.sequences)
+                part.item.changed.add(guarded.change.ref)
             if result.error is not None:
                 errors.append(result.error)
             elif isinstance(guarded.change, Send):
@@ -291,11 +296,9 @@ def _advance(queues: dict[object, deque[Item]], item: Item) -> None:
 def _guarded(change: Change, view: View) -> _Guarded:
     """Return a change as the log stores it, guarded by what the decision saw."""
     match change:
-        case Events(ref, events, at=int(at)):
-            return _Guarded(change, Append(events, at), ref.key)
-        case Events(ref, events):
-            state, at = view.known(ref)
-            return _Guarded(change, Append(events, at), ref.key, state)
+        case Events(scope, events, proven):
+            state, at = view.known(scope) if proven is None else (_UNSEEN, proven)
+            return _Guarded(change, Append(events, at), scope.key, state)
         case Later(timer, until, ref):
             return _Guarded(change, Delay(timer, until, ref.key, view.at(ref)), ref.key)
         case Send(subject, message, message_id):

@@ -5,19 +5,21 @@ A trigger or replay of a job that does not exist, or with input that the job rej
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from .. import subjects
 from ..domain import execution_plan
 from ..domain.definition import DefinitionError, check_input
-from ..domain.events import CronMissed, Due, Enqueued, Message, Passed, Recorded, Trigger
-from ..engine.execution_writer import BEGINNINGS, plan, refuse_request
+from ..domain.events import Acquired, CronMissed, Due, Enqueued, Message, Passed, Recorded, Trigger
+from ..engine.execution_writer import BEGINNINGS, refuse_request
 from ..engine.kinds import DEFINITION, IN_FORCE
+from ..engine.lock_projection import LockProjection
+from ..engine.locks import begin
 from ..engine.public_events import ANNOUNCED, announce
 from ..engine.rerun import SENT_AGAIN, rerun
 from ..engine.stage import Access, Stage, Subscription
-from ..engine.step import DONE, Events, Ref, States, Step, Then
-from ..subjects import REPLAYS, Stream
+from ..engine.step import DONE, Events, States, Step, Then
+from ..subjects import REPLAYS, Bucket, Stream
 
 TRIGGERS: Final = "planner-triggers"
 ENQUEUED: Final = "planner-enqueued"
@@ -26,12 +28,22 @@ ENQUEUED: Final = "planner-enqueued"
 class Planner:
     """Plans executions.
 
-    Their ids are made from the events that request them, so that planning is idempotent.
+    Their ids are made from the events that request them, so that planning is idempotent. An execution whose lock is free
+    acquires it here.
     """
 
-    def __init__(self, key: bytes) -> None:
-        """`key`: the installation's key, for the tasks that it dispatches."""
+    def __init__(self, projection: LockProjection, key: bytes) -> None:
+        """`key` signs the first task of an execution."""
+        self._projection = projection
         self._key = key
+
+    async def show_locks(self) -> None:
+        """Show the locks that this process acquired in the KV bucket `locks`."""
+        await self._projection.run()
+
+    def take_signal(self, signal: object) -> None:
+        """Show a lock that was acquired."""
+        self._projection.take(signal)
 
     def on_time(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Plan the execution of an instant, or announce instants that passed."""
@@ -41,7 +53,7 @@ class Planner:
         definition = states(DEFINITION((fact.job, fact.definition)))
         first = [execution_plan.from_due(fact, definition)] if isinstance(fact, Due) else []
         steps = [
-            plan(event, states, now, key=self._key)
+            begin(event, states, now, key=self._key)
             for event in (*first, *execution_plan.skipped_instants(fact, definition))
         ]
         if isinstance(fact, Passed):
@@ -62,14 +74,14 @@ class Planner:
             check_input(definition, execution_plan.input_of(message, definition), message.args)
         except DefinitionError as error:
             return _refuse(trigger, job, str(error), states)
-        return plan(execution_plan.from_trigger(trigger, definition, sequence), states, now, key=self._key)
+        return begin(execution_plan.from_trigger(trigger, definition, sequence), states, now, key=self._key)
 
     def on_enqueued(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Plan one execution of a job that is not registered."""
         if not isinstance(recorded.message, Enqueued):
             return DONE
         enqueued = Recorded(recorded.message, recorded.subject, recorded.sequence, recorded.time)
-        return plan(execution_plan.from_enqueued(enqueued), states, now, key=self._key)
+        return begin(execution_plan.from_enqueued(enqueued), states, now, key=self._key)
 
     def on_replayed(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Run a dead letter again."""
@@ -77,17 +89,21 @@ class Planner:
 
 
 def _first_of_each_scope(steps: Sequence[Step]) -> Step:
-    """Join steps that write independently; where several write to one scope, the later wait for the next wave."""
-    changes: dict[Ref[Any], Events] = {}
-    is_last = True
+    """Join steps that write independently; of several steps on one scope, the later wait for the next wave."""
+    scopes: set[object] = set()
+    joined: list[Step] = []
     for step in steps:
-        for change in step.changes:
-            if isinstance(change, Events) and change.ref not in changes:
-                changes[change.ref] = change
-                is_last = is_last and step.then is Then.DONE
-            else:
-                is_last = False
-    return Step(tuple(changes.values()), Then.DONE if is_last else Then.AGAIN)
+        refs = {change.ref for change in step.changes if isinstance(change, Events)}
+        if scopes.isdisjoint(refs):
+            scopes |= refs
+            joined.append(step)
+    is_last = len(joined) == len(steps) and all(step.then is Then.DONE for step in joined)
+    return Step(
+        tuple(change for step in joined for change in step.changes),
+        Then.DONE if is_last else Then.AGAIN,
+        tuple(ref for step in joined for ref in step.rests_on),
+        tuple(signal for step in joined for signal in step.signals),
+    )
 
 
 def _refuse(trigger: Recorded[Trigger], job: str, reason: str, states: States) -> Step:
@@ -99,22 +115,44 @@ PLANNER: Final = Stage(
     name="planner",
     purpose="makes executions",
     consumes="`due`, `passed`, triggers, enqueued jobs, replays",
-    decides="`planned`, or `admitted` or the first task at once for jobs without a lock",
-    access=Access(appends=(*BEGINNINGS, *SENT_AGAIN, *ANNOUNCED, CronMissed), reads=(Stream.LEDGER, Stream.LOG)),
-    start=lambda context: Planner(context.report_key),
+    decides="`acquired` and `admitted` if the lock is free or not needed, else `planned`",
+    access=Access(
+        appends=(*BEGINNINGS, Acquired, *SENT_AGAIN, *ANNOUNCED, CronMissed),
+        reads=(Stream.LEDGER, Stream.LOG),
+        writes=((Bucket.LOCKS, ">"),),
+    ),
+    start=lambda context: Planner(LockProjection(context.log, context.projections, context.clock), context.report_key),
     subscriptions=(
         Subscription(
             "planner",
             Stream.LEDGER,
             (subjects.filter_for("ledger.due"), subjects.filter_for("ledger.passed")),
             decide=Planner.on_time,
+            on_signal=Planner.take_signal,
         ),
         Subscription(
-            TRIGGERS, Stream.LEDGER, (subjects.filter_for("trigger"),), decide=Planner.on_trigger, ordering_key=None
+            TRIGGERS,
+            Stream.LEDGER,
+            (subjects.filter_for("trigger"),),
+            decide=Planner.on_trigger,
+            on_signal=Planner.take_signal,
+            ordering_key=None,
         ),
-        Subscription(REPLAYS, Stream.LOG, (subjects.filter_for("dead-letter.replayed"),), decide=Planner.on_replayed),
         Subscription(
-            ENQUEUED, Stream.LEDGER, (subjects.filter_for("enqueue"),), decide=Planner.on_enqueued, ordering_key=None
+            REPLAYS,
+            Stream.LOG,
+            (subjects.filter_for("dead-letter.replayed"),),
+            decide=Planner.on_replayed,
+            on_signal=Planner.take_signal,
+        ),
+        Subscription(
+            ENQUEUED,
+            Stream.LEDGER,
+            (subjects.filter_for("enqueue"),),
+            decide=Planner.on_enqueued,
+            on_signal=Planner.take_signal,
+            ordering_key=None,
         ),
     ),
+    loops=(Planner.show_locks,),
 )

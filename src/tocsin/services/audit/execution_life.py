@@ -130,13 +130,13 @@ class ExecutionLife:
             case Planned():
                 self._request(fact)
             case Admitted():
-                if self.requested is None and fact.plan.overlap_policy != "allow":
-                    yield Wrong("I3", "it was never planned")
                 self._request(fact)
                 self.is_admitted = True
             case Skipped():
                 if self.is_admitted:
                     yield Wrong("I6", "it was admitted before")
+                if self.requested is None and fact.reason == "overlap_skip":
+                    yield Wrong("I3", "it was never planned")
             case Cancelled():
                 if self.requested is None:
                     yield Wrong("I3", "it was never planned")

@@ -11,9 +11,11 @@ from typing import Final, NamedTuple, TypeAlias
 from ...domain import execution_plan, ids
 from ...domain.events import (
     Admitted,
+    Cancelled,
     Due,
     Enqueued,
     ExecutionFact,
+    Failed,
     Message,
     Passed,
     Planned,
@@ -59,6 +61,8 @@ class Requests:
         self._unasked: dict[str, Asked] = {}
         self._requests: dict[Request, str] = {}
         self._refused: set[Request] = set()
+        self._undecided: set[str] = set()
+        """Planned executions whose lock is not decided on; the others are admitted at once."""
         self._backfilled: set[str] = set()
         self._enqueued_ids: set[str] = set()
         self._inputs: set[tuple[str, str]] = set()
@@ -73,9 +77,11 @@ class Requests:
             Enqueued: self._enqueued,
             PoisonMessage: self._refusal,
             Replayed: self._replayed,
-            Planned: self._begun,
+            Planned: self._planned,
             Admitted: self._admitted,
             Skipped: self._skipped,
+            Cancelled: self._ended,
+            Failed: self._ended,
         }
 
     def _due(self, recorded: Recorded[Due]) -> Taken:
@@ -149,11 +155,22 @@ class Requests:
             yield check.violation("I1", check.execution(fact.job, fact.execution_id), reason, recorded)
         self._answer(recorded)
 
+    def _planned(self, recorded: Recorded[Planned]) -> Taken:
+        self._undecided.add(recorded.message.execution_id)
+        yield from self._begun(recorded)
+
     def _admitted(self, recorded: Recorded[Admitted]) -> Taken:
-        if recorded.message.plan.overlap_policy == "allow":  # otherwise it was planned earlier
+        if recorded.message.execution_id in self._undecided:
+            self._undecided.discard(recorded.message.execution_id)
+        else:
             yield from self._begun(recorded)
 
+    def _ended(self, recorded: Recorded[Cancelled] | Recorded[Failed]) -> Taken:
+        self._undecided.discard(recorded.message.execution_id)
+        yield from ()
+
     def _skipped(self, recorded: Recorded[Skipped]) -> Taken:
+        self._undecided.discard(recorded.message.execution_id)
         if recorded.message.reason != "overlap_skip":
             self._answer(recorded)
         yield from ()

@@ -1,15 +1,17 @@
 """Lock keeper: admits one execution of a job at a time (hip-62; CRON-18).
 
-The lock's event is stored first, the execution's second: a crash between the two leaves a lock that its holder already has,
-and the redelivery does the rest (hip-62, Distributed Locking; ojs-cron §6). The KV bucket `locks` only shows the locks
-(`lock_projection`).
+The planner admits an execution whose lock is free. The lock keeper decides on the executions that found it held, and hands
+the lock of an ended execution to the next in line (hip-62, Distributed Locking; ojs-cron §6). The KV bucket `locks` only
+shows the locks (`lock_projection`).
 """
 
 from collections.abc import Sequence
-from typing import Final, TypeGuard
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TypeGuard
 
-from ... import subjects
-from ...domain import execution
+from ... import subjects, telemetry
+from ...domain import execution, lock
 from ...domain.events import (
     Acquired,
     Admitted,
@@ -21,89 +23,232 @@ from ...domain.events import (
     Queued,
     Recorded,
     Recovered,
+    Requested,
     Skipped,
     Terminal,
 )
 from ...domain.execution import Execution, Status
-from ...engine.public_events import ANNOUNCED, PublicEvents
+from ...domain.lock import Lock
+from ...engine.execution_writer import announce_decision
+from ...engine.kinds import FACTS, execution_state
+from ...engine.lock_projection import LockProjection, Released
+from ...engine.locks import acquire, is_over, lock_state
+from ...engine.public_events import ANNOUNCED
 from ...engine.stage import Access, Stage, Subscription
-from ...engine.state_cache import StateCache
-from ...ports import Clock, EventLog, Projections, StaleRead
+from ...engine.step import DONE, Events, Reading, Ref, Sources, States, Step, again, done
+from ...ports import StaleRead
 from ...subjects import Bucket, Stream
-from .locks import Locks
+
+LONG_QUEUE: Final = 2
+"""A warning is logged when more executions wait for a lock (CRON-S04), and each time that twice as many do."""
+ACQUISITIONS_PER_READ: Final = 10
+"""Acquisitions that are read at a time; in most cases the first decides."""
+
+_log = telemetry.get_logger("tocsin.stages")
+
+
+async def _acquisitions(
+    sources: Sources, keys: Sequence[tuple[str, int]]
+) -> dict[tuple[str, int], Sequence[Recorded[Message]]]:
+    return {
+        (job, after): await sources.log.read(subjects.acquisitions(job), after=after, limit=ACQUISITIONS_PER_READ)
+        for job, after in keys
+    }
+
+
+ACQUISITIONS: Final = Reading("acquisitions", _acquisitions)
+"""The next acquisitions of a job's lock after a sequence: the key is (job, sequence)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Signal: so many executions wait for the lock of a job."""
+
+    job: str
+    count: int
 
 
 class LockKeeper:
     """Decides which execution has its job's lock."""
 
-    def __init__(
-        self, log: EventLog, executions: StateCache[Execution], projections: Projections, clock: Clock, key: bytes
-    ) -> None:
-        """`key`: the installation's key, for the tasks that it dispatches."""
-        self._log = log
-        self._executions = executions
-        self._public_events = PublicEvents(log, clock)
-        self._locks = Locks(log, executions, projections, clock, self._public_events, key)
+    def __init__(self, projection: LockProjection, key: bytes) -> None:
+        """`key` signs the first task of an execution."""
+        self._projection = projection
+        self._key = key
 
     async def show_locks(self) -> None:
         """Keep the KV bucket `locks` up to date."""
-        await self._locks.projection.run()
+        await self._projection.run()
 
-    async def before_planned(self, batch: Sequence[Recorded[Message]]) -> None:
-        """Read in one request the locks that are not cached."""
-        messages = (recorded.message for recorded in batch)
-        await self._locks.recall([message for message in messages if isinstance(message, Planned)])
+    def take_signal(self, signal: object) -> None:
+        """Show a lock that was acquired or released; warn of a long queue."""
+        if not isinstance(signal, Waiting):
+            self._projection.take(signal)
+        elif signal.count > LONG_QUEUE and (signal.count - 1).bit_count() == 1:
+            _log.warning("many executions wait for a lock", action="queue-grows", job=signal.job, waiting=signal.count)
 
-    async def on_planned(self, recorded: Recorded[Message]) -> None:
+    # --- planned -----------------------------------------------------------------------------------------------------
+
+    def on_planned(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Decide whether a planned execution may run now; do it again for a recovered execution."""
-        match recorded.message:
-            case Planned() as planned:
-                scope = subjects.scope_of(planned)
-                # Load before learning: an execution that was decided long ago must not acquire the lock.
-                await self._executions.load(scope)
-                self._executions.learn(scope, recorded, after=0)  # a lagging replica may not have it yet
-                await self._decide(planned)
-            case Recovered() as recovered:
-                scope = subjects.scope_of(recovered)
-                self._executions.forget(scope)
-                state, sequence = await self._executions.load(scope)
-                if sequence < recorded.sequence:
-                    raise StaleRead.of(scope)
-                if isinstance(state.requested, Planned) and state.status is Status.PLANNED:
-                    await self._locks.load_newest(recovered.job)
-                    await self._decide(state.requested)
-
-    async def _decide(self, planned: Planned) -> None:
-        scope = subjects.scope_of(planned)
-        state, sequence = await self._executions.load(scope)
+        message = recorded.message
+        if not isinstance(message, Planned | Recovered):
+            return DONE
+        ref = execution_state(message.job, message.execution_id)
+        state = states(ref)
+        if states.at(ref) < recorded.sequence:
+            raise StaleRead.of(ref.key)
         if state.status is not Status.PLANNED:
-            await self._locks.announce_again(planned.job, planned.execution_id)
-            return
-        held = await self._locks.request(planned)
+            return announce_decision(state.decided, states, now)
+        return self._request(state.request, states, now) if isinstance(state.requested, Planned) else DONE
+
+    def _request(self, planned: Requested, states: States, now: datetime) -> Step:
+        """Request a job's lock for a planned execution."""
+        job, ref = planned.job, lock_state(planned.job)
+        held = states(ref)
+        if held.holder in {None, planned.execution_id}:
+            return self._take(planned, held, states)
+        is_free, rests_on = is_over(job, held.holder or "", held.fence, states)
+        if is_free:
+            return _hand_on(job, held, states, rests_on) or self._take(planned, held, states, rests_on)
+        if finishing := _finish_admission(job, held, states, now, self._key):
+            return finishing
+        if held.has_waiter(planned.execution_id):
+            return done(rests_on=(ref, *rests_on))
+        return self._overlap(planned, held, states, rests_on)
+
+    def _overlap(self, planned: Requested, held: Lock, states: States, rests_on: tuple[Ref[object], ...]) -> Step:
+        """Apply the overlap policy to an execution whose lock is held (ojs-cron §6)."""
+        job, holder = planned.job, held.holder or ""
+        me, active = execution_state(job, planned.execution_id), execution_state(job, holder)
+        match lock.effective_policy(held, planned, states(active).requested):
+            case "cancel_previous":
+                cancelled = execution.cancel(states(active), reason=f"superseded by {planned.execution_id}")
+                if not cancelled:  # it acquired the lock just now, and is about to be admitted
+                    raise StaleRead.of(active.key)
+                return again(Events(active, tuple(cancelled)))
+            case "enqueue":
+                queued = Events(lock_state(job), tuple(lock.queue(held, job, lock.waiting(planned))))
+                # Asked again, it sees whether the holder ended before this was stored: no later event would wake it.
+                return again(queued, rests_on=rests_on, signals=(Waiting(job, len(held.waiting) + 1),))
+            case _:
+                return again(Events(me, tuple(execution.skip(states(me), active=holder))), rests_on=rests_on)
+
+    def _take(self, planned: Requested, held: Lock, states: States, rests_on: tuple[Ref[object], ...] = ()) -> Step:
+        """Acquire a free lock for an execution, or admit the execution that already has the lock."""
+        job, ref = planned.job, execution_state(planned.job, planned.execution_id)
         if held.holder == planned.execution_id:
-            await self._locks.admit(planned.job, held)
-        elif not held.has_waiter(planned.execution_id):
-            for event in execution.skip(state, active=held.holder or ""):
-                _, stored = await self._executions.append(scope, event, known=(state, sequence))
-                await self._public_events.announce(event, sequence=stored)
+            return again(_admission(ref, held, states, self._key))
+        return acquire(job, lock.waiting(planned), lock.ttl(planned), states, rests_on=rests_on)
 
-    async def before_ends(self, batch: Sequence[Recorded[Message]]) -> None:
-        """Read in one request the locks that may be handed on."""
-        if jobs := {end.job for end in (recorded.message for recorded in batch) if _may_hold(end)}:
-            await self._locks.reload(jobs)
+    # --- ended -------------------------------------------------------------------------------------------------------
 
-    async def on_end(self, recorded: Recorded[Message]) -> None:
+    def on_end(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Hand the lock of an ended execution to the next; the release has no event."""
         end = recorded.message
         if not _may_hold(end):
-            return
-        self._locks.projection.released(end.job, end.execution_id)
+            return DONE
+        ref = lock_state(end.job)
         # An execution that queues after this end reads the end and acquires the lock itself.
-        await self._locks.load_up_to(end.job, recorded.sequence)
-        held = await self._locks.hand_on(end.job)
-        if held.holder != end.execution_id:
-            await self._locks.announce_successor(end, held)
-            await self._locks.admit(end.job, held)
+        held = states.up_to(ref, recorded.sequence)
+        rests_on: tuple[Ref[Any], ...] = ()
+        if held.holder is not None and held.waiting.first is not None:
+            is_free = held.holder == end.execution_id
+            if not is_free:
+                is_free, rests_on = is_over(end.job, held.holder, held.fence, states)
+            if is_free and (step := _hand_on(end.job, held, states, rests_on)):
+                return step
+        if held.holder is not None and held.holder != end.execution_id:
+            step, last = _announce_successors(end, held, states, now)
+            step = step or _finish_admission(end.job, held, states, now, self._key, is_end=True)
+            if step is not None:
+                return step
+            holder = execution_state(end.job, held.holder)
+            unknown = (holder,) if states(holder).status is Status.UNKNOWN else ()
+            rests_on = (*rests_on, *last, *unknown)
+        return done(rests_on=rests_on, signals=(Released(end.job, end.execution_id),))
+
+
+def _hand_on(job: str, held: Lock, states: States, rests_on: tuple[Ref[object], ...]) -> Step | None:
+    """Hand a free lock to the earliest waiting execution; None: no execution waits."""
+    if (first := held.waiting.first) is None:
+        return None
+    ref = execution_state(job, first.execution_id)
+    requested = states(ref).requested
+    ttl = lock.ttl(requested) if requested else lock.GRACE_S
+    return acquire(job, first, ttl, states, rests_on=rests_on if requested else (*rests_on, ref))
+
+
+def _finish_admission(
+    job: str, held: Lock, states: States, now: datetime, key: bytes, *, is_end: bool = False
+) -> Step | None:
+    """Admit the holder of a lock and announce it, if a process stopped before that; None: nothing is left to do.
+
+    `is_end`: the input is the end of the holder before it. Then the process that admitted the holder may have stopped
+    before announcing it.
+    """
+    if held.holder is None:
+        return None
+    ref = execution_state(job, held.holder)
+    state = states(ref)
+    if admission := _admission(ref, held, states, key):
+        return again(admission)
+    if is_end or states.has_changed(ref):
+        step = announce_decision(state.decided, states, now)
+        return again(*step.changes) if step.changes else None
+    return None
+
+
+def _admission(ref: Ref[Execution], held: Lock, states: States, key: bytes) -> Events:
+    """Return the admission of the holder of a lock; no events: it is admitted already, or over."""
+    admitted = execution.admit(states(ref), fence=held.fence)
+    return Events(ref, tuple(execution.admit_and_dispatch(event, key=key) for event in admitted))
+
+
+def _announce_successors(
+    end: Terminal, held: Lock, states: States, now: datetime
+) -> tuple[Step | None, tuple[Ref[object], ...]]:
+    """Announce the executions that acquired the lock after an ended execution; without a step, that is done.
+
+    Return also the scopes on which the answer rests.
+
+    The process that admitted a successor may have died before announcing it, and the successor may be over too. The end of
+    a successor that was admitted takes care of the executions after it.
+    """
+    after, has_passed = end.fence, True
+    if after is None:  # cancelled before it was admitted, but it may have had the lock
+        after, has_passed = _planned_at(end, states), False
+    while acquired := states(ACQUISITIONS((end.job, after))):
+        for recorded in acquired:
+            after, event = recorded.sequence, recorded.message
+            if not isinstance(event, Acquired):
+                return None, ()
+            if has_passed:
+                ended, rests_on = is_over(end.job, event.execution_id, recorded.sequence, states)
+                if not ended:
+                    return None, rests_on
+                state = states(execution_state(end.job, event.execution_id))
+                step = announce_decision(state.decided, states, now)
+                if step.changes:
+                    return again(*step.changes), ()
+                if isinstance(state.requested, Admitted):
+                    return None, ()
+            has_passed = has_passed or event.execution_id == end.execution_id
+    if after < held.fence:
+        raise StaleRead.of(subjects.lock(end.job))
+    return None, ()
+
+
+def _planned_at(end: Terminal, states: States) -> int:
+    """Return the sequence at which an ended execution was planned, or else its last sequence."""
+    ref = execution_state(end.job, end.execution_id)
+    requested = states(ref).requested
+    if not isinstance(requested, Planned):
+        return states.at(ref)
+    subject = subjects.subject_of(requested)
+    if not (planned := states(FACTS(subject))):
+        raise StaleRead.of(subject)
+    return planned[-1].sequence
 
 
 def _may_hold(end: Message) -> TypeGuard[Terminal]:
@@ -125,31 +270,31 @@ LOCK_KEEPER: Final = Stage(
     name="lock_keeper",
     purpose="lets one execution of a job run at a time",
     consumes="`planned`, `recovered`, ends of executions",
-    decides="`acquired` and `admitted` or the first task, `queued`, `skipped`, or `cancelled`",
+    decides="`acquired` and `admitted`, `queued`, `skipped`, or `cancelled`",
     access=Access(
         appends=(Acquired, Queued, Admitted, Dispatched, Skipped, Cancelled, *ANNOUNCED),
         reads=(Stream.LOG,),
         writes=((Bucket.LOCKS, ">"),),
     ),
     start=lambda context: LockKeeper(
-        context.log, context.executions, context.projections, context.clock, context.report_key
+        LockProjection(context.log, context.projections, context.clock), context.report_key
     ),
     subscriptions=(
         Subscription(
             subjects.LOCK_KEEPER,
             Stream.LOG,
             _PLANNED,
-            LockKeeper.on_planned,
             ordering_key=subjects.job_of,
-            prepare=LockKeeper.before_planned,
+            decide=LockKeeper.on_planned,
+            on_signal=LockKeeper.take_signal,
         ),
         Subscription(
             subjects.LOCK_KEEPER_ENDS,
             Stream.LOG,
             _ENDS,
-            LockKeeper.on_end,
-            prepare=LockKeeper.before_ends,
             low_priority=True,
+            decide=LockKeeper.on_end,
+            on_signal=LockKeeper.take_signal,
         ),
     ),
     loops=(LockKeeper.show_locks,),

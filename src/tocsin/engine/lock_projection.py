@@ -5,19 +5,40 @@ later, and a lock that is acquired and released within that second costs no mess
 """
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from ... import telemetry
-from ...ports import Clock, OutdatedState, Projections
-from ...subjects import Bucket, lock_key
+from .. import subjects, telemetry
+from ..domain import execution
+from ..ports import Clock, EventLog, OutdatedState, Projections
+from ..subjects import Bucket, lock_key
 
 INTERVAL_S: Final = 1.0
 """Time between two updates; an execution shorter than this saves three requests."""
 
+MANY_CHANGES: Final = 20
+"""From this number of changes on, the whole bucket is read once, instead of a key for each."""
+
 _log = telemetry.get_logger("tocsin.stages")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Signal: an execution acquired its job's lock for at most `ttl` seconds."""
+
+    job: str
+    execution_id: str
+    ttl: float
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Signal: an execution is over, and holds its job's lock no longer."""
+
+    job: str
+    execution_id: str
 
 
 @dataclass(slots=True)
@@ -33,20 +54,24 @@ class _Change:
 class LockProjection:
     """Writes the locks that this process handed out, and removes released locks."""
 
-    def __init__(self, projections: Projections, clock: Clock, is_over: Callable[[str, str], Awaitable[bool]]) -> None:
-        """`is_over` reads whether an execution of a job is over."""
+    def __init__(self, log: EventLog, projections: Projections, clock: Clock) -> None:
+        self._log = log
         self._projections = projections
         self._clock = clock
-        self._is_over = is_over
         self._changes: dict[str, _Change] = {}
 
-    def held(self, job: str, execution_id: str, *, ttl: float) -> None:
-        """Record that an execution acquired its job's lock for at most `ttl` seconds."""
-        change = self._changes.setdefault(job, _Change())
-        change.holder, change.acquired_at, change.ttl = execution_id, self._clock.now(), ttl
+    def take(self, signal: object) -> None:
+        """Record that a lock was acquired or released."""
+        match signal:
+            case Held(job, execution_id, ttl):
+                change = self._changes.setdefault(job, _Change())
+                change.holder, change.acquired_at, change.ttl = execution_id, self._clock.now(), ttl
+            case Released(job, execution_id):
+                self._release(job, execution_id)
+            case _:
+                raise TypeError(f"{signal!r} is no change of a lock")
 
-    def released(self, job: str, execution_id: str) -> None:
-        """Record that an execution is over and holds its job's lock no longer."""
+    def _release(self, job: str, execution_id: str) -> None:
         change = self._changes.setdefault(job, _Change())
         if change.holder == execution_id:
             change.holder = None
@@ -67,9 +92,15 @@ class LockProjection:
     async def run_once(self) -> None:
         """Write the changes since the last call."""
         changes, self._changes = self._changes, {}
+        try:
+            over = await self._over(changes)
+            shown = await self._projections.entries(Bucket.LOCKS) if len(changes) > MANY_CHANGES else None
+        except Exception as error:  # noqa: BLE001 - only a projection; each key expires
+            _log.warning("locks not written to the bucket", action="lock-not-shown", error=str(error))
+            return
         for job, change in changes.items():
             try:
-                await self._write(job, change)
+                await self._write(job, change, over, shown)
             except OutdatedState:
                 self._changes.setdefault(
                     job, change
@@ -77,15 +108,26 @@ class LockProjection:
             except Exception as error:  # noqa: BLE001 - only a projection; each key expires
                 _log.warning("lock not written to the bucket", action="lock-not-shown", job=job, error=str(error))
 
-    async def _write(self, job: str, change: _Change) -> None:
+    async def _over(self, changes: Mapping[str, _Change]) -> set[str]:
+        """Return the jobs whose holders are over already, read at once."""
+        held = [(job, change.holder) for job, change in changes.items() if change.holder is not None]
+        if not held:
+            return set()
+        loaded = await self._log.load_each(*(subjects.execution(job, holder) for job, holder in held))
+        states = [execution.fold(events) for events in loaded.facts]
+        return {job for (job, _), state in zip(held, states, strict=True) if state.is_over}
+
+    async def _write(self, job: str, change: _Change, over: Container[str], shown: Mapping[str, bytes] | None) -> None:
         key = lock_key(job)
-        if change.holder is not None and change.acquired_at is not None and not await self._is_over(job, change.holder):
+        if change.holder is not None and change.acquired_at is not None and job not in over:
             value = {
                 "execution_id": change.holder,
                 "acquired_at": change.acquired_at.isoformat(),
                 "ttl": change.ttl,
             }
             await self._projections.put(Bucket.LOCKS, key, json.dumps(value).encode(), ttl=change.ttl)
+            return
+        if shown is not None and key not in shown:
             return
         stored = await self._projections.get(Bucket.LOCKS, key)
         if stored is None or json.loads(stored[0])["execution_id"] not in {*(change.released or ()), change.holder}:

@@ -1,0 +1,90 @@
+"""Decisions on locks that the planner and the lock keeper share.
+
+The lock's event is stored first, the execution's second. After a crash between the two, the execution already holds the
+lock, and the redelivery of its input admits it. No guard covers both scopes, so a process may store an `acquired` event too
+many for an execution that was cancelled meanwhile. The event does no harm: the execution's own guard refuses to admit it,
+and an execution that is over holds no lock.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from .. import subjects
+from ..domain import lock
+from ..domain.events import Admitted, Planned, Skipped
+from ..domain.execution import Status
+from ..domain.execution.state import request_fields
+from ..domain.lock import Lock
+from ..domain.lock_queue import Waiter
+from ..subjects import Bucket, Stream
+from .execution_writer import announce_decision, plan
+from .kinds import execution_state
+from .lock_projection import Held
+from .step import Events, Reading, Ref, Scope, Sources, States, Step, again, done
+
+LOCK: Final = Scope("lock", lock.initial, lock.evolve)
+
+
+async def _archived(sources: Sources, streams: Sequence[Stream]) -> Mapping[Stream, int]:
+    archived: dict[Stream, int] = {}
+    for stream in streams:
+        entry = await sources.projections.get(Bucket.CURSORS, subjects.cursor(stream))
+        archived[stream] = 0 if entry is None else int(entry[0])
+    return archived
+
+
+ARCHIVED: Final = Reading("archive's cursor", _archived)
+"""The sequence of a stream up to which finished executions may be archived."""
+
+
+def lock_state(job: str) -> Ref[Lock]:
+    """Refer to the lock of a job."""
+    return LOCK(subjects.lock(job))
+
+
+def is_over(job: str, execution_id: str, fence: int, states: States) -> tuple[bool, tuple[Ref[Any], ...]]:
+    """Return whether an execution that acquired a lock is over, and the scopes on which the answer rests.
+
+    `fence` is the sequence at which it acquired the lock. An execution without events is archived if that sequence lies
+    before the archive's cursor. Otherwise it is about to be admitted by the process that acquired the lock for it.
+    """
+    ref = execution_state(job, execution_id)
+    state = states(ref)
+    if state.is_over:
+        return True, ()
+    return state.status is Status.UNKNOWN and fence <= states(ARCHIVED(Stream.LOG)), (ref,)
+
+
+def acquire(job: str, waiter: Waiter, ttl: float, states: States, *, rests_on: tuple[Ref[Any], ...] = ()) -> Step:
+    """Acquire a free lock for an execution, and ask again."""
+    ref = lock_state(job)
+    events = lock.acquire(states(ref), job, waiter, ttl=ttl)
+    return again(Events(ref, tuple(events)), rests_on=rests_on, signals=(Held(job, waiter.execution_id, ttl),))
+
+
+def begin(first: Planned | Admitted | Skipped, states: States, now: datetime, *, key: bytes) -> Step:
+    """Store the first event of an execution; if it requires its job's lock, acquire the lock first.
+
+    `key` signs the task that an admission holds.
+    """
+    if isinstance(first, Planned):
+        return _begin_with_lock(first, states, now, key)
+    return plan(first, states, now, key=key)
+
+
+def _begin_with_lock(first: Planned, states: States, now: datetime, key: bytes) -> Step:
+    """Admit an execution whose lock is free, or store that it is planned: the lock keeper then decides."""
+    job, ref = first.job, execution_state(first.job, first.execution_id)
+    state = states(ref)  # an execution that was decided long ago must not acquire the lock
+    if state.status is not Status.UNKNOWN:
+        return announce_decision(state.decided, states, now)
+    held = states(lock_state(job))
+    if held.holder == first.execution_id:
+        admitted = Admitted(**request_fields(first), fence=held.fence)
+        return plan(admitted, states, now, key=key)
+    if held.waiting.first is None:
+        is_free, rests_on = (True, ()) if held.holder is None else is_over(job, held.holder, held.fence, states)
+        if is_free:
+            return acquire(job, lock.waiting(first), lock.ttl(first), states, rests_on=rests_on)
+    return done(Events(ref, (first,)))
