@@ -2,7 +2,8 @@
 
     python -m tests.histories.record NAME
 
-Recorded logs are never written again: what they hold is what released versions stored. A new kind of fact gets a new log.
+The logs hold what layout 2 of the streams stores. They are never recorded again: every later version must read them. An event
+of a new form gets a new log.
 """
 
 import asyncio
@@ -57,6 +58,10 @@ def worker() -> Worker:
     async def wait(_: Context) -> None:
         await asyncio.sleep(2.5)
 
+    @it.task("short")
+    async def wait_shortly(_: Context) -> None:
+        await asyncio.sleep(1)
+
     return it
 
 
@@ -95,7 +100,11 @@ async def operate(tocsin: Running) -> None:
     await tocsin.apply(
         {"name": "broken", **job}, {"name": "hopeless", **job}, {"name": "slow", "function": "slow"},
         {"name": "nightly", "schedule": "0 2 * * *", "function": "slow"},
+        {"name": "queued", "function": "short", "overlap_policy": "enqueue"},
+        {"name": "superseded", "function": "slow", "overlap_policy": "cancel_previous"},
     )  # fmt: skip
+    for _ in range(4):  # three of them wait for the lock
+        await tocsin.trigger("queued")
     for name in ("broken", "hopeless", "slow"):
         await tocsin.trigger(name, input={"a": 1})
     broken = (await tocsin.until(lambda: tocsin.facts("dead-letter.broken.*.dead-lettered", DeadLettered)))[0].message
@@ -121,6 +130,11 @@ async def operate(tocsin: Running) -> None:
     async for _ in backfill.begin(tocsin.log, wanted, tocsin.installation.clock, rate=100):
         pass
     await tocsin.ended("nightly", Completed, 2)
+    for _ in range(2):
+        await tocsin.trigger("superseded")
+    await tocsin.ended("superseded", Cancelled)
+    await tocsin.ended("superseded", Completed)
+    await tocsin.ended("queued", Completed, 4)
 
 
 async def outside(tocsin: Running) -> None:

@@ -8,8 +8,19 @@ from pathlib import Path
 import pytest
 
 from tocsin import subjects
-from tocsin.domain import dead_letter, execution, history, ledger
-from tocsin.domain.events import DeadLetterFact, ExecutionFact, LedgerFact, Message, Recorded, Requested
+from tocsin.domain import dead_letter, execution, history, ledger, lock
+from tocsin.domain.events import (
+    DeadLetterFact,
+    Dispatched,
+    ExecutionFact,
+    LedgerFact,
+    LockFact,
+    Message,
+    Recorded,
+    Report,
+    Requested,
+    unfold,
+)
 from tocsin.domain.execution import Status
 
 FOLDER = Path(__file__).parent
@@ -36,6 +47,22 @@ def executions(log: Path) -> dict[str, list[Recorded[Message]]]:
 
 def test_there_are_logs() -> None:
     assert LOGS
+
+
+def test_logs_hold_every_form_of_an_event() -> None:
+    """Forms of one event that differ in the fields that they leave out."""
+    messages = [recorded.message for log in LOGS for recorded in read(log)]
+    tasks = [message for message in messages if isinstance(message, Dispatched)]
+    assert {(task.admits is not None, task.sole is not None) for task in tasks} == {
+        (True, True),  # the only step of an execution, admitted by the same event
+        (False, True),  # the only step, admitted before or dispatched again
+        (False, False),  # a step of a graph
+    }
+    reports = [message for message in messages if isinstance(message, Report)]
+    assert {report.sole is not None for report in reports} == {True, False}
+    locks = [message for message in messages if isinstance(message, LockFact)]
+    forms = {(type(message).__name__, message.oldest > 0) for message in locks}
+    assert forms == {("Acquired", True), ("Acquired", False), ("Queued", True), ("Queued", False)}
 
 
 @per_log
@@ -99,6 +126,18 @@ def test_ledgers_fold_to_what_holds(log: Path) -> None:
 
 
 @per_log
+def test_locks_fold_from_the_events_kept(log: Path) -> None:
+    """The archiver keeps few events of a lock; they fold to the same holder and the same queue."""
+    scopes: dict[str, list[Recorded[Message]]] = defaultdict(list)
+    for recorded in sorted(read(log), key=lambda recorded: recorded.sequence):
+        if isinstance(recorded.message, LockFact):
+            scopes[recorded.message.job].append(recorded)
+            facts = scopes[recorded.message.job]
+            assert lock.fold(lock.enough(facts)) == lock.fold(facts)
+    assert all(len(lock.fold(facts).waiting) == 0 for facts in scopes.values())
+
+
+@per_log
 def test_dead_letters_fold_to_their_outcome(log: Path) -> None:
     expected = json.loads(log.with_suffix(".expected.json").read_text(encoding="utf-8"))["dead_letters"]
     states: dict[str, dead_letter.DeadLetter] = defaultdict(lambda: dead_letter.initial)
@@ -107,7 +146,9 @@ def test_dead_letters_fold_to_their_outcome(log: Path) -> None:
         if isinstance(recorded.message, DeadLetterFact):
             states[recorded.message.id] = dead_letter.evolve(states[recorded.message.id], recorded)
     begun = {
-        r.message.execution_id for r in found if isinstance(r.message, Requested) and r.message.trigger == "replay"
+        r.message.execution_id
+        for r in unfold(found)
+        if isinstance(r.message, Requested) and r.message.trigger == "replay"
     }
     assert {replay.execution_id for state in states.values() for replay in state.replays} == begun
     told = sorted((state.fact.job, len(state.replays), state.resolved is not None) for state in states.values())
