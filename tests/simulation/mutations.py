@@ -277,9 +277,9 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     _bug(
         "claim a step whatever became of it",
-        execution.affects_step,
-        "not isinstance(fact, _OF_A_STEP) or fact.step == step",
-        "False",
+        execution.affected_step,
+        "fact.step if isinstance(fact, _OF_A_STEP) else None",
+        "''",
     ),
     _bug(
         "let the timer be the decision",
@@ -288,7 +288,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "timer.attempt < step.attempt",
     ),
     _bug("let two claim one delivery", execution.claim, "delivery <= current.delivery", "False"),
-    _bug("work though the claim was refused", claim.claim, "return granted", "return Claimed(expect, expect)"),
+    _bug("work though the claim was refused", claim.Claims._claim, "return granted", "return Claimed(expect, expect)"),
     _bug(
         # A report that names its claim, as every worker's does, is checked twice: removing one check has no effect.
         "count the failure of an old delivery",

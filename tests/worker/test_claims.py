@@ -106,6 +106,45 @@ async def test_only_newer_facts_of_other_steps_are_read(
     assert [fact.step for _, fact in await bench.claims()] == ["a", "b"]
 
 
+async def test_claims_of_a_graph_read_each_event_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = 100
+    await bench.given_tasks({f"step-{number}": () for number in range(steps)})
+    load, received = bench.log.load, list[int]()
+
+    async def loading(scope: str, *, after: int = 0) -> list[Recorded[Message]]:
+        events = await load(scope, after=after)
+        received.append(len(events))
+        await asyncio.sleep(0)
+        return events
+
+    bench.handlers.add(FUNCTION, lambda _: None)
+    monkeypatch.setattr(bench.log, "load", loading)
+    deliveries = [await bench.delivery() for _ in range(steps)]
+    await asyncio.gather(*(bench.executor.run(HeldTask(delivery)) for delivery in deliveries))
+    assert [fact.step for _, fact in await bench.claims()] == [f"step-{number}" for number in range(steps)]
+    assert (len(received), sum(received)) == (1, steps - 1)
+
+
+async def test_remembered_events_do_not_hide_an_end(bench: Bench, ran: list[int]) -> None:
+    await bench.given_tasks({"a": (), "b": (), "c": ()})
+    deliveries = [await bench.delivery() for _ in range(3)]
+    await bench.executor.run(HeldTask(deliveries[0]))
+    await bench.given(cancelled())
+    for delivery in deliveries[1:]:
+        await bench.executor.run(HeldTask(delivery))
+    assert (ran, [fact.step for _, fact in await bench.claims()]) == ([1], ["a"])
+    assert [delivery.settled for delivery in deliveries] == [("ack", 0.0)] * 3
+
+
+async def test_remembered_claim_is_not_stored_again(bench: Bench, ran: list[int]) -> None:
+    await bench.given_tasks({"a": (), "b": ()})
+    first, second = await bench.delivery(), await bench.delivery()
+    await bench.executor.run(HeldTask(first))
+    await bench.executor.run(HeldTask(second))
+    await bench.executor.run(HeldTask(first))
+    assert (ran, [fact.step for _, fact in await bench.claims()]) == ([1, 1], ["a", "b"])
+
+
 async def test_second_holder_takes_over_from_the_first(bench: Bench) -> None:
     first_began, go_on = asyncio.Event(), asyncio.Event()
 

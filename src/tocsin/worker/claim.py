@@ -1,5 +1,6 @@
 """The claim before an attempt, and the report after it (docs/internals/decisions.md, ADR 3)."""
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -12,8 +13,12 @@ from ..domain.events import Dispatched, Failure, Message, Recorded, Report, Star
 from ..domain.execution import ClaimDenied
 from ..ports import Clock, Delivery, EventLog, LogUnavailable, SequenceConflict
 from .outcome import Failed, Succeeded, retry_delay
+from .recent_events import RecentEvents
 
 TRIES: Final = 5
+"""Reads without a new event after which a claim is given up. Other conflicts mean that another writer stored an event."""
+CAPACITY: Final = 256
+"""The number of executions whose recent events are kept."""
 
 _log = telemetry.get_logger("tocsin.worker")
 
@@ -29,49 +34,73 @@ class Claimed:
     after: int | None
 
 
-async def claim(log: EventLog, task: Dispatched, delivery: Delivery, worker: str) -> Claimed | ClaimDenied | None:
-    """Claim one delivery of a task.
+class Claims:
+    """The claims of one worker.
 
-    None if there were conflicts at every try, or the execution could not be read. A task must not run if its execution is
-    over, if its step is done, or if a later delivery holds it. The first try reads nothing: if the task is the newest fact
-    of its execution, its own sequence guards the append. If there are newer facts, they are usually about other steps of
-    the same execution, so only the facts after the task are read. A denial is decided only from a read that contains the
-    task itself, because a lagging replica may have answered.
-
-    Raises:
-        LogUnavailable: the log does not answer.
+    Claims on steps of one execution wait for each other, and share what was read of it. So the worker reads each event of
+    a graph about once, and its own claims do not refuse each other.
     """
-    started = _started(task, delivery, worker)
-    expect = delivery.sequence
-    for _ in range(TRIES):
-        try:
-            return Claimed(await log.append(started, expect=expect), expect)
-        except SequenceConflict:
-            newer = await log.load(subjects.scope_of(task), after=expect)
-        if not newer:
-            continue
-        if not any(execution.affects_step(recorded.message, task.step) for recorded in newer):
-            expect = newer[-1].sequence
-            continue
-        facts = await log.load(subjects.scope_of(task))
-        if (own := _find(facts, started)) is not None:
-            # An earlier try stored it and its reply was lost; or a crashed server began to count deliveries again.
-            return ClaimDenied("done") if await answered(log, task) else own
-        if not facts or facts[-1].sequence < delivery.sequence:
-            continue
-        state = execution.fold(facts)
-        granted = execution.claim(
-            state,
-            step=task.step,
-            attempt=task.attempt,
-            delivery=delivery.delivered,
-            task=delivery.sequence,
-            worker=worker,
-        )
-        if isinstance(granted, ClaimDenied):
-            return granted
-        expect = facts[-1].sequence
-    return None
+
+    def __init__(self, log: EventLog, worker: str) -> None:
+        """Claim in `log` under the name `worker`."""
+        self._log = log
+        self._worker = worker
+        self._recent: OrderedDict[str, RecentEvents] = OrderedDict()
+
+    async def claim(self, task: Dispatched, delivery: Delivery) -> Claimed | ClaimDenied | None:
+        """Claim one delivery of a task.
+
+        None if there were too many conflicts, or the execution could not be read. A task must not run if its execution is
+        over, if its step is done, or if a later delivery holds it. If the task is the newest known fact of its execution,
+        the first try reads nothing, and its own sequence guards the append. If there are newer facts, they are usually
+        about other steps of the same execution, so only those that are not known yet are read. A denial is decided only
+        from a read that contains the task itself, because a lagging replica may have answered.
+
+        Raises:
+            LogUnavailable: the log does not answer.
+        """
+        if task.sole is not None:
+            return await self._claim(task, delivery, RecentEvents())
+        recent = self._recent_events(subjects.scope_of(task))
+        async with recent.lock:
+            return await self._claim(task, delivery, recent)
+
+    async def _claim(self, task: Dispatched, delivery: Delivery, recent: RecentEvents) -> Claimed | ClaimDenied | None:
+        scope, started = subjects.scope_of(task), _started(task, delivery, self._worker)
+        expect = delivery.sequence
+        fruitless = 0
+        while fruitless < TRIES:
+            if recent.affect(task.step, after=expect):
+                facts = await self._log.load(scope)
+                if (own := _find(facts, started)) is not None:
+                    # An earlier try stored it and its reply was lost; or a crashed server began to count deliveries again.
+                    return ClaimDenied("done") if await answered(self._log, task) else own
+                if not facts or facts[-1].sequence < delivery.sequence:
+                    fruitless += 1
+                    continue
+                granted = _granted(facts, task, delivery, self._worker)
+                if isinstance(granted, ClaimDenied):
+                    return granted
+                expect = facts[-1].sequence
+            else:
+                expect = recent.newest(after=expect)
+            try:
+                sequence = await self._log.append(started, expect=expect)
+            except SequenceConflict:
+                newer = await self._log.load(scope, after=expect)
+                fruitless += recent.add(newer, after=expect) < 1
+            else:
+                recent.add_own(task.step, sequence, after=expect)
+                return Claimed(sequence, expect)
+        return None
+
+    def _recent_events(self, scope: str) -> RecentEvents:
+        if (recent := self._recent.get(scope)) is None:
+            recent = self._recent[scope] = RecentEvents()
+        self._recent.move_to_end(scope)
+        if len(self._recent) > CAPACITY:
+            self._recent.popitem(last=False)
+        return recent
 
 
 async def answered(log: EventLog, task: Dispatched) -> bool:
@@ -150,6 +179,19 @@ def _started(task: Dispatched, delivery: Delivery, worker: str) -> Started:
         step=task.step,
         attempt=task.attempt,
         delivery=delivery.delivered,
+        worker=worker,
+    )
+
+
+def _granted(
+    facts: Sequence[Recorded[Message]], task: Dispatched, delivery: Delivery, worker: str
+) -> Started | ClaimDenied:
+    return execution.claim(
+        execution.fold(facts),
+        step=task.step,
+        attempt=task.attempt,
+        delivery=delivery.delivered,
+        task=delivery.sequence,
         worker=worker,
     )
 

@@ -11,7 +11,7 @@ from ..domain.events import Dispatched
 from ..domain.execution import ClaimDenied
 from ..ports import Clock, Delivery, EventLog, LogUnavailable
 from . import results
-from .claim import Claimed, answered, claim, report_of, store_report
+from .claim import Claimed, Claims, answered, report_of, store_report
 from .handler_runner import HandlerRunner
 from .handlers import Handler, Handlers
 from .held_tasks import HeldTask
@@ -49,6 +49,7 @@ class Executor:
         self._runner = runner
         self._clock = clock
         self._worker = worker
+        self._claims = Claims(log, worker)
 
     async def run(self, held: HeldTask) -> None:
         """Execute one delivery and settle it. Raises nothing."""
@@ -75,7 +76,7 @@ class Executor:
             return _pass_on(task, delivery)
         if delivery.delivered > 1 and await answered(self._log, task):
             return ACK
-        claimed = await claim(self._log, task, delivery, self._worker)
+        claimed = await self._claims.claim(task, delivery)
         if isinstance(claimed, ClaimDenied):
             return _disposal_of_denied(task, delivery, claimed)
         if claimed is None:

@@ -8,7 +8,7 @@ returns no events, so that a redelivered message adds nothing (hip-62, Job Depen
     tasks, claims, reports            decisions on steps, in the order in which a step passes through them
 """
 
-from .claims import MAX_CLAIMS, ClaimDenied, affects_step, claim, has_reached_claim_limit, release
+from .claims import MAX_CLAIMS, ClaimDenied, affected_step, claim, has_reached_claim_limit, release
 from .evolve import evolve, fold
 from .lifecycle import admit, cancel, expire, give_up, skip
 from .reports import fail, running_steps, succeed
@@ -27,7 +27,7 @@ __all__ = [
     "Step",
     "admit",
     "admit_and_dispatch",
-    "affects_step",
+    "affected_step",
     "cancel",
     "claim",
     "complete_sole",

@@ -60,12 +60,12 @@ def claim(state: Execution, *, step: str, attempt: int, delivery: int, task: int
     )
 
 
-def affects_step(fact: Message, step: str) -> bool:
-    """Return whether an event may affect the claim of a step.
+def affected_step(fact: Message) -> str | None:
+    """Return the step whose claim an event may affect; None: every step.
 
-    Events of another step do not, until they end the execution.
+    Events of another step do not affect a claim, until they end the execution.
     """
-    return not isinstance(fact, _OF_A_STEP) or fact.step == step
+    return fact.step if isinstance(fact, _OF_A_STEP) else None
 
 
 def release(state: Execution, timer: LeaseTimer, *, reason: ReleasedReason) -> list[Released]:
