@@ -244,3 +244,14 @@ def test_step_of_a_graph_has_no_sole_token() -> None:
     state: Execution = execution.fold(recorded([admitted(plan({"a": (), "b": ("a",)}))]))
     [task] = execution.dispatch(state, key=KEY)
     assert (task.sole, execution.sole_step(task)) == (None, None)
+
+
+def test_changed_input_of_a_task_affects_no_other() -> None:
+    """Messages share their plan, and a handler may change its input."""
+    body = merged(admitted(plan().model_copy(update={"input": {"rows": [1]}}))).encode()
+    subject = subjects.subject_of(merged(admitted()))
+    first, second = (subjects.decode(subject, body) for _ in range(2))
+    assert isinstance(first, Dispatched)
+    assert isinstance(second, Dispatched)
+    first.task.input["rows"].append(2)  # type: ignore[union-attr]
+    assert second.task.input == {"rows": [1]}

@@ -24,8 +24,9 @@ def plan(first: Planned | Admitted | Skipped, states: States, now: datetime, *, 
     state = states.guess(ref)
     if state.status is Status.UNKNOWN:
         event = admit_and_dispatch(first, key=key) if isinstance(first, Admitted) else first
-        begin = Events(ref, (event,))
-        return again(begin) if is_announced(first) else done(begin)
+        if is_announced(first):
+            return again(Events(ref, (event,)))
+        return done(Events(ref, (event,), at=0))  # the state is not needed here any more
     return announce_decision(state.decided, states, now)
 
 

@@ -128,8 +128,7 @@ DEFINITION: Final = Reading("definition", _definitions, is_lasting=True)
 async def _in_force(
     sources: Sources, keys: Sequence[tuple[str, int | None]]
 ) -> Mapping[tuple[str, int | None], tuple[JobDefinition, int] | None]:
-    definitions = await asyncio.gather(*(sources.ledgers.in_force(job, at=at) for job, at in keys))
-    return dict(zip(keys, definitions, strict=True))
+    return await sources.ledgers.in_force_each(keys)
 
 
 IN_FORCE: Final = Reading("definition in force", _in_force)

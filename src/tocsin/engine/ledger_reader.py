@@ -6,7 +6,7 @@ at a sequence never changes.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Final, cast
 
@@ -83,6 +83,28 @@ class LedgerReader:
             return None
         definition = state.definition if regime is state.current else None
         return definition or await self.definition(job, regime.definition), regime.definition
+
+    async def in_force_each(
+        self, keys: Sequence[tuple[str, int | None]]
+    ) -> dict[tuple[str, int | None], tuple[JobDefinition, int] | None]:
+        """Return what `in_force` returns for each (job, sequence); each job's ledger is read once."""
+        jobs: dict[str, list[int | None]] = {}
+        for job, at in keys:
+            jobs.setdefault(job, []).append(at)
+        results = await asyncio.gather(*(self._in_force_of(job, positions) for job, positions in jobs.items()))
+        return {key: value for of_job in results for key, value in of_job.items()}
+
+    async def _in_force_of(
+        self, job: str, positions: Sequence[int | None]
+    ) -> dict[tuple[str, int | None], tuple[JobDefinition, int] | None]:
+        newest = None if None in positions else max(at for at in positions if at is not None)
+        current = await self.in_force(job, at=newest)
+        in_force: dict[tuple[str, int | None], tuple[JobDefinition, int] | None] = {}
+        for at in positions:
+            # A definition that was in force later was in force here too, if it was stored before.
+            is_same = at == newest or (current is not None and at is not None and current[1] < at)
+            in_force[job, at] = current if is_same else await self.in_force(job, at=at)
+        return in_force
 
     async def definition(self, job: str, sequence: int) -> JobDefinition:
         """Return the definition of a job that was stored at a sequence of the ledger.

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
+from functools import cache
+from typing import Annotated, Any, ClassVar, Final, Generic, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import ConfigDict, Field, JsonValue
 
@@ -35,6 +36,27 @@ class Message(DocumentedModel):
     def encode(self) -> bytes:
         """Return the message body: JSON without absent fields, and without fields that have their default."""
         return json_codec.written(self)
+
+    @classmethod
+    def trusted(cls, **values: Any) -> Self:  # noqa: ANN401 - the fields of any message
+        """Build a message from values that were validated before, without validating them again.
+
+        `model_construct` does the same, but takes four times as long. Pass every field whose default is a collection:
+        defaults are shared.
+        """
+        message = cls.__new__(cls)
+        put = object.__setattr__
+        put(message, "__dict__", {**_defaults(cls), **values})
+        put(message, "__pydantic_fields_set__", {*values})
+        put(message, "__pydantic_extra__", None)
+        put(message, "__pydantic_private__", None)
+        return message
+
+
+@cache
+def _defaults(model: type[Message]) -> dict[str, object]:
+    fields = model.model_fields.items()
+    return {name: field.get_default(call_default_factory=True) for name, field in fields if not field.is_required()}
 
 
 M_co = TypeVar("M_co", bound=Message, covariant=True)

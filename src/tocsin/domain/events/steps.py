@@ -1,6 +1,7 @@
 """Events of the steps of an execution: tasks, claims, retries and results."""
 
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from datetime import datetime
 from typing import Literal, TypeAlias
 
@@ -90,7 +91,7 @@ class Dispatched(ExecutionFact):
         if self.admits is None:
             return None
         # Without validation, because these values were validated with this event.
-        return Admitted.model_construct(
+        return Admitted.trusted(
             job=self.job,
             execution_id=self.execution_id,
             scheduled_time=self.scheduled_time,
@@ -106,15 +107,18 @@ class Dispatched(ExecutionFact):
 
     @property
     def task(self) -> "Dispatched":
-        """Return the task alone, with the input, arguments and metadata of the plan."""
+        """Return the task alone, with a copy of the input, arguments and metadata of the plan.
+
+        Messages share plans, and a handler may change its input.
+        """
         if self.admits is None:
             return self
         plan = self.admits.plan
         step = next((step for step in plan.steps if step.name == self.step), None)
         given = {
-            "input": plan.input if step is None or step.input is None else step.input,
-            "args": plan.args if step is None or step.args is None else step.args,
-            "meta": plan.meta,
+            "input": deepcopy(plan.input if step is None or step.input is None else step.input),
+            "args": deepcopy(plan.args if step is None or step.args is None else step.args),
+            "meta": deepcopy(plan.meta),
         }
         return self.model_copy(update={"v": 1, "admits": None, **given})
 

@@ -55,7 +55,7 @@ def complete_sole(report: Report, *, key: bytes) -> Completed | None:
     token = sole_token(key, report.job, report.execution_id, (report.step, report.attempt), end)
     if not compare_digest(sole.token.encode(), token.encode()):
         return None
-    return Completed(
+    return Completed.trusted(
         job=report.job,
         execution_id=report.execution_id,
         scheduled_time=sole.scheduled_time,

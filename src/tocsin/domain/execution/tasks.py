@@ -37,9 +37,7 @@ def admit_and_dispatch(admitted: Admitted, *, key: bytes) -> Admitted | Dispatch
         Status.ADMITTED, admitted, admitted.fence, {step.name: Step()}, recovered_at=admitted.recovered_at
     )
     task = _task(state, step, 1, key)
-    admission = Admission.model_construct(
-        plan=plan, by=admitted.by, catch_up=admitted.catch_up, backfill=admitted.backfill
-    )
+    admission = Admission.trusted(plan=plan, by=admitted.by, catch_up=admitted.catch_up, backfill=admitted.backfill)
     # The plan has the input, the arguments and the metadata; they are not stored twice.
     return task.model_copy(update={"v": 2, "admits": admission, "input": {}, "args": (), "meta": {}})
 
@@ -103,7 +101,7 @@ def planned_step(plan: Plan, name: str) -> PlannedStep:
 def _task(state: Execution, step: PlannedStep, attempt: int, key: bytes) -> Dispatched:
     requested = state.request
     passed = _passed_on(state, step)
-    return Dispatched(
+    return Dispatched.trusted(
         job=requested.job,
         execution_id=requested.execution_id,
         step=step.name,
