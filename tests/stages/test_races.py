@@ -49,6 +49,7 @@ from tocsin.engine.state_cache import StateCache
 from tocsin.engine.states import StateStore
 from tocsin.engine.step import Sources, States, Step
 from tocsin.ports import Append, DurableSpec, Loaded, LogUnavailable, OutdatedState, Write, Written
+from tocsin.stages.dag_advancer.stage import PATIENCE
 from tocsin.stages.lock_keeper.stage import LOCK_KEEPER, LockKeeper
 from tocsin.stages.planner import PLANNER, Planner
 from tocsin.stages.ticker import Ticker
@@ -421,6 +422,16 @@ async def test_job_name_outside_subject_syntax_is_admitted(nats_url: str, job: s
         store = StateStore(Sources.of(nats.log, nats.projections, clock))
         await decide_one(keeper.subscriptions[0], recorded, store)
         assert len(await nats.log.load(subjects.scope_of(wanted))) == 2
+
+
+@pytest.mark.parametrize("subject", ["trigger.nightly.>", "trigger.night*", "trigger.a\u200bb", "cancel.night*.x"])
+async def test_request_on_refused_subject_becomes_dead_letter(world: World, subject: str) -> None:
+    world.log.receive(subject, b"{}")
+    await world.run(world.planner, world.dag_advancer)
+    world.clock.advance(PATIENCE.total_seconds())
+    await world.run(world.planner, world.dag_advancer)
+    assert [(letter.job, letter.subject) for letter in await world.stored(PoisonMessage)] == [("-", subject)]
+    assert world.pending == 0
 
 
 @pytest.mark.parametrize("wildcard", ["*", ">"])

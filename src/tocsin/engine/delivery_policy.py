@@ -23,7 +23,15 @@ from typing import Final, TypeAlias
 
 from .. import subjects, telemetry
 from ..domain.events import Message, PoisonMessage, Recorded
-from ..ports import Delivery, EventLog, LogUnavailable, OutdatedState, SequenceConflict
+from ..ports import (
+    Delivery,
+    EventLog,
+    LogUnavailable,
+    OutdatedState,
+    RequestRefused,
+    SequenceConflict,
+    check_subject,
+)
 from ..subjects import Stream
 from .stage import BoundSubscription, NotReady, Preparation
 from .states import StateStore
@@ -37,7 +45,7 @@ MAX_FAILURES: Final = 5
 MAX_CONCURRENT_DELIVERIES: Final = 3
 """A message delivered more often than this is handled alone, because it may kill the process."""
 _NO_JOB: Final = "-"
-"""The job of a dead letter whose input names none, or all of them."""
+"""The job of a dead letter whose input names none, or a name that no subject of the log can have."""
 _RETRY_S: Final = 1.0
 _BACKOFF_S: Final = (0.2, 1.0, 5.0, 15.0)
 
@@ -222,9 +230,7 @@ class DeliveryPolicy:
     async def _dead_letter(
         self, subscription: BoundSubscription, delivery: Delivery, reason: str, *, job: str | None = None
     ) -> bool:
-        job, durable = job or subjects.job_of(delivery.subject), subscription.durable
-        if job in {"", subjects.ANY}:
-            job = _NO_JOB
+        job, durable = _storable(job or subjects.job_of(delivery.subject)), subscription.durable
         partition = subjects.partition(delivery.subject)
         fact = PoisonMessage.of(
             job, durable, delivery.subject, delivery.sequence, delivery.body, reason, partition=partition
@@ -266,6 +272,18 @@ class _Incoming:
             message = subjects.decode(delivery.subject, delivery.body)
             self._recorded = Recorded(message, delivery.subject, delivery.sequence, delivery.time, delivery.message_id)
         return self._recorded
+
+
+def _storable(job: str) -> str:
+    """Return the job of a dead letter.
+
+    A server stores messages of others under wildcards and letters that the log itself refuses.
+    """
+    try:
+        check_subject(subjects.token(job))
+    except RequestRefused:
+        return _NO_JOB
+    return job or _NO_JOB
 
 
 def _item(subscription: BoundSubscription, delivery: Delivery) -> Item:
