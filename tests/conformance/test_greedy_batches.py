@@ -1,21 +1,29 @@
 """A stage's subscription over NATS fetches the available messages immediately."""
 
 import asyncio
+from datetime import datetime
 
 import pytest
 import structlog
 from faststream.nats import NatsBroker
 
 from tests.conformance.given import dispatched, report
-from tests.conformance.worlds import nats_world
+from tests.conformance.worlds import World, nats_world
 from tests.servers import FAST_CLIENT
 from tocsin.adapters.nats.consumers import stage_router as routers
 from tocsin.adapters.nats.consumers.greedy_batches import PriorityGate
 from tocsin.domain.events import Message, Recorded
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.stage import BoundStage, BoundSubscription
+from tocsin.engine.states import StateStore
+from tocsin.engine.step import DONE, Sources, States, Step
 from tocsin.ports import DurableSpec
 from tocsin.subjects import Stream, subject_of
+from tocsin.testing import ManualClock
+
+
+def policy_of(world: World) -> DeliveryPolicy:
+    return DeliveryPolicy(StateStore(Sources.of(world.log, world.projections, ManualClock())))
 
 
 async def test_message_after_a_pause_is_not_delayed(nats_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,14 +34,13 @@ async def test_message_after_a_pause_is_not_delayed(nats_url: str, monkeypatch: 
         await world.durable(DurableSpec("patient", Stream.LOG, filters))
         came: asyncio.Queue[int] = asyncio.Queue()
 
-        async def handle(recorded: Recorded[Message]) -> None:
-            await came.put(recorded.sequence)
+        def decide(recorded: Recorded[Message], _: States, __: datetime) -> Step:
+            came.put_nowait(recorded.sequence)
+            return DONE
 
-        stage = BoundStage("patient", (BoundSubscription("patient", Stream.LOG, filters, handle),))
+        stage = BoundStage("patient", (BoundSubscription("patient", Stream.LOG, filters, decide),))
         broker = NatsBroker(nats_url, logger=None, apply_types=False)
-        broker.include_router(
-            routers.stage_router(stage, DeliveryPolicy(world.log), world.names, fast_client=FAST_CLIENT)
-        )
+        broker.include_router(routers.stage_router(stage, policy_of(world), world.names, fast_client=FAST_CLIENT))
         async with broker:
             await broker.start()
             for round_ in range(8):
@@ -48,16 +55,15 @@ async def test_missing_durable_is_reported_and_awaited(nats_url: str) -> None:
     filters = ("execution.>",)
     came = asyncio.Event()
 
-    async def handle(_: Recorded[Message]) -> None:
+    def decide(_: Recorded[Message], __: States, ___: datetime) -> Step:
         came.set()
+        return DONE
 
     async with nats_world(nats_url) as world:
         await world.log.append(dispatched("e1"), expect=0)
-        stage = BoundStage("late", (BoundSubscription("late", Stream.LOG, filters, handle),))
+        stage = BoundStage("late", (BoundSubscription("late", Stream.LOG, filters, decide),))
         broker = NatsBroker(nats_url, logger=None, apply_types=False)
-        broker.include_router(
-            routers.stage_router(stage, DeliveryPolicy(world.log), world.names, fast_client=FAST_CLIENT)
-        )
+        broker.include_router(routers.stage_router(stage, policy_of(world), world.names, fast_client=FAST_CLIENT))
         with structlog.testing.capture_logs() as said:
             async with broker:
                 await broker.start()
@@ -72,16 +78,17 @@ async def test_low_priority_follows_other_messages_of_a_batch(nats_url: str) -> 
     heard: list[str] = []
     came: asyncio.Queue[None] = asyncio.Queue()
 
-    async def handle(recorded: Recorded[Message]) -> None:
+    def decide(recorded: Recorded[Message], _: States, __: datetime) -> Step:
         heard.append(type(recorded.message).__name__)
         came.put_nowait(None)
+        return DONE
 
     async with nats_world(nats_url) as world:
         stage = BoundStage(
             "both",
             (
-                BoundSubscription("waiting", Stream.LOG, ("report.>",), handle, low_priority=True),
-                BoundSubscription("first", Stream.LOG, ("execution.>",), handle),
+                BoundSubscription("waiting", Stream.LOG, ("report.>",), decide, low_priority=True),
+                BoundSubscription("first", Stream.LOG, ("execution.>",), decide),
             ),
         )
         for subscription in stage.subscriptions:
@@ -90,9 +97,7 @@ async def test_low_priority_follows_other_messages_of_a_batch(nats_url: str) -> 
         precedence = PriorityGate(patience=1e9)
         broker = NatsBroker(nats_url, logger=None, apply_types=False)
         broker.include_router(
-            routers.stage_router(
-                stage, DeliveryPolicy(world.log), world.names, precedence=precedence, fast_client=FAST_CLIENT
-            )
+            routers.stage_router(stage, policy_of(world), world.names, precedence=precedence, fast_client=FAST_CLIENT)
         )
         async with broker:
             with precedence.rush():

@@ -1,8 +1,9 @@
 """The outcome of a delivered message."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -12,24 +13,26 @@ from tocsin import subjects
 from tocsin.domain.events import Message, PoisonMessage, Recorded
 from tocsin.engine.delivery_policy import MAX_FAILURES, DeliveryPolicy
 from tocsin.engine.stage import BoundStage, BoundSubscription
-from tocsin.ports import LogUnavailable, SequenceConflict
+from tocsin.engine.step import DONE, Known, States, Step
+from tocsin.engine.waves import CONFLICT_LIMIT
+from tocsin.ports import LogUnavailable, SequenceConflict, Write, Written
 from tocsin.subjects import Stream
-
-Errors = Sequence[Exception | None]
 
 
 class Scripted:
-    """A handler with a scripted result for each message."""
+    """A decision with a scripted error, or none, for each call."""
 
     def __init__(self, *errors: Exception | None) -> None:
         self.errors = list(errors)
         self.handled: list[int] = []
 
-    async def __call__(self, recorded: Recorded[Message]) -> None:
+    def __call__(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
+        del states, now
         self.handled.append(recorded.sequence)
         error = self.errors.pop(0) if self.errors else None
         if error is not None:
             raise error
+        return DONE
 
     @property
     def stage(self) -> BoundStage:
@@ -59,13 +62,14 @@ async def test_a_conflict_is_handled_again_at_once(world: World) -> None:
 
 
 async def test_a_conflict_that_lasts_comes_again_later(world: World) -> None:
-    handler = Scripted(*[SequenceConflict()] * 6)
+    tries = 2 * (CONFLICT_LIMIT + 1)  # among others, and then alone
+    handler = Scripted(*[SequenceConflict()] * tries)
     await world.given(execution(1))
     await world.handle(handler.subscription)
-    assert (len(handler.handled), world.pending) == (6, 1)
+    assert (len(handler.handled), world.pending) == (tries, 1)
     world.clock.advance(1)
     await world.handle(handler.subscription)
-    assert (len(handler.handled), world.pending) == (7, 0)
+    assert (len(handler.handled), world.pending) == (tries + 1, 0)
 
 
 async def test_unavailable_log_condemns_no_message(world: World) -> None:
@@ -123,46 +127,92 @@ async def test_messages_of_one_entity_wait_for_a_failure(world: World) -> None:
     assert handler.handled[:3] == [1, 3, 1]
 
 
-async def test_different_entities_are_handled_concurrently(world: World) -> None:
-    met = asyncio.Barrier(3)
+async def test_batch_is_learned_without_poison_messages(world: World) -> None:
+    handler, learned = Scripted(), list[int]()
 
-    async def meet(_: Recorded[Message]) -> None:
-        await met.wait()
-
-    await world.given(*(execution(n) for n in range(3)))
-    subscription = BoundSubscription("meeting", Stream.LOG, ("execution.>",), meet)
-    await asyncio.wait_for(world.handle(subscription), 5)
-    assert world.pending == 0
-
-
-async def test_batch_is_prepared_without_poison_messages(
-    world: World,
-) -> None:
-    handler, prepared = Scripted(), list[list[int]]()
-
-    async def prepare(several: Sequence[Recorded[Message]]) -> None:
+    def learn(recorded: Recorded[Message]) -> Sequence[Known]:
         assert not handler.handled
-        prepared.append([recorded.sequence for recorded in several])
+        learned.append(recorded.sequence)
+        return ()
 
-    subscription = replace(handler.subscription, prepare=prepare)
+    subscription = replace(handler.subscription, learn=learn)
     await world.given(execution(1), execution(2))
     world.log.receive(f"execution.{JOB}.3.admitted", b"{")
-    deliveries = await world.durable(subscription).take(256, wait=0)
-    await world.outcomes.apply(subscription, deliveries)
-    assert (prepared, handler.handled) == ([[1, 2]], [1, 2])
+    await world.handle(subscription)
+    assert (learned, handler.handled) == ([1, 2], [1, 2])
     assert len(await world.stored(PoisonMessage)) == 1
 
 
 @pytest.mark.parametrize("error", [LogUnavailable(), SequenceConflict(), RuntimeError("a defect")])
-async def test_failed_preparation_does_not_stop_handling(world: World, error: Exception) -> None:
+async def test_failed_learning_does_not_stop_handling(world: World, error: Exception) -> None:
     handler = Scripted()
 
-    async def prepare(_: Sequence[Recorded[Message]]) -> None:
+    def learn(_: Recorded[Message]) -> Sequence[Known]:
         raise error
 
     await world.given(execution(1))
-    await world.handle(replace(handler.subscription, prepare=prepare))
+    await world.handle(replace(handler.subscription, learn=learn))
     assert (handler.handled, world.pending) == ([1], 0)
+
+
+async def test_batch_is_acknowledged_at_once_after_its_decisions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    handler, batches = Scripted(None, ValueError("a bug")), list[list[int]]()
+    await world.given(*(execution(n) for n in range(1, 4)))
+    deliveries = await world.durable(handler.subscription).take(256, wait=0)
+    kind = type(deliveries[0])
+    ack_many = kind.ack_many
+
+    async def acknowledge(acknowledged: Sequence[Any]) -> None:
+        assert len(handler.handled) == 3
+        batches.append([delivery.sequence for delivery in acknowledged])
+        await ack_many(acknowledged)
+
+    monkeypatch.setattr(kind, "ack_many", staticmethod(acknowledge))
+    await world.outcomes.apply(handler.subscription, deliveries)
+    assert batches == [[1, 3]]
+    assert world.pending == 1
+
+
+async def test_dead_letters_of_a_batch_are_stored_together(world: World) -> None:
+    for number in range(3):
+        world.log.receive(f"execution.{JOB}.{number}.admitted", b"no")
+    sizes, write = list[int](), world.log.write
+
+    async def counted(writes: Sequence[Write]) -> list[Written]:
+        sizes.append(len(writes))
+        return await write(writes)
+
+    world.log.write = counted  # type: ignore[method-assign]
+    await world.handle(Scripted().subscription)
+    assert (sizes, len(await refused(world)), world.pending) == ([3], 3, 0)
+
+
+async def test_message_returns_until_its_dead_letter_is_stored(world: World) -> None:
+    world.log.receive(f"execution.{JOB}.1.admitted", b"no")
+    errors: list[Exception] = [LogUnavailable("no answer"), RuntimeError("a defect")]
+    write = world.log.write
+
+    async def failing(writes: Sequence[Write]) -> list[Written]:
+        if errors:
+            raise errors.pop(0)
+        return await write(writes)
+
+    world.log.write = failing  # type: ignore[method-assign]
+    for _ in range(2):
+        await world.handle(Scripted().subscription)
+        assert (await refused(world), world.pending) == ([], 1)
+        world.clock.advance(15)
+    await world.handle(Scripted().subscription)
+    assert (len(await refused(world)), world.pending) == (1, 0)
+
+
+async def test_message_twice_in_a_batch_is_one_dead_letter(world: World) -> None:
+    world.log.receive(f"execution.{JOB}.1.admitted", b"no")
+    durable = world.durable(Scripted().subscription)
+    slow = await durable.take(10, wait=0)
+    world.clock.advance(31)
+    await world.outcomes.apply(Scripted().subscription, [*slow, *await durable.take(10, wait=0)])
+    assert (len(await refused(world)), world.pending) == (1, 0)
 
 
 async def test_stored_dead_letter_is_not_stored_again(world: World) -> None:
@@ -170,8 +220,8 @@ async def test_stored_dead_letter_is_not_stored_again(world: World) -> None:
     durable = world.durable(Scripted().subscription)
     slow = await durable.take(10, wait=0)
     world.clock.advance(31)
-    await DeliveryPolicy(world.log).apply(Scripted().subscription, await durable.take(10, wait=0))
-    await DeliveryPolicy(world.log).apply(Scripted().subscription, slow)
+    await DeliveryPolicy(world.store).apply(Scripted().subscription, await durable.take(10, wait=0))
+    await DeliveryPolicy(world.store).apply(Scripted().subscription, slow)
     assert len(await refused(world)) == 1
 
 

@@ -1,11 +1,14 @@
-"""Messages of one entity behind one that was handed back."""
+"""Messages of one entity after a message that was handed back."""
+
+from datetime import datetime
 
 import pytest
 
 from tests.domain.given import admitted
 from tests.stages.world import World
 from tocsin.domain.events import Message, Recorded
-from tocsin.engine.stage import BoundSubscription, NotReady
+from tocsin.engine.stage import BoundSubscription
+from tocsin.engine.step import DONE, States, Step, wait
 from tocsin.ports import LogUnavailable, SequenceConflict
 from tocsin.subjects import Stream
 
@@ -15,24 +18,30 @@ MOMENT = 0.2
 
 
 class FailsAt:
-    """A handler that cannot deal with the message at one sequence."""
+    """A decision that settles all messages except the one at a sequence."""
 
-    def __init__(self, sequence: int, error: Exception) -> None:
+    def __init__(self, sequence: int, failure: Exception | Step) -> None:
         self.sequence = sequence
-        self.error = error
+        self.failure = failure
         self.handled: list[int] = []
 
-    async def __call__(self, recorded: Recorded[Message]) -> None:
+    def __call__(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
+        del states, now
         if recorded.sequence not in self.handled:
             self.handled.append(recorded.sequence)
-        if recorded.sequence == self.sequence:
-            raise self.error
+        if recorded.sequence != self.sequence:
+            return DONE
+        if isinstance(self.failure, Exception):
+            raise self.failure
+        return self.failure
 
 
 @pytest.mark.parametrize("failing", range(1, COUNT + 1))
-@pytest.mark.parametrize("error", [LogUnavailable("no answer"), NotReady("not there"), SequenceConflict()])
-async def test_every_message_behind_a_failure_comes_again(world: World, failing: int, error: Exception) -> None:
-    handler = FailsAt(failing, error)
+@pytest.mark.parametrize("failure", [LogUnavailable("no answer"), wait(1.0), SequenceConflict()])
+async def test_every_message_behind_a_failure_comes_again(
+    world: World, failing: int, failure: Exception | Step
+) -> None:
+    handler = FailsAt(failing, failure)
     subscription = BoundSubscription("scripted", Stream.LOG, ("execution.>",), handler)
     await world.given(*[admitted()] * COUNT)
     await world.handle(subscription)

@@ -334,12 +334,8 @@ async def test_inputs_after_an_unsettled_one_are_held(log: RecordingLog) -> None
 # --- deliveries ------------------------------------------------------------------------------------------------------
 
 
-async def unused(_: Recorded[Message]) -> None:
-    raise AssertionError("the subscription decides")
-
-
 def subscription(decide: Decision) -> BoundSubscription:
-    return BoundSubscription("scripted", Stream.LOG, ("execution.>",), unused, decide=decide)
+    return BoundSubscription("scripted", Stream.LOG, ("execution.>",), decide)
 
 
 def execution(number: int) -> Message:

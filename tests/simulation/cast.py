@@ -108,7 +108,6 @@ class Node:
         if "archiver" in names and around.is_archived:
             stages.append(attic.archiver(history, candidate(installation, ARCHIVER_LEASE), clock))
         self._outcomes = DeliveryPolicy(
-            log,
             states,
             is_decided=Cursors(projections, clock, late=LATE).is_behind if around.is_archived else None,
             chance=Random(f"{around.seed}/{process.name}"),

@@ -78,11 +78,11 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     _bug(
         "acknowledge before the facts are stored",
-        DeliveryPolicy._decide,
-        "for batch in (usual",
+        DeliveryPolicy.apply,
+        "for together in (usual",
         "for delivery, _ in items:\n"
         "        await delivery.ack(); delivery._is_answered = False\n"
-        "    for batch in (usual",
+        "    for together in (usual",
     ),
     _bug(
         "believe a replica that there is nothing to do",

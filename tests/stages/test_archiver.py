@@ -128,7 +128,7 @@ class Site:
         self.streams = InMemoryStoredLog(self.world.log)
         self.whole = CombinedLog(self.streams, self.archive())
         cursors = Cursors(self.world.projections, self.world.clock)
-        self.world.outcomes = DeliveryPolicy(self.world.log, self.world.store, is_decided=cursors.is_behind)
+        self.world.outcomes = DeliveryPolicy(self.world.store, is_decided=cursors.is_behind)
         self.stages = (
             self.world.registrar,
             self.world.planner,

@@ -45,9 +45,8 @@ from tocsin.engine.lock_projection import LockProjection
 from tocsin.engine.locks import lock_state
 from tocsin.engine.public_events import announce
 from tocsin.engine.stage import BoundSubscription
-from tocsin.engine.state_cache import StateCache
 from tocsin.engine.states import StateStore
-from tocsin.engine.step import Sources, States, Step
+from tocsin.engine.step import DONE, Sources, States, Step
 from tocsin.ports import Append, DurableSpec, Loaded, LogUnavailable, OutdatedState, Write, Written
 from tocsin.stages.dag_advancer.stage import PATIENCE
 from tocsin.stages.lock_keeper.stage import LOCK_KEEPER, LockKeeper
@@ -105,10 +104,6 @@ def report(outcome: str, step: str = "main", attempt: int = 1, **more: object) -
 async def told(world: World, answer: Report) -> None:
     subject = subjects.subject_of(answer)
     await world.log.publish(subject, answer, message_id=subject)
-
-
-def fresh_executions(log: InMemoryEventLog) -> StateCache[execution.Execution]:
-    return StateCache(log, execution.initial, execution.evolve)
 
 
 # --- a decision stands on what it was decided on ---------------------------------------------------------------------
@@ -238,9 +233,7 @@ async def test_a_lagging_replica_makes_no_announcement_twice(world: World) -> No
     def again(recorded: Recorded[Message], states: States, now: datetime) -> Step:
         return announce(recorded, states, now)
 
-    subscription = BoundSubscription(
-        "announcer", Stream.LOG, (), world.lock_keeper.subscriptions[0].handle, decide=again
-    )
+    subscription = BoundSubscription("announcer", Stream.LOG, (), again)
     await world.given(admitted(), admitted().model_copy(update={"execution_id": "later"}))
     [first, later] = await world.recorded(Admitted)
     replica = Lagging(world, upto=10_000)
@@ -447,13 +440,14 @@ async def test_a_trigger_of_every_job_triggers_none(world: World, wildcard: str)
 async def test_answer_handed_back_delays_no_other_execution(world: World) -> None:
     handled: list[str] = []
 
-    async def handle(recorded: Recorded[Message]) -> None:
+    def decide(recorded: Recorded[Message], _: States, __: datetime) -> Step:
         handled.append(recorded.subject)
         if recorded.subject.endswith(".1"):
             raise LogUnavailable("not now")
+        return DONE
 
     answers = (subjects.filter_for("mq.scheduler.complete"),)
-    subscription = BoundSubscription("answers", Stream.MQ, answers, handle)
+    subscription = BoundSubscription("answers", Stream.MQ, answers, decide)
     for number in (1, 2):
         world.log.receive(f"mq.scheduler.complete.{JOB}.{number}", b"{}")
     await world.handle(subscription)
@@ -475,18 +469,20 @@ async def test_failed_acknowledgement_stops_no_other_message(world: World) -> No
     await world.given(*(admitted().model_copy(update={"execution_id": str(n)}) for n in range(2)))
     handled: list[int] = []
 
-    async def handle(recorded: Recorded[Message]) -> None:
+    def decide(recorded: Recorded[Message], _: States, __: datetime) -> Step:
         handled.append(recorded.sequence)
+        return DONE
 
     class Unheard:
         def __init__(self, delivery: Any) -> None:  # noqa: ANN401 - an in-memory delivery
             self.__dict__.update({name: getattr(delivery, name) for name in ("subject", "body", "sequence", "time")})
             self.message_id, self.delivered = None, 9
 
-        async def ack(self) -> None:
+        @staticmethod
+        async def ack_many(_: Sequence[Any]) -> None:
             raise LogUnavailable("gone")
 
-    subscription = BoundSubscription("s", Stream.LOG, ("execution.>",), handle)
+    subscription = BoundSubscription("s", Stream.LOG, ("execution.>",), decide)
     deliveries: Any = [Unheard(delivery) for delivery in await world.durable(subscription).take(10, wait=0)]
     await world.outcomes.apply(subscription, deliveries)
     assert handled == [1, 2]
@@ -502,7 +498,7 @@ async def test_any_message_can_become_a_dead_letter(nats_url: str) -> None:
         nonsense = [b"x" * 1_000_000, b'{"input": {"a": "' + b"x" * 1_000_000 + b'"}}']
         for body in nonsense:
             await nats.receive(subjects.trigger(JOB), body)
-        await DeliveryPolicy(nats.log, store).apply(subscription, await durable.take(10, wait=5))
+        await DeliveryPolicy(store).apply(subscription, await durable.take(10, wait=5))
         assert len(await nats.log.read("dead-letter.>")) == len(nonsense)
 
 

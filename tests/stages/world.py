@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from tests.domain.given import KEY
 from tocsin import subjects
-from tocsin.domain import execution, ledger
+from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import CancelRequest, Message, PoisonMessage, Recorded, Timer, Trigger, unfold
 from tocsin.domain.recovery import Policy
@@ -19,7 +19,6 @@ from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.stage import BoundStage, BoundSubscription, StageContext
-from tocsin.engine.state_cache import StateCache
 from tocsin.engine.states import StateStore
 from tocsin.engine.step import Sources
 from tocsin.engine.waves import Item, Waves
@@ -75,7 +74,6 @@ class WatchedLog(InMemoryEventLog):
 
 async def decide_one(subscription: BoundSubscription, recorded: Recorded[Message], store: StateStore) -> None:
     """Have a subscription decide on a message over the states of a copy; raise what it raises."""
-    assert subscription.decide is not None
     if subscription.learn is not None:
         store.learn(subscription.learn(recorded))
     item = Item(recorded, "again")
@@ -94,14 +92,13 @@ class World:
         self.projections = InMemoryProjections(self.clock)
         store = StateStore(Sources.of(self.log, self.projections, self.clock))
         self.store = store
-        self.outcomes = DeliveryPolicy(self.log, store)
+        self.outcomes = DeliveryPolicy(store)
         context = StageContext(
             settings=SETTINGS,
             log=self.log,
             projections=self.projections,
             clock=self.clock,
             report_key=KEY,
-            executions=StateCache(self.log, execution.initial, execution.evolve),
             states=store,
             elect=self.elect,
         )
@@ -162,7 +159,7 @@ class World:
         with self.log.played_by(
             next((stage for stage in self.stages.values() if subscription in stage.subscriptions), None)
         ):
-            outcomes = self.outcomes if store is None else DeliveryPolicy(self.log, store)
+            outcomes = self.outcomes if store is None else DeliveryPolicy(store)
             await outcomes.apply(subscription, deliveries)
         assert not self.log.undeclared  # raised here, because a stage's own error would only hand its message back
         return len(deliveries)
@@ -206,9 +203,6 @@ class World:
 
         With `log`, it decides on states that it reads there; with `store`, on those of that copy.
         """
-        if subscription.decide is None:
-            await subscription.handle(recorded)
-            return
         await decide_one(subscription, recorded, store or (self.store if log is None else self.copy(log)))
 
     async def stored(self, kind: type[M]) -> list[M]:

@@ -19,11 +19,9 @@ from ..adapters.nats.consumers.stage_router import stage_router
 from ..adapters.nats.log.stored_log import NatsStoredLog
 from ..archive.archive import Origin
 from ..archive.cursors import Cursors
-from ..domain import execution
 from ..engine.delivery_policy import DeliveryPolicy
 from ..engine.leader_election import LeaderElection, LeadershipEvents
 from ..engine.stage import BoundStage, StageContext, Storage
-from ..engine.state_cache import StateCache
 from ..engine.states import StateStore
 from ..engine.step import Sources
 from ..ports import History
@@ -57,7 +55,6 @@ def compose(
         projections=installation.projections,
         clock=installation.clock,
         report_key=key,
-        executions=StateCache(log, execution.initial, execution.evolve),
         states=store,
         elect=elect,
         storage=storage,
@@ -113,7 +110,7 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             **security_of(settings.nats).broker,
         )
         cursors = Cursors(installation.projections, installation.clock, late=max_lag(settings))
-        policy = DeliveryPolicy(installation.log, store, is_decided=cursors.is_behind)
+        policy = DeliveryPolicy(store, is_decided=cursors.is_behind)
         precedence = PriorityGate()
         for stage in stages:
             router = stage_router(

@@ -1,40 +1,33 @@
 """The declaration of a stage, and the stage as it runs.
 
-A `Stage` is one value: what it reads, what it may store, and which handlers do the work. Permissions, durables, the
-documentation and the tests are derived from it. `Stage.bind` joins it with handlers; the result runs over NATS
-(`adapters.nats.consumers.stage_router`), over the in-memory log in tests, and in the simulation.
+A `Stage` is one value: what it reads, what it may store, and how it decides on each message. A decision is pure: it reads
+nothing but the states that the engine shows it, and returns the changes to store (`step`). Permissions, durables, the
+documentation and the tests are derived from the declaration. `Stage.bind` joins it with the object that has the decisions
+as methods; the result runs over NATS (`adapters.nats.consumers.stage_router`), over the in-memory log in tests, and in the
+simulation. Loops of a stage may wait and write by themselves.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from ..archive.archive import Archive, Origin
-from ..domain.errors import TocsinError
 from ..domain.events import Message, Recorded
-from ..domain.execution import Execution
 from ..ports import Clock, DurableSpec, EventLog, History, Projections, StoredLog, StreamPurge
 from ..settings import Settings
 from ..subjects import Bucket, Stream, entity_of
 from .leader_election import LeaderElection
-from .state_cache import StateCache
 from .states import StateStore
 from .step import Decide, Known, States, Step
 
 H = TypeVar("H")
-"""The handlers of a stage."""
+"""The object whose methods are the decisions and loops of a stage."""
 Loop = Callable[[], Coroutine[None, None, None]]
 
 ACK_WAIT_S: Final = 30.0
 """How long a message may stay unacknowledged before the log delivers it again."""
-
-
-class NotReady(TocsinError):
-    """The subject of a message does not exist yet; retry the message later."""
-
-    code = "not-ready"
 
 
 # --- declared ----------------------------------------------------------------------------------------------------------
@@ -64,30 +57,22 @@ class Access:
     """Whether it writes segments of the archive and purges the streams."""
 
 
-async def _not_handled(handlers: object, recorded: Recorded[Message]) -> None:
-    raise AssertionError(f"{type(handlers).__name__} decides on {recorded.subject} and does not handle it")
-
-
 @dataclass(frozen=True, slots=True)
 class Subscription(Generic[H]):
-    """A durable, and the method of the stage's handlers that takes its messages.
+    """A durable, and the decision on each of its messages.
 
-    Messages with the same `ordering_key(subject)` are handled in order; None handles every message independently.
-    `prepare` reads in one request what the handler would read for each message of a batch. It decides nothing; if it
-    fails, each handler reads for itself.
+    Messages with the same `ordering_key(subject)` are decided in order; None: every message is independent.
     """
 
     durable: str
     stream: Stream
     filters: tuple[str, ...] | Callable[[Settings], tuple[str, ...]]
     """Subjects, or a function if they depend on the settings."""
-    handle: Callable[[H, Recorded[Message]], Awaitable[None]] = _not_handled
+    decide: Callable[[H, Recorded[Message], States, datetime], Step]
+    """The decision on one message."""
     ordering_key: Callable[[str], str] | None = entity_of
-    prepare: Callable[[H, Sequence[Recorded[Message]]], Awaitable[None]] | None = None
     low_priority: bool = False
     """No execution waits for these messages to start, so under load they are handled later than others."""
-    decide: Callable[[H, Recorded[Message], States, datetime], Step] | None = None
-    """The decision on one message."""
     learn: Callable[[H, Recorded[Message]], Sequence[Known]] | None = None
     """Return events that a message reports. They save reads; a wrong report is found by a guard."""
     on_signal: Callable[[H, object], None] | None = None
@@ -99,18 +84,16 @@ class Subscription(Generic[H]):
         return DurableSpec(self.durable, self.stream, filters, ack_wait=settings.stages.ack_wait)
 
     def bind(self, handlers: H, settings: Settings) -> "BoundSubscription":
-        """Return the subscription with the handlers that take its messages."""
+        """Return the subscription with the object that decides."""
         spec = self.spec(settings)
         return BoundSubscription(
             spec.name,
             spec.stream,
             spec.filters,
-            partial(self.handle, handlers),
+            partial(self.decide, handlers),
             ordering_key=self.ordering_key,
             ack_wait=spec.ack_wait,
-            prepare=None if self.prepare is None else partial(self.prepare, handlers),
             low_priority=self.low_priority,
-            decide=None if self.decide is None else partial(self.decide, handlers),
             learn=None if self.learn is None else partial(self.learn, handlers),
             on_signal=None if self.on_signal is None else partial(self.on_signal, handlers),
         )
@@ -129,7 +112,7 @@ class Stage(Generic[H]):
     decides: str
     access: Access
     start: Callable[["StageContext"], H | None]
-    """Make the handlers; None: the settings give this stage nothing to do."""
+    """Make the object that decides; None: the settings give this stage nothing to do."""
     subscriptions: tuple[Subscription[H], ...] = ()
     loops: tuple[Callable[[H], Coroutine[None, None, None]], ...] = ()
     """Loops that run as long as the stage, until cancelled."""
@@ -144,7 +127,7 @@ class Stage(Generic[H]):
         return self.name.replace("_", "-")
 
     def bind(self, handlers: H, settings: Settings | None = None) -> "BoundStage":
-        """Return the stage with its handlers, ready to run."""
+        """Return the stage with the object that decides, ready to run."""
         settings = settings or Settings()
         return BoundStage(
             self.name,
@@ -193,7 +176,7 @@ class Storage:
 class StageContext:
     """The dependencies of the stages of one process.
 
-    The stages share only the cached executions.
+    The stages share only the cached states.
     """
 
     settings: Settings
@@ -202,7 +185,6 @@ class StageContext:
     clock: Clock
     report_key: bytes
     """The installation's key, which proves that a report comes from the worker that holds the task."""
-    executions: StateCache[Execution]
     states: StateStore
     elect: Elect
     storage: Storage | None = None
@@ -217,30 +199,25 @@ class StageContext:
 
 # --- running -----------------------------------------------------------------------------------------------------------
 
-Handler = Callable[[Recorded[Message]], Awaitable[None]]
-Preparation = Callable[[Sequence[Recorded[Message]]], Awaitable[None]]
-
 
 @dataclass(frozen=True, slots=True)
 class BoundSubscription:
-    """A subscription and the handler of its messages."""
+    """A subscription, ready to decide on its messages."""
 
     durable: str
     stream: Stream
     filters: tuple[str, ...]
-    handle: Handler
+    decide: Decide
     ordering_key: Callable[[str], str] | None = entity_of
     ack_wait: float = ACK_WAIT_S
-    prepare: Preparation | None = None
     low_priority: bool = False
-    decide: Decide | None = None
     learn: Callable[[Recorded[Message]], Sequence[Known]] | None = None
     on_signal: Callable[[object], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BoundStage:
-    """A stage and its handlers."""
+    """A stage, ready to run."""
 
     name: str
     subscriptions: tuple[BoundSubscription, ...] = ()

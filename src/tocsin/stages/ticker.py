@@ -20,7 +20,7 @@ from ..engine.due_queue import DueQueue
 from ..engine.leader_election import TERM_EVENTS, TICKER_SIGNS, LeaderElection
 from ..engine.ledger_reader import FACTS, LedgerReader
 from ..engine.stage import Access, Stage
-from ..engine.state_cache import UNKNOWN_TIME
+from ..engine.states import UNKNOWN_TIME
 from ..ports import Append, Clock, EventLog, LogUnavailable, OutdatedState, Written
 from ..subjects import TICKER_LEASE, Bucket, Stream, subject_of
 

@@ -16,8 +16,8 @@ from ... import subjects
 from ...domain import execution, lock
 from ...domain.events import Report, RetryTimer
 from ...domain.execution import Execution
+from ...domain.lock import Lock
 from ...domain.recovery import Overdue, Stalled
-from ...engine.state_cache import StateCache
 from ...ports import EventLog, Progress
 from ...subjects import Stream
 
@@ -33,7 +33,8 @@ class Evidence:
     def __init__(self, log: EventLog) -> None:
         self._log = log
         self._known: dict[str, Progress | None] = {}
-        self._locks = StateCache(log, lock.initial, lock.evolve)  # one queue may hold most of what is stalled
+        self._locks: dict[str, tuple[Lock, int]] = {}
+        """Locks, each with its last sequence: one queue may hold most of what is stalled."""
 
     async def is_lost(self, stalled: Stalled, state: Execution) -> bool:
         """Return whether a stalled message is lost."""
@@ -71,11 +72,9 @@ class Evidence:
             return False
         request = state.request
         scope = subjects.lock(request.job)
-        held, sequence = await self._locks.load(scope)
-        if not await self._locks.is_newest(scope, sequence):
-            held, sequence = await self._locks.load(scope)
-            if not await self._locks.is_newest(scope, sequence):
-                return False  # a lagging replica answered; it may not know that the execution waits
+        held = await self._newest_lock(scope)
+        if held is None:
+            return False  # a lagging replica answered; it may not know that the execution waits
         upto = held.fence
         if held.holder is not None and held.has_waiter(request.execution_id):
             of_holder = await self._log.load(subjects.execution(request.job, held.holder))
@@ -83,6 +82,18 @@ class Evidence:
                 return False
             upto = max([upto, *(fact.sequence for fact in of_holder)])
         return await self._are_past(durables, upto)
+
+    async def _newest_lock(self, scope: str) -> Lock | None:
+        """Return the newest state of a lock; None: only an older state was read."""
+        for _ in range(2):
+            if scope not in self._locks:
+                events = await self._log.load(scope)
+                self._locks[scope] = lock.fold(events), events[-1].sequence if events else 0
+            state, sequence = self._locks[scope]
+            if await self._log.tail(scope) == sequence:
+                return state
+            del self._locks[scope]
+        return None
 
     async def _has_no_delay(self, stalled: Stalled, state: Execution) -> bool:
         """Return whether no delay is stored and the timer that it published is handled.

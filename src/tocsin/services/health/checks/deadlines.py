@@ -11,7 +11,6 @@ from ....domain.events import Acquired, Dispatched, Due, Message, Recorded, Requ
 from ....domain.execution import Execution, Phase, Status
 from ....domain.ids import occurrence_id
 from ....domain.lock import Lock
-from ....engine.state_cache import StateCache
 from ....subjects import Stream
 from ..findings import CheckContext, Finding, Level, OverdueKind, ok
 
@@ -103,7 +102,7 @@ async def occurrences(context: CheckContext) -> list[Finding]:
 async def executions(context: CheckContext) -> list[Finding]:
     """Report open executions that do not move (`undecided`, `undispatched`, `unclaimed`, `overrun`)."""
     overdue: dict[str, list[str]] = {kind.code: [] for kind in EXECUTIONS}
-    locks = StateCache(context.target.log, lock.initial, lock.evolve)  # many executions may wait for one lock
+    locks: dict[str, Lock] = {}  # many executions may wait for one lock
     async for candidate in _open_executions(context):
         for code in await _overdue_codes(context, candidate, locks):
             overdue[code].append(f"{candidate.job} {candidate.id}")
@@ -162,13 +161,14 @@ async def _open_executions(context: CheckContext) -> AsyncIterator[_OpenExecutio
             yield _OpenExecution(subjects.name(job), execution_id, facts, state)
 
 
-async def _overdue_codes(context: CheckContext, candidate: _OpenExecution, locks: StateCache[Lock]) -> list[str]:
+async def _overdue_codes(context: CheckContext, candidate: _OpenExecution, locks: dict[str, Lock]) -> list[str]:
     state = candidate.state
     requested_at = next((r.time for r in unfold(candidate.facts) if isinstance(r.message, Requested)), context.now)
     is_old = context.age(requested_at) >= GRACE
     if state.status is Status.PLANNED:
-        held, _ = await locks.load(subjects.lock(candidate.job))
-        return ["undecided"] if is_old and not held.has_waiter(candidate.id) else []
+        if candidate.job not in locks:
+            locks[candidate.job] = lock.fold(await context.target.log.load(subjects.lock(candidate.job)))
+        return ["undecided"] if is_old and not locks[candidate.job].has_waiter(candidate.id) else []
     codes = []
     if is_old and all(step.phase is Phase.WAITING for step in state.steps.values()):
         codes.append("undispatched")
