@@ -206,7 +206,7 @@ async def test_message_returns_until_its_dead_letter_is_stored(world: World) -> 
     assert (len(await refused(world)), world.pending) == (1, 0)
 
 
-async def test_message_twice_in_a_batch_is_one_dead_letter(world: World) -> None:
+async def test_message_twice_in_batch_is_one_dead_letter(world: World) -> None:
     world.log.receive(f"execution.{JOB}.1.admitted", b"no")
     durable = world.durable(Scripted().subscription)
     slow = await durable.take(10, wait=0)

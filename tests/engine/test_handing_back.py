@@ -18,7 +18,7 @@ MOMENT = 0.2
 
 
 class FailsAt:
-    """A decision that settles all messages except the one at a sequence."""
+    """A decision that settles each message except at one sequence."""
 
     def __init__(self, sequence: int, failure: Exception | Step) -> None:
         self.sequence = sequence

@@ -14,9 +14,10 @@ from tocsin.adapters.memory.archive import InMemoryStreamPurge
 from tocsin.domain import execution
 from tocsin.domain.events import Acquired, Admitted, Dispatched, Planned, Recorded
 from tocsin.domain.execution import Status
+from tocsin.engine.folds import Folds
 from tocsin.engine.kinds import EXECUTION, execution_state
 from tocsin.engine.locks import LOCK, lock_state
-from tocsin.engine.states import Folds, StateStore
+from tocsin.engine.states import StateStore
 from tocsin.engine.step import Known, Missing, Reading, Ref, Sources
 
 JOB: Final = "job-0"

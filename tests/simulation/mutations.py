@@ -25,9 +25,10 @@ from tocsin.domain.ledger import instants
 from tocsin.engine import execution_writer, ledger_reader, locks, public_events, rerun
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
+from tocsin.engine.folds import Folds
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.ledger_reader import LedgerReader
-from tocsin.engine.states import Folds, View
+from tocsin.engine.states import View
 from tocsin.engine.waves import Waves
 from tocsin.services.operations import task_leases
 from tocsin.stages import lease_keeper, mq_bridge, ticker

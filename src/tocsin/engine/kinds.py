@@ -101,7 +101,7 @@ RANGE: Final = Reading("events after", _range)
 
 
 async def _definitions(sources: Sources, keys: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], JobDefinition]:
-    """Read the newest definition of each job at once, and replaced ones by their sequence."""
+    """Read the newest definition of each job at once, and replaced definitions by their sequence."""
     loaded = await sources.log.load_each(*{subjects.definition(job): None for job, _ in keys})
     newest = {
         (r.message.job, r.sequence): r.message.definition
@@ -153,7 +153,7 @@ async def _entries(
 
 
 ENTRY: Final = Reading("KV entry", _entries)
-"""A KV entry and its revision; None: there is none. The key is (bucket, key)."""
+"""A KV entry and its revision; None: the entry does not exist. The key is (bucket, key)."""
 
 
 async def _now(sources: Sources, keys: Sequence[None]) -> Mapping[None, datetime]:

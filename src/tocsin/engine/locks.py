@@ -44,7 +44,7 @@ def lock_state(job: str) -> Ref[Lock]:
 
 
 def is_over(job: str, execution_id: str, fence: int, states: States) -> tuple[bool, tuple[Ref[Any], ...]]:
-    """Return whether an execution that acquired a lock is over, and the scopes on which the answer rests.
+    """Return whether a lock's holder is over, and the scopes that prove it.
 
     `fence` is the sequence at which it acquired the lock. An execution without events is archived if that sequence lies
     before the archive's cursor. Otherwise it is about to be admitted by the process that acquired the lock for it.
@@ -57,16 +57,16 @@ def is_over(job: str, execution_id: str, fence: int, states: States) -> tuple[bo
 
 
 def acquire(job: str, waiter: Waiter, ttl: float, states: States, *, rests_on: tuple[Ref[Any], ...] = ()) -> Step:
-    """Acquire a free lock for an execution, and ask again."""
+    """Acquire a free lock for an execution, and decide again."""
     ref = lock_state(job)
     events = lock.acquire(states(ref), job, waiter, ttl=ttl)
     return again(Events(ref, tuple(events)), rests_on=rests_on, signals=(Held(job, waiter.execution_id, ttl),))
 
 
 def begin(first: Planned | Admitted | Skipped, states: States, now: datetime, *, key: bytes) -> Step:
-    """Store the first event of an execution; if it requires its job's lock, acquire the lock first.
+    """Store the first event of an execution.
 
-    `key` signs the task that an admission holds.
+    If the execution requires its job's lock, acquire the lock first. `key` signs the task that an admission holds.
     """
     if isinstance(first, Planned):
         return _begin_with_lock(first, states, now, key)
@@ -74,7 +74,10 @@ def begin(first: Planned | Admitted | Skipped, states: States, now: datetime, *,
 
 
 def _begin_with_lock(first: Planned, states: States, now: datetime, key: bytes) -> Step:
-    """Admit an execution whose lock is free, or store that it is planned: the lock keeper then decides."""
+    """Admit an execution whose lock is free; otherwise store that it is planned.
+
+    The lock keeper then decides.
+    """
     job, ref = first.job, execution_state(first.job, first.execution_id)
     state = states(ref)  # an execution that was decided long ago must not acquire the lock
     if state.status is not Status.UNKNOWN:

@@ -5,8 +5,8 @@ from hmac import compare_digest
 from .. import subjects
 from ..domain import ids
 from ..domain.events import Message, Recorded, Report, Started
+from .folds import UNKNOWN_TIME
 from .kinds import execution_state
-from .states import UNKNOWN_TIME
 from .step import Known
 
 

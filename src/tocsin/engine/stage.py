@@ -1,7 +1,7 @@
 """The declaration of a stage, and the stage as it runs.
 
-A `Stage` is one value: what it reads, what it may store, and how it decides on each message. A decision is pure: it reads
-nothing but the states that the engine shows it, and returns the changes to store (`step`). Permissions, durables, the
+A `Stage` is one value: what it reads, what it may store, and how it decides on each message. A decision is pure: it sees
+only the states that the engine reads for it, and returns the changes to store (`step`). Permissions, durables, the
 documentation and the tests are derived from the declaration. `Stage.bind` joins it with the object that has the decisions
 as methods; the result runs over NATS (`adapters.nats.consumers.stage_router`), over the in-memory log in tests, and in the
 simulation. Loops of a stage may wait and write by themselves.

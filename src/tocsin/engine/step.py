@@ -1,9 +1,9 @@
-"""What a stage may look at, and what it decides: the vocabulary of pure decisions.
+"""The vocabulary of pure decisions: states that a stage sees, and steps that follow.
 
-A stage declares `decide(input, states, now) -> Step`. `states(ref)` returns a state at once, or raises `Missing`; the engine
-then reads everything that is missing, for all inputs of a batch together, and asks again. A `Step` says what to store, and
-whether the engine asks again with the states after it. A decision waits for nothing and changes nothing itself, so a stage
-can be tested with a dictionary of states, and a redelivery finishes what a crash interrupted.
+A stage declares `decide(input, states, now) -> Step`. `states(ref)` returns a state at once, or raises `Missing`. The engine
+then reads everything that is missing, for all inputs of a batch together, and calls `decide` again. A `Step` holds the
+changes to store, and whether `decide` is called again with the states after them. A decision waits for nothing and changes
+nothing itself, so a stage can be tested with a dictionary of states, and a redelivery finishes an interrupted decision.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
@@ -25,7 +25,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Scope(Generic[T]):
-    """A kind of folded state. A reference's key is the scope; its events change the state under one guard."""
+    """A kind of folded state.
+
+    A reference's key is the scope; its events change the state under one guard.
+    """
 
     name: str
     initial: T
@@ -46,7 +49,7 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where states are read from."""
+    """The sources from which states are read."""
 
     log: "EventLog"
     projections: "Projections"
@@ -61,9 +64,9 @@ class Sources:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Reading(Generic[K, T]):
-    """A kind of state that is read and not folded; `read` reads several keys at once.
+    """A kind of state that is read and not folded.
 
-    A reading is valid within one wave, unless `is_lasting`: a value that never changes stays cached.
+    `read` reads several keys at once. A reading is valid within one wave, unless `is_lasting`: a value that never changes stays cached.
     """
 
     name: str
@@ -107,7 +110,7 @@ class States(Protocol):
         ...
 
     def at(self, ref: Ref[Any], /) -> int:
-        """Return the last sequence that the state of a scope includes; 0: the scope is empty."""
+        """Return the last sequence in the state of a scope; 0: the scope is empty."""
         ...
 
     def guess(self, ref: Ref[T], /) -> T:
@@ -118,7 +121,7 @@ class States(Protocol):
         ...
 
     def up_to(self, ref: Ref[T], sequence: int, /) -> T:
-        """Return the state of a scope that includes all its events up to a sequence of the stream.
+        """Return the state of a scope with all events up to a sequence.
 
         Raises:
             StaleRead: a lagging replica was read.
@@ -134,7 +137,10 @@ class States(Protocol):
         ...
 
     def is_sent(self, message_id: str, /) -> bool:
-        """Return whether an earlier step of this input stored `Send` or `Later` with this id or timer subject."""
+        """Return whether an earlier step of this input stored a `Send` or `Later`.
+
+        `message_id`: the id of the `Send`, or the subject of the timer of the `Later`.
+        """
         ...
 
 
@@ -143,9 +149,9 @@ class States(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Events to append to one scope, guarded by the state that the decision saw; without events, no change.
+    """Events to append to one scope, guarded by the state that the decision saw.
 
-    `at`: the sequence that guards them instead, if the input proves the state there.
+    Without events, nothing changes. `at`: the sequence that guards them instead, if the input proves the state there.
     """
 
     ref: Ref[Any]
@@ -159,7 +165,10 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """A timer that the log publishes at `until` (UTC), guarded by the state of `ref` that the decision saw."""
+    """A timer that the log publishes at `until` (UTC).
+
+    The state of `ref` that the decision saw guards it.
+    """
 
     timer: Timer
     until: datetime
@@ -177,7 +186,10 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A value of a KV entry, or None to remove it, guarded by the revision that the decision saw."""
+    """A value of a KV entry, or None to remove it.
+
+    The revision that the decision saw guards it.
+    """
 
     ref: Ref[tuple[bytes, int] | None]
     value: bytes | None
@@ -187,12 +199,12 @@ Change: TypeAlias = Events | Later | Send | Put
 
 
 class Then(Enum):
-    """What follows after the changes of a step are stored."""
+    """The continuation after the changes of a step are stored."""
 
     DONE = "done"
     """The input is handled."""
     AGAIN = "again"
-    """Ask again with the states after the changes."""
+    """Decide again with the states after the changes."""
     WAIT = "wait"
     """The input cannot be decided yet: deliver it again after `delay` seconds."""
     REFUSE = "refuse"
@@ -232,7 +244,7 @@ def done(*changes: Change, rests_on: tuple[Ref[Any], ...] = (), signals: tuple[o
 
 
 def again(*changes: Change, rests_on: tuple[Ref[Any], ...] = (), signals: tuple[object, ...] = ()) -> Step:
-    """Ask again with the states after the changes."""
+    """Decide again with the states after the changes."""
     return Step(changes, Then.AGAIN, rests_on, signals)
 
 

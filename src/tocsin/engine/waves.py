@@ -1,9 +1,9 @@
 """The waves in which a batch of inputs is decided and stored.
 
-    ask       each input's decision; what decisions miss is read for all of them together, and they are asked again
-    confirm   that the scopes on which "nothing to do" rests are the newest
-    store     the changes of the wave, in one write
-    repeat    for inputs whose step says `again`, or whose guard failed
+    decide    on each input; read all missing states together, and decide again on the inputs that required them.
+    confirm   that the states on which the steps rest are the newest.
+    store     the changes of the wave in one write.
+    repeat    with the inputs whose step says `again`, or whose guard failed.
 
 A wave has at most one input of each ordering key, and one change of each scope. An input whose guard fails
 `CONFLICT_LIMIT` times is decided alone, after all others. Inputs without an outcome at that point are handed back.
@@ -32,7 +32,7 @@ MAX_STEPS: Final = 10_000
 
 
 class Result(Enum):
-    """How the decision on an input ended."""
+    """The end of the decision on an input."""
 
     DONE = "done"
     WAIT = "wait"
@@ -75,7 +75,7 @@ class Item:
     changed: set[Ref[Any]] = field(default_factory=set)
 
     def follow(self, step: Step) -> None:
-        """End the decision with a step whose changes are stored, unless the step says `again`."""
+        """End the decision with a stored step, unless the step says `again`."""
         self.steps += 1
         if step.then in _RESULTS:
             self.outcome = Outcome(_RESULTS[step.then], step)
@@ -91,7 +91,7 @@ _UNSEEN: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Decided:
     """An item's step, and its changes as the log stores them."""
 
     item: Item
@@ -126,7 +126,7 @@ class Waves:
     async def run(
         self, decide: Decide, items: Sequence[Item], *, on_signal: Callable[[object], None] | None = None
     ) -> None:
-        """Decide on items until each has an outcome; items with the same key in their order."""
+        """Decide on items until each has an outcome; keep the order of each key."""
         queues: dict[object, deque[Item]] = {}
         for item in items:
             queues.setdefault(item.key, deque()).append(item)
@@ -148,41 +148,41 @@ class Waves:
     async def _wave(
         self, decide: Decide, items: Sequence[Item], view: View, on_signal: Callable[[object], None] | None
     ) -> None:
-        asked = await self._ask(decide, items, view)
-        asked = await self._confirm(asked, view)
-        chosen = _one_for_each_scope(asked)
+        decided = await self._decide(decide, items, view)
+        decided = await self._confirm(decided, view)
+        chosen = _one_for_each_scope(decided)
         written = iter(await self._write([change for part in chosen for change in part.changes]))
         for part in chosen:
             await self._settle(part, written, view, on_signal)
 
-    # --- ask ---------------------------------------------------------------------------------------------------------
+    # --- decide ------------------------------------------------------------------------------------------------------
 
-    async def _ask(self, decide: Decide, items: Sequence[Item], view: View) -> list[_Asked]:
-        """Ask for each item's step; read what the decisions miss, and ask those again."""
+    async def _decide(self, decide: Decide, items: Sequence[Item], view: View) -> list[_Decided]:
+        """Return each item's step; read the missing states, and decide again on them."""
         now = self._clock.now()
-        asked: dict[int, _Asked] = {}
+        decided: dict[int, _Decided] = {}
         pending: list[tuple[int, Item]] = list(enumerate(items))
         for _ in range(MAX_READS):
             missing: dict[Ref[Any], None] = {}
             again: list[tuple[int, Item]] = []
             for index, item in pending:
                 try:
-                    part = self._ask_once(decide, item, view, now)
+                    part = self._decide_once(decide, item, view, now)
                 except Missing as error:
                     missing[error.ref] = None
                     again.append((index, item))
                 else:
                     if part is not None:
-                        asked[index] = part
+                        decided[index] = part
             if not again:
-                return [asked[index] for index in sorted(asked)]
+                return [decided[index] for index in sorted(decided)]
             await view.read(missing)
             pending = again
         for _, item in pending:
             item.fail(RuntimeError(f"the decision on {item.input.subject} reads without an end"))
-        return [asked[index] for index in sorted(asked)]
+        return [decided[index] for index in sorted(decided)]
 
-    def _ask_once(self, decide: Decide, item: Item, view: View, now: datetime) -> _Asked | None:
+    def _decide_once(self, decide: Decide, item: Item, view: View, now: datetime) -> _Decided | None:
         view.touched = item.touched = []
         view.sent, view.changed = item.sent, item.changed
         try:
@@ -196,19 +196,19 @@ class Waves:
         except Exception as error:  # noqa: BLE001 - a defect of one decision must not stop the others
             item.fail(error)
         else:
-            return _Asked(item, step, changes, rests_on)
+            return _Decided(item, step, changes, rests_on)
         return None
 
     # --- confirm -----------------------------------------------------------------------------------------------------
 
-    async def _confirm(self, asked: Sequence[_Asked], view: View) -> list[_Asked]:
+    async def _confirm(self, decided: Sequence[_Decided], view: View) -> list[_Decided]:
         """Keep the steps that rest on the newest states."""
-        refs = list(dict.fromkeys(ref for part in asked for ref, _ in part.rests_on))
+        refs = list(dict.fromkeys(ref for part in decided for ref, _ in part.rests_on))
         if not refs:
-            return list(asked)
+            return list(decided)
         tails = dict(zip(refs, await self._log.tails(*(ref.key for ref in refs)), strict=True))
-        confirmed: list[_Asked] = []
-        for part in asked:
+        confirmed: list[_Decided] = []
+        for part in decided:
             outdated = [ref for ref, at in part.rests_on if tails[ref] != at]
             if outdated:
                 for ref in outdated:
@@ -240,9 +240,9 @@ class Waves:
         return results
 
     async def _settle(
-        self, part: _Asked, results: Iterator[Written], view: View, on_signal: Callable[[object], None] | None
+        self, part: _Decided, results: Iterator[Written], view: View, on_signal: Callable[[object], None] | None
     ) -> None:
-        """Fold what was stored of a step, and end its item or leave it for the next wave."""
+        """Fold the stored changes of a step; end its item or leave it for later."""
         errors: list[Exception] = []
         for guarded in part.changes:
             result = await self._put(guarded) if guarded.write is None else next(results)
@@ -308,11 +308,11 @@ def _guarded(change: Change, view: View) -> _Guarded:
             return _Guarded(change, None, ref, entry[1] if entry else 0)
 
 
-def _one_for_each_scope(asked: Sequence[_Asked]) -> list[_Asked]:
-    """Return the steps of this wave: the first of each scope. The others are asked again in the next wave."""
+def _one_for_each_scope(decided: Sequence[_Decided]) -> list[_Decided]:
+    """Return the first step of each scope; the next wave decides the others again."""
     taken: set[object] = set()
-    chosen: list[_Asked] = []
-    for part in asked:
+    chosen: list[_Decided] = []
+    for part in decided:
         scopes = {change.scope for change in part.changes if change.scope is not None}
         if taken.isdisjoint(scopes):
             taken |= scopes
@@ -321,7 +321,7 @@ def _one_for_each_scope(asked: Sequence[_Asked]) -> list[_Asked]:
 
 
 def _reject(item: Item, view: View, errors: Sequence[Exception]) -> None:
-    """Handle the errors of a step's changes: decide again after a conflict, else end the item."""
+    """Decide again after a conflict; after another error, end the item."""
     view.forget(item.touched)
     other = [error for error in errors if not isinstance(error, OutdatedState)]
     if other:
@@ -331,7 +331,7 @@ def _reject(item: Item, view: View, errors: Sequence[Exception]) -> None:
 
 
 def _conflict(item: Item, view: View, error: Exception, *, forget: bool = True) -> None:
-    """Decide on an item again, with states that are read anew."""
+    """Decide on an item again, with states that are read again."""
     if forget:
         view.forget(item.touched)
     item.conflicts += 1

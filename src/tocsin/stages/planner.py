@@ -89,7 +89,10 @@ class Planner:
 
 
 def _first_of_each_scope(steps: Sequence[Step]) -> Step:
-    """Join steps that write independently; of several steps on one scope, the later wait for the next wave."""
+    """Join steps that write independently.
+
+    Of several steps on one scope, the later steps wait for the next wave.
+    """
     scopes: set[object] = set()
     joined: list[Step] = []
     for step in steps:

@@ -17,10 +17,10 @@ from ..domain.ledger import Ledger, Ledgers, Lookahead
 from ..domain.schedule import ScheduleError
 from ..engine.clock_guard import ClockGuard
 from ..engine.due_queue import DueQueue
+from ..engine.folds import UNKNOWN_TIME
 from ..engine.leader_election import TERM_EVENTS, TICKER_SIGNS, LeaderElection
 from ..engine.ledger_reader import FACTS, LedgerReader
 from ..engine.stage import Access, Stage
-from ..engine.states import UNKNOWN_TIME
 from ..ports import Append, Clock, EventLog, LogUnavailable, OutdatedState, Written
 from ..subjects import TICKER_LEASE, Bucket, Stream, subject_of
 

@@ -129,13 +129,13 @@ class LockKeeper:
                 return again(Events(active, tuple(cancelled)))
             case "enqueue":
                 queued = Events(lock_state(job), tuple(lock.queue(held, job, lock.waiting(planned))))
-                # Asked again, it sees whether the holder ended before this was stored: no later event would wake it.
+                # The next decision sees whether the holder ended before this was stored: no later event would wake it.
                 return again(queued, rests_on=rests_on, signals=(Waiting(job, len(held.waiting) + 1),))
             case _:
                 return again(Events(me, tuple(execution.skip(states(me), active=holder))), rests_on=rests_on)
 
     def _take(self, planned: Requested, held: Lock, states: States, rests_on: tuple[Ref[object], ...] = ()) -> Step:
-        """Acquire a free lock for an execution, or admit the execution that already has the lock."""
+        """Acquire a free lock for an execution, or admit its holder."""
         job, ref = planned.job, execution_state(planned.job, planned.execution_id)
         if held.holder == planned.execution_id:
             return again(_admission(ref, held, states, self._key))
@@ -182,9 +182,9 @@ def _hand_on(job: str, held: Lock, states: States, rests_on: tuple[Ref[object], 
 def _finish_admission(
     job: str, held: Lock, states: States, now: datetime, key: bytes, *, is_end: bool = False
 ) -> Step | None:
-    """Admit the holder of a lock and announce it, if a process stopped before that; None: nothing is left to do.
+    """Complete the admission of the holder of a lock if a process stopped before that.
 
-    `is_end`: the input is the end of the holder before it. Then the process that admitted the holder may have stopped
+    None: nothing is left to do. `is_end`: the input is the end of the holder before it. Then the process that admitted the holder may have stopped
     before announcing it.
     """
     if held.holder is None:
@@ -200,7 +200,7 @@ def _finish_admission(
 
 
 def _admission(ref: Ref[Execution], held: Lock, states: States, key: bytes) -> Events:
-    """Return the admission of the holder of a lock; no events: it is admitted already, or over."""
+    """Return the admission of a lock's holder; no events: it is admitted or over."""
     admitted = execution.admit(states(ref), fence=held.fence)
     return Events(ref, tuple(execution.admit_and_dispatch(event, key=key) for event in admitted))
 
@@ -208,9 +208,9 @@ def _admission(ref: Ref[Execution], held: Lock, states: States, key: bytes) -> E
 def _announce_successors(
     end: Terminal, held: Lock, states: States, now: datetime
 ) -> tuple[Step | None, tuple[Ref[object], ...]]:
-    """Announce the executions that acquired the lock after an ended execution; without a step, that is done.
+    """Announce the executions that acquired the lock after an ended execution.
 
-    Return also the scopes on which the answer rests.
+    Without a step, all are announced. Return also the scopes on which the answer rests.
 
     The process that admitted a successor may have died before announcing it, and the successor may be over too. The end of
     a successor that was admitted takes care of the executions after it.
