@@ -8,8 +8,9 @@ from ..domain.events import Message, Recorded
 
 
 class RecentEvents:
-    """The last event of each step since a sequence, and no other part of the events.
+    """The last event of each step since a sequence.
 
+    No other part of the events is kept.
     `lock` is held while the execution is read or claimed from.
     """
 
