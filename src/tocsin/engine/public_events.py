@@ -1,7 +1,7 @@
 """Public events, each written exactly once (ojs-cron §9).
 
 `required_event` is the only place that decides which public event a decision requires. A stage stores its decision first
-and then calls `PublicEvents.announce`. After a crash between the two, the redelivery finds the decision and calls it again.
+and then calls `announce` in its next step. After a crash between the two, the redelivery finds the decision and calls it again.
 
 The append of a public event is guarded by the sequence of the last event on its subject. If that sequence is older than the
 decision, no public event was written since the decision, and the guard proves it when the event is stored. Otherwise the
