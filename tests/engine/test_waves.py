@@ -16,9 +16,9 @@ from tocsin import subjects
 from tocsin.domain.events import Message, PoisonMessage, Queued, Recorded, Trigger
 from tocsin.engine.stage import BoundSubscription
 from tocsin.engine.states import StateStore
-from tocsin.engine.step import DONE, Events, Ref, Scope, Send, Sources, States, Step, again, done, refuse, wait
+from tocsin.engine.step import DONE, Events, Reading, Ref, Scope, Send, Sources, States, Step, again, done, refuse, wait
 from tocsin.engine.waves import CONFLICT_LIMIT, Item, Result, Waves
-from tocsin.ports import LogUnavailable, OutdatedState, Write, Written
+from tocsin.ports import LogUnavailable, OutdatedState, StaleRead, Write, Written
 from tocsin.subjects import Stream
 from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock
 
@@ -489,3 +489,36 @@ def test_invariant_holds_beside_another_writer(names: list[tuple[str, int]], siz
     for name, numbers in stored.items():
         assert numbers == [f"{name}-{number}" for number in range(1, len(numbers) + 1)]
         assert len(numbers) <= LIMIT
+
+
+# --- isolation -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a defect"), StaleRead.of("a")])
+async def test_failed_read_of_one_input_fails_no_other(log: RecordingLog, error: Exception) -> None:
+    async def read(_: Sources, names: Sequence[str]) -> dict[str, None]:
+        if "b" in names:
+            raise error
+        return dict.fromkeys(names)
+
+    reading = Reading("name", read)
+
+    def decide(recorded: Recorded[Message], states: States, now: datetime) -> Step:
+        states(reading(name_of(recorded)))
+        return increment(recorded, states, now)
+
+    batch = items("a", "b", "c")
+    await run(log, decide, batch)
+    assert [item.outcome.error if item.outcome else None for item in batch] == [None, error, None]
+
+
+async def test_two_writes_of_a_scope_fail_nobody(log: RecordingLog) -> None:
+    """A report may name its job by a wildcard; its events then belong to the scope of another decision."""
+
+    def decide(recorded: Recorded[Message], states: States, _: datetime) -> Step:
+        ref = COUNTER(subjects.lock(name_of(recorded).upper()))
+        return done(Events(ref, (count(name_of(recorded).strip("x"), states(ref) + 1),), at=0))
+
+    await run(log, decide, items("a", "ax", "b"))
+    assert await log.numbers("b") == ["b-1"]
+    assert await log.numbers("a") == ["a-1"]

@@ -12,7 +12,7 @@ from ..domain.definition import JobDefinition
 from ..domain.events import Defined, Message, Recorded
 from ..domain.execution import Execution
 from ..domain.ledger import Ledger
-from ..ports import LogUnavailable, StaleRead
+from ..ports import StaleRead
 from ..subjects import Bucket
 from .step import Reading, Ref, Scope, Sources
 
@@ -115,7 +115,7 @@ async def _definitions(sources: Sources, keys: Sequence[tuple[str, int]]) -> Map
         if definition is None:
             recorded = await sources.log.get(subjects.ledger(job), sequence)
             if recorded is None or not isinstance(recorded.message, Defined):
-                raise LogUnavailable(f"the definition at sequence {sequence} of the ledger is not readable yet; retry")
+                raise StaleRead.of(subjects.ledger(job))
             definition = recorded.message.definition
         definitions[job, sequence] = definition
     return definitions

@@ -6,7 +6,7 @@
     repeat    with the inputs whose step says `again`, or whose guard failed.
 
 A wave has at most one input of each ordering key, and one change of each scope. An input whose guard fails
-`CONFLICT_LIMIT` times is decided alone, after all others. Inputs without an outcome at that point are handed back.
+`CONFLICT_LIMIT` times is decided alone, after all others. So are the inputs of a wave that an unexpected error ended. Inputs without an outcome at that point are handed back.
 """
 
 from collections import Counter, deque
@@ -137,10 +137,14 @@ class Waves:
             try:
                 await self._wave(decide, wave, view, on_signal)
             except Exception as error:  # noqa: BLE001 - a request for the whole wave failed
-                for item in wave:
-                    if item.outcome is None:
-                        view.forget(item.touched)
+                undecided = [item for item in wave if item.outcome is None]
+                is_common = len(wave) == 1 or isinstance(error, LogUnavailable)
+                for item in undecided:
+                    view.forget(item.touched)
+                    if is_common:
                         item.fail(error)
+                    else:
+                        item.is_alone = True  # one of them may be the cause, and must not condemn the others
             view.expire()
             for item in wave:
                 _advance(queues, item)
