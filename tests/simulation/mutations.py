@@ -21,6 +21,7 @@ from tocsin.archive.cursors import Cursors
 from tocsin.archive.purge_filters import PurgeFilters
 from tocsin.domain import dead_letter, execution, ids, ledger, lock, retry
 from tocsin.domain.execution import lifecycle, reports, tasks
+from tocsin.domain.execution.steps import Steps
 from tocsin.domain.ledger import instants
 from tocsin.engine import execution_writer, ledger_reader, locks, public_events, rerun
 from tocsin.engine.clock_guard import ClockGuard
@@ -269,12 +270,18 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "False",
     ),
     # --- executions --------------------------------------------------------------------------------------------------
-    _bug("dispatch again what was dispatched", tasks.is_ready, "phase is not Phase.WAITING", "phase is None"),
+    Mutation(
+        "dispatch again what was dispatched",
+        (
+            Edit(tasks.is_ready, "phase is not Phase.WAITING", "phase is None"),
+            Edit(Steps._is_ready, "self._steps[name].phase is Phase.WAITING", "True"),
+        ),
+    ),
     _bug(
         "dispatch a step with one dependency missing",
-        tasks.is_ready,
-        "for name in step.depends_on:",
-        "for name in step.depends_on[1:]:",
+        Steps._is_ready,
+        "or self._missing[name]",
+        "or self._missing[name] > 1",
     ),
     _bug(
         "claim a step whatever became of it",
@@ -301,9 +308,9 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug("cancel what is over", execution.cancel, "state.status not in {Status.PLANNED, Status.ADMITTED}", "False"),
     _bug(
         "be done when the first step is",
-        execution.succeed,
-        "all(s.phase is Phase.COMPLETED for s in after.steps.values())",
-        "any(s.phase is Phase.COMPLETED for s in after.steps.values())",
+        reports._is_completed,
+        "not state.steps.uncompleted",
+        "state.steps.uncompleted < len(state.steps)",
     ),
     _bug("cancel no step behind a failure", lifecycle.unstarted_steps, "step.phase is Phase.WAITING", "False"),
     # --- tasks that are handed over ----------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from .evolve import evolve, fold
 from .lifecycle import admit, cancel, expire, give_up, skip
 from .reports import fail, running_steps, succeed
 from .sole_step import complete_sole, sole_step
-from .state import TERMINAL_STATUSES, Execution, Phase, Status, Step, initial
+from .state import TERMINAL_STATUSES, Execution, Status, initial
+from .steps import Phase, Step
 from .tasks import MAX_UPSTREAM_BYTES, admit_and_dispatch, dispatch, dispatch_missing, dispatch_retry, retry_timers
 
 __all__ = [

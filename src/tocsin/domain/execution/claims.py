@@ -14,7 +14,8 @@ from ..events import (
     RetryScheduled,
     Started,
 )
-from .state import RUNNING, Execution, Phase, Status, identity_fields
+from .state import Execution, Status, identity_fields
+from .steps import RUNNING, Phase
 
 MAX_CLAIMS: Final = 20
 """Claims of one attempt; the limit stops a task that kills every process that takes it."""

@@ -1,6 +1,6 @@
 """The effect of each event on the state of an execution."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ..events import (
@@ -22,7 +22,8 @@ from ..events import (
     Started,
     admission_of,
 )
-from .state import Execution, Phase, Status, Step, initial, with_step
+from .state import Execution, Status, initial, with_step
+from .steps import Phase, Step, Steps
 
 
 def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa: C901, PLR0911, PLR0912 - one case a fact
@@ -78,11 +79,12 @@ def _admitted(state: Execution, admission: Recorded[Admitted]) -> Execution:
     )
 
 
-def _steps_of(plan: Plan) -> dict[str, Step]:
-    if plan.start_at is None:
-        return {step.name: Step() for step in plan.steps}
-    later = Step(Phase.RETRYING, next_attempt_at=plan.start_at)  # the first attempt waits like a retry
-    return {step.name: Step() if step.depends_on else later for step in plan.steps}
+def _steps_of(plan: Plan) -> Mapping[str, Step]:
+    first = Step()
+    if plan.start_at is not None:
+        first = Step(Phase.RETRYING, next_attempt_at=plan.start_at)  # the first attempt waits like a retry
+    steps = {step.name: Step() if step.depends_on else first for step in plan.steps}
+    return Steps(plan.steps, steps) if len(steps) > 1 else steps
 
 
 def _started(step: Step, fact: Started, sequence: int) -> Step:

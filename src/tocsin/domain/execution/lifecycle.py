@@ -3,7 +3,8 @@
 from typing import Literal
 
 from ..events import Actor, Admitted, Cancelled, Failed, Failure, Skipped
-from .state import Execution, Phase, Status, request_fields, terminal_fields
+from .state import Execution, Status, request_fields, terminal_fields
+from .steps import Phase
 
 
 def admit(state: Execution, *, fence: int | None) -> list[Admitted]:

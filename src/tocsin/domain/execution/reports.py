@@ -15,8 +15,9 @@ from ..events import (
     RetryScheduled,
 )
 from .lifecycle import unstarted_steps
-from .state import IN_FLIGHT, RUNNING, Execution, Phase, Status, Step, identity_fields, terminal_fields, with_step
-from .tasks import dispatch, is_ready, planned_step
+from .state import Execution, Status, identity_fields, planned_step, terminal_fields, with_step
+from .steps import IN_FLIGHT, RUNNING, Phase, Step, Steps
+from .tasks import dispatch, is_ready
 
 
 def succeed(state: Execution, report: Report, *, key: bytes) -> list[Advanced | Completed | Failed | Dispatched]:
@@ -29,11 +30,11 @@ def succeed(state: Execution, report: Report, *, key: bytes) -> list[Advanced | 
         return [*dispatch(state, key=key)]
     done = Step(Phase.COMPLETED, report.attempt, result=report.result)
     after = with_step(state, report.step, done)
-    ready = dispatch(after, key=key)
+    ready = dispatch(after, key=key, last=report.step)
     if ready or _is_in_flight(after):
         advanced = Advanced(**identity_fields(state), step=report.step, attempt=report.attempt, result=report.result)
         return [advanced, *ready]
-    if all(s.phase is Phase.COMPLETED for s in after.steps.values()):
+    if _is_completed(after):
         return [Completed(**terminal_fields(state), step=report.step, attempt=report.attempt, result=report.result)]
     return [_failed(after, report.step)]
 
@@ -52,7 +53,7 @@ def fail(state: Execution, report: Report, *, at: datetime) -> list[RetrySchedul
         return []  # the claim was released, and deliveries of the next task are counted from 1 again
     name = report.step
     error = report.error or Failure(type="unknown", message="the worker reported no error")
-    policy = planned_step(requested.plan, name).retry
+    policy = planned_step(state, name).retry
     if retry.is_retryable(policy, error) and step.attempt < policy.max_attempts:
         draw = ids.draw(requested.execution_id, name, str(step.attempt))
         delay = retry.delay(policy, step.attempt, draw)
@@ -93,11 +94,21 @@ def _goes_on(state: Execution) -> bool:
     """Return whether a step is in flight or ready."""
     if _is_in_flight(state):
         return True
+    if isinstance(state.steps, Steps):
+        return state.steps.ready > 0
     return state.requested is not None and any(is_ready(state.steps, step) for step in state.requested.plan.steps)
 
 
 def _is_in_flight(state: Execution) -> bool:
+    if isinstance(state.steps, Steps):
+        return state.steps.in_flight > 0
     return any(step.phase in IN_FLIGHT for step in state.steps.values())
+
+
+def _is_completed(state: Execution) -> bool:
+    if isinstance(state.steps, Steps):
+        return not state.steps.uncompleted
+    return all(step.phase is Phase.COMPLETED for step in state.steps.values())
 
 
 def _failed(state: Execution, last: str) -> Failed:

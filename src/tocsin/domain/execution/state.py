@@ -6,9 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, TypedDict
 
-from pydantic import JsonValue
-
-from ..events import Actor, ExhaustedReason, Failure, Message, Plan, Recorded, Requested, TriggerKind
+from ..events import Actor, Message, Plan, PlannedStep, Recorded, Requested, TriggerKind
+from .steps import Step, Steps
 
 
 class Status(StrEnum):
@@ -24,47 +23,6 @@ class Status(StrEnum):
 
 
 TERMINAL_STATUSES: Final = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.SKIPPED})
-
-
-class Phase(StrEnum):
-    """The phase of a step."""
-
-    WAITING = "waiting"
-    DISPATCHED = "dispatched"
-    LOST = "lost"
-    STARTED = "started"
-    RETRYING = "retrying"
-    COMPLETED = "completed"
-    EXHAUSTED = "exhausted"
-
-
-RUNNING: Final = frozenset({Phase.DISPATCHED, Phase.STARTED})
-"""Phases in which a worker may hold the attempt."""
-IN_FLIGHT: Final = RUNNING | {Phase.RETRYING, Phase.LOST}
-"""Phases of a step that was dispatched and has not ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step.
-
-    `delivery` belongs to the current claim; 0: the attempt is not claimed. `task` is the sequence of the newest
-    `dispatched` event (0: none); older tasks are lost and do not run. `claims` counts the claims of this attempt. A
-    `leased` claim stands until its lease expires, no matter what its queue delivers. `claim` is the sequence of the
-    current claim (0: none).
-    """
-
-    phase: Phase = Phase.WAITING
-    attempt: int = 0
-    delivery: int = 0
-    next_attempt_at: datetime | None = None
-    result: JsonValue = None
-    error: Failure | None = None
-    reason: ExhaustedReason | None = None
-    task: int = 0
-    claims: int = 0
-    leased: bool = False
-    claim: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +66,8 @@ initial: Final = Execution()
 def with_step(state: Execution, name: str, step: Step) -> Execution:
     """Return the state with a step replaced."""
     # This runs for every event, and `dataclasses.replace` takes three times as long.
-    steps = {**state.steps, name: step}
+    old = state.steps
+    steps = old.with_step(name, step) if isinstance(old, Steps) else {**old, name: step}
     return Execution(
         state.status,
         state.requested,
@@ -119,6 +78,13 @@ def with_step(state: Execution, name: str, step: Step) -> Execution:
         state.lapsed,
         state.decided,
     )
+
+
+def planned_step(state: Execution, name: str) -> PlannedStep:
+    """Return a step of the plan by its name."""
+    if isinstance(state.steps, Steps):
+        return state.steps.planned[name]
+    return next(step for step in state.request.plan.steps if step.name == name)
 
 
 class Identity(TypedDict):

@@ -8,19 +8,27 @@ from typing import Final
 from pydantic import JsonValue
 
 from .. import ids
-from ..events import Admission, Admitted, Dispatched, Plan, PlannedStep, RetryTimer
+from ..events import Admission, Admitted, Dispatched, PlannedStep, RetryTimer
 from .sole_step import EndFields, sole_token
-from .state import Execution, Phase, Status, Step
+from .state import Execution, Status, planned_step
+from .steps import Phase, Step, Steps
 
 MAX_UPSTREAM_BYTES: Final = 524_288
 """Bytes of upstream results in a task; a NATS server accepts 1 MiB messages by default."""
 
 
-def dispatch(state: Execution, *, key: bytes) -> list[Dispatched]:
-    """Dispatch the first attempt of every ready step."""
+def dispatch(state: Execution, *, key: bytes, last: str | None = None) -> list[Dispatched]:
+    """Dispatch the first attempt of every ready step.
+
+    `last` is the step that completed last, if that is known.
+    """
     if state.status is not Status.ADMITTED or state.requested is None:
         return []
-    return [_task(state, step, 1, key) for step in state.requested.plan.steps if is_ready(state.steps, step)]
+    if isinstance(state.steps, Steps):
+        ready = state.steps.ready_steps(last)
+    else:
+        ready = tuple(step for step in state.requested.plan.steps if is_ready(state.steps, step))
+    return [_task(state, step, 1, key) for step in ready]
 
 
 def admit_and_dispatch(admitted: Admitted, *, key: bytes) -> Admitted | Dispatched:
@@ -49,7 +57,7 @@ def dispatch_retry(state: Execution, timer: RetryTimer, *, key: bytes) -> list[D
         return []
     if step.phase is not Phase.RETRYING or timer.attempt != step.attempt + 1:
         return []
-    return [_task(state, planned_step(state.requested.plan, timer.step), timer.attempt, key)]
+    return [_task(state, planned_step(state, timer.step), timer.attempt, key)]
 
 
 def dispatch_missing(state: Execution, *, at: datetime, key: bytes) -> list[Dispatched]:
@@ -59,14 +67,13 @@ def dispatch_missing(state: Execution, *, at: datetime, key: bytes) -> list[Disp
     """
     if state.status is not Status.ADMITTED or state.requested is None:
         return []
-    plan = state.requested.plan
     lost = [(n, s.attempt) for n, s in state.steps.items() if s.phase is Phase.LOST]
     overdue = [
         (n, s.attempt + 1)
         for n, s in state.steps.items()
         if s.phase is Phase.RETRYING and s.next_attempt_at is not None and s.next_attempt_at <= at
     ]
-    again = [_task(state, planned_step(plan, name), attempt, key) for name, attempt in (*lost, *overdue)]
+    again = [_task(state, planned_step(state, name), attempt, key) for name, attempt in (*lost, *overdue)]
     return [*dispatch(state, key=key), *again]
 
 
@@ -86,16 +93,7 @@ def is_ready(steps: Mapping[str, Step], step: PlannedStep) -> bool:
     """Return whether a step is not dispatched and all its dependencies are completed."""
     if steps[step.name].phase is not Phase.WAITING:
         return False
-    # A loop is faster than `all()`; this runs for every step of a graph on every report.
-    for name in step.depends_on:  # noqa: SIM110
-        if steps[name].phase is not Phase.COMPLETED:
-            return False
-    return True
-
-
-def planned_step(plan: Plan, name: str) -> PlannedStep:
-    """Return a step of a plan by its name."""
-    return next(step for step in plan.steps if step.name == name)
+    return all(steps[name].phase is Phase.COMPLETED for name in step.depends_on)
 
 
 def _task(state: Execution, step: PlannedStep, attempt: int, key: bytes) -> Dispatched:
