@@ -107,7 +107,7 @@ class Dispatched(ExecutionFact):
 
     @property
     def task(self) -> "Dispatched":
-        """Return the task alone, with a copy of the input, arguments and metadata of the plan.
+        """Return the task alone, with a copy of the plan's input, arguments and metadata.
 
         Messages share plans, and a handler may change its input.
         """
