@@ -512,7 +512,7 @@ async def test_failed_read_of_one_input_fails_no_other(log: RecordingLog, error:
     assert [item.outcome.error if item.outcome else None for item in batch] == [None, error, None]
 
 
-async def test_two_writes_of_a_scope_fail_nobody(log: RecordingLog) -> None:
+async def test_two_writes_of_a_scope_fail_no_input(log: RecordingLog) -> None:
     """A report may name its job by a wildcard; its events then belong to the scope of another decision."""
 
     def decide(recorded: Recorded[Message], states: States, _: datetime) -> Step:
