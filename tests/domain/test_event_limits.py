@@ -29,7 +29,7 @@ def test_a_refused_message_is_cut_off(excess: int) -> None:
         JOB, "planner", "trigger.job", 5, b"x" * (MAX_BODY_BYTES + excess), "y" * (MAX_REASON_LENGTH + excess)
     )
     assert (len(b64decode(letter.body)), len(letter.reason)) == (MAX_BODY_BYTES, MAX_REASON_LENGTH)
-    assert (letter.id, letter.durable, letter.sequence) == ("planner-5", "planner", 5)
+    assert (letter.id, letter.durable, letter.sequence) == ("planner-0-5", "planner", 5)
 
 
 @pytest.mark.parametrize("message", [admitted(), report("completed"), Trigger()])
