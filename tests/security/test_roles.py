@@ -263,8 +263,8 @@ FACTS = {
 GRANTED = {
     "registrar": set[str](),
     "ticker": {"due"},
-    "planner": {"planned", "admitted", "triggered", "report", "timer", "delay", "resolved"},
-    "lock-keeper": {"admitted", "cancelled", "lock", "triggered"},
+    "planner": {"planned", "admitted", "dispatched", "lock", "triggered", "report", "timer", "delay", "resolved"},
+    "lock-keeper": {"admitted", "dispatched", "cancelled", "lock", "triggered"},
     "dag-advancer": {"dispatched", "completed", "failed", "cancelled", "resolved", "timer", "delay", "expiry"},
     "lease-keeper": {"released", "failed", "report"},
     "retrier": {"retry-scheduled", "failed", "delay", "timer"},

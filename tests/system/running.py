@@ -16,7 +16,7 @@ from tocsin import Worker, bootstrap, subjects
 from tocsin.bootstrap import Installation
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import ExecutionFact, Message, Recorded, Trigger
+from tocsin.domain.events import ExecutionFact, Message, Recorded, Trigger, unfold
 from tocsin.domain.ledger import Ledger
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import SequenceConflict
@@ -82,7 +82,8 @@ class Running:
         found: list[Recorded[Any]] = []
         while batch := await self.log.read(subject, after=found[-1].sequence if found else 0):
             found += batch
-        return [recorded for recorded in found if isinstance(recorded.message, kind)]
+        unfolded: list[Recorded[Any]] = list(unfold(found))
+        return [recorded for recorded in unfolded if isinstance(recorded.message, kind)]
 
     async def of_executions(self, job: str, kind: type[F]) -> list[F]:
         """The facts of a kind of all executions of a job."""

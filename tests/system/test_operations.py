@@ -120,7 +120,7 @@ async def test_replay_is_one_execution_after_any_kill(nats_url: str, tmp_path: P
         made = await dead_letters.replay(tocsin.log, kept.message.id, reason="repaired")
         with pytest.raises(OperationError, match="is still open"):
             await dead_letters.replay(tocsin.log, kept.message.id)
-        await ended(tocsin, tocsin.start("planner", module=("tests.system.mortal", "planned")))
+        await ended(tocsin, tocsin.start("planner", module=("tests.system.mortal", "admitted")))
         tocsin.start("planner")
         await ended(tocsin, tocsin.start("dag_advancer", module=("tests.system.mortal", "completed")))
         tocsin.start("dag_advancer")
@@ -170,7 +170,7 @@ async def test_repeated_backfill_creates_nothing_twice(nats_url: str, tmp_path: 
         await tocsin.ended("hourly", Completed, 12)
         await tocsin.delete("hourly")
         everything = await tocsin.checked()
-        made = [fact.message for fact in everything.facts(Requested) if fact.message.type == "planned"]  # type: ignore[attr-defined]
+        made = {fact.message.execution_id: fact.message for fact in everything.facts(Requested)}.values()
         assert sorted(fact.scheduled_time for fact in made) == list(wanted.instants)
         assert {(fact.trigger, fact.backfill) for fact in made} == {("backfill", wanted.name)}
         assert len({fact.message.execution_id for fact in everything.facts(Completed)}) == 12

@@ -48,9 +48,13 @@ class _Pending(Protocol):
         """End the request, because the replies that are missing will not come."""
         ...
 
-    def deny(self, subject: str, error: Exception) -> None:
-        """Fail the messages of a subject, written in lower-case letters."""
+    def deny(self, subject: str) -> None:
+        """Fail the messages of a subject, written in lower-case letters: the server denies them."""
         ...
+
+
+def _denied(subject: str) -> NotAllowed:
+    return NotAllowed(f"{subject}: this NATS user may not publish there")
 
 
 class _Single:
@@ -75,10 +79,10 @@ class _Single:
         if not self.answer.done():
             self.answer.set_exception(error)
 
-    def deny(self, subject: str, error: Exception) -> None:
+    def deny(self, subject: str) -> None:
         """End the request if it has this subject."""
         if self._subject.lower() == subject:
-            self.fail(error)
+            self.fail(_denied(self._subject))
 
 
 class _Wave:
@@ -102,11 +106,11 @@ class _Wave:
         if not self.end.done():
             self.end.set_result(error)
 
-    def deny(self, subject: str, error: Exception) -> None:
+    def deny(self, subject: str) -> None:
         """Fail the messages that have this subject."""
         for number, message in enumerate(self._messages):
             if message.subject.lower() == subject:
-                self._settle(number, error)
+                self._settle(number, _denied(message.subject))
 
     def _settle(self, number: int, answer: Reply | Exception) -> None:
         if self.answers[number] is None:
@@ -150,7 +154,7 @@ class Requests:
                 reason = f"this NATS user may not subscribe to {self._inbox}*: set `nats.inbox_prefix` to the prefix that it may use"
                 request.fail(NotAllowed(reason))
             else:
-                request.deny(subject, NotAllowed(f"{subject}: this NATS user may not publish there"))
+                request.deny(subject)
 
     async def ask(self, message: Outgoing, *, after: Sequence[Outgoing] = ()) -> Reply:
         """Send a message after others that have no replies; return its reply.
