@@ -522,3 +522,18 @@ async def test_two_writes_of_a_scope_fail_no_input(log: RecordingLog) -> None:
     await run(log, decide, items("a", "ax", "b"))
     assert await log.numbers("b") == ["b-1"]
     assert await log.numbers("a") == ["a-1"]
+
+
+async def test_known_state_is_not_guessed_after_conflict(log: RecordingLog) -> None:
+    """A conflict on another scope has it read on, which finds nothing new."""
+    store, seen = store_of(log), list[int]()
+    for name in ("a", "b"):
+        await log.increment(name)
+    await store.folds(COUNTER).read([subjects.lock("a")])
+
+    def decide(_: Recorded[Message], states: States, __: datetime) -> Step:
+        seen.append(states.guess(counter("a")))
+        return DONE if states.guess(counter("b")) else again(Events(counter("b"), (count("b", 1),)))
+
+    await Waves(store).run(decide, items("a"))
+    assert seen == [1] * len(seen)

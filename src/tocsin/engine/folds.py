@@ -117,7 +117,8 @@ class Folds(Generic[T]):
             state, sequence = self._kind.evolve(state, recorded), recorded.sequence
         if not events:
             self._known.pop(scope, None)
-        elif scope in self._known and self._known[scope][1] < sequence:
+            return  # still outdated: a guess would take the scope for an empty one
+        if scope in self._known and self._known[scope][1] < sequence:
             self._remember(scope, state, sequence)
         self._outdated.discard(scope)
 
