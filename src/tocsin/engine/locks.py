@@ -86,7 +86,7 @@ def _begin_with_lock(first: Planned, states: States, now: datetime, key: bytes) 
     if held.holder == first.execution_id:
         admitted = Admitted(**request_fields(first), fence=held.fence)
         return plan(admitted, states, now, key=key)
-    if held.waiting.first is None:
+    if held.waiting.first is None and not lock.waits_before_lock(first):
         is_free, rests_on = (True, ()) if held.holder is None else is_over(job, held.holder, held.fence, states)
         if is_free:
             return acquire(job, lock.waiting(first), lock.ttl(first), states, rests_on=rests_on)
