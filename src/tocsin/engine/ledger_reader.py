@@ -15,7 +15,7 @@ from ..domain import ledger
 from ..domain.definition import JobDefinition
 from ..domain.events import Defined, Message, Recorded
 from ..domain.ledger import Ledger, Regime
-from ..ports import Batch, EventLog, LogUnavailable, StaleRead
+from ..ports import Batch, EventLog, StaleRead
 from ..subjects import Stream
 
 CAPACITY: Final = 10_000
@@ -69,7 +69,6 @@ class LedgerReader:
 
         Raises:
             StaleRead: a lagging replica was read.
-            LogUnavailable: a lagging replica lacks an older event.
         """
         if job == subjects.ANY:
             return None
@@ -110,13 +109,13 @@ class LedgerReader:
         """Return the definition of a job that was stored at a sequence of the ledger.
 
         Raises:
-            LogUnavailable: a lagging replica was read.
+            StaleRead: a lagging replica was read.
         """
         definition = self._definitions.get((job, sequence))
         if definition is None:
             recorded = await self._log.get(subjects.ledger(job), sequence)
             if recorded is None or not isinstance(recorded.message, Defined):
-                raise LogUnavailable(f"the definition at sequence {sequence} of the ledger is not readable yet; retry")
+                raise StaleRead.of(f"{subjects.ledger(job)} at sequence {sequence}")
             definition = self._remember(sequence, recorded.message)
         return definition
 
@@ -129,7 +128,7 @@ class LedgerReader:
     async def _regime(self, job: str, sequence: int) -> Regime | None:
         recorded = await self._log.get(subjects.ledger(job), sequence)
         if recorded is None:
-            raise LogUnavailable(f"the event at sequence {sequence} of the ledger is not readable yet; retry")
+            raise StaleRead.of(f"{subjects.ledger(job)} at sequence {sequence}")
         return ledger.evolve(ledger.initial, recorded).current
 
     async def _read(self, job: str) -> tuple[Ledger, int, int]:
