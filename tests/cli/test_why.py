@@ -98,7 +98,7 @@ def test_firing_is_explained_with_its_outcome(scene: Scene) -> None:
     )
     assert lines[1].startswith("It fired, and execution ")
     assert lines[1].endswith(" is waiting for a worker.")
-    assert [line.split()[2] for line in lines[2:-1]] == ["defined", "due", "planned", "triggered", "dispatched"]
+    assert [line.split()[2] for line in lines[2:-1]] == ["defined", "due", "triggered", "dispatched"]
 
 
 def test_skip_names_the_active_execution(scene: Scene) -> None:

@@ -154,21 +154,19 @@ async def fired(tocsin: Site, number: int) -> None:
 async def test_stage_that_cannot_finish_hands_messages_back(nats_url: str, tmp_path: Path) -> None:
     more = {**NOTHING_IS_OVER, "worker": {"ack_wait": FOR_EVER, "shutdown_timeout": 1}}
     async with site(nats_url, tmp_path, **more) as tocsin:
-        tocsin.start("planner")
-        stuck = tocsin.start("dag-advancer", module=["tests.system.stuck", "dispatched"])
+        stuck = tocsin.start("planner", module=["tests.system.stuck", "admitted"])
         await tocsin.ready()
         await tocsin.apply({"name": "free", "function": "work", "overlap_policy": "allow"})
         await tocsin.trigger("free")
         await says(tocsin, stuck, STUCK)
         stuck.send(signal.SIGTERM)
         assert await ended(tocsin, stuck) == IN_ORDER
-        tocsin.start("dag-advancer")
+        tocsin.start("planner")
         await tocsin.ended("free", Dispatched)
 
 
 async def test_second_signal_stops_a_stage_immediately(tocsin: Site) -> None:
-    tocsin.start("planner")
-    stuck = tocsin.start("dag-advancer", module=["tests.system.stuck", "dispatched"])
+    stuck = tocsin.start("planner", module=["tests.system.stuck", "admitted"])
     await tocsin.ready()
     await tocsin.apply({"name": "free", "function": "work", "overlap_policy": "allow"})
     await tocsin.trigger("free")
