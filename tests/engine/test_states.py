@@ -278,3 +278,15 @@ async def test_cleared_store_has_nothing_cached(world: World) -> None:
     store.clear()
     with pytest.raises(Missing):
         store.view()(REF)
+
+
+async def test_dropped_scope_is_not_guessed_empty(world: World) -> None:
+    """A replica that lags, or an archived scope: the state is dropped, and the next decision reads it."""
+    folds = world.store.folds(EXECUTION)
+    first = planned()
+    scope = subjects.scope_of(first)
+    await world.given(first)
+    await folds.read([scope])
+    assert not folds.confirm(scope, 0)
+    with pytest.raises(Missing):
+        folds.guess(EXECUTION(scope))

@@ -178,7 +178,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     # --- locks -------------------------------------------------------------------------------------------------------
     _bug("expire a lock without proof", locks.is_over, "if state.is_over:", "if True:"),
     _bug(
-        "take for archived whoever has no event",
+        "take an execution without events for archived",
         locks.is_over,
         "state.status is Status.UNKNOWN and fence <= states(ARCHIVED(Stream.LOG))",
         "state.status is Status.UNKNOWN",

@@ -44,6 +44,7 @@ from .waves import Item, Outcome, Result, Waves
 
 MAX_FAILURES: Final = 5
 """Failures of the decision after which a message becomes a dead letter."""
+MAX_REMEMBERED_FAILURES: Final = 10_000
 MAX_CONCURRENT_DELIVERIES: Final = 3
 """A message delivered more often than this is decided alone, because it may kill the process."""
 _NO_JOB: Final = "-"
@@ -182,6 +183,8 @@ class DeliveryPolicy:
 
     async def _on_failure(self, batch: _Batch, delivery: Delivery, error: Exception) -> None:
         key = (batch.subscription.durable, delivery.subject, delivery.sequence)
+        if key not in self._failures and len(self._failures) >= MAX_REMEMBERED_FAILURES:
+            del self._failures[next(iter(self._failures))]  # another process settled the oldest message
         self._failures[key] += 1
         _log.error(
             "handler failed",

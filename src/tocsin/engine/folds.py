@@ -116,8 +116,8 @@ class Folds(Generic[T]):
         for recorded in events:
             state, sequence = self._kind.evolve(state, recorded), recorded.sequence
         if not events:
-            self._known.pop(scope, None)
-            return  # still outdated: a guess would take the scope for an empty one
+            self._drop(scope)
+            return
         if scope in self._known and self._known[scope][1] < sequence:
             self._remember(scope, state, sequence)
         self._outdated.discard(scope)
@@ -153,7 +153,7 @@ class Folds(Generic[T]):
         if known is not None and scope not in self._outdated and known[1] == tail:
             return True
         if known is None or known[1] > tail:
-            self._known.pop(scope, None)  # a lagging replica was read, or the scope was archived
+            self._drop(scope)  # a lagging replica was read, or the scope was archived
         else:
             self._outdated.add(scope)
         return False
@@ -165,8 +165,21 @@ class Folds(Generic[T]):
 
     def mark_outdated(self, scope: str) -> None:
         """Read a scope before the next decision on it: its guard failed."""
+        if len(self._outdated) > 2 * self._capacity:  # scopes without a cached state: to forget one costs a conflict
+            self._outdated &= self._known.keys()
+            self._aging &= self._known.keys()
         self._outdated.add(scope)
         self._aging.discard(scope)
+
+    def _drop(self, scope: str) -> None:
+        """Remove a state.
+
+        The scope stays outdated, because a guess would take it for an empty one.
+        """
+        self._known.pop(scope, None)
+        self._upto.pop(scope, None)
+        self._aging.discard(scope)
+        self._outdated.add(scope)
 
     def _remember(self, scope: str, state: T, sequence: int) -> None:
         self._known[scope] = state, sequence

@@ -65,19 +65,6 @@ MATCHING: Final = Reading("messages of a filter", _matching)
 """The newest message of each subject that a filter matches, oldest first. The read may be stale."""
 
 
-async def _newest(sources: Sources, scopes: Sequence[str]) -> Mapping[str, Events]:
-    facts = await _facts(sources, scopes)
-    tails = await sources.log.tails(*scopes)
-    for scope, tail in zip(scopes, tails, strict=True):
-        if tail != (facts[scope][-1].sequence if facts[scope] else 0):
-            raise StaleRead.of(scope)
-    return facts
-
-
-NEWEST_FACTS: Final = Reading("newest events", _newest)
-"""As `FACTS`, up to the newest event that the stream's leader has."""
-
-
 async def _tails(sources: Sources, scopes: Sequence[str]) -> Mapping[str, int]:
     return dict(zip(scopes, await sources.log.tails(*scopes), strict=True))
 

@@ -39,8 +39,6 @@ from .step import DONE, Events, States, Step, done
 
 ANNOUNCED: Final = (CronTriggered, CronSkipped)
 """The public events that follow the decisions on an execution."""
-CAPACITY: Final = 10_000
-TRIES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,19 +104,13 @@ class View:
     def guess(self, ref: Ref[T], /) -> T:
         """Return the cached state of a scope, or else the initial state."""
         self.touched.append(ref)
-        kind = ref.kind
-        if not isinstance(kind, Scope):
-            raise TypeError(f"{kind.name} is not the state of a scope")
         self._guesses.add(ref)
-        return self._store.folds(kind).guess(ref)[0]
+        return self._folds(ref).guess(ref)[0]
 
     def up_to(self, ref: Ref[T], sequence: int, /) -> T:
         """Return the state of a scope with all events up to a sequence."""
         self.touched.append(ref)
-        kind = ref.kind
-        if not isinstance(kind, Scope):
-            raise TypeError(f"{kind.name} is not the state of a scope")
-        folds = self._store.folds(kind)
+        folds = self._folds(ref)
         if not folds.covers(ref.key, sequence):
             if ref not in self._refreshed:
                 self._refreshed.add(ref)
@@ -201,20 +195,15 @@ class View:
 
     def known(self, ref: Ref[T]) -> tuple[T, int]:
         """Return a cached state and the sequence that it includes."""
-        kind = ref.kind
-        if not isinstance(kind, Scope):
-            raise TypeError(f"{kind.name} is not the state of a scope")
-        folds = self._store.folds(kind)
+        folds = self._folds(ref)
         return folds.guess(ref) if ref in self._guesses else folds.get(ref)
 
     def confirm(self, ref: Ref[Any], tail: int) -> bool:
         """Return whether a state includes the newest event; if not, read it again."""
+        return self._folds(ref).confirm(ref.key, tail)
+
+    def _folds(self, ref: Ref[T]) -> Folds[T]:
         kind = ref.kind
         if not isinstance(kind, Scope):
             raise TypeError(f"{kind.name} is not the state of a scope")
-        return self._store.folds(kind).confirm(ref.key, tail)
-
-
-def stale(ref: Ref[Any]) -> StaleRead:
-    """Return the error of a decision on a state that is older than the log."""
-    return StaleRead.of(str(ref.key))
+        return self._store.folds(kind)

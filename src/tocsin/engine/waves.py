@@ -6,7 +6,8 @@
     repeat    with the inputs whose step says `again`, or whose guard failed.
 
 A wave has at most one input of each ordering key, and one change of each scope. An input whose guard fails
-`CONFLICT_LIMIT` times is decided alone, after all others. So are the inputs of a wave that an unexpected error ended. Inputs without an outcome at that point are handed back.
+`CONFLICT_LIMIT` times is decided alone, after all others. If it fails as often then, it is handed back. The inputs of a
+wave that an unexpected error ended are decided alone too.
 """
 
 from collections import Counter, deque
