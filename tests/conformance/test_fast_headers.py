@@ -1,7 +1,7 @@
 """Headers read fast are the headers that nats-py reads."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from nats.aio.client import Client
 
@@ -38,6 +38,8 @@ def test_what_is_read(raw: bytes, headers: dict[str, str]) -> None:
 
 
 @given(LINES)
+@example(b":\r\n\t:\x00")
+@example(b"Name: one\r\n Name : two")
 def test_lazily_read_header_block_holds_the_same(raw: bytes) -> None:
     block = HeaderBlock(HeaderBlock.BEGIN + raw + b"\r\n\r\n")
     assert block == parse(raw) == dict(block)

@@ -1,12 +1,15 @@
 """The two worlds that every behaviour is shown in: memory, and a real server."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import count
 from secrets import token_hex
 from typing import Protocol, TypeVar
+
+from nats.errors import NoRespondersError
 
 from tests.servers import FAST_CLIENT, REPLICAS
 from tocsin.adapters.memory.archive import InMemoryStreamPurge
@@ -21,6 +24,7 @@ from tocsin.adapters.nats.log.stored_log import NatsStoredLog
 from tocsin.ports import (
     DurableSpec,
     EventLog,
+    LogUnavailable,
     Projections,
     StoredLog,
     StreamPurge,
@@ -135,7 +139,14 @@ class NatsWorld:
 
     async def receive(self, subject: str, body: bytes, message_id: str | None = None) -> int:
         headers = {"Nats-Msg-Id": message_id} if message_id else {}
-        return await self.connection.store(self.names.to_wire(subject), body, headers)
+        try:
+            # Without the connection's retries: a subject that no stream captures is not captured later either.
+            wire_subject = self.names.to_wire(subject)
+            reply = await self.connection.client.request(wire_subject, body, timeout=PATIENCE, headers=headers)
+        except NoRespondersError as error:
+            raise LogUnavailable(str(error)) from error
+        sequence: int = json.loads(reply.data)["seq"]
+        return sequence
 
     async def until(self, look: Callable[[], Awaitable[T]]) -> T:
         async with asyncio.timeout(PATIENCE):
@@ -172,7 +183,7 @@ async def nats_world(url: str) -> AsyncIterator[NatsWorld]:
     """A provisioned installation of its own."""
     async with connect(url, fast_client=FAST_CLIENT) as connection:
         names = fresh_names()
-        await provision(connection, names, replicas=REPLICAS)
+        await provision(connection, names, bridge=True, replicas=REPLICAS)
         world = NatsWorld(connection, names)
         yield world
         await world.close()

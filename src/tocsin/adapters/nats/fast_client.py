@@ -181,16 +181,19 @@ class HeaderBlock(Mapping[str, str]):
 
     @override
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a header whose name is written without blanks around it."""
+        """Return a header; blanks around its name only count if the name stands in the block twice."""
         value = self._find(name)
         return default if value is None else value
 
     def _find(self, name: str) -> str | None:
-        label = b"\r\n%b:" % name.encode()
-        begin = self._raw.rfind(label)
+        """Return the value of a header that is written as `name:`; None if there is none."""
+        word = name.encode()
+        begin = self._raw.find(b"\r\n%b:" % word)
         if begin < 0:
             return None
-        begin += len(label)
+        if self._raw.count(word) > 1:  # perhaps a second header of this name, which then counts
+            return self._read().get(name)
+        begin += len(word) + 3
         return self._raw[begin : self._raw.index(b"\r\n", begin)].decode("utf-8", "replace").strip(_WHITESPACE)
 
     @override
