@@ -1,6 +1,7 @@
 """A stage's subscription over NATS fetches the available messages immediately."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime
 
 import pytest
@@ -11,12 +12,13 @@ from tests.conformance.given import dispatched, report
 from tests.conformance.worlds import World, nats_world
 from tests.servers import FAST_CLIENT
 from tocsin.adapters.nats.consumers import stage_router as routers
-from tocsin.adapters.nats.consumers.greedy_batches import PriorityGate
+from tocsin.adapters.nats.consumers.greedy_batches import GreedyBatches
+from tocsin.adapters.nats.consumers.priority import GROWTH, RUSH_SIZE, PriorityGate
 from tocsin.domain.events import Message, Recorded
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.stage import BoundStage, BoundSubscription
 from tocsin.engine.states import StateStore
-from tocsin.engine.step import DONE, Sources, States, Step
+from tocsin.engine.step import DONE, Sources, States, Step, again
 from tocsin.ports import DurableSpec
 from tocsin.subjects import Stream, subject_of
 from tocsin.testing import ManualClock
@@ -87,12 +89,12 @@ async def test_low_priority_follows_other_messages_of_a_batch(nats_url: str) -> 
         stage = BoundStage(
             "both",
             (
-                BoundSubscription("waiting", Stream.LOG, ("report.>",), decide, low_priority=True),
+                BoundSubscription("waiting", Stream.REPORTS, ("report.>",), decide, low_priority=True),
                 BoundSubscription("first", Stream.LOG, ("execution.>",), decide),
             ),
         )
         for subscription in stage.subscriptions:
-            await world.durable(DurableSpec(subscription.durable, Stream.LOG, subscription.filters))
+            await world.durable(DurableSpec(subscription.durable, subscription.stream, subscription.filters))
         await world.log.publish(subject_of(report()), report(), message_id="report")
         precedence = PriorityGate(patience=1e9)
         broker = NatsBroker(nats_url, logger=None, apply_types=False)
@@ -107,3 +109,88 @@ async def test_low_priority_follows_other_messages_of_a_batch(nats_url: str) -> 
                     await asyncio.wait_for(came.get(), 10)
             await asyncio.wait_for(came.get(), 10)
         assert heard == ["Dispatched"] * 5 + ["Report"]
+
+
+def _waits(seen: list[str]) -> Callable[[Recorded[Message], States, datetime], Step]:
+    """A decision whose second step can wait; it records both."""
+    begun: set[int] = set()
+
+    def decide(recorded: Recorded[Message], states: States, now: datetime) -> Step:
+        del states, now
+        seen.append("second" if recorded.sequence in begun else "first")
+        if recorded.sequence in begun:
+            return DONE
+        begun.add(recorded.sequence)
+        return again(can_wait=True)
+
+    return decide
+
+
+async def test_low_priority_waits_for_its_growing_backlog(nats_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if other processes started executions: each time that the backlog is measured, it has grown."""
+    grown = 3
+    handled: list[int] = []
+
+    def decide(recorded: Recorded[Message], _: States, __: datetime) -> Step:
+        handled.append(recorded.sequence)
+        return DONE
+
+    async with nats_world(nats_url) as world:
+        subscription = BoundSubscription("ends", Stream.LOG, ("execution.>",), decide, low_priority=True)
+        await world.durable(DurableSpec(subscription.durable, Stream.LOG, subscription.filters))
+        sizes: list[int] = []
+        backlog = GreedyBatches._backlog
+
+        async def measured(batches: GreedyBatches) -> int:
+            if len(sizes) < grown:
+                for number in range(GROWTH):
+                    await world.log.append(dispatched(f"e{len(sizes)}-{number}"), expect=0)
+            assert handled == []
+            sizes.append(await backlog(batches))
+            return sizes[-1]
+
+        monkeypatch.setattr(GreedyBatches, "_backlog", measured)
+        for number in range(RUSH_SIZE):
+            await world.log.append(dispatched(f"e{number}"), expect=0)
+        broker = NatsBroker(nats_url, logger=None, apply_types=False)
+        stage = BoundStage("test", (subscription,))
+        broker.include_router(routers.stage_router(stage, policy_of(world), world.names, fast_client=FAST_CLIENT))
+        async with broker:
+            await broker.start()
+            await _until(lambda: len(handled) == RUSH_SIZE + grown * GROWTH)
+            await broker.stop()
+        assert sizes == [GROWTH, 2 * GROWTH, 3 * GROWTH, 3 * GROWTH]
+
+
+@pytest.mark.parametrize("ends", ["calm", "stop"])
+async def test_postponed_messages_are_settled(nats_url: str, ends: str) -> None:
+    async with nats_world(nats_url) as world:
+        seen: list[str] = []
+        subscription = BoundSubscription("rush", Stream.LOG, ("execution.>",), _waits(seen))
+        durable = await world.durable(DurableSpec(subscription.durable, Stream.LOG, subscription.filters))
+        for number in range(RUSH_SIZE):
+            await world.log.append(dispatched(f"e{number}"), expect=0)
+        gate = PriorityGate(patience=1e9)
+        broker = NatsBroker(nats_url, logger=None, apply_types=False)
+        stage = BoundStage("test", (subscription,))
+        broker.include_router(
+            routers.stage_router(stage, policy_of(world), world.names, precedence=gate, fast_client=FAST_CLIENT)
+        )
+        async with broker:
+            with gate.rush():
+                await broker.start()
+                await _until(lambda: len(seen) >= RUSH_SIZE)
+                await asyncio.sleep(0.1)
+                assert seen == ["first"] * RUSH_SIZE
+                if ends == "stop":
+                    await broker.stop()
+            await _until(lambda: len(seen) == 2 * RUSH_SIZE)
+            assert seen[RUSH_SIZE:] == ["second"] * RUSH_SIZE
+            await broker.stop()
+        assert not await durable.take(RUSH_SIZE, wait=0.2)
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110 - the stage does not signal
+            await asyncio.sleep(0.01)

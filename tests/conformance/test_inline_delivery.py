@@ -101,10 +101,10 @@ async def test_both_paths_report_a_missing_responder(client: Client) -> None:
 
 
 async def test_failing_receiver_affects_neither_connection_nor_others(nats_url: str) -> None:
-    told: list[Exception] = []
+    errors: list[Exception] = []
 
     async def tell(error: Exception) -> None:
-        told.append(error)
+        errors.append(error)
 
     client = await nats.connect(nats_url, error_cb=tell)
     both, failure = Both(), RuntimeError("a defect")
@@ -117,7 +117,7 @@ async def test_failing_receiver_affects_neither_connection_nor_others(nats_url: 
     await send(client, "in", b"1")
     await send(client, "in", b"2")
     await settled(client)
-    assert told == [failure, failure]
+    assert errors == [failure, failure]
     assert [body for _, _, body, _ in both.told()] == [b"1", b"2"]
     await client.close()
 

@@ -8,6 +8,7 @@ from tests.domain.given import JOB, NOON
 from tocsin.domain import execution_plan, ids
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Admitted, Due, Passed, Planned, Recorded, Trigger
+from tocsin.domain.wording import utc_text
 
 
 def job(**more: object) -> JobDefinition:
@@ -36,8 +37,8 @@ def test_an_occurrence_is_named_by_its_instant() -> None:
 
 
 def test_cron_20_scheduled_run_carries_its_jobs_name() -> None:
-    meta = execution_plan.from_due(DUE, job(meta={"team": "billing"})).plan.meta
-    assert meta == {"team": "billing", "cron_name": JOB, "cron_triggered_at": NOON.isoformat()}
+    meta = execution_plan.from_due(DUE, job(meta={"team": "billing"})).meta
+    assert meta == {"team": "billing", "cron_name": JOB, "cron_triggered_at": utc_text(NOON)}
 
 
 def test_triggered_run_records_the_actor() -> None:
@@ -100,10 +101,10 @@ def passed(reason: str) -> Passed:
     )
 
 
-@pytest.mark.parametrize(("reason", "told"), [("paused", "disabled"), ("dst_skip", "dst_skip")])
-def test_announced_skips_are_recorded_separately(reason: str, told: str) -> None:
+@pytest.mark.parametrize(("reason", "expected"), [("paused", "disabled"), ("dst_skip", "dst_skip")])
+def test_announced_skips_are_recorded_separately(reason: str, expected: str) -> None:
     skipped = execution_plan.skipped_instants(passed(reason), job())
-    assert [(s.reason, s.scheduled_time) for s in skipped] == [(told, NOON), (told, NOON + timedelta(hours=1))]
+    assert [(s.reason, s.scheduled_time) for s in skipped] == [(expected, NOON), (expected, NOON + timedelta(hours=1))]
     assert skipped[0].execution_id == ids.passed_id(JOB, NOON) != ids.occurrence_id(JOB, NOON)
 
 

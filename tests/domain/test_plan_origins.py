@@ -21,6 +21,7 @@ from tocsin.domain.events import (
     Trigger,
     TriggerKind,
 )
+from tocsin.domain.wording import utc_text
 
 ADA = Actor(identity="ada")
 LETTER = "0193a5b0-0000-7000-8000-00000000000a"
@@ -68,12 +69,16 @@ def test_an_occurrence_says_whether_it_catches_up(*, catch_up: bool) -> None:
 def test_a_plan_repeats_its_definition() -> None:
     retry = RetryPolicy(max_attempts=7)
     definition = job(args=[1], timeout=5, queue="etl", retry=retry, dead_letter=True, tags=["a"], execution_timeout=60)
-    found = execution_plan.from_due(Due(job=JOB, scheduled_time=NOON, definition=7), definition).plan
-    assert (found.definition, found.args, found.dead_letter, found.tags) == (7, (1,), True, ("a",))
-    assert (found.cron_expression, found.timezone, found.execution_timeout) == ("0 3 * * *", "Europe/Berlin", 60)
-    [step] = found.steps
+    resolved = execution_plan.from_due(Due(job=JOB, scheduled_time=NOON, definition=7), definition).plan
+    assert (resolved.definition, resolved.args, resolved.dead_letter, resolved.tags) == (7, (1,), True, ("a",))
+    assert (resolved.cron_expression, resolved.timezone, resolved.execution_timeout) == (
+        "0 3 * * *",
+        "Europe/Berlin",
+        60,
+    )
+    [step] = resolved.steps
     assert (step.name, step.function, step.timeout, step.queue, step.retry) == ("main", "f", 5, "etl", retry)
-    assert (step.input, step.args, found.start_at, found.expires_at) == (None, None, None, None)
+    assert (step.input, step.args, resolved.start_at, resolved.expires_at) == (None, None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -95,17 +100,17 @@ def test_a_public_skip_repeats_its_definition(fact: Due | Passed) -> None:
 @pytest.mark.parametrize(("given", "args"), [(None, (1,)), ((), ()), ((2, 3), (2, 3))])
 def test_args_of_a_trigger_replace_those_before(given: tuple[int, ...] | None, args: tuple[int, ...]) -> None:
     steps = [{"name": "a", "function": "f", "args": [9]}, {"name": "b", "function": "f"}]
-    found = execution_plan.from_trigger(triggered(args=given), job(function=None, dag=steps, args=[1]), 7).plan
-    assert found.args == args
-    assert [step.args for step in found.steps] == [(9,) if given is None else None, None]
+    resolved = execution_plan.from_trigger(triggered(args=given), job(function=None, dag=steps, args=[1]), 7).plan
+    assert resolved.args == args
+    assert [step.args for step in resolved.steps] == [(9,) if given is None else None, None]
 
 
 @pytest.mark.parametrize("policy", ["skip", "enqueue", "cancel_previous", "allow"])
 @pytest.mark.parametrize("trigger", ["manual", "replay", "backfill"])
 def test_what_makes_up_waits_for_its_turn(policy: str, trigger: str) -> None:
-    found = execution_plan.from_trigger(triggered(trigger=trigger), job(overlap_policy=policy), 7).plan
+    resolved = execution_plan.from_trigger(triggered(trigger=trigger), job(overlap_policy=policy), 7).plan
     waits = trigger != "manual" and policy != "allow"
-    assert found.overlap_policy == ("enqueue" if waits else policy)
+    assert resolved.overlap_policy == ("enqueue" if waits else policy)
 
 
 # --- backfills -------------------------------------------------------------------------------------------------------
@@ -120,7 +125,7 @@ def test_a_backfill_makes_up_for_its_instant() -> None:
     fact = backfill()
     assert (fact.scheduled_time, fact.trigger, fact.backfill, fact.by) == (THEN, "backfill", "november", ADA)
     assert fact.execution_id == ids.backfill_id(JOB, "november", THEN)
-    assert fact.plan.meta == {"cron_name": JOB, "cron_triggered_at": THEN.isoformat()}
+    assert fact.meta == {"cron_name": JOB, "cron_triggered_at": utc_text(THEN)}
 
 
 def test_a_backfill_is_one_execution_however_sent() -> None:
@@ -167,7 +172,7 @@ def test_its_replay_runs_the_same_plan(given: dict[str, Any] | None, merged: dic
 @pytest.mark.parametrize(
     ("before", "scheduled", "meta"),
     [
-        (letter("cron"), THEN, {"cron_name": JOB, "cron_triggered_at": THEN.isoformat()}),
+        (letter("cron"), THEN, {"cron_name": JOB, "cron_triggered_at": utc_text(THEN)}),
         (letter("manual"), THEN, {}),
         (Trigger(), NOON, {}),
     ],
@@ -177,7 +182,7 @@ def test_a_replay_repeats_what_it_replays(
     before: DeadLettered | Trigger, scheduled: datetime, meta: dict[str, str]
 ) -> None:
     fact = execution_plan.from_replay(replayed(), before, job(), 7)
-    assert (fact.scheduled_time, fact.plan.meta, fact.plan.definition) == (scheduled, meta, 7)
+    assert (fact.scheduled_time, fact.meta, fact.plan.definition) == (scheduled, meta, 7)
     assert (fact.trigger, fact.by, fact.replay_of) == ("replay", ADA, LETTER)
     assert fact.execution_id == ids.replay_id(JOB, LETTER, 2, NOON)
 
@@ -200,8 +205,8 @@ KEPT: dict[str, Any] = {"plan_input": {"a": 1, "b": 2, "c": None}, "plan_args": 
 def test_a_replay_gives_what_was_given(
     kept: DeadLettered | Trigger, before: JobDefinition | None, given: dict[str, Any], args: tuple[int, ...] | None
 ) -> None:
-    found = execution_plan.replay_input(kept, replayed().message, before)
-    assert (found.trigger, found.input, found.args) == ("replay", given, args)
+    replayed_input = execution_plan.replay_input(kept, replayed().message, before)
+    assert (replayed_input.trigger, replayed_input.input, replayed_input.args) == ("replay", given, args)
     over = execution_plan.replay_input(kept, replayed(input={"a": 9}).message, before)
     assert over.input == {**given, "a": 9}
 

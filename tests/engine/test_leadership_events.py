@@ -29,7 +29,7 @@ async def recorded(world: World) -> list[Recorded[Message]]:
     return await world.log.read(subjects.leadership("ticker"))
 
 
-async def told(world: World) -> list[tuple[str, str]]:
+async def leadership_events(world: World) -> list[tuple[str, str]]:
     facts = [one.message for one in await recorded(world)]
     return [
         (subjects.subject_of(fact).rpartition(".")[2], fact.holder)
@@ -46,7 +46,7 @@ async def test_each_term_is_recorded_and_no_renewal(world: World) -> None:
         world.clock.advance(5)
     await one.release()
     await other.run_once()
-    assert await told(world) == [("gained", "one"), ("released", "one"), ("gained", "other")]
+    assert await leadership_events(world) == [("gained", "one"), ("released", "one"), ("gained", "other")]
 
 
 async def test_leader_that_overslept_its_lease_records_the_gap(world: World) -> None:
@@ -90,9 +90,9 @@ async def test_unstored_event_is_stored_with_the_next(world: World, monkeypatch:
         patch.setattr(world.log, "publish", away)
         await leader.run_once()
         assert leader.is_leading
-    assert await told(world) == []
+    assert await leadership_events(world) == []
     await leader.release()
-    assert await told(world) == [("gained", "one"), ("released", "one")]
+    assert await leadership_events(world) == [("gained", "one"), ("released", "one")]
     assert isinstance((await recorded(world))[-1].message, LeadershipReleased)
 
 
@@ -101,4 +101,4 @@ async def test_lease_taken_away_was_lost(world: World) -> None:
     await leader.run_once()
     await world.projections.put(Bucket.LEADER, "ticker", b'{"holder": "usurper"}')
     await leader.run_once()
-    assert await told(world) == [("gained", "one"), ("lost", "one")]
+    assert await leadership_events(world) == [("gained", "one"), ("lost", "one")]

@@ -1,14 +1,12 @@
 """Cached states: what is read, and what is not decided on."""
 
-from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias
+from typing import Final
 
 import pytest
 
 from tests.domain.given import NOON, plan
 from tests.stages.test_races import Lagging
-from tests.stages.world import World
+from tests.stages.world import Reads, World
 from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryStreamPurge
 from tocsin.domain import execution
@@ -23,24 +21,6 @@ from tocsin.engine.step import Known, Missing, Reading, Ref, Sources
 JOB: Final = "job-0"
 SCOPE: Final = subjects.execution(JOB, "a")
 REF: Final = execution_state(JOB, "a")
-Reads: TypeAlias = Counter[str]
-
-
-@pytest.fixture
-def reads(world: World, monkeypatch: pytest.MonkeyPatch) -> Reads:
-    """The number of requests to the log, by method."""
-    counted: Reads = Counter()
-
-    def counting(verb: str, ask: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
-        async def counted_ask(*args: object, **options: object) -> object:
-            counted[verb] += 1
-            return await ask(*args, **options)
-
-        return counted_ask
-
-    for verb in ("tails", "load_each", "load", "get", "last", "read", "tail"):
-        monkeypatch.setattr(world.log, verb, counting(verb, getattr(world.log, verb)))
-    return counted
 
 
 def planned() -> Planned:

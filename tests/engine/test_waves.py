@@ -14,12 +14,13 @@ from tests.domain.given import JOB, NOON, admitted
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain.events import Message, PoisonMessage, Queued, Recorded, Trigger
+from tocsin.engine.items import Item, Result
 from tocsin.engine.stage import BoundSubscription
 from tocsin.engine.states import StateStore
 from tocsin.engine.step import DONE, Events, Reading, Ref, Scope, Send, Sources, States, Step, again, done, refuse, wait
-from tocsin.engine.waves import CONFLICT_LIMIT, Item, Result, Waves
+from tocsin.engine.waves import CONFLICT_LIMIT, Waves
 from tocsin.ports import LogUnavailable, OutdatedState, StaleRead, Write, Written
-from tocsin.subjects import Stream
+from tocsin.subjects import DecodeError, Stream
 from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock
 
 COUNTER: Final = Scope("counter", 0, lambda state, _: state + 1)
@@ -110,6 +111,47 @@ async def test_missing_states_of_a_wave_are_read_together(log: RecordingLog) -> 
     assert [len(writes) for writes in log.writes] == [3]
 
 
+async def test_expected_states_are_read_with_a_missing_one(log: RecordingLog) -> None:
+    def decide(recorded: Recorded[Message], states: States, _: datetime) -> Step:
+        name = name_of(recorded)
+        states.expect(lambda: (counter(f"{name}-next"), counter(f"{name}-never")))
+        number = states(counter(name)) + states(counter(f"{name}-next"))
+        return done(Events(counter(name), (count(name, number + 1),)))
+
+    await log.increment("a-next")
+    assert await run(log, decide, items("a", "b")) == [Result.DONE] * 2
+    [read] = log.reads
+    assert sorted(read) == sorted(subjects.lock(f"{name}{part}") for name in "ab" for part in ("", "-next", "-never"))
+    assert await log.numbers("a") == ["a-2"]
+
+
+async def test_expected_states_alone_are_not_read(log: RecordingLog) -> None:
+    def decide(recorded: Recorded[Message], states: States, now: datetime) -> Step:
+        states.expect(lambda: [counter("other")])
+        assert states.guess(counter(name_of(recorded))) == 0
+        return increment(recorded, states, now) if log.reads else DONE
+
+    assert await run(log, decide, items("a")) == [Result.DONE]
+    assert log.reads == []
+
+
+async def test_unreadable_expected_state_fails_no_decision(log: RecordingLog) -> None:
+    def decide(recorded: Recorded[Message], states: States, now: datetime) -> Step:
+        states.expect(lambda: [counter("broken")])
+        return increment(recorded, states, now)
+
+    load_each = log.load_each
+
+    async def read(*scopes: str, **options: Any) -> Any:  # noqa: ANN401 - passed on as it is
+        if subjects.lock("broken") in scopes:
+            raise DecodeError("unreadable")
+        return await load_each(*scopes, **options)
+
+    log.load_each = read  # type: ignore[method-assign]
+    assert await run(log, decide, items("a", "b")) == [Result.DONE] * 2
+    assert await log.numbers("a") == ["a-1"]
+
+
 async def test_wave_has_one_change_of_each_scope(log: RecordingLog) -> None:
     assert await run(log, increment, items("a", "a", "b", "a")) == [Result.DONE] * 4
     assert [len(writes) for writes in log.writes] == [2, 1, 1]
@@ -186,6 +228,21 @@ async def test_decision_on_an_outdated_state_is_repeated(log: RecordingLog) -> N
     await Waves(store).run(decide, second)
     assert seen == [0, 0, 1]
     assert log.tailed == [(subjects.lock("a"),)] * 3
+
+
+@pytest.mark.parametrize(
+    "step", [refuse("no such counter", rests_on=(counter("a"),)), wait(1, rests_on=(counter("a"),))]
+)
+async def test_refusals_and_waits_rest_on_newest_states(log: RecordingLog, step: Step) -> None:
+    def decide(_: Recorded[Message], states: States, __: datetime) -> Step:
+        return DONE if states(counter("a")) else step
+
+    store = store_of(log)
+    first, second = items("a"), items("a")
+    await Waves(store).run(decide, first)
+    await log.increment("a")
+    await Waves(store).run(decide, second)
+    assert [item.outcome.step for item in (*first, *second) if item.outcome] == [step, DONE]
 
 
 # --- store -----------------------------------------------------------------------------------------------------------
@@ -537,3 +594,52 @@ async def test_known_state_is_not_guessed_after_conflict(log: RecordingLog) -> N
 
     await Waves(store).run(decide, items("a"))
     assert seen == [1] * len(seen)
+
+
+# --- postponed -------------------------------------------------------------------------------------------------------
+
+
+def twice(recorded: Recorded[Message], states: States, _: datetime) -> Step:
+    """Count once, and then once more, which can wait."""
+    ref = counter(name_of(recorded))
+    if not states.has_changed(ref):
+        return again(Events(ref, (count(name_of(recorded), 1),)), can_wait=True)
+    return done(Events(ref, (count(name_of(recorded), states(ref) + 1),)))
+
+
+async def test_decisions_that_can_wait_are_postponed(log: RecordingLog) -> None:
+    store, batch, postponed = store_of(log), items("a", "b"), list[Item]()
+    await Waves(store).run(twice, batch, postponed=postponed)
+    assert postponed == batch
+    assert [item.outcome for item in batch] == [None, None]
+    assert (await log.numbers("a"), await log.numbers("b")) == (["a-1"], ["b-1"])
+    await Waves(store).run(twice, postponed)
+    assert [item.outcome.result for item in batch if item.outcome] == [Result.DONE] * 2
+    assert await log.numbers("a") == ["a-1", "a-2"]
+    assert [len(writes) for writes in log.writes] == [2, 2]
+
+
+async def test_input_before_another_is_not_postponed(log: RecordingLog) -> None:
+    batch = [Item(recorded, "x") for recorded in inputs("a", "b")]
+    postponed: list[Item] = []
+    await Waves(store_of(log)).run(twice, batch, postponed=postponed)
+    assert postponed == batch[1:]
+    assert batch[0].outcome is not None
+    assert (await log.numbers("a"), await log.numbers("b")) == (["a-1", "a-2"], ["b-1"])
+
+
+async def test_refused_append_is_not_postponed(log: RecordingLog) -> None:
+    async def other_writer() -> None:
+        log.meanwhile = None
+        await log.increment("a")
+
+    def decide(recorded: Recorded[Message], states: States, _: datetime) -> Step:
+        ref = counter(name_of(recorded))
+        number = states(ref) + 1
+        return again(Events(ref, (count("a", number),)), can_wait=True) if not states.has_changed(ref) else DONE
+
+    log.meanwhile = other_writer
+    batch, postponed = items("a"), list[Item]()
+    await Waves(store_of(log)).run(decide, batch, postponed=postponed)
+    assert await log.numbers("a") == ["a-0", "a-2"]
+    assert postponed == batch

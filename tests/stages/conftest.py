@@ -1,16 +1,36 @@
 """A new world for each test."""
 
+from collections import Counter as Counts
+from collections.abc import Awaitable, Callable
+
 import pytest
 from opentelemetry.metrics import set_meter_provider
 from opentelemetry.sdk.metrics import Counter, MeterProvider
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
 
-from tests.stages.world import World
+from tests.stages.world import Reads, World
 
 
 @pytest.fixture
 def world() -> World:
     return World()
+
+
+@pytest.fixture
+def reads(world: World, monkeypatch: pytest.MonkeyPatch) -> Reads:
+    """The number of requests to the log, by method."""
+    counted: Reads = Counts()
+
+    def counting(verb: str, ask: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
+        async def counted_ask(*args: object, **options: object) -> object:
+            counted[verb] += 1
+            return await ask(*args, **options)
+
+        return counted_ask
+
+    for verb in ("write", "tails", "load_each", "load", "get", "last", "read", "tail"):
+        monkeypatch.setattr(world.log, verb, counting(verb, getattr(world.log, verb)))
+    return counted
 
 
 @pytest.fixture(scope="session")

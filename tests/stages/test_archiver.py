@@ -24,10 +24,10 @@ from tocsin.domain.events import Admitted, Dispatched, Due, Failure, Report, Sta
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.ports import EventLog, OutdatedState, StoredMessage, acknowledge_each
-from tocsin.stages.archiver.archive_eligibility import STREAMS, ArchiveEligibility, Keeping
+from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility, Keeping
 from tocsin.stages.archiver.stage import Archiver, PacedPurge
 from tocsin.stages.recorder import Recorder
-from tocsin.subjects import RECORDED, Bucket, Stream, cursor
+from tocsin.subjects import RECORDED, STREAMS, Bucket, Stream, cursor
 from tocsin.testing import settle
 
 DAY = timedelta(days=1)
@@ -168,15 +168,15 @@ class Site:
         if await self.world.log.load(subjects.execution(task.job, task.execution_id)):
             await self.world.given(Started(**who, delivery=1, worker="w"))
         is_doomed = task.job == "doomed"
-        told = Report(
+        answer = Report(
             **who,
             delivery=1,
             outcome="failed" if is_doomed else "completed",
             token=task.token,
             error=Failure(type="ValueError") if is_doomed else None,
         )
-        subject = subjects.subject_of(told)
-        await self.world.log.publish(subject, told, message_id=subject)
+        subject = subjects.subject_of(answer)
+        await self.world.log.publish(subject, answer, message_id=subject)
 
     async def record(self) -> None:
         log: EventLog = self.world.log
@@ -317,10 +317,21 @@ async def test_young_messages_stay_within_the_size_limit(site: Site) -> None:
     assert await site.archiver(keeping=young).run_once(site.world.clock.now()) is False
     assert await site.held() == before
 
-    few = replace(KEEPING, hot_window=10 * DAY, max_messages=40)
+    few = replace(KEEPING, hot_window=10 * DAY, max_messages=30)
     await site.archiver(keeping=few).run_once(site.world.clock.now())
     in_the_log = [m for m in await site.held() if m.stream is Stream.LOG]
-    assert len(in_the_log) <= 40 < len([m for m in before if m.stream is Stream.LOG])
+    assert len(in_the_log) <= 30 < len([m for m in before if m.stream is Stream.LOG])
+
+
+async def test_inputs_leave_before_their_stream_is_full(site: Site) -> None:
+    held = [m for m in await site.held() if m.stream is Stream.REPORTS]
+    size = sum(len(message.subject) + len(message.body) for message in held)
+    young = replace(KEEPING, hot_window=10 * DAY, max_input_bytes=2 * size)
+    await site.archiver(keeping=young).run_once(site.world.clock.now())
+    assert [m for m in await site.held() if m.stream is Stream.REPORTS] == held
+    await site.archiver(keeping=replace(young, max_input_bytes=size)).run_once(site.world.clock.now())
+    left = [m for m in await site.held() if m.stream is Stream.REPORTS]
+    assert 0 < len(left) <= len(held) / 2 + 1
 
 
 async def test_nothing_leaves_before_every_copy_reads_its_cursor(site: Site) -> None:
@@ -340,10 +351,12 @@ async def test_nothing_leaves_before_every_copy_reads_its_cursor(site: Site) -> 
 async def test_nothing_leaves_before_durables_and_history_saw_it(site: Site) -> None:
     before = await site.held()
     late = site.world.durable(site.world.retrier.subscriptions[0])
-    late.again(next(m.sequence for m in before if m.subject.startswith("report.doomed.")))
+    undecided = next(m for m in before if m.subject.startswith("report.doomed."))
+    late.again(undecided.sequence)
     await site.archiver().run_once(site.world.clock.now())
     archived = [m for segment in await site.archive().segments() for m in await site.archive().messages(segment)]
-    assert not any(m.sequence >= min(late._out) for m in archived if m.stream is Stream.LOG)
+    assert not any(m.sequence >= undecided.sequence for m in archived if m.stream is Stream.REPORTS)
+    assert all(m.time < undecided.time for m in archived)
 
     await site.world.run(*site.stages)
     await site.history.forget()
@@ -426,7 +439,7 @@ async def test_report_on_an_archived_execution_adds_no_event(site: Site) -> None
     facts = [m for m in await site.ever() if not m.subject.startswith("report.")]
     for task in tasks:
         # Long behind the window in which the log knows a message id again.
-        told = Report(
+        answer = Report(
             job=task.job,
             execution_id=task.execution_id,
             outcome="completed",
@@ -435,7 +448,7 @@ async def test_report_on_an_archived_execution_adds_no_event(site: Site) -> None
             delivery=1,
             token=ids.report_token(KEY, task.execution_id, task.step, task.attempt),
         )
-        await site.world.log.publish(subjects.subject_of(told), told, message_id=f"again-{task.execution_id}")
+        await site.world.log.publish(subjects.subject_of(answer), answer, message_id=f"again-{task.execution_id}")
     await site.world.run(*site.stages)
     assert [m for m in await site.ever() if not m.subject.startswith("report.")] == facts
 

@@ -27,9 +27,9 @@ BOOM = Failure(type="ValueError", message="boom")
 async def answer(world: World, outcome: str, step: str = "main", attempt: int = 1, **more: object) -> None:
     fields = {"outcome": outcome, "step": step, "attempt": attempt, "job": JOB, "execution_id": ID, "delivery": 1}
     token = ids.report_token(KEY, ID, step, attempt)
-    told = Report.model_validate({**fields, "token": token, **more})
-    subject = subjects.subject_of(told)
-    await world.log.publish(subject, told, message_id=subject)
+    answer = Report.model_validate({**fields, "token": token, **more})
+    subject = subjects.subject_of(answer)
+    await world.log.publish(subject, answer, message_id=subject)
 
 
 async def run(world: World) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.domain.given import ID, JOB, NOON, admitted, plan, started
 from tests.stages.test_lock_keeper import completed, planned
-from tests.stages.test_races import Lagging, report, told
+from tests.stages.test_races import Lagging, handle_report, report
 from tests.stages.test_ticker import leading, tick
 from tests.stages.world import World
 from tocsin import subjects
@@ -132,8 +132,8 @@ async def test_cron_29_finished_execution_is_announced_after_a_crash(world: Worl
         await world.given(planned("c", 14, "enqueue"))
         await world.handle(world.lock_keeper.subscriptions[0])
     await world.run(world.lock_keeper)
-    told = [event.data.job_id for event in await world.stored(CronTriggered)]
-    assert sorted(told) == (["a", "b", "c"] if next_came else ["a", "b"])
+    events = [event.data.job_id for event in await world.stored(CronTriggered)]
+    assert sorted(events) == (["a", "b", "c"] if next_came else ["a", "b"])
 
 
 async def test_cron_30_skip_after_late_lock_is_announced_after_crash(
@@ -149,7 +149,7 @@ async def test_cron_30_skip_after_late_lock_is_announced_after_crash(
     [skipped] = execution.skip(Execution(requested=waiting, status=Status.PLANNED), active="a")
     await world.given(skipped, completed("a", first.fence), *given, completed("c", None))
     await world.handle(world.lock_keeper.subscriptions[1])
-    assert [told.data.scheduled_time for told in await world.stored(CronSkipped)] == [waiting.scheduled_time]
+    assert [event.data.scheduled_time for event in await world.stored(CronSkipped)] == [waiting.scheduled_time]
 
 
 async def test_i2_replaced_definition_is_decided_by_earlier_tick(
@@ -243,7 +243,7 @@ async def test_retry_with_an_unhandled_report_is_not_lost(world: World) -> None:
     await world.given(admitted(plan(retry=RetryPolicy(max_attempts=2, initial_delay=30))))
     await world.run(world.dag_advancer, world.retrier)
     await world.given(started())
-    await told(world, report("failed", error=Failure(type="E")))
+    await handle_report(world, report("failed", error=Failure(type="E")))
     await world.durable(world.retrier.subscriptions[0]).take(1, wait=0)
     scope = subjects.execution(JOB, ID)
     [failed] = await world.recorded(Report)

@@ -199,6 +199,7 @@ async def test_lease_as_long_as_the_attempt_ends_it(world: World, everything_twi
     [retried] = await world.stored(RetryScheduled)
     assert retried.error == Failure(type="timed_out", message="its executor reported nothing within 1m")
     assert await world.stored(Released) == []
+    assert [report.delivery for report in await world.stored(Report)] == [1]  # it fails this claim and no later one
     await everything_twice()
 
 

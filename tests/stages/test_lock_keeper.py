@@ -5,6 +5,8 @@ from datetime import timedelta
 from typing import Literal
 from unittest.mock import AsyncMock
 
+import pytest
+
 from tests.domain.given import NOON, plan
 from tests.stages.world import World
 from tocsin import subjects
@@ -18,9 +20,13 @@ from tocsin.domain.events import (
     CronTriggered,
     Message,
     Planned,
+    PoisonMessage,
     Queued,
     Skipped,
 )
+from tocsin.domain.wording import utc_text
+from tocsin.engine.delivery_policy import MAX_FAILURES
+from tocsin.engine.lock_renewal import LockRenewal
 from tocsin.ports import LogUnavailable
 from tocsin.subjects import Bucket
 
@@ -55,8 +61,8 @@ async def test_cron_18_overlapping_run_is_skipped(world: World) -> None:
     await world.run(world.lock_keeper)
     [skipped] = await world.stored(Skipped)
     assert (skipped.execution_id, skipped.reason, skipped.active_execution_id) == ("b", "overlap_skip", "a")
-    [told] = await world.stored(CronSkipped)
-    assert (told.data.active_job_id, told.data.scheduled_time) == ("a", NOON.replace(hour=13))
+    [event] = await world.stored(CronSkipped)
+    assert (event.data.active_job_id, event.data.scheduled_time) == ("a", NOON.replace(hour=13))
 
 
 async def test_what_is_over_holds_nothing(world: World) -> None:
@@ -112,11 +118,38 @@ async def test_held_lock_is_shown_as_hip_62_says(world: World) -> None:
     shown = await world.projections.get(Bucket.LOCKS, "scheduler.lock.nightly")
     assert shown is not None
     value = json.loads(shown[0])
-    assert value == {"execution_id": "a", "acquired_at": world.clock.now().isoformat(), "ttl": 90.0}
+    assert value == {"execution_id": "a", "acquired_at": utc_text(world.clock.now()), "ttl": 90.0}
     await world.given(completed("a", 1))
     await world.run(world.lock_keeper)
     await world.show_locks()
     assert await world.projections.get(Bucket.LOCKS, "scheduler.lock.nightly") is None
+
+
+async def test_shown_lock_lives_as_long_as_its_holder(world: World) -> None:
+    await world.given(planned("a"))
+    await world.run(world.lock_keeper)
+    await world.show_locks()
+    acquired_at = utc_text(world.clock.now())
+    renewal = LockRenewal(world.log, world.projections, world.clock)  # of a copy that did not write the entry
+    for _ in range(60):
+        await world.clock.run(10)
+        await renewal.run_once(world.clock.now())
+    shown = await world.projections.get(Bucket.LOCKS, "scheduler.lock.nightly")
+    assert shown is not None
+    value = json.loads(shown[0])
+    assert (value["execution_id"], value["acquired_at"], value["ttl"]) == ("a", acquired_at, 90.0)
+    await world.given(completed("a", 1))
+    for _ in range(10):
+        await world.clock.run(10)
+        await renewal.run_once(world.clock.now())
+    assert await world.projections.get(Bucket.LOCKS, "scheduler.lock.nightly") is None
+
+
+@pytest.mark.parametrize("body", [b"not JSON", b"[]", b'{"ttl": 90}', b'{"acquired_at": 7, "ttl": "x"}'])
+async def test_foreign_entry_stops_no_renewal(world: World, body: bytes) -> None:
+    await world.projections.put(Bucket.LOCKS, "scheduler.lock.foreign", body)
+    await LockRenewal(world.log, world.projections, world.clock).run_once(world.clock.now())
+    assert await world.projections.get(Bucket.LOCKS, "scheduler.lock.foreign") is not None
 
 
 async def test_briefly_held_lock_is_never_shown(world: World) -> None:
@@ -304,6 +337,20 @@ async def test_cron_18_previous_run_is_cancelled_for_the_next(world: World) -> N
     size = await world.size()
     await world.redeliver(world.lock_keeper, world.lock_keeper)
     assert await world.size() == size
+
+
+async def test_unadmitted_holder_is_superseded_once_admitted(world: World) -> None:
+    acquired = Acquired(job="nightly", execution_id="a", scheduled_time=NOON, ttl=60)
+    await world.given(acquired, planned("b", 13, "cancel_previous"))
+    [subscription, *_] = world.lock_keeper.subscriptions
+    for _ in range(MAX_FAILURES + 1):  # the process that acquired the lock has not stored the admission yet
+        await world.outcomes.apply(subscription, await world.durable(subscription).take(256, wait=0))
+        await world.clock.run(20)
+    assert (await world.stored(PoisonMessage), await world.stored(Cancelled), world.pending) == ([], [], 1)
+    await world.given(planned("a", 12, "cancel_previous"))
+    await world.run(world.lock_keeper)
+    assert [event.execution_id for event in await world.stored(Cancelled)] == ["a"]
+    assert (await admitted(world))[-1] == "b"
 
 
 async def test_run_completed_before_its_cancellation_stays_completed(world: World) -> None:

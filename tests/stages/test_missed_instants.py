@@ -33,9 +33,9 @@ async def test_missed_span_is_announced(world: World) -> None:
     begin = world.clock.now()
     [passed] = await absent(world, 10)
     await world.run(world.planner)
-    [told] = await world.recorded(CronMissed)
-    assert told.subject == "cron.missed.a_job"
-    assert told.message.data.model_dump() == {
+    [event] = await world.recorded(CronMissed)
+    assert event.subject == "cron.missed.a_job"
+    assert event.message.data.model_dump() == {
         "cron_name": "a.job",
         "cron_expression": "* * * * *",
         "timezone": "Europe/Berlin",
@@ -45,7 +45,7 @@ async def test_missed_span_is_announced(world: World) -> None:
         "until": begin + timedelta(minutes=9),
     }
     assert passed.count == 9
-    assert told.message.timestamp == world.clock.now()
+    assert event.message.timestamp == world.clock.now()
 
 
 async def test_each_span_is_announced_once(world: World) -> None:
@@ -66,6 +66,16 @@ async def test_earlier_span_handled_later_is_announced(world: World) -> None:
     for recorded in reversed(passed):
         await world.deliver(subscription, recorded)
     assert sorted(event.data.count for event in await world.stored(CronMissed)) == [2, 4]
+
+
+async def test_superseded_span_is_announced(world: World) -> None:
+    await world.define(MINUTELY)
+    world.clock.advance(60 * 5)
+    await world.define({**MINUTELY, "schedule": "0 3 * * *"})
+    [passed] = await absent(world, 1)
+    await world.run(world.planner)
+    [event] = await world.stored(CronMissed)
+    assert (passed.reason, event.data.reason, event.data.count) == ("superseded", "superseded", 5)
 
 
 @pytest.mark.parametrize("change", [ledger.pause, ledger.delete])

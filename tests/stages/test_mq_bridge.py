@@ -1,12 +1,15 @@
 """The bridge: executors outside see hip-62's envelope, and their answers become reports."""
 
+import asyncio
 import json
 
 import pytest
 
 from tests.domain.given import ID, JOB, admitted, plan
 from tests.stages.world import World
-from tocsin.domain.events import Completed, Failed, PoisonMessage, Report
+from tocsin import subjects
+from tocsin.domain import execution
+from tocsin.domain.events import Completed, Dispatched, Envelope, Failed, MqCancel, PoisonMessage, Report, Started
 
 
 async def answered(world: World, body: object, execution_id: str = ID) -> None:
@@ -41,14 +44,32 @@ async def test_task_is_published_in_the_hip_62_envelope(world: World) -> None:
         ID,
         "f/main",
         1,
-        30.0,
+        30,
     )
+    assert isinstance(data["timeout"], int)
+
+
+DONE = {"status": "completed"}
+OTHER = "0193a5b0-0000-7000-8000-00000000ffff"
+COMPLETE = "mq.scheduler.complete"
+
+
+def enveloped(**data: object) -> dict[str, object]:
+    return {"schema": "hanzo.mq.v1", "id": "1", "type": "scheduler.complete", "source": "functions-7", "data": data}
 
 
 @pytest.mark.parametrize(
-    "body", [b"", {}, {"status": "completed"}, {"status": "success", "result": 1}, {"step": "main", "attempt": 1}]
+    "body",
+    [
+        DONE,
+        {"status": "COMPLETED"},
+        {"status": "success", "result": 1},
+        {**DONE, "step": "main", "attempt": 1},
+        enveloped(**DONE),
+        enveloped(**DONE, job_name=JOB, execution_id=ID),
+    ],
 )
-async def test_answer_without_failure_completes(world: World, body: object) -> None:
+async def test_recognized_success_completes(world: World, body: object) -> None:
     await world.given(admitted())
     await run(world)
     await answered(world, body)
@@ -61,6 +82,7 @@ async def test_answer_without_failure_completes(world: World, body: object) -> N
         ({"status": "failed"}, "unknown"),
         ({"error": "boom"}, "error"),
         ({"status": "error", "error": {"type": "ValueError", "message": "boom"}}, "ValueError"),
+        (enveloped(status="Failed", error="boom"), "error"),
     ],
 )
 async def test_answer_with_failure_fails(world: World, body: object, error: str) -> None:
@@ -72,42 +94,256 @@ async def test_answer_with_failure_fails(world: World, body: object, error: str)
     assert failed.error.type == error
 
 
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"", "mq-status-missing"),
+        ({"state": "failed"}, "mq-status-missing"),
+        ({"success": False, "exit_code": 1}, "mq-status-missing"),
+        ({"status": "splendid"}, "mq-status-unknown"),
+        (enveloped(status="splendid"), "mq-status-unknown"),
+        ({**DONE, "execution_id": OTHER}, "mq-answer-contradictory"),
+        ({**DONE, "job_name": "other"}, "mq-answer-contradictory"),
+        ({**DONE, "step": "other"}, "mq-answer-misaddressed"),
+        ({**DONE, "token": "guessed"}, "mq-token-wrong"),
+        ({**DONE, "token": "\u00e9"}, "mq-token-wrong"),
+        (b"completed", "undecodable-message"),
+        (b'["completed"]', "undecodable-message"),
+        (b'{"status":"completed","result":' + b"[" * 100_000, "undecodable-message"),
+        (b'{"status":"completed","result":' + b"[" * 900 + b"]" * 900 + b"}", "undecodable-message"),
+        (b"\xff\xfe", "undecodable-message"),
+    ],
+)
+async def test_unknown_answer_is_never_an_outcome(world: World, body: object, code: str) -> None:
+    await world.given(admitted())
+    await run(world)
+    await answered(world, body)
+    [letter] = await world.stored(PoisonMessage)
+    assert (letter.code, letter.job) == (code, JOB)
+    assert await world.stored(Report) == []
+    await answered(world, DONE)
+    assert len(await world.stored(Completed)) == 1
+
+
 async def test_an_answer_that_comes_twice_counts_once(world: World) -> None:
     await world.given(admitted())
     await run(world)
-    await answered(world, {})
-    await answered(world, {})
+    await answered(world, DONE)
+    await answered(world, DONE)
+    await answered(world, {"status": "failed"})
     assert len(await world.stored(Report)) == 1
+    assert await world.stored(PoisonMessage) == []
 
 
 async def test_ambiguous_answer_is_refused_with_the_step_names(world: World) -> None:
     await world.given(admitted(plan({"a": (), "b": ()})))
     await run(world)
-    await answered(world, {})
+    await answered(world, DONE)
     [letter] = await world.stored(PoisonMessage)
-    assert letter.reason == "unreadable: the completion names no step, and several are in flight: a, b"
-    await answered(world, {"step": "a"})
-    await answered(world, {"step": "b"})
+    assert letter.code == "mq-answer-ambiguous"
+    assert letter.reason.endswith("in flight: a, b")
+    await answered(world, {**DONE, "step": "a"})
+    await answered(world, {**DONE, "step": "b"})
     assert len(await world.stored(Completed)) == 1
 
 
-async def test_answer_with_a_foreign_token_is_refused(world: World) -> None:
+async def test_name_of_the_executor_is_reported(world: World) -> None:
     await world.given(admitted())
     await run(world)
-    await answered(world, {"token": "guessed"})
+    await answered(world, enveloped(**DONE))
+    [report] = await world.stored(Report)
+    assert report.worker == "functions-7"
+
+
+@pytest.mark.parametrize(
+    ("subject", "names"),
+    [
+        (f"{COMPLETE}.{ID}", {"job_name": JOB}),
+        (f"{COMPLETE}.{ID}", {"job_name": JOB, "execution_id": ID}),
+        (f"{COMPLETE}.{JOB}", {"execution_id": ID}),
+        (f"{COMPLETE}.{JOB}", {"job_name": JOB, "execution_id": ID}),
+        (f"{COMPLETE}.functions", {"job_name": JOB, "execution_id": ID}),
+        (f"{COMPLETE}.>", {"job_name": JOB, "execution_id": ID}),
+        (f"{COMPLETE}.{JOB}.{ID}", {"job_name": JOB, "execution_id": ID}),
+    ],
+)
+async def test_ids_are_taken_from_the_body_too(world: World, subject: str, names: dict[str, str]) -> None:
+    await world.given(admitted())
+    await run(world)
+    world.log.receive(subject, json.dumps(enveloped(**DONE, **names)).encode())
+    await run(world)
+    assert len(await world.stored(Completed)) == 1
+
+
+@pytest.mark.parametrize(
+    ("subject", "names"),
+    [
+        (f"{COMPLETE}.{ID}", {}),
+        (f"{COMPLETE}.{JOB}", {"job_name": JOB}),
+        (f"{COMPLETE}.{JOB}.{OTHER}", {}),
+        (f"{COMPLETE}.{JOB}.{OTHER}", {"job_name": JOB, "execution_id": OTHER}),
+        (f"{COMPLETE}.*.*", {}),
+        (f"{COMPLETE}.>", {"job_name": "*", "execution_id": "*"}),
+        (f"{COMPLETE}.{JOB}", {"execution_id": f"{ID}.>"}),
+        (f"{COMPLETE}.{ID}", {"job_name": "a job"}),
+        (f"{COMPLETE}.{ID}", {"job_name": "Upper"}),
+        (f"{COMPLETE}.{ID}", {"job_name": "x" * 300}),
+    ],
+)
+async def test_misaddressed_answer_is_a_dead_letter(world: World, subject: str, names: dict[str, str]) -> None:
+    await world.given(admitted())
+    await run(world)
+    world.log.receive(subject, json.dumps({**DONE, **names}).encode())
+    await run(world)
     [letter] = await world.stored(PoisonMessage)
-    assert letter.reason.endswith("the token is not that of step 'main', attempt 1")
-    assert await world.stored(Completed) == []
-
-
-async def test_an_answer_about_nothing_known_changes_nothing(world: World) -> None:
-    await answered(world, {}, execution_id="0193a5b0-0000-7000-8000-00000000ffff")
+    assert letter.code == "mq-answer-misaddressed"
     assert await world.stored(Report) == []
     assert world.pending == 0
 
 
-async def test_answer_without_an_execution_id_is_refused(world: World) -> None:
-    world.log.receive("mq.scheduler.complete.lonely", b"{}")
+async def test_answer_to_a_native_task_changes_nothing(world: World) -> None:
+    task = plan()
+    [step] = task.steps
+    await world.given(admitted(task.model_copy(update={"steps": (step.model_copy(update={"queue": "native"}),)})))
     await run(world)
-    [letter] = await world.stored(PoisonMessage)
-    assert letter.reason == "unreadable: mq.scheduler.complete.lonely: names no execution"
+    await answered(world, DONE)
+    assert await world.stored(Report) == []
+    assert await world.stored(PoisonMessage) == []
+
+
+# --- the claim -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("seconds", "written"), [(300.0, b'"timeout":300,'), (0.5, b'"timeout":1,')])
+async def test_timeout_is_a_whole_number(world: World, seconds: float, written: bytes) -> None:
+    task = plan()
+    steps = tuple(step.model_copy(update={"timeout": seconds}) for step in task.steps)
+    await world.given(admitted(task.model_copy(update={"steps": steps})))
+    await run(world)
+    [recorded] = await world.log.read("mq.scheduled.>")
+    assert written in recorded.message.encode()
+
+
+async def test_hand_over_is_a_claim(world: World) -> None:
+    await world.given(admitted())
+    await run(world)
+    [started] = await world.stored(Started)
+    assert (started.step, started.attempt, started.delivery, started.worker) == ("main", 1, 1, "mq-bridge")
+    await answered(world, DONE)
+    assert len(await world.stored(Completed)) == 1
+
+
+async def test_task_of_a_cancelled_execution_stays(world: World) -> None:
+    await world.given(admitted())
+    await world.run(world.dag_advancer)
+    await world.ask_to_cancel(JOB, ID)
+    await world.run(world.dag_advancer)
+    await run(world)
+    assert await envelopes(world) == []
+    assert await world.stored(Started) == []
+    assert world.pending == 0
+
+
+async def test_hand_over_is_finished_after_a_crash(world: World) -> None:
+    await world.given(admitted())
+    await world.run(world.dag_advancer)
+    [task] = await world.recorded(Dispatched)
+    claimed = execution.claim(
+        execution.fold(await world.log.load(subjects.execution(JOB, ID))),
+        step="main",
+        attempt=1,
+        delivery=1,
+        task=task.sequence,
+        worker="mq-bridge",
+    )
+    assert isinstance(claimed, Started)
+    await world.given(claimed)
+    await run(world)
+    assert len(await envelopes(world)) == 1
+
+
+async def test_redelivered_task_is_handed_over_once(world: World) -> None:
+    await world.given(admitted())
+    await run(world)
+    await world.redeliver(world.mq_bridge, is_fresh=True)
+    assert len(await envelopes(world)) == 1
+    assert len(await world.stored(Started)) == 1
+
+
+async def test_executor_may_tell_that_it_began(world: World) -> None:
+    await world.given(admitted())
+    await run(world)
+    for body in ({"status": "STARTED", "worker": "functions-7"}, {"status": "progress", "worker": "functions-8"}):
+        await answered(world, body)
+    begun = [(started.delivery, started.worker) for started in await world.stored(Started)]
+    assert begun == [(1, "mq-bridge"), (2, "functions-7")]
+    assert await world.stored(Report) == []
+    await answered(world, {"status": "failed"})
+    assert len(await world.stored(Failed)) == 1
+
+
+async def test_beginning_after_the_end_changes_nothing(world: World) -> None:
+    await world.given(admitted())
+    await run(world)
+    await answered(world, DONE)
+    await answered(world, {"status": "started"})
+    assert len(await world.stored(Started)) == 1
+    assert await world.stored(PoisonMessage) == []
+
+
+# --- executions that are over --------------------------------------------------------------------------------------------
+
+
+async def remove_tasks(world: World) -> None:
+    for loop in world.mq_bridge.loops:
+        removing = asyncio.create_task(loop())
+        await asyncio.sleep(0)
+        await world.clock.run(2)
+        removing.cancel()
+        await asyncio.gather(removing, return_exceptions=True)
+
+
+async def test_task_leaves_the_queue_after_its_time(world: World) -> None:
+    await world.given(admitted())
+    await run(world)
+    await world.clock.run(89)
+    assert len(await envelopes(world)) == 1
+    await world.clock.run(2)
+    assert await envelopes(world) == []
+
+
+async def test_cancelled_execution_leaves_the_queue(world: World) -> None:
+    other = admitted().model_copy(update={"execution_id": OTHER})
+    await world.given(admitted(), other)
+    await run(world)
+    await world.ask_to_cancel(JOB, ID, reason="wrong input")
+    await run(world)
+    [notice] = await world.log.read(f"mq.scheduler.cancel.{JOB}.{ID}")
+    assert isinstance(notice.message, MqCancel)
+    data = notice.message.data
+    assert (data.job_name, data.execution_id, data.steps) == (JOB, ID, ("main",))
+    assert (data.status, data.reason) == ("cancelled", "wrong input")
+    await remove_tasks(world)
+    [left] = await world.log.read("mq.scheduled.>")
+    assert isinstance(left.message, Envelope)
+    assert left.message.data.execution_id == OTHER
+    await world.clock.run(400)
+    assert await world.log.read("mq.scheduler.cancel.>") == []
+
+
+@pytest.mark.parametrize("status", ["completed", "failed"])
+async def test_answered_execution_is_not_announced(world: World, status: str) -> None:
+    await world.given(admitted())
+    await run(world)
+    await answered(world, {"status": status})
+    await run(world)
+    assert await world.log.read("mq.scheduler.cancel.>") == []
+
+
+async def test_notice_is_stored_once(world: World) -> None:
+    await world.given(admitted())
+    await run(world)
+    await world.ask_to_cancel(JOB, ID)
+    await run(world)
+    await world.redeliver(world.mq_bridge, is_fresh=True)
+    assert len(await world.log.read("mq.scheduler.cancel.>")) == 1

@@ -19,6 +19,7 @@ from tocsin.domain.events import (
     Passed,
     Planned,
     PoisonMessage,
+    Queued,
     Requested,
     Skipped,
 )
@@ -39,7 +40,7 @@ async def test_due_instant_with_free_lock_is_admitted(world: World) -> None:
     assert (admitted.execution_id, admitted.scheduled_time) == (ids.occurrence_id("nightly", NOON), NOON)
     assert (acquired.message.execution_id, acquired.sequence) == (admitted.execution_id, admitted.fence)
     assert await world.stored(Planned) == []
-    assert [told.data.job_id for told in await world.stored(CronTriggered)] == [admitted.execution_id]
+    assert [event.data.job_id for event in await world.stored(CronTriggered)] == [admitted.execution_id]
 
 
 async def test_due_instant_with_held_lock_is_planned(world: World) -> None:
@@ -120,9 +121,9 @@ async def test_execution_without_a_lock_is_admitted_and_announced(world: World) 
     await world.given(Due(job="nightly", scheduled_time=NOON, definition=definition))
     await world.run(world.planner)
     [admitted] = await world.stored(Admitted)
-    [told] = await world.stored(CronTriggered)
-    assert (told.data.job_id, told.data.run_count) == (admitted.execution_id, 1)
-    assert (told.data.cron_expression, told.data.scheduled_time) == ("0 * * * *", NOON)
+    [event] = await world.stored(CronTriggered)
+    assert (event.data.job_id, event.data.run_count) == (admitted.execution_id, 1)
+    assert (event.data.cron_expression, event.data.scheduled_time) == ("0 * * * *", NOON)
 
 
 async def test_occurrence_is_planned_by_its_named_definition(world: World) -> None:
@@ -162,8 +163,8 @@ async def test_public_event_lost_in_a_crash_is_published(world: World) -> None:
     await other.define(job(overlap_policy="allow"))
     await other.given(due, admitted.message)
     await other.run(other.planner)
-    [told] = await other.stored(CronTriggered)
-    assert told.data.job_id == admitted.message.execution_id
+    [event] = await other.stored(CronTriggered)
+    assert event.data.job_id == admitted.message.execution_id
 
 
 @pytest.mark.parametrize("reason", ["paused", "dst_skip"])
@@ -173,9 +174,9 @@ async def test_cron_30_announced_skips_are_published(world: World, reason: str) 
     fields = {"job": "nightly", "start": NOON, "until": times[1], "count": 2, "definition": definition}
     await world.given(Passed.model_validate({**fields, "reason": reason, "scheduled_times": times}))
     await world.run(world.planner)
-    told = [event.data for event in await world.stored(CronSkipped)]
-    assert [data.scheduled_time for data in told] == list(times)
-    assert {data.reason for data in told} == {"disabled" if reason == "paused" else "dst_skip"}
+    events = [event.data for event in await world.stored(CronSkipped)]
+    assert [data.scheduled_time for data in events] == list(times)
+    assert {data.reason for data in events} == {"disabled" if reason == "paused" else "dst_skip"}
     assert len(await world.stored(Skipped)) == 2
 
 
@@ -185,6 +186,36 @@ async def test_a_trigger_is_planned_with_its_input(world: World) -> None:
     await world.run(world.planner)
     [planned] = await world.stored(Admitted)
     assert (planned.trigger, planned.plan.input) == ("manual", {"a": 1, "b": 2})
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"rows": 3, "metric": {"input": 1}}', {"a": 1, "rows": 3, "metric": {"input": 1}}),
+        (b'{"input": {"rows": 3}}', {"a": 1, "rows": 3}),
+        (b'{"reason": "late", "rows": 3}', {"a": 1}),
+        (b"{}", {"a": 1}),
+        (b"", {"a": 1}),
+    ],
+)
+async def test_bare_payload_is_the_input(world: World, body: bytes, expected: dict[str, object]) -> None:
+    await world.define({"name": "drift", "function": "f", "input": {"a": 1}})
+    world.log.receive("trigger.drift", body)
+    await world.run(world.planner)
+    [planned] = await world.stored(Requested)
+    assert planned.plan.input == expected
+
+
+@pytest.mark.parametrize("body", [b'{"type": "drift", "rows": 3}', b'["rows"]', b'{"trigger": "tuesday"}'])
+async def test_wrong_trigger_becomes_dead_letter(world: World, body: bytes) -> None:
+    await world.define({"name": "drift", "function": "f"})
+    world.log.receive("trigger.drift", body)
+    await world.run(world.planner)
+    [refused] = await world.log.read("dead-letter.>")
+    letter = refused.message
+    assert isinstance(letter, PoisonMessage)
+    assert letter.code == "undecodable-message"
+    assert await world.log.read("execution.>") == []
 
 
 async def test_trigger_of_an_unknown_job_becomes_dead_letter(world: World) -> None:
@@ -202,3 +233,65 @@ async def test_trigger_with_invalid_input_becomes_dead_letter(world: World) -> N
     [letter] = await world.stored(PoisonMessage)
     assert letter.reason == "job `nightly`: `input.day`: 5 is not of type 'string'"
     assert await world.stored(Requested) == []
+
+
+async def test_announcement_waits_during_a_rush(world: World) -> None:
+    definition = await world.define(job())
+    await world.given(Due(job="nightly", scheduled_time=NOON, definition=definition))
+    [subscription, *_] = world.planner.subscriptions
+    deliveries = await world.durable(subscription).take(256, wait=0)
+    postponed = await world.outcomes.apply(subscription, deliveries, is_rush=True)
+    assert postponed is not None
+    assert len(await world.stored(Dispatched)) == 1
+    assert (await world.stored(CronTriggered), world.pending) == ([], 1)
+    await world.outcomes.finish(postponed)
+    assert (len(await world.stored(CronTriggered)), world.pending) == (1, 0)
+
+
+async def test_announcement_lost_in_a_rush_is_made_up(world: World) -> None:
+    definition = await world.define(job())
+    await world.given(Due(job="nightly", scheduled_time=NOON, definition=definition))
+    [subscription, *_] = world.planner.subscriptions
+    await world.outcomes.apply(subscription, await world.durable(subscription).take(256, wait=0), is_rush=True)
+    world.store.clear()
+    await world.redeliver(world.planner)
+    assert (len(await world.stored(Admitted)), len(await world.stored(CronTriggered))) == (1, 1)
+    assert len(await world.stored(Acquired)) == 1
+
+
+# --- triggers lose nothing -------------------------------------------------------------------------------------------
+
+
+async def test_triggers_of_job_without_schedule_all_run(world: World) -> None:
+    await world.define(job(schedule=None))
+    for number in range(3):
+        await world.trigger("nightly", f"m{number}")
+    await world.run(world.planner, world.lock_keeper)
+    assert len(await world.stored(Admitted)) == 1
+    assert len(await world.recorded(Queued)) == 2
+    assert await world.stored(Skipped) == []
+
+
+async def test_one_key_makes_one_execution(world: World) -> None:
+    await world.define(job(schedule=None))
+    await world.trigger("nightly", "m1", idempotency_key="order-17")
+    world.clock.advance(3_600)
+    await world.trigger("nightly", "m2", idempotency_key="order-17")
+    await world.trigger("nightly", "m3", idempotency_key="order-18")
+    await world.run(world.planner, world.lock_keeper)
+    await world.redeliver(world.planner)
+    assert {fact.execution_id for fact in await world.stored(Requested)} == {
+        ids.keyed_trigger_id("nightly", "order-17"),
+        ids.keyed_trigger_id("nightly", "order-18"),
+    }
+
+
+async def test_required_input_may_come_with_trigger(world: World) -> None:
+    schema = {"type": "object", "required": ["day"], "properties": {"day": {"type": "string"}}}
+    await world.define(job(schedule=None, input={"a": 1}, input_schema=schema))
+    await world.trigger("nightly", "m1", input={"day": "monday"})
+    await world.trigger("nightly", "m2")
+    await world.run(world.planner)
+    assert [fact.plan.input for fact in await world.stored(Admitted)] == [{"a": 1, "day": "monday"}]
+    [refused] = await world.stored(PoisonMessage)
+    assert "required" in refused.reason

@@ -101,7 +101,7 @@ def report(outcome: str, step: str = "main", attempt: int = 1, **more: object) -
     return Report.model_validate({**fields, "token": ids.report_token(KEY, ID, step, attempt), **more})
 
 
-async def told(world: World, answer: Report) -> None:
+async def handle_report(world: World, answer: Report) -> None:
     subject = subjects.subject_of(answer)
     await world.log.publish(subject, answer, message_id=subject)
 
@@ -286,7 +286,7 @@ async def test_a_lagging_replica_loses_no_retry(world: World) -> None:
     await world.given(admitted(plan(retry=again)))
     await world.run(world.dag_advancer)
     await world.given(started())
-    await told(world, report("failed", error=Failure(type="E")))
+    await handle_report(world, report("failed", error=Failure(type="E")))
     await world.run(world.retrier)
     [waiting] = await world.recorded(RetryScheduled)
     [(timer, _)] = execution.retry_timers(execution.fold(await world.log.load(subjects.execution(JOB, ID))))
@@ -459,7 +459,7 @@ async def test_newer_event_version_condemns_no_message(world: World) -> None:
     await world.run(world.dag_advancer)
     await world.given(started())
     world.log.receive(f"execution.{JOB}.{ID}.transcended", b"{}")
-    await told(world, report("completed"))
+    await handle_report(world, report("completed"))
     await world.handle(world.dag_advancer.subscriptions[1])
     assert world.pending == 1
     assert await world.stored(PoisonMessage) == []

@@ -1,13 +1,12 @@
 """The reads of stages: none if memory suffices, and one for all messages of a batch."""
 
-from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from collections.abc import Collection
+from typing import Any
 
 import pytest
 
 from tests.domain.given import KEY, NOON, admitted, plan, report, started
-from tests.stages.world import World
+from tests.stages.world import Reads, World
 from tocsin import subjects
 from tocsin.domain import execution, ids
 from tocsin.domain.events import (
@@ -23,27 +22,10 @@ from tocsin.domain.events import (
     Report,
     Started,
 )
+from tocsin.engine.states import View
+from tocsin.engine.step import Ref
 
 JOBS = [f"job-{i}" for i in range(10)]
-
-Reads: TypeAlias = Counter[str]
-
-
-@pytest.fixture
-def reads(world: World, monkeypatch: pytest.MonkeyPatch) -> Reads:
-    """The number of requests to the log, by method."""
-    counted: Reads = Counter()
-
-    def counting(verb: str, ask: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
-        async def counted_ask(*args: object, **options: object) -> object:
-            counted[verb] += 1
-            return await ask(*args, **options)
-
-        return counted_ask
-
-    for verb in ("write", "tails", "load_each", "load", "get", "last", "read", "tail"):
-        monkeypatch.setattr(world.log, verb, counting(verb, getattr(world.log, verb)))
-    return counted
 
 
 async def given(world: World, reads: Reads, *facts: Message) -> None:
@@ -73,11 +55,26 @@ def task(job: str, attempt: int = 1) -> Dispatched:
     )
 
 
-async def test_due_definitions_are_read_together(world: World, reads: Reads) -> None:
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The kinds of states that each round of reads had."""
+    made: list[list[str]] = []
+    read = View.read
+
+    async def recorded(view: View, refs: Collection[Ref[Any]]) -> None:
+        made.append(sorted({ref.kind.name for ref in refs}))
+        await read(view, refs)
+
+    monkeypatch.setattr(View, "read", recorded)
+    return made
+
+
+async def test_due_definitions_are_read_together(world: World, reads: Reads, rounds: list[list[str]]) -> None:
     named = {job: await world.define({"name": job, "schedule": "0 * * * *", "function": job}) for job in JOBS}
     await given(world, reads, *(Due(job=job, scheduled_time=NOON, definition=named[job]) for job in JOBS))
     await world.handle(world.planner.subscriptions[0])
-    assert reads == {"load_each": 4, "write": 3}  # definitions, executions, locks, public events
+    assert reads == {"load_each": 4, "write": 3}  # definitions, executions, locks, public events: in one round
+    assert rounds == [["definition", "execution", "lock", "public event"]]
     assert [(p.job, p.plan.steps[0].function) for p in await world.stored(Admitted)] == [(job, job) for job in JOBS]
 
 
@@ -90,10 +87,28 @@ async def test_definition_in_force_is_read_after_a_redefinition(world: World, re
     assert {p.plan.steps[0].function for p in await world.stored(Admitted)} == {"old"}
 
 
-async def test_requested_locks_are_read_together(world: World, reads: Reads) -> None:
+async def test_known_definition_leaves_one_round(world: World, rounds: list[list[str]]) -> None:
+    named = {job: await world.define({"name": job, "schedule": "0 * * * *", "function": "f"}) for job in JOBS}
+    for hour in (12, 13):
+        at = NOON.replace(hour=hour)
+        await world.given(*(Due(job=job, scheduled_time=at, definition=named[job]) for job in JOBS))
+        await world.handle(world.planner.subscriptions[0])
+    assert rounds == [["definition", "execution", "lock", "public event"], ["execution"]]
+
+
+async def test_job_without_a_lock_reads_no_lock(world: World, rounds: list[list[str]]) -> None:
+    await world.define({"name": "a", "function": "f", "overlap_policy": "allow"})
+    for number in range(2):
+        await world.trigger("a", f"m{number}")
+        await world.handle(world.planner.subscriptions[1])
+    assert rounds == [["definition in force"], ["definition in force"]]
+
+
+async def test_requested_locks_are_read_together(world: World, reads: Reads, rounds: list[list[str]]) -> None:
     await given(world, reads, *map(planned, JOBS))
     await world.handle(world.lock_keeper.subscriptions[0])
     assert reads == {"load_each": 3, "write": 3}  # executions, locks, public events
+    assert rounds == [["execution", "lock", "public event"]]
     assert [fact.job for fact in await world.stored(Admitted)] == JOBS
     assert len(await world.stored(CronTriggered)) == len(JOBS)
 
@@ -155,8 +170,8 @@ async def test_parallel_claims_are_learned_before_their_decisions(world: World, 
         who = {"job": one.job, "execution_id": one.execution_id, "step": one.step, "attempt": 1, "delivery": 1}
         await world.given(Started.model_validate({**who, "worker": "w"}))
         claim = (await world.recorded(Started))[-1].sequence
-        told = {"outcome": "completed", "token": one.token, "claim": claim, "claimed_after": before}
-        reports.append(Report.model_validate({**who, **told, "worker": "w"}))
+        fields = {"outcome": "completed", "token": one.token, "claim": claim, "claimed_after": before}
+        reports.append(Report.model_validate({**who, **fields, "worker": "w"}))
         before = claim
     await given(world, reads, *reversed(reports))
     await world.handle(world.dag_advancer.subscriptions[1])

@@ -152,7 +152,8 @@ async def test_unanswered_mq_task_fails(world: World) -> None:
         await world.run(world.mq_bridge)
         await scene.passes(41)
         report = await scene.only(Report)
-        assert (report.delivery, report.error.type) == (None, "timed_out")
+        assert (report.delivery, report.error.type) == (1, "timed_out")
+        assert "MQ executor" in report.error.message
         assert (report.error.type, "within 30s" in report.error.message) == ("timed_out", True)
         await scene.passes(2)
         await world.run(world.mq_bridge)
@@ -316,6 +317,28 @@ async def test_retry_with_a_lost_delay_is_dispatched(scene: Scene) -> None:
     await scene.passes(2)
     assert [lost.what for lost in (await scene.only(Recovered)).lost] == ["retry-scheduled"]
     assert [fact.attempt for fact in await scene.world.stored(Dispatched)] == [1, 2]
+
+
+async def test_delay_of_an_unhandled_failure_is_not_lost(scene: Scene) -> None:
+    """The reports' stream has far greater sequences than the log."""
+    world = scene.world
+    await begin(scene)
+    task = await scene.claim()
+    for n in range(100):
+        await store(world, succeeded(task).model_copy(update={"execution_id": f"x{n}", "token": "forged"}))
+    await store(world, succeeded(task, outcome="failed"))
+    await world.run(world.retrier)
+    [(_, (sequence, alarm))] = world.log._delays.items()
+    alarm.cancel()
+    world.log._streams[Stream.LOG].remove(sequence)
+    world.durable(world.retrier.subscriptions[0]).again(101)
+    for _ in range(4):
+        await scene.passes(5 * MINUTE, world.planner)
+    assert await world.stored(Recovered) == []
+    await world.run(world.retrier)
+    await scene.passes(2)
+    assert [fact.attempt for fact in await world.stored(Dispatched)] == [1, 2]
+    assert await world.stored(Recovered) == []
 
 
 async def test_retry_with_a_long_delay_is_not_lost(scene: Scene) -> None:

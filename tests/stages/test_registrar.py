@@ -11,16 +11,16 @@ JOB = {"name": "a.job", "schedule": "0 * * * *", "function": "f"}
 
 
 async def shown(world: World) -> Registration | None:
-    found = await world.projections.get(Bucket.DEFINITIONS, "a_job")
-    return Registration.model_validate_json(found[0]) if found else None
+    entry = await world.projections.get(Bucket.DEFINITIONS, "a_job")
+    return Registration.model_validate_json(entry[0]) if entry else None
 
 
 async def test_a_definition_is_shown(world: World) -> None:
     sequence = await world.define(JOB)
     await world.run(world.registrar)
-    found = await shown(world)
-    assert found is not None
-    assert (found.definition.name, found.paused, found.sequence) == ("a.job", False, sequence)
+    registration = await shown(world)
+    assert registration is not None
+    assert (registration.definition.name, registration.paused, registration.sequence) == ("a.job", False, sequence)
 
 
 async def test_pause_is_shown_and_deletion_removes_the_key(world: World) -> None:
@@ -29,9 +29,9 @@ async def test_pause_is_shown_and_deletion_removes_the_key(world: World) -> None
     [paused] = ledger.pause(state, "a.job")
     await world.log.append(paused, expect=sequence)
     await world.run(world.registrar)
-    found = await shown(world)
-    assert found is not None
-    assert found.paused
+    registration = await shown(world)
+    assert registration is not None
+    assert registration.paused
     state, sequence = await LedgerReader(world.log).load("a.job")
     [deleted] = ledger.delete(state, "a.job")
     await world.log.append(deleted, expect=sequence)
@@ -44,6 +44,6 @@ async def test_old_change_handled_last_shows_the_current_state(world: World) -> 
     await world.define({**JOB, "schedule": "30 * * * *"})
     for recorded in reversed(await world.recorded(DefinitionFact)):
         await world.deliver(world.registrar.subscriptions[0], recorded)
-    found = await shown(world)
-    assert found is not None
-    assert found.definition.schedule == "30 * * * *"
+    registration = await shown(world)
+    assert registration is not None
+    assert registration.definition.schedule == "30 * * * *"

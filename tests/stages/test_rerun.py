@@ -52,7 +52,7 @@ async def answer(world: World, execution_id: str, outcome: str) -> None:
     await world.given(Started(job=ETL, execution_id=execution_id, step=STEP, attempt=1, delivery=1, worker="w"))
     token = ids.report_token(KEY, execution_id, STEP, 1)
     error = Failure(type="ValueError", message="boom") if outcome == "failed" else None
-    told = Report.model_validate(
+    answer = Report.model_validate(
         {
             "job": ETL,
             "execution_id": execution_id,
@@ -64,7 +64,7 @@ async def answer(world: World, execution_id: str, outcome: str) -> None:
             "error": error,
         }
     )
-    await world.log.publish(subjects.subject_of(told), told, message_id=f"{execution_id}-{outcome}")
+    await world.log.publish(subjects.subject_of(answer), answer, message_id=f"{execution_id}-{outcome}")
     await run(world)
 
 
@@ -335,6 +335,6 @@ async def test_a_fact_is_not_handed_in_again(world: World) -> None:
     refused = refused_message(subjects.subject_of(end), end)
     await world.given(refused, Replayed(job=ETL, id=refused.id, number=1))
     await world.run(world.planner)
-    told = (await world.stored(PoisonMessage))[-1]
-    assert "is an event, which the log has already" in told.reason
+    letter = (await world.stored(PoisonMessage))[-1]
+    assert "is an event, which the log has already" in letter.reason
     assert await world.stored(Failed) == []

@@ -11,13 +11,14 @@ import pytest
 
 from tests.stages.world import World
 from tocsin.domain import ledger
-from tocsin.domain.events import Due, Message, Passed, Recorded
+from tocsin.domain.events import Actor, Deleted, Dispatched, Due, Message, Passed, Recorded
 from tocsin.domain.schedule.instants import CalendarRule
+from tocsin.engine.circuit_breaker import MAX_FIRED_PER_MINUTE
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import Append, LogUnavailable, SequenceConflict, Write, Written
-from tocsin.stages.ticker import AT_ONCE, MAX_FIRED_PER_MINUTE, TRIES, Ticker
+from tocsin.stages.ticker import AT_ONCE, TRIES, Ticker
 from tocsin.subjects import Bucket, job_of
 from tocsin.testing import settle
 
@@ -63,6 +64,53 @@ async def test_occurrence_is_recorded_when_it_is_due(world: World) -> None:
         assert due.scheduled_time == world.clock.now()
         await tick(world, ticker, 1)
         assert len(await fired(world)) == 1
+
+
+def once(world: World, **fields: object) -> dict[str, object]:
+    """A job that is scheduled once, in a minute."""
+    at = world.clock.now() + timedelta(minutes=1)
+    return {"name": "once", "schedule": f"at {at:%Y-%m-%dT%H:%M:%SZ}", "function": "f", **fields}
+
+
+async def test_job_scheduled_once_is_preserved(world: World) -> None:
+    await world.define(once(world))
+    async with leading(world) as ticker:
+        await tick(world, ticker, 60)
+        await tick(world, ticker, 60)
+    assert len(await fired(world)) == 1
+    assert await world.stored(Deleted) == []
+
+
+async def test_job_scheduled_once_is_dropped(world: World) -> None:
+    await world.define(once(world, on_completion="drop"))
+    async with leading(world) as ticker:
+        await tick(world, ticker, 30)
+        assert await world.stored(Deleted) == []
+        await tick(world, ticker, 30)
+        [deleted] = await world.stored(Deleted)
+        await tick(world, ticker, 60)
+    assert len(await fired(world)) == len(await world.stored(Deleted)) == 1
+    assert (deleted.job, deleted.by) == ("once", Actor(identity="ticker"))
+    await world.run(world.planner)
+    assert len(await world.recorded(Dispatched)) == 1
+
+
+async def test_dropped_job_is_deleted_after_crash(world: World) -> None:
+    sequence = await world.define(once(world, on_completion="drop"))
+    world.clock.advance(60)
+    await world.given(Due(job="once", scheduled_time=world.clock.now(), definition=sequence))
+    async with leading(world) as ticker:
+        await tick(world, ticker, 1)
+    assert len(await fired(world)) == len(await world.stored(Deleted)) == 1
+
+
+async def test_dropped_job_that_did_not_fire_stays(world: World) -> None:
+    await world.define(once(world, on_completion="drop", catch_up="skip"))
+    async with leading(world) as ticker:
+        await tick(world, ticker, 90)
+        await tick(world, ticker, 60)
+    assert await fired(world) == await world.stored(Deleted) == []
+    assert [fact.reason for fact in await world.stored(Passed)] == ["missed"]
 
 
 async def test_i1_two_leaders_fire_each_occurrence_once(world: World) -> None:

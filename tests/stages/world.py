@@ -1,11 +1,12 @@
 """The stages on the in-memory log, for tests in the manner of given, when, then."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from typing_extensions import override
 
@@ -16,12 +17,13 @@ from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import CancelRequest, Message, PoisonMessage, Recorded, Timer, Trigger, unfold
 from tocsin.domain.recovery import Policy
 from tocsin.engine.delivery_policy import DeliveryPolicy
+from tocsin.engine.items import Item
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.stage import BoundStage, BoundSubscription, StageContext
 from tocsin.engine.states import StateStore
 from tocsin.engine.step import Sources
-from tocsin.engine.waves import Item, Waves
+from tocsin.engine.waves import Waves
 from tocsin.settings import Queue, Settings
 from tocsin.stages import STAGES
 from tocsin.stages.recoverer.stage import Recoverer
@@ -29,6 +31,8 @@ from tocsin.subjects import Stream
 from tocsin.testing import DurableSpec, InMemoryEventLog, InMemoryProjections, ManualClock
 
 M = TypeVar("M", bound=Message)
+Reads: TypeAlias = Counter[str]
+"""Requests to the log, by method."""
 SETTINGS: Final = Settings(queues={"default": Queue(transport="mq")})  # so that the bridge has a queue
 
 
@@ -55,9 +59,9 @@ class WatchedLog(InMemoryEventLog):
         return await super().append(fact, expect=expect)
 
     @override
-    async def publish(self, subject: str, message: Message, *, message_id: str) -> int:
+    async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
         self._check(message)
-        return await super().publish(subject, message, message_id=message_id)
+        return await super().publish(subject, message, message_id=message_id, ttl=ttl)
 
     @override
     async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:

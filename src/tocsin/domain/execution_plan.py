@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final
 
 from pydantic import JsonValue
 from typing_extensions import override
@@ -29,9 +28,8 @@ from .events import (
     SkipReason,
     Trigger,
     TriggerKind,
+    occurrence_meta,
 )
-
-_INHERITED: Final = {"input": None, "args": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +44,19 @@ class _Wish:
     given: Trigger | None = None
     replay_of: str | None = None
     backfill: str | None = None
-    is_occurrence: bool = False
-    """True: the schedule names the instant."""
+    repeats_occurrence: bool = False
+    """True: it replays an execution for an instant that the schedule names."""
 
 
 def from_due(due: Due, definition: JobDefinition) -> Planned | Admitted:
     """Plan the execution of a scheduled instant."""
-    at = due.scheduled_time
-    wish = _Wish(ids.occurrence_id(due.job, at), at, "cron", catch_up=due.catch_up, is_occurrence=True)
-    return _requested(definition, due.definition, wish)
+    return _from_due(_Occurrence(due, definition))
 
 
 def from_trigger(trigger: Recorded[Trigger], definition: JobDefinition, sequence: int) -> Planned | Admitted:
     """Plan the execution that a trigger message requests.
 
-    There is one execution for each message id, or for each message if it has no id. A backfill has one execution for
+    There is one execution for each key; without a key for each message id, or for each message if it has no id. A backfill has one execution for
     each instant, however often it runs.
     """
     request = trigger.message
@@ -72,7 +68,6 @@ def from_trigger(trigger: Recorded[Trigger], definition: JobDefinition, sequence
         by=request.by,
         given=request,
         backfill=name,
-        is_occurrence=name is not None,
     )
     return _requested(definition, sequence, wish)
 
@@ -111,7 +106,7 @@ def from_replay(
         by=fact.by,
         given=replay_input(original, fact, before),
         replay_of=fact.id,
-        is_occurrence=isinstance(original, DeadLettered) and original.trigger == "cron",
+        repeats_occurrence=isinstance(original, DeadLettered) and original.trigger == "cron",
     )
     return _requested(definition, sequence, wish)
 
@@ -155,6 +150,8 @@ def execution_id_of(trigger: Recorded[Trigger], job: str) -> str:
     request = trigger.message
     if request.backfill is not None and request.scheduled_time is not None:
         return ids.backfill_id(job, request.backfill, request.scheduled_time.astimezone(UTC))
+    if request.idempotency_key is not None:
+        return ids.keyed_trigger_id(job, request.idempotency_key)
     return ids.trigger_id(job, trigger.message_id or str(trigger.sequence), trigger.time)
 
 
@@ -191,7 +188,7 @@ def skipped_instants(fact: Due | Passed, definition: JobDefinition) -> list[Skip
 def _requested(definition: JobDefinition, sequence: int, wish: _Wish) -> Planned | Admitted:
     # Without a lock the planner admits the execution itself, which saves a message.
     kind = Admitted if definition.overlap_policy == "allow" else Planned
-    return kind(
+    return kind.trusted(
         job=definition.name,
         execution_id=wish.execution_id,
         scheduled_time=wish.scheduled_time,
@@ -216,19 +213,40 @@ def _overlap_policy(definition: JobDefinition, trigger: TriggerKind) -> OverlapP
     )
 
 
-def _origin(job: str, scheduled_time: datetime) -> dict[str, JsonValue]:
-    """Return the metadata of an occurrence (ojs-cron §6.3, CRON-20)."""
-    return {"cron_name": job, "cron_triggered_at": scheduled_time.isoformat()}
-
-
 def _plan(definition: JobDefinition, sequence: int, wish: _Wish) -> Plan:
     if wish.given is not None and (wish.given.input or wish.given.args is not None):
         plan = _plan_of(definition, sequence, wish.trigger, wish.given)
     else:
         plan = _plan_without_input(_Source(definition, sequence, wish.trigger))
-    if not wish.is_occurrence:
+    if not wish.repeats_occurrence:
         return plan
-    return plan.model_copy(update={"meta": {**plan.meta, **_origin(definition.name, wish.scheduled_time)}})
+    return plan.model_copy(update={"meta": {**plan.meta, **occurrence_meta(definition.name, wish.scheduled_time)}})
+
+
+class _Occurrence:
+    """A `due` event and its definition, compared by identity."""
+
+    __slots__ = ("definition", "due")
+
+    def __init__(self, due: Due, definition: JobDefinition) -> None:
+        self.due = due
+        self.definition = definition
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Occurrence) and self.due is other.due and self.definition is other.definition
+
+    @override
+    def __hash__(self) -> int:
+        return hash((id(self.due), id(self.definition)))
+
+
+@lru_cache(1_024)
+def _from_due(occurrence: _Occurrence) -> Planned | Admitted:
+    """Return the request of a `due` event; each step of its decision has the same."""
+    due = occurrence.due
+    wish = _Wish(ids.occurrence_id(due.job, due.scheduled_time), due.scheduled_time, "cron", catch_up=due.catch_up)
+    return _requested(occurrence.definition, due.definition, wish)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -261,23 +279,21 @@ def _plan_without_input(source: _Source) -> Plan:
 def _plan_of(definition: JobDefinition, sequence: int, trigger: TriggerKind, given: Trigger | None) -> Plan:
     given_input = (given.input if given else None) or {}
     given_args = given.args if given else None
-    steps = definition.steps()
-    # Inherited values are not repeated: twenty steps may share one large input.
-    own = {step.name: step for step in definition.dag or (step.model_copy(update=_INHERITED) for step in steps)}
-    return Plan(
+    return Plan.trusted(
         definition=sequence,
         steps=tuple(
-            PlannedStep(
+            # Inherited values are not repeated: twenty steps may share one large input.
+            PlannedStep.trusted(
                 name=step.name,
                 function=step.function,
                 depends_on=step.depends_on,
                 timeout=step.timeout or definition.timeout,
                 queue=step.queue or definition.queue,
-                input=None if own[step.name].input is None else {**(own[step.name].input or {}), **given_input},
-                args=own[step.name].args if given_args is None else None,
+                input=None if step.input is None else {**step.input, **given_input},
+                args=step.args if given_args is None else None,
                 retry=step.retry or definition.retry,
             )
-            for step in steps
+            for step in definition.own_steps()
         ),
         input={**definition.input, **given_input},
         args=definition.args if given_args is None else given_args,

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_KEYED = datetime(2020, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _VERSION = 0x7000
 _VARIANT = 0x8000_0000_0000_0000
@@ -36,6 +37,14 @@ def trigger_id(job: str, message_id: str, at: datetime, shard: str = "") -> str:
     return _uuid7(at, "trigger", job, message_id, shard)
 
 
+def keyed_trigger_id(job: str, key: str) -> str:
+    """Return the id of the only execution for an idempotency key.
+
+    A retried request is stored at another time, so the time of these ids means nothing.
+    """
+    return _uuid7(_KEYED, "key", job, key)
+
+
 def replay_id(job: str, dead_letter: str, number: int, at: datetime) -> str:
     """Return the id of the execution for a replay stored at `at`."""
     return _uuid7(at, "replay", job, dead_letter, str(number))
@@ -58,6 +67,15 @@ def report_token(key: bytes, execution_id: str, step: str, attempt: int) -> str:
     """
     parts = f"{execution_id}:{step}:{attempt}".encode()
     return blake2b(parts, key=key, digest_size=16).hexdigest()
+
+
+def report_id(token: str, subject: str) -> str:
+    """Return the message id under which a report is stored once.
+
+    `subject` may say more than the report's subject. Ids are one space for all publishers of a stream: another worker, which
+    does not know the task's token, cannot store a message under this id first.
+    """
+    return blake2b(subject.encode(), key=token.encode()[:64], digest_size=16).hexdigest()
 
 
 def keyed_digest(key: bytes, *parts: str | int | None) -> str:
@@ -86,9 +104,5 @@ def _uuid7(at: datetime, *parts: str) -> str:
 
 def _digest(*parts: str) -> bytes:
     # The digest covers the lengths too, so that ("ab", "c") and ("a", "bc") differ.
-    digest = blake2b(digest_size=16)
-    for part in parts:
-        encoded = part.encode()
-        digest.update(len(encoded).to_bytes(4, "big"))
-        digest.update(encoded)
-    return digest.digest()
+    encoded = [part.encode() for part in parts]
+    return blake2b(b"".join([len(part).to_bytes(4, "big") + part for part in encoded]), digest_size=16).digest()

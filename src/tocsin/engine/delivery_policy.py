@@ -24,6 +24,7 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from .. import subjects, telemetry
+from ..domain.errors import TocsinError
 from ..domain.events import PoisonMessage, Recorded
 from ..ports import (
     Append,
@@ -37,10 +38,11 @@ from ..ports import (
     check_subject,
 )
 from ..subjects import Stream
+from .items import Item, Outcome, Result
 from .stage import BoundSubscription
 from .states import StateStore
 from .step import Step
-from .waves import Item, Outcome, Result, Waves
+from .waves import Waves
 
 MAX_FAILURES: Final = 5
 """Failures of the decision after which a message becomes a dead letter."""
@@ -63,6 +65,7 @@ class _Refusal:
 
     delivery: Delivery
     reason: str
+    code: str | None = None
     job: str | None = None
 
 
@@ -73,6 +76,19 @@ class _Batch:
     subscription: BoundSubscription
     handled: list[Delivery] = field(default_factory=list)
     refused: list[_Refusal] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """Unacknowledged messages whose next decisions can wait until a rush is over."""
+
+    subscription: BoundSubscription
+    items: tuple[tuple[Delivery, Item], ...]
+
+    @property
+    def keys(self) -> frozenset[object]:
+        """The ordering keys of the messages."""
+        return frozenset(item.key for _, item in self.items)
 
 
 class DeliveryPolicy:
@@ -93,8 +109,13 @@ class DeliveryPolicy:
         self._failures: Counter[tuple[str, str, int]] = Counter()
         """Failures by durable, subject and sequence: partitions count their sequences separately."""
 
-    async def apply(self, subscription: BoundSubscription, deliveries: Sequence[Delivery]) -> None:
-        """Decide on a batch, and settle each message after everything of it is stored."""
+    async def apply(
+        self, subscription: BoundSubscription, deliveries: Sequence[Delivery], *, is_rush: bool = False
+    ) -> "Postponed | None":
+        """Decide on a batch, and settle each message after everything of it is stored.
+
+        During a rush, return the messages that are not settled, because their next decisions can wait.
+        """
         batch = _Batch(subscription)
         items: list[tuple[Delivery, Item]] = []
         for delivery in deliveries:
@@ -108,14 +129,30 @@ class DeliveryPolicy:
         self._learn(subscription, [item for _, item in items])
         usual = [item for delivery, item in items if delivery.delivered <= MAX_CONCURRENT_DELIVERIES]
         suspects = [item for delivery, item in items if delivery.delivered > MAX_CONCURRENT_DELIVERIES]
-        for together in (usual, *([item] for item in suspects)):
-            await self._waves.run(subscription.decide, together, on_signal=subscription.on_signal)
+        postponed: list[Item] | None = [] if is_rush else None
+        await self._waves.run(subscription.decide, usual, on_signal=subscription.on_signal, postponed=postponed)
+        for item in suspects:
+            await self._waves.run(subscription.decide, [item], on_signal=subscription.on_signal)
+        open_items = {id(item) for item in postponed or ()}
+        await self._settle_all(batch, [(delivery, item) for delivery, item in items if id(item) not in open_items])
+        if not open_items:
+            return None
+        return Postponed(subscription, tuple((delivery, item) for delivery, item in items if id(item) in open_items))
+
+    async def finish(self, postponed: "Postponed") -> None:
+        """Decide on messages that waited, and settle them."""
+        subscription, items = postponed.subscription, [item for _, item in postponed.items]
+        await self._waves.run(subscription.decide, items, on_signal=subscription.on_signal)
+        await self._settle_all(_Batch(subscription), postponed.items)
+
+    async def _settle_all(self, batch: _Batch, items: Sequence[tuple[Delivery, Item]]) -> None:
+        """Settle messages, acknowledging them in one write."""
         for delivery, item in items:
             await self._settle(batch, delivery, item.outcome)
         if batch.handled:
             await _send(acknowledge(batch.handled))
         if batch.refused:
-            await self._store_dead_letters(subscription, batch.refused)
+            await self._store_dead_letters(batch.subscription, batch.refused)
 
     async def _settle(self, batch: _Batch, delivery: Delivery, outcome: Outcome | None) -> None:
         """Hand a message back, or add it to its batch's handled or refused messages."""
@@ -124,7 +161,7 @@ class DeliveryPolicy:
                 self._failures.pop((batch.subscription.durable, delivery.subject, delivery.sequence), None)
                 batch.handled.append(delivery)
             case Outcome(Result.REFUSED, Step() as step):
-                batch.refused.append(_Refusal(delivery, step.reason, step.job))
+                batch.refused.append(_Refusal(delivery, step.reason, step.code, step.job))
             case Outcome(Result.WAIT, Step() as step):
                 await _send(delivery.nak(step.delay))
             case Outcome(Result.FAILED, _, Exception() as error):
@@ -167,7 +204,7 @@ class DeliveryPolicy:
             )
             await _send(delivery.nak(_RETRY_S))
         elif isinstance(error, subjects.DecodeError) and error.sequence is None:
-            batch.refused.append(_Refusal(delivery, f"unreadable: {error}"))
+            batch.refused.append(_Refusal(delivery, f"unreadable: {error}", error.code))
         elif isinstance(error, subjects.DecodeError):
             # The message is readable, but an event that its decision needs is not. A newer version of Tocsin may have
             # written that event; a stage of that version can decide on the message.
@@ -197,7 +234,8 @@ class DeliveryPolicy:
         )
         if self._failures[key] >= MAX_FAILURES:
             del self._failures[key]
-            batch.refused.append(_Refusal(delivery, f"{type(error).__name__}: {error}"))
+            code = error.code if isinstance(error, TocsinError) else TocsinError.code
+            batch.refused.append(_Refusal(delivery, f"{type(error).__name__}: {error}", code))
             return
         await _send(delivery.nak(_BACKOFF_S[min(self._failures[key], len(_BACKOFF_S)) - 1]))
 
@@ -238,6 +276,7 @@ def _dead_letter(subscription: BoundSubscription, refusal: _Refusal) -> PoisonMe
         delivery.sequence,
         delivery.body,
         refusal.reason,
+        code=refusal.code,
         partition=subjects.partition(delivery.subject),
     )
 

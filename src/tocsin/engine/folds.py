@@ -47,6 +47,10 @@ class Folds(Generic[T]):
         self._known.move_to_end(ref.key)
         return known
 
+    def is_current(self, scope: str) -> bool:
+        """Return whether a state is cached, and not outdated."""
+        return scope in self._known and scope not in self._outdated
+
     def covers(self, scope: str, sequence: int) -> bool:
         """Return whether a cached state includes all events up to a sequence of the stream."""
         known = self._known.get(scope)
@@ -79,7 +83,8 @@ class Folds(Generic[T]):
             DecodeError: an event of one of them is unreadable.
             LogUnavailable: the log did not answer.
         """
-        cached = {scope for scope in scopes if self._kind.catches_up and scope in self._known}
+        # A dictionary, because a set has no order, and the reads must have one.
+        cached = dict.fromkeys(scope for scope in scopes if self._kind.catches_up and scope in self._known)
         streams = defaultdict[Any, list[str]](list)
         for scope in scopes:
             if scope not in cached or scope in self._aging:

@@ -13,6 +13,7 @@ from typing import Final
 
 from .. import telemetry
 from ..domain.events import LeadershipFact, LeadershipGained, LeadershipLost, LeadershipReleased
+from ..domain.wording import utc_text
 from ..ports import Clock, EventLog, LogUnavailable, Projections, SequenceConflict
 from ..subjects import Bucket, DecodeError, filter_for, subject_of
 
@@ -162,7 +163,7 @@ class LeaderElection:
 
     async def _put(self, *, expect: int) -> None:
         sent_at, now = self._clock.monotonic(), self._clock.now()
-        value = json.dumps({"holder": self._holder, "renewed_at": now.isoformat()}).encode()
+        value = json.dumps({"holder": self._holder, "renewed_at": utc_text(now)}).encode()
         self._revision = await self._projections.put(Bucket.LEADER, self._key, value, expect=expect, ttl=self._ttl)
         self._until, self._last_sign = sent_at + self._ttl, now
 

@@ -5,13 +5,14 @@ later, and a lock that is acquired and released within that second costs no mess
 """
 
 import json
-from collections.abc import Container, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from .. import subjects, telemetry
 from ..domain import execution
+from ..domain.wording import utc_text
 from ..ports import Clock, EventLog, OutdatedState, Projections
 from ..subjects import Bucket, lock_key
 
@@ -54,7 +55,16 @@ class _Change:
 class LockProjection:
     """Writes the locks that this process handed out, and removes released locks."""
 
-    def __init__(self, log: EventLog, projections: Projections, clock: Clock) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        projections: Projections,
+        clock: Clock,
+        *,
+        calm: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`calm` waits for the end of a rush before an update."""
+        self._calm = calm
         self._log = log
         self._projections = projections
         self._clock = clock
@@ -85,6 +95,8 @@ class LockProjection:
         try:
             while True:
                 await self._clock.sleep(INTERVAL_S)
+                if self._calm is not None:
+                    await self._calm()
                 await self.run_once()
         finally:
             await self.run_once()
@@ -122,7 +134,7 @@ class LockProjection:
         if change.holder is not None and change.acquired_at is not None and job not in over:
             value = {
                 "execution_id": change.holder,
-                "acquired_at": change.acquired_at.isoformat(),
+                "acquired_at": utc_text(change.acquired_at),
                 "ttl": change.ttl,
             }
             await self._projections.put(Bucket.LOCKS, key, json.dumps(value).encode(), ttl=change.ttl)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from .. import subjects
 from ..domain import lock
-from ..domain.events import Admitted, Planned, Skipped
+from ..domain.events import Admitted, Planned, Skipped, TriggerKind
 from ..domain.execution import Status
 from ..domain.execution.state import request_fields
 from ..domain.lock import Lock
@@ -21,6 +21,7 @@ from ..subjects import Bucket, Stream
 from .execution_writer import announce_decision, plan
 from .kinds import execution_state
 from .lock_projection import Held
+from .public_events import triggered_event
 from .step import Events, Reading, Ref, Scope, Sources, States, Step, again, done
 
 LOCK: Final = Scope("lock", lock.initial, lock.evolve)
@@ -41,6 +42,12 @@ ARCHIVED: Final = Reading("archive's cursor", _archived)
 def lock_state(job: str) -> Ref[Lock]:
     """Refer to the lock of a job."""
     return LOCK(subjects.lock(job))
+
+
+def states_of_beginning(job: str, execution_id: str, trigger: TriggerKind) -> tuple[Ref[Any], ...]:
+    """Refer to the states on which the beginning of an execution with a lock depends."""
+    refs = execution_state(job, execution_id), lock_state(job)
+    return (*refs, triggered_event(job)) if trigger == "cron" else refs
 
 
 def is_over(job: str, execution_id: str, fence: int, states: States) -> tuple[bool, tuple[Ref[Any], ...]]:
@@ -79,12 +86,13 @@ def _begin_with_lock(first: Planned, states: States, now: datetime, key: bytes) 
     The lock keeper then decides.
     """
     job, ref = first.job, execution_state(first.job, first.execution_id)
+    states.expect(lambda: states_of_beginning(job, first.execution_id, first.trigger))
     state = states(ref)  # an execution that was decided long ago must not acquire the lock
     if state.status is not Status.UNKNOWN:
         return announce_decision(state.decided, states, now)
     held = states(lock_state(job))
     if held.holder == first.execution_id:
-        admitted = Admitted(**request_fields(first), fence=held.fence)
+        admitted = Admitted.trusted(**request_fields(first), fence=held.fence)
         return plan(admitted, states, now, key=key)
     if held.waiting.first is None and not lock.waits_before_lock(first):
         is_free, rests_on = (True, ()) if held.holder is None else is_over(job, held.holder, held.fence, states)

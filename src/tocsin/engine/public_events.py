@@ -35,7 +35,7 @@ from ..domain.events import (
 from ..ports import StaleRead
 from ..subjects import public_event
 from .kinds import PUBLIC_EVENT, RANGE
-from .step import DONE, Events, States, Step, done
+from .step import DONE, Events, Ref, States, Step, done
 
 ANNOUNCED: Final = (CronTriggered, CronSkipped)
 """The public events that follow the decisions on an execution."""
@@ -78,9 +78,9 @@ def required_event(
 
 def _triggered(decision: Admitted, sequence: int, now: datetime) -> RequiredEvent:
     def make(run_count: int) -> CronTriggered:
-        return CronTriggered(
+        return CronTriggered.trusted(
             timestamp=now,
-            data=CronTriggeredData(
+            data=CronTriggeredData.trusted(
                 cron_name=decision.job,
                 cron_expression=decision.plan.cron_expression or "",
                 timezone=decision.plan.timezone,
@@ -169,6 +169,11 @@ def announce(
             raise StaleRead.of(required.subject)
     count = newest.data.run_count if isinstance(newest, CronTriggered) else 0
     return done(Events(ref, (required.make(count + 1),)))
+
+
+def triggered_event(job: str) -> Ref[Message | None]:
+    """Refer to the newest `cron.triggered` of a job."""
+    return PUBLIC_EVENT(public_event("triggered", job))
 
 
 def is_announced(decision: Message) -> bool:

@@ -7,11 +7,11 @@ as methods; the result runs over NATS (`adapters.nats.consumers.stage_router`), 
 simulation. Loops of a stage may wait and write by themselves.
 """
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from ..archive.archive import Archive, Origin
 from ..domain.events import Message, Recorded
@@ -52,6 +52,8 @@ class Access:
     """Buckets that it only reads."""
     writes: tuple[tuple[Bucket, str], ...] = ()
     """Buckets that it reads and writes, each with the key, or filter of keys, that it may write."""
+    removes: tuple[Stream, ...] = ()
+    """Streams from which it removes single messages, which are no events."""
     reads_archive: bool = False
     keeps_archive: bool = False
     """Whether it writes segments of the archive and purges the streams."""
@@ -172,6 +174,14 @@ class Storage:
     origin: Origin
 
 
+Calm: TypeAlias = Callable[[], Awaitable[None]]
+"""Waits until no rush of starts is on in this process, at most about two seconds."""
+
+
+async def always_calm() -> None:
+    """Wait for nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class StageContext:
     """The dependencies of the stages of one process.
@@ -189,6 +199,8 @@ class StageContext:
     elect: Elect
     storage: Storage | None = None
     """None: the history's database is not open."""
+    calm: Calm = always_calm
+    """Wait for it before work on which no execution waits."""
 
     def require_storage(self) -> Storage:
         """Return the storage of a stage that declares `needs_history`."""

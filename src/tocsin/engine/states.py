@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
 from ..domain.events import Message
@@ -54,6 +54,10 @@ class StateStore:
         cached.move_to_end(key)
         return value
 
+    def has_lasting(self, kind: Reading[Any, Any], key: object) -> bool:
+        """Return whether a reading that never changes is cached."""
+        return key in self._lasting.get(kind, ())
+
     def keep(self, kind: Reading[Any, T], key: object, value: T) -> None:
         """Cache a reading that never changes."""
         cached = self._lasting.setdefault(kind, OrderedDict())
@@ -71,6 +75,8 @@ class View:
         self._errors: dict[Ref[Any], Exception] = {}
         self.touched: list[Ref[Any]] = []
         """References that the current decision looked at; the engine clears it before each."""
+        self.expected: list[Callable[[], Iterable[Ref[Any]]]] = []
+        """Functions that return what the current decision may look at; the engine clears it before each."""
         self.sent: set[str] = set()
         """Ids of what earlier steps of the current input sent."""
         self.changed: set[Ref[Any]] = set()
@@ -95,6 +101,22 @@ class View:
             except LookupError:
                 pass
         raise Missing(ref)
+
+    def expect(self, refs: Callable[[], Iterable[Ref[Any]]], /) -> None:
+        """Name states to read with a state that the current decision misses."""
+        self.expected.append(refs)
+
+    def missing_of_expected(self) -> list[Ref[Any]]:
+        """Return the expected states that are not read yet."""
+        return [ref for refs in self.expected for ref in refs() if self._is_missing(ref)]
+
+    def _is_missing(self, ref: Ref[Any]) -> bool:
+        if ref in self._errors or ref in self._readings:
+            return False
+        kind = ref.kind
+        if isinstance(kind, Scope):
+            return not self._store.folds(kind).is_current(ref.key)
+        return not (kind.is_lasting and self._store.has_lasting(kind, ref.key))
 
     def at(self, ref: Ref[Any], /) -> int:
         """Return the last sequence that the state of a scope includes."""

@@ -6,7 +6,7 @@ changes to store, and whether `decide` is called again with the states after the
 nothing itself, so a stage can be tested with a dictionary of states, and a redelivery finishes an interrupted decision.
 """
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -109,6 +109,13 @@ class States(Protocol):
         """
         ...
 
+    def expect(self, refs: Callable[[], Iterable[Ref[Any]]], /) -> None:
+        """Name states that the decision may look at later.
+
+        If the decision misses a state, the engine calls `refs` and reads these states in the same round.
+        """
+        ...
+
     def at(self, ref: Ref[Any], /) -> int:
         """Return the last sequence in the state of a scope; 0: the scope is empty."""
         ...
@@ -182,6 +189,8 @@ class Send:
     subject: str
     message: Message
     message_id: str
+    ttl: float | None = None
+    """Seconds after which the log removes it; None: it stays. Only the stream of the MQ bridge accepts this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +232,9 @@ class Step:
         signals: notices for the stage's own process, given to its `on_signal` after the changes are stored.
         delay: seconds until an input that waits is delivered again.
         reason: why the input is refused.
+        code: the stable code of that reason; None: it has none.
         job: the job of the dead letter of a refused input; None: the job in the input's subject.
+        can_wait: whether the next decision of a step that says `again` may wait until a rush is over.
     """
 
     changes: tuple[Change, ...] = ()
@@ -232,7 +243,9 @@ class Step:
     signals: tuple[object, ...] = ()
     delay: float = 0.0
     reason: str = ""
+    code: str | None = None
     job: str | None = None
+    can_wait: bool = False
 
 
 DONE: Final = Step()
@@ -243,9 +256,14 @@ def done(*changes: Change, rests_on: tuple[Ref[Any], ...] = (), signals: tuple[o
     return Step(changes, Then.DONE, rests_on, signals)
 
 
-def again(*changes: Change, rests_on: tuple[Ref[Any], ...] = (), signals: tuple[object, ...] = ()) -> Step:
-    """Decide again with the states after the changes."""
-    return Step(changes, Then.AGAIN, rests_on, signals)
+def again(
+    *changes: Change, rests_on: tuple[Ref[Any], ...] = (), signals: tuple[object, ...] = (), can_wait: bool = False
+) -> Step:
+    """Decide again with the states after the changes.
+
+    `can_wait`: no execution waits for that decision to start.
+    """
+    return Step(changes, Then.AGAIN, rests_on, signals, can_wait=can_wait)
 
 
 def decided(ref: Ref[Any], events: Sequence[Message]) -> Step:
@@ -258,9 +276,11 @@ def wait(delay: float, *, rests_on: tuple[Ref[Any], ...] = ()) -> Step:
     return Step(then=Then.WAIT, rests_on=rests_on, delay=delay)
 
 
-def refuse(reason: str, *, job: str | None = None, rests_on: tuple[Ref[Any], ...] = ()) -> Step:
+def refuse(
+    reason: str, *, code: str | None = None, job: str | None = None, rests_on: tuple[Ref[Any], ...] = ()
+) -> Step:
     """Turn the input into a dead letter."""
-    return Step(then=Then.REFUSE, rests_on=rests_on, reason=reason, job=job)
+    return Step(then=Then.REFUSE, rests_on=rests_on, reason=reason, code=code, job=job)
 
 
 Decide: TypeAlias = Callable[[Recorded[Message], States, datetime], Step]

@@ -12,107 +12,21 @@ wave that an unexpected error ended are decided alone too.
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
-from enum import Enum
 from typing import Any, Final
 
 from ..domain.errors import TocsinError
-from ..domain.events import Message, Recorded
-from ..ports import Append, Delay, LogUnavailable, OutdatedState, Publish, StaleRead, Write, Written
+from ..ports import Append, LogUnavailable, OutdatedState, StaleRead, Write, Written
 from ..subjects import subject_of
+from .guarded_changes import UNSEEN, Decided, Guarded, guarded_change, one_for_each_scope
+from .items import Item, Outcome, Result
 from .states import StateStore, View
-from .step import Change, Decide, Events, Later, Missing, Put, Ref, Send, Step, Then
+from .step import Decide, Events, Later, Missing, Put, Ref, Send
 
 CONFLICT_LIMIT: Final = 5
 """Conflicts after which an input is decided alone, and after which it is then given up."""
 MAX_READS: Final = 200
 """Rounds of reads for one decision. Each round reads something new, so that more is a defect."""
-MAX_STEPS: Final = 10_000
-"""Steps of one input that say `again`; more is a defect."""
-
-
-class Result(Enum):
-    """The end of the decision on an input."""
-
-    DONE = "done"
-    WAIT = "wait"
-    REFUSED = "refused"
-    OUTDATED = "outdated"
-    FAILED = "failed"
-    HELD = "held"
-    """An earlier input of the same ordering key was not decided."""
-
-
-_RESULTS: Final = {Then.DONE: Result.DONE, Then.WAIT: Result.WAIT, Then.REFUSE: Result.REFUSED}
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The outcome of an input: its last step, or the error that ended its decision."""
-
-    result: Result
-    step: Step | None = None
-    error: Exception | None = None
-
-    @property
-    def is_settled(self) -> bool:
-        """Return whether the next input of the ordering key may be decided."""
-        return self.result in {Result.DONE, Result.REFUSED}
-
-
-@dataclass(eq=False, slots=True)
-class Item:
-    """An input on its way through the waves."""
-
-    input: Recorded[Message]
-    key: object
-    outcome: Outcome | None = None
-    conflicts: int = 0
-    steps: int = 0
-    is_alone: bool = False
-    touched: list[Ref[Any]] = field(default_factory=list)
-    sent: set[str] = field(default_factory=set)
-    changed: set[Ref[Any]] = field(default_factory=set)
-
-    def follow(self, step: Step) -> None:
-        """End the decision with a stored step, unless the step says `again`."""
-        self.steps += 1
-        if step.then in _RESULTS:
-            self.outcome = Outcome(_RESULTS[step.then], step)
-        elif self.steps >= MAX_STEPS:
-            self.fail(RuntimeError(f"the decision on {self.input.subject} has {MAX_STEPS} steps"))
-
-    def fail(self, error: Exception) -> None:
-        """End the decision with an error."""
-        self.outcome = Outcome(Result.FAILED, error=error)
-
-
-_UNSEEN: Final = object()
-
-
-@dataclass(frozen=True, slots=True)
-class _Decided:
-    """An item's step, and its changes as the log stores them."""
-
-    item: Item
-    step: Step
-    changes: tuple["_Guarded", ...]
-    rests_on: tuple[tuple[Ref[Any], int], ...]
-    """Scopes, each with the last sequence that the decision saw."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Guarded:
-    """A change, and the state that its decision saw."""
-
-    change: Change
-    write: Write | None
-    """None: the change is a KV entry."""
-    scope: object
-    """What the guard covers; None: there is no guard."""
-    state: object = _UNSEEN
-    """Of events, the state before them; of a KV entry, its revision (0: none)."""
 
 
 class Waves:
@@ -125,9 +39,18 @@ class Waves:
         self._clock = store.sources.clock
 
     async def run(
-        self, decide: Decide, items: Sequence[Item], *, on_signal: Callable[[object], None] | None = None
+        self,
+        decide: Decide,
+        items: Sequence[Item],
+        *,
+        on_signal: Callable[[object], None] | None = None,
+        postponed: list[Item] | None = None,
     ) -> None:
-        """Decide on items until each has an outcome; keep the order of each key."""
+        """Decide on items until each has an outcome; keep the order of each key.
+
+        With `postponed`, items whose next decision can wait have no outcome yet and are added there. Run them again. An
+        item stays if others of its key follow.
+        """
         queues: dict[object, deque[Item]] = {}
         for item in items:
             queues.setdefault(item.key, deque()).append(item)
@@ -149,23 +72,26 @@ class Waves:
             view.expire()
             for item in wave:
                 _advance(queues, item)
+                if postponed is not None and item.can_wait and item.outcome is None and len(queues[item.key]) == 1:
+                    del queues[item.key]
+                    postponed.append(item)
 
     async def _wave(
         self, decide: Decide, items: Sequence[Item], view: View, on_signal: Callable[[object], None] | None
     ) -> None:
         decided = await self._decide(decide, items, view)
         decided = await self._confirm(decided, view)
-        chosen = _one_for_each_scope(decided)
+        chosen = one_for_each_scope(decided)
         written = iter(await self._write([change for part in chosen for change in part.changes]))
         for part in chosen:
             await self._settle(part, written, view, on_signal)
 
     # --- decide ------------------------------------------------------------------------------------------------------
 
-    async def _decide(self, decide: Decide, items: Sequence[Item], view: View) -> list[_Decided]:
+    async def _decide(self, decide: Decide, items: Sequence[Item], view: View) -> list[Decided]:
         """Return each item's step; read the missing states, and decide again on them."""
         now = self._clock.now()
-        decided: dict[int, _Decided] = {}
+        decided: dict[int, Decided] = {}
         pending: list[tuple[int, Item]] = list(enumerate(items))
         for _ in range(MAX_READS):
             missing: dict[Ref[Any], None] = {}
@@ -175,6 +101,7 @@ class Waves:
                     part = self._decide_once(decide, item, view, now)
                 except Missing as error:
                     missing[error.ref] = None
+                    missing.update(dict.fromkeys(view.missing_of_expected()))
                     again.append((index, item))
                 else:
                     if part is not None:
@@ -187,12 +114,13 @@ class Waves:
             item.fail(RuntimeError(f"the decision on {item.input.subject} reads without an end"))
         return [decided[index] for index in sorted(decided)]
 
-    def _decide_once(self, decide: Decide, item: Item, view: View, now: datetime) -> _Decided | None:
-        view.touched = item.touched = []
+    def _decide_once(self, decide: Decide, item: Item, view: View, now: datetime) -> Decided | None:
+        view.touched, view.expected = [], []
+        item.touched = view.touched
         view.sent, view.changed = item.sent, item.changed
         try:
             step = decide(item.input, view, now)
-            changes = tuple(_guarded(change, view) for change in step.changes if change)
+            changes = tuple(guarded_change(change, view) for change in step.changes if change)
             rests_on = tuple((ref, view.at(ref)) for ref in step.rests_on)
         except Missing:
             raise
@@ -201,18 +129,18 @@ class Waves:
         except Exception as error:  # noqa: BLE001 - a defect of one decision must not stop the others
             item.fail(error)
         else:
-            return _Decided(item, step, changes, rests_on)
+            return Decided(item, step, changes, rests_on)
         return None
 
     # --- confirm -----------------------------------------------------------------------------------------------------
 
-    async def _confirm(self, decided: Sequence[_Decided], view: View) -> list[_Decided]:
+    async def _confirm(self, decided: Sequence[Decided], view: View) -> list[Decided]:
         """Keep the steps that rest on the newest states."""
         refs = list(dict.fromkeys(ref for part in decided for ref, _ in part.rests_on))
         if not refs:
             return list(decided)
         tails = dict(zip(refs, await self._log.tails(*(ref.key for ref in refs)), strict=True))
-        confirmed: list[_Decided] = []
+        confirmed: list[Decided] = []
         for part in decided:
             outdated = [ref for ref, at in part.rests_on if tails[ref] != at]
             if outdated:
@@ -225,7 +153,7 @@ class Waves:
 
     # --- store -------------------------------------------------------------------------------------------------------
 
-    async def _write(self, changes: Sequence[_Guarded]) -> list[Written]:
+    async def _write(self, changes: Sequence[Guarded]) -> list[Written]:
         """Store the changes in one write, and further timers of a scope in later writes."""
         results: list[Written] = []
         rounds: list[dict[int, Write]] = []
@@ -245,14 +173,14 @@ class Waves:
         return results
 
     async def _settle(
-        self, part: _Decided, results: Iterator[Written], view: View, on_signal: Callable[[object], None] | None
+        self, part: Decided, results: Iterator[Written], view: View, on_signal: Callable[[object], None] | None
     ) -> None:
         """Fold the stored changes of a step; end its item or leave it for later."""
         errors: list[Exception] = []
         for guarded in part.changes:
             result = await self._put(guarded) if guarded.write is None else next(results)
             if isinstance(guarded.change, Events) and isinstance(guarded.write, Append) and result.sequences:
-                if guarded.state is not _UNSEEN:
+                if guarded.state is not UNSEEN:
                     events, at = guarded.write.events, guarded.write.expect
                     view.stored(guarded.change.ref, guarded.state, at, events, result.sequences)
                 part.item.changed.add(guarded.change.ref)
@@ -270,7 +198,7 @@ class Waves:
                 on_signal(signal)
         part.item.follow(part.step)
 
-    async def _put(self, guarded: _Guarded) -> Written:
+    async def _put(self, guarded: Guarded) -> Written:
         change, revision = guarded.change, guarded.state
         assert isinstance(change, Put) and isinstance(revision, int)  # noqa: S101, PT018 - for the type checker
         bucket, key = change.ref.key
@@ -298,33 +226,6 @@ def _advance(queues: dict[object, deque[Item]], item: Item) -> None:
         del queues[item.key]
 
 
-def _guarded(change: Change, view: View) -> _Guarded:
-    """Return a change as the log stores it, guarded by what the decision saw."""
-    match change:
-        case Events(scope, events, proven):
-            state, at = view.known(scope) if proven is None else (_UNSEEN, proven)
-            return _Guarded(change, Append(events, at), scope.key, state)
-        case Later(timer, until, ref):
-            return _Guarded(change, Delay(timer, until, ref.key, view.at(ref)), ref.key)
-        case Send(subject, message, message_id):
-            return _Guarded(change, Publish(subject, message, message_id), None)
-        case Put(ref, _):
-            entry = view(ref)
-            return _Guarded(change, None, ref, entry[1] if entry else 0)
-
-
-def _one_for_each_scope(decided: Sequence[_Decided]) -> list[_Decided]:
-    """Return the first step of each scope; the next wave decides the others again."""
-    taken: set[object] = set()
-    chosen: list[_Decided] = []
-    for part in decided:
-        scopes = {change.scope for change in part.changes if change.scope is not None}
-        if taken.isdisjoint(scopes):
-            taken |= scopes
-            chosen.append(part)
-    return chosen
-
-
 def _reject(item: Item, view: View, errors: Sequence[Exception]) -> None:
     """Decide again after a conflict; after another error, end the item."""
     view.forget(item.touched)
@@ -340,6 +241,7 @@ def _conflict(item: Item, view: View, error: Exception, *, forget: bool = True) 
     if forget:
         view.forget(item.touched)
     item.conflicts += 1
+    item.can_wait = False
     if item.conflicts > CONFLICT_LIMIT:
         if item.is_alone:
             item.outcome = Outcome(Result.OUTDATED, error=error)

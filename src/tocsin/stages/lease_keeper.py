@@ -94,7 +94,8 @@ class LeaseKeeper:
             worker="lease-keeper",
         )
         subject = subjects.subject_of(report)
-        return done(Send(subject, report, f"{subject}.{lease.task}"), rests_on=(ref,))
+        message_id = ids.report_id(report.token, f"{subject}.{lease.task}")
+        return done(Send(subject, report, message_id), rests_on=(ref,))
 
     def _has_report(self, lease: LeaseTimer, state: Execution, states: States) -> bool:
         """Return whether a report on the attempt is stored.
@@ -119,7 +120,7 @@ LEASE_KEEPER: Final = Stage(
     purpose="ends leases that ran out",
     consumes="timers of leases and of expiry",
     decides="`released` (an HTTP worker fell silent), `failed` (not started in time)",
-    access=Access(appends=(Released, Failed, Report), reads=(Stream.LOG,)),
+    access=Access(appends=(Released, Failed, Report), reads=(Stream.LOG, Stream.REPORTS)),
     start=lambda context: LeaseKeeper(context.report_key),
     subscriptions=(
         Subscription(

@@ -5,20 +5,20 @@ A trigger or replay of a job that does not exist, or with input that the job rej
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from .. import subjects
-from ..domain import execution_plan
+from ..domain import execution_plan, ids
 from ..domain.definition import DefinitionError, check_input
 from ..domain.events import Acquired, CronMissed, Due, Enqueued, Message, Passed, Recorded, Trigger
 from ..engine.execution_writer import BEGINNINGS, refuse_request
 from ..engine.kinds import DEFINITION, IN_FORCE
 from ..engine.lock_projection import LockProjection
-from ..engine.locks import begin
+from ..engine.locks import begin, states_of_beginning
 from ..engine.public_events import ANNOUNCED, announce
 from ..engine.rerun import SENT_AGAIN, rerun
 from ..engine.stage import Access, Stage, Subscription
-from ..engine.step import DONE, Events, States, Step, Then
+from ..engine.step import DONE, Events, Ref, States, Step, Then
 from ..subjects import REPLAYS, Bucket, Stream
 
 TRIGGERS: Final = "planner-triggers"
@@ -50,7 +50,11 @@ class Planner:
         fact = recorded.message
         if not isinstance(fact, Due | Passed):
             return DONE
+        if isinstance(fact, Due):
+            states.expect(lambda: _states_of_occurrence(fact))
         definition = states(DEFINITION((fact.job, fact.definition)))
+        if isinstance(fact, Due) and not fact.dst_skip:
+            return begin(execution_plan.from_due(fact, definition), states, now, key=self._key)
         first = [execution_plan.from_due(fact, definition)] if isinstance(fact, Due) else []
         steps = [
             begin(event, states, now, key=self._key)
@@ -70,10 +74,13 @@ class Planner:
         if in_force is None:
             return _refuse(trigger, job, f"no job is called {job!r}", states)
         definition, sequence = in_force
-        try:
-            check_input(definition, execution_plan.input_of(message, definition), message.args)
-        except DefinitionError as error:
-            return _refuse(trigger, job, str(error), states)
+        # The job's own input was checked with its definition, without a schedule in part.
+        is_checked = definition.schedule is not None or definition.input_schema is None
+        if not is_checked or message.input or message.args is not None:
+            try:
+                check_input(definition, execution_plan.input_of(message, definition), message.args)
+            except DefinitionError as error:
+                return _refuse(trigger, job, str(error), states)
         return begin(execution_plan.from_trigger(trigger, definition, sequence), states, now, key=self._key)
 
     def on_enqueued(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
@@ -86,6 +93,10 @@ class Planner:
     def on_replayed(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Run a dead letter again."""
         return rerun(recorded, states, now, key=self._key)
+
+
+def _states_of_occurrence(due: Due) -> tuple[Ref[Any], ...]:
+    return states_of_beginning(due.job, ids.occurrence_id(due.job, due.scheduled_time), "cron")
 
 
 def _first_of_each_scope(steps: Sequence[Step]) -> Step:
@@ -124,7 +135,9 @@ PLANNER: Final = Stage(
         reads=(Stream.LEDGER, Stream.LOG),
         writes=((Bucket.LOCKS, ">"),),
     ),
-    start=lambda context: Planner(LockProjection(context.log, context.projections, context.clock), context.report_key),
+    start=lambda context: Planner(
+        LockProjection(context.log, context.projections, context.clock, calm=context.calm), context.report_key
+    ),
     subscriptions=(
         Subscription(
             "planner",

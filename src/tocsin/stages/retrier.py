@@ -53,7 +53,7 @@ RETRIER: Final = Stage(
     subscriptions=(
         Subscription(
             subjects.RETRIER,
-            Stream.LOG,
+            Stream.REPORTS,
             (subjects.filter_for("report.failed"),),
             decide=Retrier.on_failure,
             learn=Retrier.claim,

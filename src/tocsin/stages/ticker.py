@@ -4,7 +4,7 @@ Every candidate follows the whole ledger and keeps each job's ledger folded, so 
 """
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -12,17 +12,19 @@ from typing import Final
 
 from .. import subjects, telemetry
 from ..domain import ledger
-from ..domain.events import MISSED_REASONS, Due, LedgerFact, Message, Passed, Recorded
+from ..domain.events import MISSED_REASONS, Deleted, Due, LedgerFact, Message, Passed, Recorded
 from ..domain.ledger import Ledger, Ledgers, Lookahead
-from ..domain.schedule import ScheduleError
+from ..domain.schedule import ScheduleError, timezone_database
+from ..engine import timezone_refresh
+from ..engine.circuit_breaker import CircuitBreaker
 from ..engine.clock_guard import ClockGuard
 from ..engine.due_queue import DueQueue
 from ..engine.folds import UNKNOWN_TIME
 from ..engine.leader_election import TERM_EVENTS, TICKER_SIGNS, LeaderElection
 from ..engine.ledger_reader import FACTS, LedgerReader
 from ..engine.stage import Access, Stage
-from ..ports import Append, Clock, EventLog, LogUnavailable, OutdatedState, Written
-from ..subjects import TICKER_LEASE, Bucket, Stream, subject_of
+from ..ports import Append, Clock, EventLog, LogUnavailable, OutdatedState, Projections, Written
+from ..subjects import TICKER_LEASE, TIMEZONE_REPORT, Bucket, Stream, subject_of
 
 AT_ONCE: Final = 256
 """Jobs whose events are stored in one write; more would delay the first of them."""
@@ -33,40 +35,12 @@ STANDBY_INTERVAL_S: Final = 0.2
 """How often a candidate checks whether it leads."""
 RETRY_UNDECIDABLE: Final = timedelta(seconds=30)
 """How long the ticker leaves a job alone after an unexpected error."""
-MAX_FIRED_PER_MINUTE: Final = 600
-"""Ten times the instants of a schedule of every second."""
-_MINUTE_S: Final = 60.0
 _DEFINED: Final = ".defined"
 
 _log = telemetry.get_logger("tocsin.ticker")
 _missed_instants: Final = telemetry.meter().create_counter(
     "tocsin_instants_missed", unit="{instant}", description="Scheduled instants that passed without firing, unforeseen."
 )
-
-
-class CircuitBreaker:
-    """Limits how often each job fires in a minute.
-
-    It counts by a monotonic clock, so that a wall clock that runs away cannot cause a flood.
-    """
-
-    def __init__(self, clock: Clock, *, per_minute: int = MAX_FIRED_PER_MINUTE) -> None:
-        self._clock = clock
-        self._per_minute = per_minute
-        self._minute = 0
-        self._fired: Counter[str] = Counter()
-
-    def left(self, job: str) -> int:
-        """Return how often a job may still fire in this minute."""
-        minute = int(self._clock.monotonic() // _MINUTE_S)
-        if minute != self._minute:
-            self._minute = minute
-            self._fired.clear()
-        return max(0, self._per_minute - self._fired[job])
-
-    def count(self, job: str) -> None:
-        """Count that a job fired."""
-        self._fired[job] += 1
 
 
 @dataclass(eq=False, slots=True)
@@ -77,7 +51,7 @@ class _Turn:
     state: Ledger = ledger.initial
     sequence: int = 0
     """The last sequence that `state` includes."""
-    facts: list[Due | Passed] = field(default_factory=list)
+    facts: list[Due | Passed | Deleted] = field(default_factory=list)
     """Events that are decided and not stored."""
     is_open: bool = True
     is_stale: bool = False
@@ -85,7 +59,7 @@ class _Turn:
     conflicts: int = 0
 
     @property
-    def next_facts(self) -> tuple[Due | Passed, ...]:
+    def next_facts(self) -> tuple[Due | Passed | Deleted, ...]:
         """The events to store next.
 
         At first this is one, so that a job with many events does not delay other jobs.
@@ -96,8 +70,13 @@ class _Turn:
 class Ticker:
     """Holds the ledger of every job, and decides on its instants."""
 
-    def __init__(self, log: EventLog, leadership: LeaderElection, clock: Clock) -> None:
+    def __init__(
+        self, log: EventLog, leadership: LeaderElection, clock: Clock, projections: Projections | None = None
+    ) -> None:
+        """`projections` receives the reports of moved instants; None: they are only logged."""
         self._log = log
+        self._projections = projections
+        self._database = timezone_database()
         self._leadership = leadership
         self._clock = clock
         self._reader = LedgerReader(log)
@@ -148,6 +127,26 @@ class Ticker:
             return self._ledgers.next_instant(job, self._lookahead)
         except (LookupError, ScheduleError):
             return learned
+
+    async def keep_timezones(self) -> None:
+        """Notice new time-zone data of this process until cancelled."""
+        while True:
+            await self._clock.sleep(STANDBY_INTERVAL_S)
+            try:
+                await self.take_over_timezones()
+            except Exception as error:  # noqa: BLE001 - a report that fails must not stop the ticker
+                _log.error("report of moved instants failed", action="timezones-not-reported", exc_info=error)
+
+    async def take_over_timezones(self) -> None:
+        """Schedule every job by new time-zone data, and report the instants that moved."""
+        before, self._database = self._database, timezone_database()
+        if before is self._database or not self._caught_up:
+            return
+        await self._schedule_all()
+        jobs = ((job, timetable) for job in list(self._ledgers) if (timetable := self._ledgers[job][0].timetable))
+        report = await timezone_refresh.report_of(jobs, before, self._database, self._clock.now())
+        if self._leadership.is_leading:
+            await timezone_refresh.publish(report, self._projections)
 
     async def lead(self) -> None:
         """Hold the leader lease, or try to."""
@@ -216,7 +215,9 @@ class Ticker:
             if ledger.missing_fact(turn.state) is not None:
                 turn.is_stale = True
                 return
-            turn.facts = ledger.decide_instants(turn.state, now, allowance=self._breaker.left(job), lookahead=lookahead)
+            allowance = self._breaker.left(job)
+            turn.facts = [*ledger.decide_instants(turn.state, now, allowance=allowance, lookahead=lookahead)]
+            turn.facts = turn.facts or [*ledger.complete(turn.state)]
             if not turn.facts:
                 self._end(turn, ledger.next_instant(turn.state, turn.state.watermark or now, lookahead=lookahead))
         except Exception as error:  # noqa: BLE001 - a job that cannot be decided must not stop the others
@@ -235,7 +236,7 @@ class Ticker:
             self._remember(job, turn.state, sequence)
             if isinstance(fact, Due):
                 self._breaker.count(job)
-            else:
+            elif isinstance(fact, Passed):
                 _report_missed(fact)
         turn.facts = turn.facts[len(result.sequences) :]
         turn.has_begun = True
@@ -313,13 +314,15 @@ TICKER: Final = Stage(
     name="ticker",
     purpose="decides on each instant when it comes; one leads",
     consumes="the clock, the ledgers",
-    decides="`due` or `passed`",
+    decides="`due` or `passed`; `deleted` if `on_completion` is `drop`",
     access=Access(
-        appends=(Due, Passed, *TERM_EVENTS),
+        appends=(Due, Passed, Deleted, *TERM_EVENTS),
         reads=(Stream.LEDGER,),
         follows=(Stream.LEDGER,),
-        writes=((Bucket.LEADER, TICKER_LEASE),),
+        writes=((Bucket.LEADER, TICKER_LEASE), (Bucket.TIMEZONES, TIMEZONE_REPORT)),
     ),
-    start=lambda context: Ticker(context.log, context.elect(TICKER_LEASE, signs=TICKER_SIGNS), context.clock),
-    loops=(Ticker.lead, Ticker.follow, Ticker.run),
+    start=lambda context: Ticker(
+        context.log, context.elect(TICKER_LEASE, signs=TICKER_SIGNS), context.clock, context.projections
+    ),
+    loops=(Ticker.lead, Ticker.follow, Ticker.run, Ticker.keep_timezones),
 )

@@ -34,7 +34,8 @@ class InMemoryStoredLog:
         stored = self._log.stream(stream)
         entries = list(stored.entries_after(0))
         first = entries[0].sequence if entries else stored.last_sequence + 1
-        return Extent(first, stored.last_sequence, len(entries))
+        size = sum(len(entry.subject) + len(entry.body) for entry in entries)
+        return Extent(first, stored.last_sequence, len(entries), size)
 
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int

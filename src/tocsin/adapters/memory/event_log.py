@@ -1,5 +1,7 @@
 """The event log in memory."""
 
+import asyncio
+import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -9,6 +11,7 @@ from ... import subjects
 from ...domain import lock
 from ...domain.events import Message, Recorded, Timer
 from ...ports import (
+    Append,
     Batch,
     Decode,
     DurableSpec,
@@ -18,6 +21,7 @@ from ...ports import (
     LogUnavailable,
     MessageTooLarge,
     Progress,
+    SequenceConflict,
     Write,
     Written,
     check_subject,
@@ -26,6 +30,7 @@ from ...ports import (
 from ...subjects import STREAM_SUBJECTS, DecodeError, Stream
 from .clock import Alarm, ManualClock
 from .durable import InMemoryDurable
+from .proposals import Proposal, write_together
 from .stored_stream import Entry, StoredStream
 
 MAX_PAYLOAD: Final = 1_048_576
@@ -38,9 +43,17 @@ class InMemoryEventLog:
     Delays end by its clock.
     """
 
-    def __init__(self, clock: ManualClock | None = None) -> None:
-        """Start with empty streams."""
+    def __init__(
+        self, clock: ManualClock | None = None, *, is_replicated: bool = False, has_batches: bool = False
+    ) -> None:
+        """Start with empty streams.
+
+        `is_replicated`: an appended event is in flight for one turn of the loop. `has_batches`: the decisions of one
+        `write` are stored as atomic batches.
+        """
         self.clock = clock or ManualClock()
+        self._is_replicated = is_replicated
+        self._has_batches = has_batches
         self._streams = {stream: StoredStream(self.clock) for stream in Stream}
         self._delays: dict[str, tuple[int, Alarm]] = {}
         self._durables: dict[tuple[Stream, str], InMemoryDurable] = {}
@@ -49,19 +62,49 @@ class InMemoryEventLog:
 
     async def append(self, fact: Message, *, expect: int) -> int:
         """Store a fact if the last sequence in its scope is `expect`; return its sequence."""
-        subject = subjects.subject_of(fact)
-        check_subject(subject)
-        stream, scope, body = self._capturing(subject), subjects.scope_of(fact), fact.encode()
-        _check_size(subject, body, _guard(scope, expect))
-        stream.check(scope, expect)
-        return stream.store(subject, body)
+        proposal = self.propose([Append((fact,), expect)])
+        if self._is_replicated:
+            await asyncio.sleep(0)
+        return proposal.store()[0]
 
-    async def publish(self, subject: str, message: Message, *, message_id: str) -> int:
+    def propose(self, decisions: Sequence[Append]) -> Proposal:
+        """Accept decisions of one stream as an atomic batch, or refuse them all.
+
+        The guard of each scope is looked up once, as a server does. So of two decisions of one scope that expect the
+        same sequence, both pass.
+
+        Raises:
+            SequenceConflict: a guard failed.
+        """
+        messages: list[tuple[str, bytes]] = []
+        guards: dict[str, int] = {}
+        for decision in decisions:
+            scope, expect = decision.scope, decision.expect
+            for fact in decision.events:
+                subject, body = subjects.subject_of(fact), fact.encode()
+                check_subject(subject)
+                _check_size(subject, body, _guard(scope, expect))
+                messages.append((subject, body))
+            if guards.setdefault(scope, expect) != expect:
+                raise SequenceConflict(f"{scope}: a batch expects {guards[scope]} and {expect}")
+        stream = self._capturing(messages[0][0])
+        for scope, expect in guards.items():
+            stream.check(scope, expect)
+        return Proposal(stream, messages, tuple(guards))
+
+    async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
         """Store an input once within the duplicate window; return the sequence of the first copy."""
         check_subject(subject)
         body = message.encode()
         _check_size(subject, body, f"Nats-Msg-Id: {message_id}\r\n")
-        return self.receive(subject, body, message_id=message_id)
+        sequence = self.receive(subject, body, message_id=message_id)
+        if ttl is not None:
+            self.clock.after(math.ceil(ttl), partial(self._capturing(subject).remove, sequence))
+        return sequence
+
+    async def remove(self, subject: str, sequence: int) -> None:
+        """Remove the message of a sequence; nothing happens if it is gone."""
+        self._streams[subjects.stream_of(subject)].remove(sequence)
 
     async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
         """Store `timer` under its own subject at `until`.
@@ -84,7 +127,15 @@ class InMemoryEventLog:
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         """Store several writes and return the result of each."""
-        return await write_each(self, writes)
+        if not self._has_batches:
+            return await write_each(self, writes)
+        return await write_together(self, writes, self._store_together)
+
+    async def _store_together(self, decisions: Sequence[Append]) -> Sequence[int]:
+        proposal = self.propose(decisions)
+        if self._is_replicated:
+            await asyncio.sleep(0)
+        return proposal.store()
 
     def receive(self, subject: str, body: bytes, *, message_id: str | None = None) -> int:
         """Store a body that any client published on a captured subject; return its sequence.

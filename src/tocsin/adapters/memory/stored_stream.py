@@ -4,7 +4,8 @@ It stores bodies as bytes, so that every read passes through the codec as it doe
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -130,6 +131,7 @@ class StoredStream:
         self._tree = SubjectTree()
         self._known_ids: dict[str, tuple[float, int]] = {}
         self._readers: list[Callable[[str], None]] = []
+        self._in_flight: Counter[str] = Counter()
         self.stored = Signal()
         self.last_sequence = 0
 
@@ -156,10 +158,24 @@ class StoredStream:
         self._readers.append(notify)
 
     def check(self, scope: str, expect: int) -> None:
-        """Raise `SequenceConflict` unless the last sequence in `scope` is `expect`."""
+        """Raise `SequenceConflict` unless the last sequence in `scope` is `expect`.
+
+        Of the messages in flight, a guard sees only those of the same guard string, as in a replicated stream. They
+        refuse every number.
+        """
+        if self._in_flight[scope]:
+            raise SequenceConflict(f"{scope}: expected {expect}, and another message is in flight")
         last = self._tree.last(scope)
         if last != expect:
             raise SequenceConflict(f"{scope}: expected {expect}, is {last}")
+
+    def begin(self, scopes: Iterable[str]) -> None:
+        """Let messages that passed the guards of `scopes` be in flight."""
+        self._in_flight.update(scopes)
+
+    def end(self, scopes: Iterable[str]) -> None:
+        """Let messages be in flight no longer: they are about to be stored."""
+        self._in_flight.subtract(scopes)
 
     def remove(self, sequence: int) -> None:
         """Remove a message, as a purge does."""

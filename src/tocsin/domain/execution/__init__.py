@@ -13,7 +13,7 @@ from .evolve import evolve, fold
 from .lifecycle import admit, cancel, expire, give_up, skip
 from .reports import fail, running_steps, succeed
 from .sole_step import complete_sole, sole_step
-from .state import TERMINAL_STATUSES, Execution, Status, initial
+from .state import TERMINAL_STATUSES, Execution, Status, WaitsFor, initial, waits_for
 from .steps import Phase, Step
 from .tasks import MAX_UPSTREAM_BYTES, admit_and_dispatch, dispatch, dispatch_missing, dispatch_retry, retry_timers
 
@@ -26,6 +26,7 @@ __all__ = [
     "Phase",
     "Status",
     "Step",
+    "WaitsFor",
     "admit",
     "admit_and_dispatch",
     "affected_step",
@@ -48,4 +49,5 @@ __all__ = [
     "skip",
     "sole_step",
     "succeed",
+    "waits_for",
 ]

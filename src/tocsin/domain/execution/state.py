@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, TypedDict
+from typing import Final, Literal, TypeAlias, TypedDict
 
 from ..events import Actor, Message, Plan, PlannedStep, Recorded, Requested, TriggerKind
-from .steps import Step, Steps
+from .steps import Phase, Step, Steps
 
 
 class Status(StrEnum):
@@ -61,6 +61,24 @@ class Execution:
 
 
 initial: Final = Execution()
+
+
+WaitsFor: TypeAlias = Literal["lock", "worker", "delay"]
+
+
+def waits_for(state: Execution) -> WaitsFor | None:
+    """Return what an open execution waits for.
+
+    None: a worker has a step, or the execution is over or unknown.
+    """
+    if state.status is Status.PLANNED:
+        return "lock"
+    if state.status is not Status.ADMITTED:
+        return None
+    phases = {step.phase for step in state.steps.values()}
+    if Phase.STARTED in phases:
+        return None
+    return "worker" if phases & {Phase.DISPATCHED, Phase.LOST} else "delay"
 
 
 def with_step(state: Execution, name: str, step: Step) -> Execution:

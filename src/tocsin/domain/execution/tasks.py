@@ -3,12 +3,12 @@
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final
+from typing import Final, TypedDict
 
 from pydantic import JsonValue
 
 from .. import ids
-from ..events import Admission, Admitted, Dispatched, PlannedStep, RetryTimer
+from ..events import Admission, Admitted, Dispatched, Input, PlannedStep, RetryTimer
 from .sole_step import EndFields, sole_token
 from .state import Execution, Status, planned_step
 from .steps import Phase, Step, Steps
@@ -44,10 +44,8 @@ def admit_and_dispatch(admitted: Admitted, *, key: bytes) -> Admitted | Dispatch
     state = Execution(
         Status.ADMITTED, admitted, admitted.fence, {step.name: Step()}, recovered_at=admitted.recovered_at
     )
-    task = _task(state, step, 1, key)
     admission = Admission.trusted(plan=plan, by=admitted.by, catch_up=admitted.catch_up, backfill=admitted.backfill)
-    # The plan has the input, the arguments and the metadata; they are not stored twice.
-    return task.model_copy(update={"v": 2, "admits": admission, "input": {}, "args": (), "meta": {}})
+    return _task(state, step, 1, key, admission)
 
 
 def dispatch_retry(state: Execution, timer: RetryTimer, *, key: bytes) -> list[Dispatched]:
@@ -96,8 +94,18 @@ def is_ready(steps: Mapping[str, Step], step: PlannedStep) -> bool:
     return all(steps[name].phase is Phase.COMPLETED for name in step.depends_on)
 
 
-def _task(state: Execution, step: PlannedStep, attempt: int, key: bytes) -> Dispatched:
+def _task(
+    state: Execution, step: PlannedStep, attempt: int, key: bytes, admission: Admission | None = None
+) -> Dispatched:
     requested = state.request
+    content: _Content = {"input": {}, "args": (), "meta": {}, "tags": ()}
+    if admission is None:  # otherwise the plan of the admission has the content, and it is not stored twice
+        content = {
+            "input": requested.plan.input if step.input is None else step.input,
+            "args": requested.plan.args if step.args is None else step.args,
+            "meta": requested.meta,
+            "tags": requested.plan.tags,
+        }
     passed = _passed_on(state, step)
     return Dispatched.trusted(
         job=requested.job,
@@ -107,8 +115,6 @@ def _task(state: Execution, step: PlannedStep, attempt: int, key: bytes) -> Disp
         max_attempts=step.retry.max_attempts,
         function=step.function,
         queue=step.queue,
-        input=requested.plan.input if step.input is None else step.input,
-        args=requested.plan.args if step.args is None else step.args,
         upstream=passed,
         upstream_left_out=tuple(name for name in step.depends_on if name not in passed),
         timeout=step.timeout,
@@ -118,11 +124,22 @@ def _task(state: Execution, step: PlannedStep, attempt: int, key: bytes) -> Disp
         token=ids.report_token(key, requested.execution_id, step.name, attempt),
         sole=_sole_token(state, step, attempt, key),
         replay_of=requested.replay_of,
-        meta=requested.plan.meta,
         is_recovery=state.recovered_at is not None,
         original_scheduled_time=requested.scheduled_time if state.recovered_at else None,
         recovery_attempt_time=state.recovered_at,
+        v=1 if admission is None else 2,
+        admits=admission,
+        **content,
     )
+
+
+class _Content(TypedDict):
+    """The fields of a task that the plan of its execution has too."""
+
+    input: Input
+    args: tuple[JsonValue, ...]
+    meta: Input
+    tags: tuple[str, ...]
 
 
 def _sole_token(state: Execution, step: PlannedStep, attempt: int, key: bytes) -> str | None:

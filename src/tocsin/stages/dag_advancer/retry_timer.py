@@ -14,9 +14,10 @@ from typing import Final
 
 from ... import subjects, telemetry
 from ...domain.events import Message, Recorded, RetryTimer
+from ...engine.items import Item, Result
 from ...engine.states import StateStore
 from ...engine.step import Decide
-from ...engine.waves import Item, Result, Waves
+from ...engine.waves import Waves
 from ...ports import LogUnavailable, OutdatedState
 
 HORIZON: Final = timedelta(minutes=10)

@@ -177,7 +177,7 @@ DAG_ADVANCER: Final = Stage(
         ),
         Subscription(
             subjects.DAG_ADVANCER_REPORTS,
-            Stream.LOG,
+            Stream.REPORTS,
             (subjects.filter_for("report.completed"),),
             low_priority=True,
             decide=DagAdvancer.on_success,

@@ -26,13 +26,15 @@ from ...domain.events import (
     Requested,
     Skipped,
     Terminal,
+    TriggerKind,
 )
 from ...domain.execution import Execution, Status
 from ...domain.lock import Lock
 from ...engine.execution_writer import announce_decision
 from ...engine.kinds import FACTS, execution_state
 from ...engine.lock_projection import LockProjection, Released
-from ...engine.locks import acquire, is_over, lock_state
+from ...engine.lock_renewal import LockRenewal
+from ...engine.locks import acquire, is_over, lock_state, states_of_beginning
 from ...engine.public_events import ANNOUNCED
 from ...engine.stage import Access, Stage, Subscription
 from ...engine.step import DONE, Events, Reading, Ref, Sources, States, Step, again, done
@@ -71,14 +73,23 @@ class Waiting:
 class LockKeeper:
     """Decides which execution has its job's lock."""
 
-    def __init__(self, projection: LockProjection, key: bytes) -> None:
-        """`key` signs the first task of an execution."""
+    def __init__(self, projection: LockProjection, key: bytes, renewal: LockRenewal | None = None) -> None:
+        """Sign the first task of an execution with `key`.
+
+        `renewal`: None renews no entry in the bucket.
+        """
         self._projection = projection
+        self._renewal = renewal
         self._key = key
 
     async def show_locks(self) -> None:
         """Keep the KV bucket `locks` up to date."""
         await self._projection.run()
+
+    async def renew_locks(self) -> None:
+        """Renew the entries in the KV bucket `locks` whose holders live."""
+        if self._renewal is not None:
+            await self._renewal.run()
 
     def take_signal(self, signal: object) -> None:
         """Show a lock that was acquired or released; warn of a long queue."""
@@ -95,6 +106,8 @@ class LockKeeper:
         if not isinstance(message, Planned | Recovered):
             return DONE
         ref = execution_state(message.job, message.execution_id)
+        trigger: TriggerKind = message.trigger if isinstance(message, Planned) else "recovery"
+        states.expect(lambda: states_of_beginning(message.job, message.execution_id, trigger))
         state = states(ref)
         if states.at(ref) < recorded.sequence:
             raise StaleRead.of(ref.key)
@@ -277,7 +290,9 @@ LOCK_KEEPER: Final = Stage(
         writes=((Bucket.LOCKS, ">"),),
     ),
     start=lambda context: LockKeeper(
-        LockProjection(context.log, context.projections, context.clock), context.report_key
+        LockProjection(context.log, context.projections, context.clock, calm=context.calm),
+        context.report_key,
+        LockRenewal(context.log, context.projections, context.clock),
     ),
     subscriptions=(
         Subscription(
@@ -297,5 +312,5 @@ LOCK_KEEPER: Final = Stage(
             on_signal=LockKeeper.take_signal,
         ),
     ),
-    loops=(LockKeeper.show_locks,),
+    loops=(LockKeeper.show_locks, LockKeeper.renew_locks),
 )

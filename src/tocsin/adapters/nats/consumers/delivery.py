@@ -68,6 +68,11 @@ class NatsDelivery(Received):
         self._message = message
         self._transport = transport
 
+    @property
+    def message(self) -> Msg:
+        """The message of nats-py."""
+        return self._message
+
     async def ack(self) -> None:
         """Acknowledge the message. If the acknowledgement is lost, it is redelivered."""
         await self._reply(self._transport.acknowledge((self._message,)))

@@ -12,8 +12,7 @@ end would be blocked for that time.
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from nats.aio.msg import Msg
@@ -25,6 +24,8 @@ from ..client.connection import Connection, FastClient
 from ..client.replies import JetStreamError
 from ..client.requests import CONNECTION_ERRORS
 from ..client.transport import Transport
+from .postponed_work import PostponedWork
+from .priority import Turns
 from .pull import PullInbox
 
 if TYPE_CHECKING:
@@ -41,73 +42,6 @@ HAND_BACK_TIMEOUT_S: Final = 1.0
 _log = telemetry.get_logger("tocsin.nats")
 
 
-RUSH_SIZE: Final = 32
-"""A batch with this number of messages starts a rush."""
-QUIET_TIME_S: Final = 0.02
-"""The rush is over after this time without a batch; the next batch is requested within it."""
-RUSH_LIMIT_S: Final = 1.0
-"""Subscriptions wait at most this long after the start of a rush."""
-RUSH_PAUSE_S: Final = 2.0
-"""The time after a rush in which no other can start."""
-
-
-class PriorityGate:
-    """The rush of one process, which its low-priority subscriptions wait for.
-
-    If a thousand jobs are due in one second, each finished execution causes two more messages, on its report and on its
-    end, and executions that wait to start would wait for them. During a rush of starts, `low_priority` subscriptions
-    therefore wait until the rush is over, at most `RUSH_LIMIT_S`. A longer rush is a steady load, which is handled in the
-    order of arrival: no subscription waits twice, and a single execution waits for nothing.
-    """
-
-    def __init__(self, *, patience: float = RUSH_LIMIT_S, recovery: float = RUSH_PAUSE_S) -> None:
-        """Use `patience` and `recovery` in seconds in place of the constants."""
-        self._patience = patience
-        self._recovery = recovery
-        self._at_hand = 0
-        self._began = self._calm_since = float("-inf")
-
-    @contextmanager
-    def rush(self) -> Iterator[None]:
-        """Mark the block as a batch of the rush."""
-        clock = asyncio.get_running_loop().time
-        if not self._at_hand and clock() - self._calm_since >= self._recovery:
-            self._began = clock()
-        self._at_hand += 1
-        try:
-            yield
-        finally:
-            self._at_hand -= 1
-            self._calm_since = clock()
-
-    async def calm(self) -> None:
-        """Wait until the rush is over, or has lasted too long."""
-        while self._is_on(asyncio.get_running_loop().time()):  # noqa: ASYNC110 - the end of a rush is a time of quiet, not an event
-            await asyncio.sleep(QUIET_TIME_S)
-
-    def _is_on(self, now: float) -> bool:
-        return now < self._began + self._patience and (self._at_hand > 0 or now - self._calm_since < QUIET_TIME_S)
-
-
-class Turns:
-    """The turns of one subscription."""
-
-    def __init__(self, precedence: PriorityGate, *, low_priority: bool) -> None:
-        """`low_priority` is that of the subscription."""
-        self._precedence = precedence
-        self._can_wait = low_priority
-
-    async def come(self) -> None:
-        """Wait until the subscription may take messages."""
-        if self._can_wait:
-            await self._precedence.calm()
-
-    def handling(self, messages: int) -> AbstractContextManager[None]:
-        """Mark the block as handling a number of messages."""
-        is_rush = not self._can_wait and messages >= RUSH_SIZE
-        return self._precedence.rush() if is_rush else nullcontext()
-
-
 class GreedyBatches:
     """The replacement of FastStream's fetching for one subscriber."""
 
@@ -117,11 +51,12 @@ class GreedyBatches:
         *,
         finish_within: float,
         turns: Turns,
+        postponed: PostponedWork,
         fast_client: FastClient = "auto",
     ) -> None:
         """Let a subscriber consume available messages in its turn.
 
-        When it is stopped, it finishes within `finish_within` seconds.
+        When it is stopped, it finishes within `finish_within` seconds, `postponed` included.
         """
         subscriber.start = self.start  # type: ignore[method-assign]
         subscriber.stop = self.stop  # type: ignore[method-assign]
@@ -129,6 +64,7 @@ class GreedyBatches:
         self._fast_client = fast_client
         self._connection: Connection | None = None
         self._turns = turns
+        self._postponed = postponed
         self._finish_within = finish_within
         self._in_progress: list[Msg] = []
         self._over = asyncio.Event()
@@ -159,10 +95,11 @@ class GreedyBatches:
         try:
             await self._await_durable(connection, f"CONSUMER.INFO.{stream}.{durable}")
             await self._consume(inbox)
+            await self._postponed.finish()
         finally:
             try:
                 await inbox.close()
-                await _hand_back([*self._in_progress, *inbox.messages])
+                await _hand_back([*self._in_progress, *self._postponed.messages, *inbox.messages])
             finally:
                 self._over.set()
 
@@ -208,10 +145,25 @@ class GreedyBatches:
                 await asyncio.sleep(RETRY_INTERVAL_S)
                 continue
             self._in_progress = messages
+            await self._turns.await_starts(len(messages), self._backlog)
             if subscriber.running:
                 with self._turns.handling(len(messages)):
                     await subscriber.consume(messages)
                 self._in_progress = []
+
+    async def _backlog(self) -> int:
+        """Return the number of messages that are not delivered yet.
+
+        0: the number is not known, or the subscriber ends.
+        """
+        if self._connection is None or not self._subscriber.running:
+            return 0
+        durable = str(self._subscriber.extra_options["durable"])
+        try:
+            info = await self._connection.manage(f"CONSUMER.INFO.{self._subscriber.stream.name}.{durable}")
+        except (LogUnavailable, NotAllowed, JetStreamError):
+            return 0
+        return int(info["num_pending"])
 
     async def _await_turn(self) -> bool:
         """Wait for its turn; return whether the subscriber still runs."""

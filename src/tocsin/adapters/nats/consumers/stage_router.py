@@ -13,7 +13,9 @@ from ....engine.stage import BoundStage, BoundSubscription
 from ..client.connection import FastClient
 from ..client.names import Names
 from .delivery import NatsDelivery
-from .greedy_batches import GreedyBatches, PriorityGate, Turns
+from .greedy_batches import GreedyBatches
+from .postponed_work import PostponedWork
+from .priority import PriorityGate, Turns
 
 if TYPE_CHECKING:
     from faststream.message import StreamMessage
@@ -46,9 +48,12 @@ def stage_router(
     precedence = precedence or PriorityGate()
     for subscription in stage.subscriptions:
         turns = Turns(precedence, low_priority=subscription.low_priority)
+        postponed = PostponedWork(precedence, outcomes.finish)
         subscriber = _subscriber(router, stage, subscription, names, inbox=inbox)
-        batches = GreedyBatches(subscriber, finish_within=finish_within, turns=turns, fast_client=fast_client)
-        subscriber(_handler(subscription, outcomes, names, batches))
+        batches = GreedyBatches(
+            subscriber, finish_within=finish_within, turns=turns, postponed=postponed, fast_client=fast_client
+        )
+        subscriber(_handler(subscription, outcomes, names, batches, precedence, postponed))
     return router
 
 
@@ -77,11 +82,23 @@ def _subscriber(
 
 
 def _handler(
-    subscription: BoundSubscription, outcomes: DeliveryPolicy, names: Names, batches: GreedyBatches
+    subscription: BoundSubscription,
+    outcomes: DeliveryPolicy,
+    names: Names,
+    batches: GreedyBatches,
+    gate: PriorityGate,
+    postponed: PostponedWork,
 ) -> Callable[[list[Msg]], Awaitable[None]]:
+    order = subscription.ordering_key
+
     async def handle(messages: list[Msg]) -> None:
         transport = batches.transport
-        await outcomes.apply(subscription, [NatsDelivery(message, names, transport) for message in messages])
+        deliveries = [NatsDelivery(message, names, transport) for message in messages]
+        if order is not None:
+            await postponed.finish_before(lambda: {order(delivery.subject) for delivery in deliveries})
+        waiting = await outcomes.apply(subscription, deliveries, is_rush=gate.is_rush)
+        if waiting is not None:
+            await postponed.add(waiting)
 
     return handle
 

@@ -1,0 +1,72 @@
+"""Removal of tasks that need no MQ executor any more, because their executions are over.
+
+A task in the stream of the MQ bridge also has a lifetime, so a removal that fails or is forgotten costs no more than one
+needless delivery, whose answer changes nothing.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Final
+
+from .. import subjects, telemetry
+from ..ports import Clock, EventLog, LogUnavailable
+from ..subjects import DecodeError
+
+INTERVAL_S: Final = 1.0
+PAGE: Final = 500
+MAX_PAGES: Final = 20
+"""Pages of a job's tasks that are searched; tasks beyond them end by their lifetime."""
+MAX_EXECUTIONS: Final = 10_000
+"""Executions that are remembered between two rounds."""
+
+_log = telemetry.get_logger("tocsin.stages")
+
+
+@dataclass(frozen=True, slots=True)
+class Unneeded:
+    """Signal: an execution is over, and its tasks need no executor."""
+
+    job: str
+    execution_id: str
+
+
+class UnneededTasks:
+    """Removes tasks of executions that are over from the stream of the MQ bridge."""
+
+    def __init__(self, log: EventLog, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+        self._over: dict[str, set[str]] = defaultdict(set)
+        self._count = 0
+
+    def take(self, signal: object) -> None:
+        """Remember the execution of a signal until the next round."""
+        if isinstance(signal, Unneeded) and self._count < MAX_EXECUTIONS:
+            self._over[signal.job].add(signal.execution_id)
+            self._count += 1
+
+    async def run(self) -> None:
+        """Remove tasks in a loop."""
+        while True:
+            await self._clock.sleep(INTERVAL_S)
+            await self.run_once()
+
+    async def run_once(self) -> None:
+        """Remove the tasks of the executions that ended since the last call."""
+        over, self._over, self._count = self._over, defaultdict(set), 0
+        for job, executions in over.items():
+            try:
+                await self._remove(subjects.mq_tasks(job), executions)
+            except (LogUnavailable, DecodeError) as error:
+                _log.warning("tasks not removed", action="tasks-not-removed", job=job, error=str(error))
+
+    async def _remove(self, subject: str, executions: set[str]) -> None:
+        after = 0
+        for _ in range(MAX_PAGES):
+            page = await self._log.read(subject, after=after, limit=PAGE)
+            for task in page:
+                if (task.message_id or "").partition(":")[0] in executions:
+                    await self._log.remove(subject, task.sequence)
+            if len(page) < PAGE:
+                return
+            after = page[-1].sequence
