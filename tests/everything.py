@@ -1,10 +1,11 @@
 """A log, read whole."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final, TypeAlias, TypeVar
 
 from tocsin.domain.events import (
@@ -26,7 +27,8 @@ F = TypeVar("F", bound=Message)
 End: TypeAlias = Completed | Failed | Cancelled | Skipped
 
 LEDGER: Final = ("ledger.>", "trigger.>", "enqueue.>")
-LOG: Final = ("execution.>", "lock.>", "cron.>", "dead-letter.>", "report.>")
+LOG: Final = ("execution.>", "lock.>", "cron.>", "dead-letter.>")
+REPORTS: Final = ("report.>",)
 
 
 @dataclass(frozen=True)
@@ -35,18 +37,19 @@ class Everything:
 
     ledger: Sequence[Recorded[Message]] = ()
     log: Sequence[Recorded[Message]] = ()
+    reports: Sequence[Recorded[Message]] = ()
 
     @classmethod
     async def of(cls, log: EventLog) -> "Everything":
         """Read it."""
-        return cls(await _read(log, LEDGER), await _read(log, LOG))
+        return cls(await _read(log, LEDGER), await _read(log, LOG), await _read(log, REPORTS))
 
     def facts(self, kind: type[F]) -> list[Recorded[F]]:
         """Return the messages of a class, those of the ledger first.
 
         An admission that is also a task counts as both.
         """
-        found: list[Recorded[Any]] = [r for r in unfold((*self.ledger, *self.log)) if isinstance(r.message, kind)]
+        found: list[Recorded[Any]] = [r for r in unfold(chain(*self.streams)) if isinstance(r.message, kind)]
         return found
 
     @cached_property
@@ -71,9 +74,23 @@ class Everything:
         ends: list[Recorded[Any]] = [r for r in self.log if isinstance(r.message, End)]
         return {recorded.message.execution_id: recorded for recorded in ends}
 
+    @property
+    def streams(self) -> Sequence[Sequence[Recorded[Message]]]:
+        """The messages of each stream."""
+        return self.ledger, self.log, self.reports
+
+    @cached_property
+    def in_order(self) -> Sequence[Recorded[Message]]:
+        """The log and the reports, in the order of time: a report after what it follows."""
+        return sorted((*self.log, *self.reports), key=lambda recorded: recorded.time)
+
+    def changed(self, change: Callable[[list[Recorded[Message]]], Iterable[Recorded[Message]]]) -> "Everything":
+        """Return what a change makes of each stream."""
+        return Everything(*(tuple(change([*stream])) for stream in self.streams))
+
     def audited(self) -> Report:
         """Return the audit's report of the idle system."""
-        return audit((*self.ledger, *self.log), patience=timedelta())
+        return audit(chain(*self.streams), patience=timedelta())
 
     def runs(self) -> Counter[tuple[str, str, int]]:
         """Return the number of claims of each attempt: (execution, step, attempt)."""

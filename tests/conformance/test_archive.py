@@ -16,7 +16,7 @@ from tocsin.adapters.nats.log import follow
 from tocsin.adapters.nats.log.archive_store import NatsArchiveStore
 from tocsin.archive.archive import Archive, Origin, State
 from tocsin.archive.combined_log import CombinedLog
-from tocsin.domain.events import Message, Report, Trigger
+from tocsin.domain.events import Message, Started, Trigger
 from tocsin.ports import ArchiveStore, DurableSpec, StoredMessage
 from tocsin.subjects import Bucket, Stream, cursor
 from tocsin.testing import InMemoryEventLog, InMemoryProjections, InMemoryStoredLog
@@ -101,11 +101,11 @@ async def held(log: InMemoryStoredLog | CombinedLog, *filters: str, **more: obje
 
 # --- housekeeping ----------------------------------------------------------------------------------------------------
 
-REPORTS = DurableSpec("reports", Stream.LOG, ("report.>",), ack_wait=60.0)
+CLAIMS = DurableSpec("claims", Stream.LOG, ("execution.*.*.started.>",), ack_wait=60.0)
 
 
-def report(number: int) -> Report:
-    return Report(job=JOB, execution_id=f"{number}", outcome="completed", step="main", attempt=1, token="")
+def claim(number: int) -> Started:
+    return started().model_copy(update={"execution_id": f"{number}"})
 
 
 async def receive(world: World, *messages: Message) -> None:
@@ -114,8 +114,8 @@ async def receive(world: World, *messages: Message) -> None:
 
 
 async def test_position_is_decided_once_every_durable_acknowledged(world: World) -> None:
-    durable = await world.durable(REPORTS)
-    await receive(world, admitted(), report(1), started(), report(2), started(delivery=2))
+    durable = await world.durable(CLAIMS)
+    await receive(world, admitted(), claim(1), admitted(), claim(2), admitted())
     assert await world.housekeeping.decided(Stream.LOG) < 2
 
     one, two = await durable.take(2, wait=5.0)
@@ -131,8 +131,9 @@ async def test_position_is_decided_once_every_durable_acknowledged(world: World)
 
 
 async def test_purge_takes_matches_up_to_a_sequence(world: World) -> None:
-    await receive(world, admitted(), report(1), started(), report(2), started(delivery=2), report(3))
-    await world.housekeeping.purge("report.>", upto=4)
+    await receive(world, admitted(), claim(1), started(), claim(2), started(delivery=2), claim(3))
+    for number in (1, 2, 3):
+        await world.housekeeping.purge(f"execution.*.{number}.>", upto=4)
     await world.housekeeping.purge(subjects.execution(JOB, ID), upto=3)
     await world.housekeeping.purge(subjects.execution(JOB, "another"), upto=9)
     stored = [m async for some in world.stored.messages(Stream.LOG, upto=6) for m in some]
@@ -141,10 +142,10 @@ async def test_purge_takes_matches_up_to_a_sequence(world: World) -> None:
 
 
 async def test_message_purged_while_held_is_not_delivered_again(world: World) -> None:
-    durable = await world.durable(REPORTS)
-    await receive(world, report(1), report(2))
+    durable = await world.durable(CLAIMS)
+    await receive(world, claim(1), claim(2))
     one, two = await durable.take(2, wait=5.0)
-    await world.housekeeping.purge("report.>", upto=1)
+    await world.housekeeping.purge("execution.>", upto=1)
     await one.nak(0)
     await two.nak(0.1)
 
@@ -163,11 +164,11 @@ async def test_purge_of_triggers_includes_public_triggers(nats: NatsWorld) -> No
 
 async def test_reader_of_purged_messages_reaches_the_end(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "PORTION", 4)
-    await receive(nats, *(report(n) for n in range(40)))
+    await receive(nats, *(claim(n) for n in range(40)))
     read = 0
-    async for some in nats.stored.messages(Stream.LOG, "report.>", upto=40):
+    async for some in nats.stored.messages(Stream.LOG, "execution.>", upto=40):
         read += len(some)
-        await nats.housekeeping.purge("report.>", upto=40)
+        await nats.housekeeping.purge("execution.>", upto=40)
     assert read < 40
 
 
@@ -175,11 +176,12 @@ async def test_purge_of_one_kind_spares_the_other(nats: NatsWorld, monkeypatch: 
     if nats.housekeeping.obstacle():
         pytest.skip("this server does: nothing is archived there")
     monkeypatch.setattr(follow, "PORTION", 4)
-    await receive(nats, report(1), admitted(), *(started(delivery=n) for n in range(1, 40)))
+    await nats.receive(f"lock.{JOB}.acquired", b"{}")
+    await receive(nats, admitted(), *(started(delivery=n) for n in range(1, 40)))
     found: list[int] = []
-    async for some in nats.stored.messages(Stream.LOG, "report.>", "execution.*.*.*.>", "execution.*.*.*", upto=42):
+    async for some in nats.stored.messages(Stream.LOG, "lock.>", "execution.*.*.*.>", "execution.*.*.*", upto=42):
         if not found:
-            await nats.housekeeping.purge("report.>", upto=1)
+            await nats.housekeeping.purge("lock.>", upto=1)
             await receive(nats, started(delivery=40))  # if the others were left out, no check would notice
         found += [message.sequence for message in some]
     assert found == list(range(1, 43))
@@ -194,9 +196,9 @@ async def test_server_that_loses_unread_messages_is_reported(nats: NatsWorld, mo
 
 
 async def test_new_durable_starts_after_decided_messages(nats: NatsWorld) -> None:
-    await receive(nats, report(1), report(2), report(3))
+    await receive(nats, claim(1), claim(2), claim(3))
     await nats.projections.put(Bucket.CURSORS, cursor(Stream.LOG), b"2")
-    durable = await nats.durable(REPORTS)
+    durable = await nats.durable(CLAIMS)
     assert [one.sequence for one in await durable.take(5, wait=5.0)] == [3]
 
 

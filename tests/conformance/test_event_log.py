@@ -15,7 +15,7 @@ from tocsin import subjects
 from tocsin.adapters.nats.log import event_log
 from tocsin.adapters.nats.log.event_log import SCAN_LIMIT
 from tocsin.domain import lock
-from tocsin.domain.events import Dispatched, Message, Recorded, Trigger
+from tocsin.domain.events import Completion, Dispatched, Message, Recorded, Trigger
 from tocsin.domain.lock_queue import Waiter
 from tocsin.ports import (
     Append,
@@ -41,16 +41,20 @@ async def test_appended_event_is_read_back_unchanged(world: World) -> None:
     before = world.now()
     sequence = await world.log.append(dispatched(), expect=0)
 
-    (found,) = await world.log.load(SCOPE)
+    (recorded,) = await world.log.load(SCOPE)
 
-    assert found.message == dispatched()
-    assert (found.subject, found.sequence, found.message_id) == ("execution.a_job.e1.dispatched.main.1", sequence, None)
-    assert before - timedelta(seconds=1) < found.time <= world.now()
-    assert found.time.utcoffset() == timedelta()
-    assert await world.log.get(SCOPE, sequence) == found
-    assert await world.log.last(SCOPE) == found
-    assert await world.log.last(found.subject) == found
-    assert await world.log.read(SCOPE) == [found]
+    assert recorded.message == dispatched()
+    assert (recorded.subject, recorded.sequence, recorded.message_id) == (
+        "execution.a_job.e1.dispatched.main.1",
+        sequence,
+        None,
+    )
+    assert before - timedelta(seconds=1) < recorded.time <= world.now()
+    assert recorded.time.utcoffset() == timedelta()
+    assert await world.log.get(SCOPE, sequence) == recorded
+    assert await world.log.last(SCOPE) == recorded
+    assert await world.log.last(recorded.subject) == recorded
+    assert await world.log.read(SCOPE) == [recorded]
 
 
 async def test_tail_is_the_last_sequence_of_a_scope(world: World) -> None:
@@ -91,7 +95,7 @@ async def test_a_stale_writer_is_refused(world: World, first: Message, second: M
         with pytest.raises(SequenceConflict):
             await world.log.append(second, expect=stale)
 
-    assert [found.message for found in await world.log.load(subjects.scope_of(first))] == [first]
+    assert [recorded.message for recorded in await world.log.load(subjects.scope_of(first))] == [first]
     assert await world.log.append(second, expect=sequence) == sequence + 1
 
 
@@ -139,12 +143,12 @@ async def test_load_returns_the_last_of_each_subject(world: World) -> None:
         last = await world.log.append(fact, expect=last)
     await world.log.append(due("another"), expect=0)
 
-    assert [found.message for found in await world.log.load(scope)] == [due(hour=10)]
+    assert [recorded.message for recorded in await world.log.load(scope)] == [due(hour=10)]
 
     first = await world.log.append(dispatched(), expect=0)
     second = await world.log.append(started(delivery=2), expect=first)
     third = await world.log.append(started(delivery=1), expect=second)
-    assert [found.sequence for found in await world.log.load(SCOPE)] == [first, second, third]
+    assert [recorded.sequence for recorded in await world.log.load(SCOPE)] == [first, second, third]
 
 
 @pytest.mark.parametrize("near", [0, 2, SCAN_LIMIT])
@@ -175,7 +179,7 @@ async def test_newer_event_replaces_the_older_after_a_sequence(
     first = await world.log.append(due(hour=8), expect=0)
     second = await world.log.append(due(hour=9), expect=first)
     third = await world.log.append(due(hour=10), expect=second)
-    assert [found.sequence for found in await world.log.load(scope, after=first)] == [third]
+    assert [recorded.sequence for recorded in await world.log.load(scope, after=first)] == [third]
 
 
 async def test_several_scopes_are_loaded_at_once(world: World) -> None:
@@ -184,10 +188,10 @@ async def test_several_scopes_are_loaded_at_once(world: World) -> None:
     await world.log.append(dispatched(execution_id="another"), expect=0)
     await world.log.append(acquired(), expect=0)
     await world.log.append(cron_triggered(), expect=0)
-    found = await world.log.load_each(held, SCOPE, said, "lock.nothing.*")
-    assert found.facts == [await world.log.load(scope) for scope in (held, SCOPE, said, "lock.nothing.*")]
-    assert [len(facts) for facts in found.facts] == [1, 1, 1, 0]
-    assert found.upto == 4
+    loaded = await world.log.load_each(held, SCOPE, said, "lock.nothing.*")
+    assert loaded.facts == [await world.log.load(scope) for scope in (held, SCOPE, said, "lock.nothing.*")]
+    assert [len(facts) for facts in loaded.facts] == [1, 1, 1, 0]
+    assert loaded.upto == 4
 
 
 @pytest.mark.parametrize("near", [0, SCAN_LIMIT])
@@ -231,13 +235,13 @@ async def test_many_large_scopes_are_loaded_together(
     tasks = [dispatched(execution_id=execution_id, attempt=attempt) for attempt in attempts for execution_id in ids]
     await asyncio.gather(*(world.receive(subjects.subject_of(task), task.encode()) for task in tasks))
 
-    found = await world.log.load_each(*(subjects.execution("a.job", execution_id) for execution_id in ids))
+    loaded = await world.log.load_each(*(subjects.execution("a.job", execution_id) for execution_id in ids))
 
-    assert [[cast("Dispatched", one.message).attempt for one in facts] for facts in found.facts] == [[*attempts]] * 200
-    assert [{cast("Dispatched", one.message).execution_id for one in facts} for facts in found.facts] == [
+    assert [[cast("Dispatched", one.message).attempt for one in facts] for facts in loaded.facts] == [[*attempts]] * 200
+    assert [{cast("Dispatched", one.message).execution_id for one in facts} for facts in loaded.facts] == [
         {execution_id} for execution_id in ids
     ]
-    assert found.upto == 1_200
+    assert loaded.upto == 1_200
 
 
 async def test_scope_exceeds_the_subjects_of_one_answer(world: World) -> None:
@@ -247,12 +251,12 @@ async def test_scope_exceeds_the_subjects_of_one_answer(world: World) -> None:
             *(world.receive(subjects.subject_of(report(delivery=n)), report(delivery=n).encode()) for n in deliveries)
         )
 
-    found = await world.log.load("report.a_job.e1.>")
+    facts = await world.log.load("report.a_job.e1.>")
 
-    assert len(found) == 1_100
-    assert {cast("int", getattr(one.message, "delivery", 0)) for one in found} == set(deliveries)
-    assert [one.sequence for one in found] == sorted(one.sequence for one in found)
-    assert min(one.sequence for one in found) == 1_101
+    assert len(facts) == 1_100
+    assert {cast("int", getattr(one.message, "delivery", 0)) for one in facts} == set(deliveries)
+    assert [one.sequence for one in facts] == sorted(one.sequence for one in facts)
+    assert min(one.sequence for one in facts) == 1_101
 
 
 async def test_read_pages_through_what_matches(world: World) -> None:
@@ -287,10 +291,10 @@ async def test_publishing_twice_stores_once(world: World) -> None:
     again = await world.log.publish(subject, Trigger(reason="two"), message_id="a")
     other = await world.log.publish(subject, Trigger(reason="three"), message_id="b")
 
-    found = await world.log.read("trigger.>")
+    facts = await world.log.read("trigger.>")
 
     assert first == again < other
-    assert [(one.message, one.message_id) for one in found] == [
+    assert [(one.message, one.message_id) for one in facts] == [
         (Trigger(reason="one"), "a"),
         (Trigger(reason="three"), "b"),
     ]
@@ -299,10 +303,10 @@ async def test_publishing_twice_stores_once(world: World) -> None:
 async def test_input_without_a_body_has_default_fields(world: World) -> None:
     sequence = await world.receive(subjects.trigger("a.job"), b"")
 
-    found = await world.log.get(subjects.trigger("a.job"), sequence)
+    facts = await world.log.get(subjects.trigger("a.job"), sequence)
 
-    assert found is not None
-    assert found.message == Trigger()
+    assert facts is not None
+    assert facts.message == Trigger()
 
 
 async def test_what_no_stream_captures_is_not_stored(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,8 +336,8 @@ async def test_several_writes_are_stored_at_once(world: World) -> None:
     assert [len(one.sequences) for one in written] == [2, 1, 1, 0]
     assert [one.error for one in written] == [None] * 4
     for one, execution_id in ((written[0], "e1"), (written[2], "e2")):
-        found = await world.log.load(subjects.execution("a.job", execution_id))
-        assert tuple(recorded.sequence for recorded in found) == one.sequences
+        facts = await world.log.load(subjects.execution("a.job", execution_id))
+        assert tuple(recorded.sequence for recorded in facts) == one.sequences
     assert [one.message for one in await world.log.read("trigger.>")] == [Trigger(reason="one")]
     assert [one.message for one in await world.until(_reading(world, TIMERS))] == [timer("e3")]
     assert await world.log.write([]) == []
@@ -371,9 +375,9 @@ async def test_events_of_one_decision_are_stored_in_order(world: World, number: 
 
     assert written.error is None
     assert list(written.sequences) == sorted(set(written.sequences))
-    found = (await world.log.load(SCOPE))[1:]
-    assert [recorded.message for recorded in found] == list(events)
-    assert tuple(recorded.sequence for recorded in found) == written.sequences
+    facts = (await world.log.load(SCOPE))[1:]
+    assert [recorded.message for recorded in facts] == list(events)
+    assert tuple(recorded.sequence for recorded in facts) == written.sequences
 
 
 @pytest.mark.parametrize("number", [40, 2_500])
@@ -447,7 +451,7 @@ async def test_delay_ends_as_its_timer_and_never_early(world: World) -> None:
     assert (fired.message, fired.subject) == (timer(), subjects.subject_of(timer()))
     assert fired.time >= until
     assert fired.message_id is None
-    assert [found.message for found in await world.log.load(SCOPE)] == [dispatched()]
+    assert [recorded.message for recorded in await world.log.load(SCOPE)] == [dispatched()]
 
 
 async def test_a_delay_until_the_past_ends_at_once(world: World) -> None:
@@ -552,7 +556,7 @@ async def test_follower_resumes_after_its_last_sequence(world: World) -> None:
     seen: list[int] = []
     upto = 0
     while upto < 1_500:
-        async with _following(world, Stream.LOG, "report.>", after=upto) as batches:
+        async with _following(world, Stream.REPORTS, "report.>", after=upto) as batches:
             batch = await anext(batches)
         seen += [one.sequence for one in batch.messages]
         upto = batch.upto
@@ -603,14 +607,14 @@ async def test_a_follower_decodes_as_requested(world: World) -> None:
 
 
 async def test_a_follower_ends_when_its_task_is_cancelled(world: World) -> None:
-    told = asyncio.Event()
+    notified = asyncio.Event()
 
     async def follow() -> None:
         async for _ in world.log.follow(Stream.LOG, after=None):
-            told.set()
+            notified.set()
 
     task = asyncio.create_task(follow())
-    await told.wait()
+    await notified.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -618,8 +622,8 @@ async def test_a_follower_ends_when_its_task_is_cancelled(world: World) -> None:
 
 def _reading(world: World, subject: str, *, count: int = 1) -> Callable[[], Awaitable[Sequence[Recorded[Message]]]]:
     async def look() -> Sequence[Recorded[Message]]:
-        found = await world.log.read(subject)
-        return found if len(found) >= count else ()
+        facts = await world.log.read(subject)
+        return facts if len(facts) >= count else ()
 
     return look
 
@@ -637,3 +641,58 @@ async def _until_caught_up(batches: Following) -> list[Recorded[Message]]:
         seen += batch.messages
         if batch.caught_up:
             return seen
+
+
+# --- names that no server takes ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "subject",
+    ["mq.scheduler.complete..x", "mq.scheduler.complete.x.", "mq.scheduler.complete.", "trigger..x", "trigger.x."],
+)
+async def test_message_with_an_empty_token_is_not_stored(world: World, subject: str) -> None:
+    with pytest.raises(LogUnavailable):
+        await world.receive(subject, b"{}")
+
+
+@pytest.mark.parametrize("subject", ["trigger.", "trigger..x", "trigger.x.", ".x", ""])
+async def test_own_message_with_an_empty_token_is_refused(world: World, subject: str) -> None:
+    with pytest.raises(RequestRefused):
+        await world.log.publish(subject, Trigger(), message_id="x")
+    [written] = await world.log.write([Publish(subject, Trigger(), "x")])
+    assert isinstance(written.error, RequestRefused)
+
+
+@pytest.mark.parametrize("scope", ["execution..x.>", "execution.a_job..>", "execution.a_job.", "execution..x"])
+async def test_scope_with_an_empty_token_is_empty(world: World, scope: str) -> None:
+    await world.log.append(dispatched(), expect=0)
+    assert await world.log.load(scope) == []
+    assert (await world.log.load_each(scope, SCOPE)).facts[0] == []
+    assert await world.log.read(scope) == []
+    assert await world.log.tail(scope) == 0
+    assert await world.log.last(scope) is None
+
+
+# --- messages of the MQ bridge -------------------------------------------------------------------------------------------
+
+
+async def test_message_with_a_lifetime_disappears(world: World) -> None:
+    answer, subject = Completion(status="completed"), "mq.scheduler.complete.a.e1"
+    short = await world.log.publish(subject, answer, message_id="short", ttl=0.5)
+    [written] = await world.log.write([Publish(subject, answer, "long", 600.0)])
+
+    async def is_gone() -> bool:
+        return await world.log.get(subject, short) is None
+
+    await world.until(is_gone)
+    assert [recorded.sequence for recorded in await world.log.read(subject)] == list(written.sequences)
+
+
+async def test_message_is_removed_once(world: World) -> None:
+    answer, subject = Completion(status="completed"), "mq.scheduler.complete.a.e1"
+    first = await world.log.publish(subject, answer, message_id="1")
+    second = await world.log.publish(subject, answer, message_id="2")
+    for _ in range(2):
+        await world.log.remove(subject, first)
+    await world.log.remove(subject, second + 100)
+    assert [recorded.sequence for recorded in await world.log.read(subject)] == [second]

@@ -557,7 +557,11 @@ async def test_pages_of_any_size_list_each_row_once(
         }
         opposite = {"oldest": "newest", "first-started": "last-started", "shortest": "longest"}
         assert len(whole) == (15 if sort in {"longest", "shortest"} else 20)
-        assert list(whole) == sorted(whole, key=key[opposite.get(sort, sort)], reverse=sort not in opposite)
+        order = opposite.get(sort, sort)
+        # A row without a start has the place of its first event, which it does not show.
+        ordered = [row for row in whole if order != "last-started" or row.started_at is not None]
+        assert len(ordered) > 1
+        assert ordered == sorted(ordered, key=key[order], reverse=sort not in opposite)
 
 
 async def test_rows_that_arrive_between_two_pages_shift_nothing(empty_database: EmptyDatabase) -> None:

@@ -32,18 +32,18 @@ async def test_an_empty_stream_has_an_end(world: World) -> None:
 
 async def test_messages_are_read_as_they_are_stored(world: World) -> None:
     sequence = await world.log.append(dispatched(), expect=0)
-    (found,) = await messages(world, Stream.LOG)
-    known = await world.log.get(found.subject, sequence)
+    (message,) = await messages(world, Stream.LOG)
+    known = await world.log.get(message.subject, sequence)
     assert known is not None
-    assert (found.stream, found.sequence, found.time) == (Stream.LOG, known.sequence, known.time)
-    assert (found.subject, found.body) == (known.subject, dispatched().encode())
+    assert (message.stream, message.sequence, message.time) == (Stream.LOG, known.sequence, known.time)
+    assert (message.subject, message.body) == (known.subject, dispatched().encode())
 
 
 async def test_any_stored_bytes_are_read(world: World) -> None:
     body = bytes(range(256))
     await world.receive("trigger.a", body, "once")
-    (found,) = await messages(world, Stream.LEDGER)
-    assert (found.body, found.headers) == (body, {"Nats-Msg-Id": "once"})
+    (message,) = await messages(world, Stream.LEDGER)
+    assert (message.body, message.headers) == (body, {"Nats-Msg-Id": "once"})
 
 
 async def test_filters_choose(world: World) -> None:
@@ -51,8 +51,8 @@ async def test_filters_choose(world: World) -> None:
     await world.log.append(started(), expect=1)
     await world.log.append(cron_triggered(), expect=0)
     await world.log.publish(subjects.subject_of(report()), report(), message_id="r")
-    found = await messages(world, Stream.LOG, "execution.*.*.started.>", "cron.>")
-    assert [message.sequence for message in found] == [2, 3]
+    stored = await messages(world, Stream.LOG, "execution.*.*.started.>", "cron.>")
+    assert [message.sequence for message in stored] == [2, 3]
 
 
 async def test_messages_of_a_job_match_any_spelling(world: World) -> None:
@@ -102,5 +102,5 @@ async def test_reading_begins_at_an_instant(world: World) -> None:
 async def test_more_than_one_portion(world: World) -> None:
     for number in range(2_500):
         await world.receive("trigger.a", b"{}", f"m{number}")
-    found = await messages(world, Stream.LEDGER, upto=2_400)
-    assert [message.sequence for message in found] == list(range(1, 2_401))
+    stored = await messages(world, Stream.LEDGER, upto=2_400)
+    assert [message.sequence for message in stored] == list(range(1, 2_401))

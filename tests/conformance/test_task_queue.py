@@ -13,7 +13,7 @@ from tocsin.subjects import Stream
 
 ACK_WAIT = 1.0
 PLENTY = 10.0
-REPORTS = DurableSpec("reports", Stream.LOG, ("report.>",), ACK_WAIT)
+REPORTS = DurableSpec("reports", Stream.REPORTS, ("report.>",), ACK_WAIT)
 
 
 async def test_tasks_arrive_in_order_and_unchanged(world: World) -> None:
@@ -182,7 +182,7 @@ async def test_a_delivery_is_answered_once(world: World) -> None:
 
 
 async def test_only_so_many_are_out_at_once(world: World) -> None:
-    durable = await world.durable(DurableSpec("narrow", Stream.LOG, ("report.>",), 60.0, max_ack_pending=2))
+    durable = await world.durable(DurableSpec("narrow", Stream.REPORTS, ("report.>",), 60.0, max_ack_pending=2))
     for n in range(3):
         await world.receive(subjects.subject_of(report(delivery=n)), b"{}")
 

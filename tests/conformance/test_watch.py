@@ -52,7 +52,7 @@ async def test_watcher_receives_stored_and_new_headings(world: World) -> None:
 async def test_watcher_resumes_after_a_sequence_of_any_size(world: World) -> None:
     for n in range(1_500):
         await world.receive(subjects.subject_of(report(delivery=n)), report(delivery=n).encode())
-    async with watching(world, Stream.LOG, "report.>", after=700) as batches:
+    async with watching(world, Stream.REPORTS, "report.>", after=700) as batches:
         seen = await until_caught_up(batches)
 
     assert [one.sequence for one in seen] == list(range(701, 1_501))
@@ -86,14 +86,14 @@ async def test_watcher_sees_undecodable_messages(world: World) -> None:
 
 
 async def test_a_watcher_ends_when_its_task_is_cancelled(world: World) -> None:
-    told = asyncio.Event()
+    notified = asyncio.Event()
 
     async def watch() -> None:
         async for _ in world.log.watch(Stream.LOG, after=0):
-            told.set()
+            notified.set()
 
     task = asyncio.create_task(watch())
-    await told.wait()
+    await notified.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -122,7 +122,7 @@ async def operate(tocsin: Running) -> None:
     await tocsin.ended("hopeless", Failed, 2)
     await dead_letters.resolve(tocsin.log, hopeless.id, by=Actor(identity="ada"), reason="by hand")
     end = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    registry = Registry(tocsin.log, tocsin.installation.projections)
+    registry = Registry(tocsin.log, tocsin.installation.projections, tocsin.installation.clock)
     span = Span(end - timedelta(days=2), end)
     wanted = await backfill.plan(
         tocsin.installation.stored, registry, "nightly", span, now=datetime.now(UTC), name="recorded"

@@ -151,5 +151,5 @@ def test_dead_letters_fold_to_their_outcome(log: Path) -> None:
         if isinstance(r.message, Requested) and r.message.trigger == "replay"
     }
     assert {replay.execution_id for state in states.values() for replay in state.replays} == begun
-    told = sorted((state.fact.job, len(state.replays), state.resolved is not None) for state in states.values())
-    assert told == [tuple(one) for one in expected]
+    summary = sorted((state.fact.job, len(state.replays), state.resolved is not None) for state in states.values())
+    assert summary == [tuple(one) for one in expected]

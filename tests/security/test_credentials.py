@@ -15,16 +15,16 @@ from tocsin.settings import Settings
 async def test_user_and_password(tmp_path: Path) -> None:
     with server(tmp_path / "s", 'authorization { user: tocsin, password: "s3cret" }') as s:
         await works(s.url, tmp_path, {"user": "tocsin", "password": "s3cret"})
-        told = await refusal(s.url, tmp_path, {"user": "tocsin", "password": "wr0ng"})
-        assert told.startswith(f"{s.url}: the server refuses these credentials (Authorization Violation): check")
-        assert "wr0ng" not in told
+        reason = await refusal(s.url, tmp_path, {"user": "tocsin", "password": "wr0ng"})
+        assert reason.startswith(f"{s.url}: the server refuses these credentials (Authorization Violation): check")
+        assert "wr0ng" not in reason
         assert "Authorization Violation" in await refusal(s.url, tmp_path, {})
 
 
 async def test_password_in_a_url_is_hidden(tmp_path: Path) -> None:
     with server(tmp_path / "s", 'authorization { user: tocsin, password: "s3cret" }') as s:
-        told = await refusal(f"nats://tocsin:wr0ng@127.0.0.1:{s.port}", tmp_path, {})
-        assert told.startswith(f"nats://tocsin:******@127.0.0.1:{s.port}: ")
+        reason = await refusal(f"nats://tocsin:wr0ng@127.0.0.1:{s.port}", tmp_path, {})
+        assert reason.startswith(f"nats://tocsin:******@127.0.0.1:{s.port}: ")
 
 
 async def test_token(tmp_path: Path) -> None:
@@ -79,14 +79,14 @@ async def test_unusable_file_is_reported_by_its_field(
         path.write_text(content)
     section, _, name = field.rpartition(".")
     nats = {section: {name: path}} if section else {name: path}
-    told = await refusal("nats://127.0.0.1:9", tmp_path, nats)
-    assert f"nats.{field}" in told
-    assert str(path) in told
-    assert reason in told
+    problem = await refusal("nats://127.0.0.1:9", tmp_path, nats)
+    assert f"nats.{field}" in problem
+    assert str(path) in problem
+    assert reason in problem
 
 
 @pytest.mark.parametrize(
-    ("nats", "told"),
+    ("nats", "expected"),
     [
         ({"user": "u", "password": "p", "token": "t"}, "`user` and `token` are set. Set one kind of credentials"),
         ({"user": "u"}, "`nats.password`: `user` is set without a `password`"),
@@ -94,13 +94,13 @@ async def test_unusable_file_is_reported_by_its_field(
         ({"tls": {"key": "k"}}, "`nats.tls.cert`: `key` is set without a `cert`"),
     ],
 )
-async def test_settings_that_contradict_each_other(nats: Nats, told: str, tmp_path: Path) -> None:
-    assert told in await refusal("nats://127.0.0.1:9", tmp_path, nats)
+async def test_settings_that_contradict_each_other(nats: Nats, expected: str, tmp_path: Path) -> None:
+    assert expected in await refusal("nats://127.0.0.1:9", tmp_path, nats)
 
 
 async def test_url_and_field_cannot_both_name_a_user(tmp_path: Path) -> None:
-    told = await refusal("nats://me:secret@127.0.0.1:9", tmp_path, {"token": "t"})
-    assert "`token` and a user in `url` are set" in told
+    reason = await refusal("nats://me:secret@127.0.0.1:9", tmp_path, {"token": "t"})
+    assert "`token` and a user in `url` are set" in reason
 
 
 async def test_forbidden_publish_is_reported_immediately(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -18,12 +20,13 @@ from tests.security.server import Server, server
 from tests.system.running import DEADLINE, Running
 from tocsin import Context, Worker, bootstrap
 from tocsin.adapters.nats.admin.permissions import password_variable, server_config
+from tocsin.adapters.nats.client.replies import JetStreamError
 from tocsin.adapters.nats.consumers.task_queues import NatsDurable
 from tocsin.bootstrap import STAGE_NAMES, Installation
 from tocsin.bootstrap.api_server import serving
 from tocsin.bootstrap.nats_roles import permissions
 from tocsin.domain.events import Acquired, Completed, CronTriggered, DeadLettered, ExecutionFact, Paused
-from tocsin.ports import NotAllowed
+from tocsin.ports import LogUnavailable, NotAllowed
 from tocsin.services.jobs import Registry
 from tocsin.settings import Settings
 from tocsin.subjects import JOB_EXECUTORS, Bucket, Stream
@@ -123,11 +126,11 @@ async def test_everything_works_with_no_more_than_is_granted(secured: Server, tm
 
     before, retry = len(secured.log), {"max_attempts": 2, "initial_delay": 0.1}
     async with everybody(secured, tmp_path, worker) as tocsin:
-        registry = Registry(tocsin.log, tocsin.installation.projections)
+        registry = Registry(tocsin.log, tocsin.installation.projections, tocsin.installation.clock)
         await tocsin.apply(
             {"name": "timed", "function": "works", "schedule": "* * * * * *"},
             {"name": "broken", "function": "breaks", "retry": retry, "dead_letter": True},
-            {"name": "elsewhere", "function": "f", "queue": "outside"},
+            {"name": "elsewhere", "function": "demo/echo", "queue": "outside"},
             {"name": "locked", "function": "works", "overlap_policy": "enqueue"},
         )
         await tocsin.ended("timed", Completed, 2)
@@ -141,6 +144,10 @@ async def test_everything_works_with_no_more_than_is_granted(secured: Server, tm
         await registry.trigger("elsewhere")
         await _answer(secured, tmp_path)
         await tocsin.ended("elsewhere", Completed)
+        if shutil.which("node"):
+            async with _node(secured):
+                await registry.trigger("elsewhere")
+                await tocsin.ended("elsewhere", Completed, 2)
         await registry.pause("timed")
         assert await tocsin.facts("ledger.timed.paused", Paused)
 
@@ -163,10 +170,24 @@ async def _answer(at: Server, folder: Path) -> None:
         durable = NatsDurable(connection, installation.names, Stream.MQ, JOB_EXECUTORS)
         [task] = await durable.take(1, wait=DEADLINE)
         data = json.loads(task.body)["data"]
-        answer = json.dumps({"result": None}).encode()
+        answer = json.dumps({"status": "completed"}).encode()
         await connection.request(f"mq.scheduler.complete.{data['job_name']}.{data['execution_id']}", answer)
         await task.ack()
         await durable.close()
+
+
+@asynccontextmanager
+async def _node(at: Server) -> AsyncIterator[None]:
+    """Run the example of an executor in another language."""
+    user = {"NATS_URL": at.url, "NATS_USER": "mq-executor", "NATS_PASSWORD": PASSWORD}
+    environment = {**os.environ, **user, "NATS_INBOX_PREFIX": "_INBOX_mq-executor"}
+    program = str(Path(__file__).parents[2] / "examples/mq_executor.mjs")
+    node = await asyncio.create_subprocess_exec("node", program, env=environment, stdout=asyncio.subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        node.kill()
+        await node.wait()
 
 
 async def test_api_works_with_exactly_its_permissions(secured: Server, tmp_path: Path) -> None:
@@ -223,7 +244,7 @@ async def test_all_stages_run_as_one_user(secured: Server, tmp_path: Path) -> No
             tocsin = Running(it)
             await tocsin.apply({"name": "together", "function": "works", "schedule": "* * * * * *"})
             await tocsin.ended("together", Completed)
-            await Registry(it.log, it.projections).pause("together")
+            await Registry(it.log, it.projections, it.clock).pause("together")
         finally:
             worker.stop()
             stages.cancel()
@@ -271,7 +292,7 @@ GRANTED = {
     "dead-letter-sink": {"dead-letter"},
     "recorder": set[str](),
     "recoverer": {"report", "failed"},
-    "scheduler": {*FACTS} - {"started", "defined", "trigger", "enqueued", "replayed", "lease"},
+    "scheduler": {*FACTS} - {"defined", "trigger", "enqueued", "replayed", "lease"},
     "worker": {"started", "report"},
     "operator": {"defined", "trigger", "cancelled", "replayed", "resolved"},
     "api": {
@@ -279,7 +300,7 @@ GRANTED = {
         *("enqueued", "started", "released", "report", "lease"),
     },
     "viewer": set[str](),
-    "mq-bridge": {"report"},
+    "mq-bridge": {"started", "report"},
     "mq-executor": set[str](),
     "admin": set[str](),
     "public": set[str](),
@@ -305,12 +326,14 @@ async def test_a_role_may_store_its_own_facts_only(role: str, secured: Server, t
 FORBIDDEN = [
     ("worker", "$JS.API.STREAM.PURGE.TOCSIN_LOG"),
     ("worker", "$JS.API.STREAM.DELETE.TOCSIN_LOG"),
+    ("worker", "$JS.API.STREAM.PURGE.TOCSIN_REPORTS"),
+    ("worker", "$JS.API.CONSUMER.CREATE.TOCSIN_REPORTS.mine"),
     ("worker", "$JS.API.STREAM.UPDATE.TOCSIN_LOG"),
     ("worker", "$JS.API.STREAM.MSG.DELETE.TOCSIN_LOG"),
-    ("worker", "$JS.API.CONSUMER.MSG.NEXT.TOCSIN_LOG.retrier"),
+    ("worker", "$JS.API.CONSUMER.MSG.NEXT.TOCSIN_REPORTS.retrier"),
     ("worker", "$JS.API.CONSUMER.DELETE.TOCSIN_LOG.dag-advancer"),
     ("worker", "$JS.API.CONSUMER.CREATE.TOCSIN_LOG.job-executors"),
-    ("worker", "$JS.ACK.TOCSIN_LOG.retrier.1.1.1.1.1"),
+    ("worker", "$JS.ACK.TOCSIN_REPORTS.retrier.1.1.1.1.1"),
     ("worker", "$JS.API.DIRECT.GET.TOCSIN_LEDGER"),
     ("worker", "$JS.API.DIRECT.GET.KV_tocsin_installation.$KV.tocsin_installation.report-key"),
     ("worker", "$KV.tocsin_leader.ticker"),
@@ -319,9 +342,9 @@ FORBIDDEN = [
     ("planner", "$KV.tocsin_definitions.j"),
     ("ticker", "$JS.API.CONSUMER.MSG.NEXT.TOCSIN_LEDGER.planner"),
     ("ticker", "$KV.tocsin_leader.another"),
-    ("recorder", "$JS.API.CONSUMER.DELETE.TOCSIN_LOG.retrier"),
+    ("recorder", "$JS.API.CONSUMER.DELETE.TOCSIN_REPORTS.retrier"),
     ("admin", "$JS.API.STREAM.DELETE.TOCSIN_LOG"),
-    ("viewer", "$JS.API.CONSUMER.MSG.NEXT.TOCSIN_LOG.retrier"),
+    ("viewer", "$JS.API.CONSUMER.MSG.NEXT.TOCSIN_REPORTS.retrier"),
     ("operator", "$JS.API.STREAM.PURGE.TOCSIN_LEDGER"),
     ("viewer", "$JS.API.DIRECT.GET.KV_tocsin_tokens"),
     ("worker", "$JS.API.DIRECT.GET.KV_tocsin_tokens"),
@@ -363,14 +386,37 @@ async def test_public_user_triggers_and_subscribes(secured: Server, tmp_path: Pa
             await client.request("cron.triggered.x", b"", timeout=0.2)
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Nats-Rollup": "all"},
+        {"Nats-Rollup": "sub"},
+        {"Nats-TTL": "1s"},
+        {"Nats-Schedule": "@at 2020-01-01T00:00:00Z", "Nats-Schedule-Target": "tocsin.0.ledger.evil.defined"},
+    ],
+    ids=["rollup of all", "rollup of a subject", "lifetime", "schedule"],
+)
+async def test_public_user_changes_nothing_in_the_ledger(
+    headers: dict[str, str], secured: Server, tmp_path: Path
+) -> None:
+    async with connected(secured, tmp_path, "operator") as it:
+        await Running(it).apply({"name": "kept", "function": "f"})
+        before = await it.log.read("ledger.>")
+        async with connected(secured, tmp_path, "public") as installation:
+            with pytest.raises((JetStreamError, LogUnavailable)):
+                await installation.connection.store("cron.trigger.kept", b"{}", headers)
+        assert before
+        assert await it.log.read("ledger.>") == before
+
+
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
 def test_the_command_prints_what_the_server_takes(tmp_path: Path) -> None:
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "tocsin", "permissions"], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     roles = permissions(Settings(data_dir=tmp_path))
     environment = {password_variable(ACCOUNT, role): PASSWORD for role in roles}
-    with server(tmp_path / "s", told.stdout, environment=environment):
+    with server(tmp_path / "s", result.stdout, environment=environment):
         pass

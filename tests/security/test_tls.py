@@ -40,9 +40,9 @@ def speaks_tls(authority: Authority, name: str = "127.0.0.1", more: str = "") ->
 async def test_tls(tmp_path: Path, authority: Authority) -> None:
     with server(tmp_path / "s", speaks_tls(authority)) as s:
         await works(s.url, tmp_path, {"tls": {"ca": authority.file}})
-        told = await refusal(s.url, tmp_path, {})
-        assert told.startswith(f"{s.url}: the server's certificate is not accepted: ")
-        assert "Set `nats.tls.ca` to the authorities" in told
+        reason = await refusal(s.url, tmp_path, {})
+        assert reason.startswith(f"{s.url}: the server's certificate is not accepted: ")
+        assert "Set `nats.tls.ca` to the authorities" in reason
         other = Authority(tmp_path / "other")
         assert "not accepted" in await refusal(s.url, tmp_path, {"tls": {"ca": other.file}})
 
@@ -62,17 +62,17 @@ async def test_a_client_certificate(tmp_path: Path, authority: Authority) -> Non
     cert, key_file = authority.issue("tocsin")
     with server(tmp_path / "s", speaks_tls(authority, more=f'ca_file: "{authority.file}", verify: true')) as s:
         await works(s.url, tmp_path, {"tls": {"ca": authority.file, "cert": cert, "key": key_file}})
-        told = await refusal(s.url, tmp_path, {"tls": {"ca": authority.file}})
-        assert "`nats.tls.cert` and `nats.tls.key`" in told
+        reason = await refusal(s.url, tmp_path, {"tls": {"ca": authority.file}})
+        assert "`nats.tls.cert` and `nats.tls.key`" in reason
 
 
 async def test_a_key_that_is_not_the_certificates(tmp_path: Path, authority: Authority) -> None:
     (cert, _), (_, key_file) = authority.issue("a"), authority.issue("b")
-    told = await refusal("nats://127.0.0.1:9", tmp_path, {"tls": {"cert": cert, "key": key_file}})
-    assert told == f"`nats.tls.key` is {key_file}: it is not the key of the certificate in {cert}"
+    reason = await refusal("nats://127.0.0.1:9", tmp_path, {"tls": {"cert": cert, "key": key_file}})
+    assert reason == f"`nats.tls.key` is {key_file}: it is not the key of the certificate in {cert}"
 
 
 async def test_required_tls_sends_nothing_in_clear_text(tmp_path: Path, authority: Authority) -> None:
     with server(tmp_path / "s", "") as s:
-        told = await refusal(s.url, tmp_path, {"tls": {"ca": authority.file}})
-        assert "that server does not speak TLS" in told
+        reason = await refusal(s.url, tmp_path, {"tls": {"ca": authority.file}})
+        assert "that server does not speak TLS" in reason

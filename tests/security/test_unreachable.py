@@ -71,7 +71,7 @@ async def test_process_without_time_limit_waits_for_server(tmp_path: Path) -> No
 
 def test_worker_reports_missing_installation(nats_url: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("from tocsin import Worker\nworker = Worker()\n")
-    told = subprocess.run(
+    result = subprocess.run(
         [
             sys.executable,
             "-m",
@@ -87,5 +87,5 @@ def test_worker_reports_missing_installation(nats_url: str, tmp_path: Path) -> N
         check=False,
         timeout=60,
     )
-    assert told.returncode == 4
-    assert "_LOG on this NATS: run `tocsin init` first" in told.stderr
+    assert result.returncode == 4
+    assert "_LOG on this NATS: run `tocsin init` first" in result.stderr

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.everything import LEDGER, LOG, Everything
+from tests.everything import LEDGER, LOG, REPORTS, Everything
 from tests.system.processes import STAGES_WITHOUT_CLOCK, Program, Site, site
 from tests.system.test_history_kill import load, tells_what_the_facts_come_to
 from tests.system.worker_process import noted
 from tocsin import bootstrap
 from tocsin.archive.stream_reader import decoded
 from tocsin.domain.events import DeadLettered, Message, Recorded
-from tocsin.subjects import Stream
+from tocsin.subjects import STREAMS, Stream
 
 OTHERS = tuple(stage for stage in STAGES_WITHOUT_CLOCK if stage not in {"archiver", "mq_bridge"})
 DEATHS = 4
@@ -78,7 +78,8 @@ async def ever(tocsin: Site) -> Everything:
         upto = (await stored.extent(stream)).last
         return [decoded(m) async for some in stored.messages(stream, *filters, after=0, upto=upto) for m in some]
 
-    return Everything(await read(Stream.LEDGER, LEDGER), await read(Stream.LOG, LOG))
+    streams = {Stream.LEDGER: LEDGER, Stream.LOG: LOG, Stream.REPORTS: REPORTS}
+    return Everything(*[await read(stream, filters) for stream, filters in streams.items()])
 
 
 async def anew(tocsin: Site, archiver: Program, before: Everything) -> None:
@@ -86,7 +87,7 @@ async def anew(tocsin: Site, archiver: Program, before: Everything) -> None:
     for program in tocsin.programs:
         program.kill()
     tocsin.programs.remove(archiver)
-    for stream in (Stream.LEDGER, Stream.LOG):
+    for stream in STREAMS:
         name = tocsin.installation.names.stream(stream)
         for consumer in (await tocsin.installation.connection.manage(f"CONSUMER.LIST.{name}"))["consumers"]:
             await tocsin.installation.connection.manage(f"CONSUMER.DELETE.{name}.{consumer['name']}")

@@ -16,7 +16,7 @@ from tocsin.bootstrap import Installation
 from tocsin.cli.runtime.error_report import failure_of
 from tocsin.cli.runtime.errors import Exit
 from tocsin.ports import UnsupportedLayout
-from tocsin.services.health import Level, examine
+from tocsin.services.health import Level, examine, status
 from tocsin.subjects import LAYOUT, LAYOUT_KEY, Bucket, Stream
 
 OLDER = {"older": str(LAYOUT - 1), "missing": None, "not a number": "one"}
@@ -56,7 +56,7 @@ async def test_init_refuses_an_older_layout(connection: Connection, names: Names
 
     assert caught.value.code == "unsupported-layout"
     assert caught.value.reason.startswith(f"stream {bucket} has ")
-    steps = ["tocsin jobs show", "`root`", *all_streams(names), "tocsin init", "tocsin jobs apply"]
+    steps = ["tocsin jobs export", "`root`", *all_streams(names), "tocsin init", "tocsin jobs apply"]
     positions = [caught.value.remedy.index(step) for step in steps]
     assert positions == sorted(positions)
     assert await connection.find(f"STREAM.INFO.{log}", absent=10059) is None, "a refusal changes nothing"
@@ -95,6 +95,15 @@ async def test_doctor_reports_only_the_layout(nats_url: str, tmp_path: Path) -> 
 
     assert (finding.code, finding.level) == ("unsupported-layout", Level.BAD)
     assert "tocsin jobs apply" in finding.do
+
+
+async def test_status_refuses_an_older_layout(nats_url: str, tmp_path: Path) -> None:
+    async with bootstrap.connect(settings(nats_url, tmp_path)) as installation:
+        await bootstrap.initialize(installation)
+        await _set_layout(installation.connection, installation.names.stream(Stream.LEDGER), None)
+
+        with pytest.raises(UnsupportedLayout):
+            await status(bootstrap.health_target(installation))
 
 
 async def _command(installation: Installation) -> None:

@@ -21,6 +21,7 @@ from tests.conformance.worlds import fresh_names
 from tocsin import subjects
 from tocsin.adapters.nats.admin import provision as provisioning
 from tocsin.adapters.nats.admin.provision import Change, ProvisionError, provision
+from tocsin.adapters.nats.admin.purge import NatsStreamPurge
 from tocsin.adapters.nats.admin.resources import overlaps
 from tocsin.adapters.nats.client.connection import Connection, connect
 from tocsin.adapters.nats.client.jetstream_wait import find_key
@@ -33,10 +34,10 @@ from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.adapters.nats.server.monitor import OLDEST_SERVER
 from tocsin.adapters.nats.server.process import installed_binary
 from tocsin.domain.events import Completion
-from tocsin.ports import DurableSpec, LogUnavailable
-from tocsin.subjects import INSTALLATION_KEY, LAYOUT, LAYOUT_KEY, Bucket, Stream
+from tocsin.ports import DurableSpec, LogUnavailable, Publish
+from tocsin.subjects import INPUT_STREAMS, INSTALLATION_KEY, LAYOUT, LAYOUT_KEY, Bucket, Stream
 
-REPORTS = DurableSpec("reports", Stream.LOG, ("report.>",))
+REPORTS = DurableSpec("reports", Stream.REPORTS, ("report.>",))
 START_S = 10.0
 NO_JETSTREAM = "JetStream is not enabled: start nats-server with --jetstream"
 
@@ -48,14 +49,12 @@ async def test_everything_is_created_once(connection: Connection, names: Names) 
     first = await provision(connection, names, queues=("default", "gpu"), bridge=True, durables=[REPORTS])
     second = await provision(connection, names, queues=("default", "gpu"), bridge=True, durables=[REPORTS])
 
-    ledger, log, mq = (names.stream(stream) for stream in Stream)
+    reports, log, mq = map(names.stream, (Stream.REPORTS, Stream.LOG, Stream.MQ))
     assert [(change.kind, change.name) for change in first] == [
-        ("stream", ledger),
-        ("stream", log),
-        ("stream", mq),
+        *(("stream", names.stream(stream)) for stream in Stream),
         *(("stream", names.bucket_stream(bucket)) for bucket in Bucket),
         ("stream", names.archive_stream),
-        ("consumer", f"{log}/reports"),
+        ("consumer", f"{reports}/reports"),
         ("consumer", f"{log}/job-executors"),
         ("consumer", f"{log}/queue-gpu"),
         ("consumer", f"{mq}/job-executors"),
@@ -72,13 +71,9 @@ async def test_main_streams_compress_what_they_store(connection: Connection, nam
     config = await _stream(connection, plain)
     await connection.manage(f"STREAM.UPDATE.{plain}", json.dumps(config | {"compression": "none"}).encode())
 
-    assert [(await _stream(connection, names.stream(stream)))["compression"] for stream in Stream] == [
-        "s2",
-        "s2",
-        "none",
-    ]
+    assert {stream for stream in Stream if await _compression(connection, names, stream) != "s2"} == {Stream.MQ}
     await provision(connection, names, bridge=True)
-    assert [(await _stream(connection, names.stream(stream)))["compression"] for stream in Stream] == ["s2", "s2", "s2"]
+    assert {await _compression(connection, names, stream) for stream in Stream} == {"s2"}
 
     task = dispatched()
     await log.append(task, expect=0)
@@ -95,8 +90,35 @@ async def test_nothing_in_a_main_stream_ends_by_itself(connection: Connection, n
     assert {field: config[field] for field in unlimited} == unlimited
     assert (config["retention"], config["storage"], config["num_replicas"]) == ("limits", "file", 1)
     assert config["allow_direct"]
-    assert config["allow_msg_schedules"]
-    assert config["allow_msg_ttl"]
+    assert config["deny_delete"]
+    assert not config.get("deny_purge")
+    features = {bool(config.get(name)) for name in ("allow_msg_schedules", "allow_msg_ttl", "allow_rollup_hdrs")}
+    assert features == {stream is Stream.LOG}
+
+
+@pytest.mark.parametrize("stream", sorted(INPUT_STREAMS))
+async def test_stream_of_inputs_is_limited_and_plain(connection: Connection, names: Names, stream: Stream) -> None:
+    await provision(connection, names, input_bytes=5_000_000)
+
+    config = await _stream(connection, names.stream(stream))
+
+    assert (config["discard"], config["max_bytes"], config["max_msg_size"]) == ("new", 5_000_000, 8_388_608)
+    assert config["deny_delete"]
+    allowed = ("allow_msg_schedules", "allow_msg_ttl", "allow_rollup_hdrs", "allow_atomic", "deny_purge")
+    assert not any(config.get(feature) for feature in allowed)
+
+
+async def test_full_stream_of_inputs_refuses_until_room(connection: Connection, names: Names) -> None:
+    await provision(connection, names, input_bytes=3_000)
+    log = NatsEventLog(connection, names)
+    written = await log.write(
+        [Publish(subjects.subject_of(report(delivery=n)), report(delivery=n), f"{n}") for n in range(30)]
+    )
+    stored = sum(len(result.sequences) for result in written)
+    assert {type(result.error) for result in written} == {type(None), LogUnavailable}
+    assert stored > 1
+    await NatsStreamPurge(connection, names).purge("report.>", upto=stored)
+    assert await log.publish(subjects.subject_of(report()), report(), message_id="later") == stored + 1
 
 
 async def test_the_public_side_follows_the_prefixes(connection: Connection) -> None:
@@ -104,7 +126,8 @@ async def test_the_public_side_follows_the_prefixes(connection: Connection) -> N
     names = Names(unique, f"{unique}-in.a.b", f"{unique}-out", f"{unique}-mq")
     await provision(connection, names, bridge=True)
 
-    ledger, log, mq = [await _stream(connection, names.stream(stream)) for stream in Stream]
+    main = (Stream.LEDGER, Stream.LOG, Stream.MQ)
+    ledger, log, mq = [await _stream(connection, names.stream(stream)) for stream in main]
 
     assert ledger["subjects"] == [
         f"{unique}.0.ledger.>",
@@ -116,7 +139,11 @@ async def test_the_public_side_follows_the_prefixes(connection: Connection) -> N
         f"{unique}.0.leadership.>",
     ]
     assert log["republish"] == {"src": f"{unique}.0.cron.>", "dest": f"{unique}-out.>"}
-    assert mq["subjects"] == [f"{unique}-mq.scheduled.>", f"{unique}-mq.scheduler.complete.>"]
+    assert mq["subjects"] == [
+        f"{unique}-mq.scheduled.>",
+        f"{unique}-mq.scheduler.complete.>",
+        f"{unique}-mq.scheduler.cancel.>",
+    ]
 
 
 async def test_without_the_bridge_its_stream_is_absent(connection: Connection, names: Names) -> None:
@@ -141,18 +168,18 @@ async def test_the_key_is_made_once_by_however_many(connection: Connection, name
 
 async def test_differences_are_updated_and_reported(connection: Connection, names: Names) -> None:
     await provision(connection, names, durables=[REPORTS])
-    wider = DurableSpec("reports", Stream.LOG, ("report.>", "timer.>"), ack_wait=5)
+    wider = DurableSpec("reports", Stream.REPORTS, ("report.*.*.failed.>", "report.*.*.completed.>"), ack_wait=5)
 
     changes = await provision(connection, names, durables=[wider])
 
-    own = [names.to_wire("report.>"), names.to_wire("timer.>")]
-    fields = {"ack_wait": (30_000_000_000, 5_000_000_000), "filter_subjects": (own[:1], own)}
+    old, new = [names.to_wire("report.>")], [names.to_wire(f"report.*.*.{end}.>") for end in ("failed", "completed")]
+    fields = {"ack_wait": (30_000_000_000, 5_000_000_000), "filter_subjects": (old, new)}
     assert [change for change in changes if change.action != "unchanged"] == [
-        Change("consumer", f"{names.stream(Stream.LOG)}/reports", "updated", fields)
+        Change("consumer", f"{names.stream(Stream.REPORTS)}/reports", "updated", fields)
     ]
     assert changes[-3].line() == (
-        f"consumer {names.stream(Stream.LOG)}/reports: updated "
-        f"(ack_wait 30000000000 → 5000000000, filter_subjects {own[:1]} → {own})"
+        f"consumer {names.stream(Stream.REPORTS)}/reports: updated "
+        f"(ack_wait 30000000000 → 5000000000, filter_subjects {old} → {new})"
     )
     assert {change.action for change in await provision(connection, names, durables=[wider])} == {"unchanged"}
 
@@ -180,9 +207,9 @@ async def test_lossy_limits_are_removed_and_operator_limits_kept(connection: Con
     ("cursors", "first"),
     [
         ({}, 1),
-        ({subjects.cursor(Stream.LOG): b"2"}, 3),
-        ({subjects.cursor(Stream.LOG): b"2", subjects.cursor(Stream.LOG, "reports"): b"3"}, 4),
-        ({subjects.cursor(Stream.LEDGER): b"2", subjects.cursor(Stream.LOG, "others"): b"3"}, 1),
+        ({subjects.cursor(Stream.REPORTS): b"2"}, 3),
+        ({subjects.cursor(Stream.REPORTS): b"2", subjects.cursor(Stream.REPORTS, "reports"): b"3"}, 4),
+        ({subjects.cursor(Stream.LOG): b"2", subjects.cursor(Stream.REPORTS, "others"): b"3"}, 1),
     ],
     ids=["no cursor", "the stream's", "its own", "those of others"],
 )
@@ -198,7 +225,7 @@ async def test_a_new_durable_begins_behind_its_cursor(
 
     await provision(connection, names, durables=[REPORTS])
 
-    durable = NatsDurable(connection, names, Stream.LOG, "reports")
+    durable = NatsDurable(connection, names, Stream.REPORTS, "reports")
     assert (await durable.take(1, wait=10))[0].sequence == first
     await durable.close()
     assert {change.action for change in await provision(connection, names, durables=[REPORTS])} == {"unchanged"}
@@ -391,3 +418,8 @@ def _server(directory: Path, configuration: str) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait()
+
+
+async def _compression(connection: Connection, names: Names, stream: Stream) -> str:
+    compression: str = (await _stream(connection, names.stream(stream)))["compression"]
+    return compression

@@ -215,7 +215,7 @@ async def forget_what_was_acknowledged(tocsin: Site, program: Program) -> None:
     """Make every stage and the recoverer start from the first message of the log."""
     program.kill()
     connection, names = tocsin.installation.connection, tocsin.installation.names
-    for stream in (Stream.LEDGER, Stream.LOG, Stream.MQ):
+    for stream in (*subjects.STREAMS, Stream.MQ):
         for consumer in (await connection.manage(f"CONSUMER.LIST.{names.stream(stream)}"))["consumers"]:
             if (durable := consumer["config"].get("durable_name")) and durable != subjects.JOB_EXECUTORS:
                 await connection.manage(f"CONSUMER.DELETE.{names.stream(stream)}.{durable}")

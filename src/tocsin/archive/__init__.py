@@ -4,10 +4,9 @@ An audit or a replay takes such a sequence and does not depend on its origin.
 """
 
 from .export import CutOffError, Export, ExportError, Manifest, open_export, write
-from .stream_reader import STREAMS, Extents, Selection, decoded, extents, read, wherever
+from .stream_reader import Extents, Selection, decoded, extents, read, wherever
 
 __all__ = [
-    "STREAMS",
     "CutOffError",
     "Export",
     "ExportError",

@@ -22,9 +22,9 @@ from pydantic import BaseModel, ConfigDict
 
 from ..domain.errors import TocsinError
 from ..ports import ArchiveStore, Extent, Projections, StoredMessage
-from ..subjects import ARCHIVE_STATE, Bucket, Stream, cursor
+from ..subjects import ARCHIVE_STATE, STREAMS, Bucket, Stream, cursor
 from .export import ExportError, Manifest, encode_all, open_export
-from .stream_reader import STREAMS, Selection
+from .stream_reader import Selection
 
 CACHED_SEGMENTS: Final = 4
 """Segments that a reader keeps in memory."""

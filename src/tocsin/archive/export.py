@@ -14,12 +14,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol, cast
 
 from ..domain.errors import TocsinError
+from ..domain.wording import utc_text
 from ..ports import Extent, StoredMessage
 from ..subjects import Stream
 from .stream_reader import Extents, Selection
@@ -268,4 +269,4 @@ def _line(data: dict[str, Any]) -> bytes:
 
 
 def _iso(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return utc_text(at)

@@ -1,4 +1,4 @@
-"""Both streams as one sequence in the order of time.
+"""All streams as one sequence in the order of time.
 
 A read ends where the streams ended when it started.
 """
@@ -11,9 +11,8 @@ from typing import Final, TypeAlias
 from .. import subjects
 from ..domain.events import Message, Recorded
 from ..ports import EventLog, Extent, StoredLog, StoredMessage
-from ..subjects import Stream
+from ..subjects import STREAMS, Stream
 
-STREAMS: Final = (Stream.LEDGER, Stream.LOG)
 MESSAGE_ID: Final = "Nats-Msg-Id"
 _DEFINITIONS: Final = frozenset({"defined", "paused", "resumed", "deleted"})
 
@@ -55,9 +54,9 @@ class Selection:
 async def extents(log: StoredLog, selection: Selection) -> Extents:
     """Return the current end of each stream.
 
-    The log is read first: the ledger then holds everything that events of the log refer to.
+    Streams of effects are read before those of their causes, so that each effect's cause lies before its stream's end.
     """
-    order = sorted(selection.streams, key=lambda stream: stream is Stream.LEDGER)
+    order = sorted(selection.streams, key=STREAMS.index, reverse=True)
     found = {stream: await log.extent(stream) for stream in order}
     return {stream: found[stream] for stream in selection.streams}
 

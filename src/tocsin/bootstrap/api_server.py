@@ -28,6 +28,7 @@ from ..adapters.http.sockets import LOOPBACK, PortInUseError, listen, url_of
 from ..adapters.nats.admin.purge import wipe
 from ..adapters.nats.consumers.task_queues import NatsTaskQueues
 from ..adapters.nats.micro_service import ApiRequest, Operation, serve_operations
+from ..engine.timezone_refresh import TimezoneWatch
 from ..services.health.status import as_json, status
 from ..services.jobs import Registry
 from ..services.operations.event_waiter import EventWaiter
@@ -74,7 +75,7 @@ async def serving(
         parts = Components(
             version=__version__,
             settings=settings,
-            registry=Registry(installation.log, installation.projections),
+            registry=Registry(installation.log, installation.projections, installation.clock),
             log=installation.log,
             stored=installation.stored,
             projections=installation.projections,
@@ -92,6 +93,8 @@ async def serving(
             await stack.enter_async_context(_over_nats(installation, app))
         if settings.metrics.enabled:
             await stack.enter_async_context(_metrics(parts, host, any_port))
+        watching = asyncio.create_task(TimezoneWatch(installation.projections, clock).run())
+        stack.callback(watching.cancel)
         url = url_of(listener)
         _log.info("API serving", action="api-serving", url=url)
         yield url

@@ -30,7 +30,7 @@ from ..domain.events import (
 from ..engine.stage import Access, AnyStage
 from ..ports import DurableSpec
 from ..settings import Settings
-from ..subjects import Bucket, Stream, executor_durable
+from ..subjects import STREAMS, TIMEZONE_REQUEST, Bucket, Stream, executor_durable
 from . import durables_of, installed_stages, names_of
 
 SCHEDULER: Final = "scheduler"
@@ -44,8 +44,8 @@ PUBLIC: Final = "public"
 OUTSIDE: Final = "mq-executor"
 
 _SEEN: Final = Access(
-    reads=(Stream.LEDGER, Stream.LOG),
-    follows=(Stream.LEDGER, Stream.LOG),
+    reads=STREAMS,
+    follows=STREAMS,
     looks_up=(Bucket.DEFINITIONS, Bucket.LOCKS, Bucket.LEADER, Bucket.CURSORS),
     reads_archive=True,
 )
@@ -53,13 +53,13 @@ _CHANGED: Final = (
     *(Defined, Paused, Resumed, Deleted, Trigger),
     *(CancelRequest, Cancelled, Replayed, Resolved),
 )
-_OPERATED: Final = replace(_SEEN, appends=_CHANGED, writes=((Bucket.TOKENS, ">"),))
+_OPERATED: Final = replace(_SEEN, appends=_CHANGED, writes=((Bucket.TOKENS, ">"), (Bucket.TIMEZONES, TIMEZONE_REQUEST)))
 _HANDED_OUT: Final = (Enqueued, Started, Released, Report, LeaseTimer)
 """The events that the API stores for workers and clients that use only HTTP."""
 _SERVED: Final = replace(
     _SEEN, appends=(*_CHANGED, *_HANDED_OUT), looks_up=(*_SEEN.looks_up, Bucket.TOKENS), writes=((Bucket.ANSWERS, ">"),)
 )
-_WORKED: Final = Access(appends=(Started, Report), reads=(Stream.LOG,), follows=(Stream.LOG,))
+_WORKED: Final = Access(appends=(Started, Report), reads=(Stream.LOG, Stream.REPORTS), follows=(Stream.LOG,))
 
 
 def permissions(settings: Settings) -> dict[str, Permissions]:
@@ -114,6 +114,7 @@ def _together(stages: Sequence[AnyStage]) -> Access:
         asks_about=tuple({stream: None for access in each for stream in access.asks_about}),
         looks_up=tuple({bucket: None for access in each for bucket in access.looks_up}),
         writes=tuple({key: None for access in each for key in access.writes}),
+        removes=tuple({stream: None for access in each for stream in access.removes}),
         reads_archive=any(access.reads_archive for access in each),
         keeps_archive=any(access.keeps_archive for access in each),
     )

@@ -33,6 +33,7 @@ async def initialize(installation: Installation) -> list[Change]:
         bridge=bool(settings.bridged_queues),
         task_ack_wait=settings.worker.ack_wait,
         durables=_stage_durables(settings),
+        input_bytes=settings.archive.input_bytes,
     )
 
 
@@ -62,7 +63,11 @@ def health_target(installation: Installation) -> HealthTarget:
         projections=installation.projections,
         clock=installation.clock,
         inspection=NatsInspection(
-            installation.connection, installation.names, bridge=bool(settings.bridged_queues), durables=durables
+            installation.connection,
+            installation.names,
+            bridge=bool(settings.bridged_queues),
+            durables=durables,
+            input_bytes=settings.archive.input_bytes,
         ),
         open_history=installation.history,
         has_key=partial(is_set_up, installation, within=KEY_TIMEOUT_S),

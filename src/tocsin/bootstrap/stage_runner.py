@@ -14,16 +14,17 @@ from .. import __version__, telemetry
 from ..adapters.nats.admin.purge import NatsStreamPurge
 from ..adapters.nats.client.connection import CLOSING_ERRORS, RECONNECT_FOREVER
 from ..adapters.nats.client.credentials import security_of
-from ..adapters.nats.consumers.greedy_batches import PriorityGate
+from ..adapters.nats.consumers.priority import PriorityGate
 from ..adapters.nats.consumers.stage_router import stage_router
 from ..adapters.nats.log.stored_log import NatsStoredLog
 from ..archive.archive import Origin
 from ..archive.cursors import Cursors
 from ..engine.delivery_policy import DeliveryPolicy
 from ..engine.leader_election import LeaderElection, LeadershipEvents
-from ..engine.stage import BoundStage, StageContext, Storage
+from ..engine.stage import BoundStage, Calm, StageContext, Storage, always_calm
 from ..engine.states import StateStore
 from ..engine.step import Sources
+from ..engine.timezone_refresh import TimezoneWatch
 from ..ports import History
 from ..stages import STAGES
 from ..stages.archiver.stage import max_lag
@@ -38,11 +39,17 @@ _log = telemetry.get_logger("tocsin")
 
 
 def compose(
-    installation: Installation, names: Collection[str], store: StateStore, *, key: bytes, storage: Storage | None = None
+    installation: Installation,
+    names: Collection[str],
+    store: StateStore,
+    *,
+    key: bytes,
+    storage: Storage | None = None,
+    calm: Calm = always_calm,
 ) -> list[BoundStage]:
     """Start the named stages that the settings need.
 
-    Without `storage`, start only stages that need no history.
+    Without `storage`, start only stages that need no history. `calm` waits for the end of a rush.
     """
     log = installation.log
 
@@ -58,6 +65,7 @@ def compose(
         states=store,
         elect=elect,
         storage=storage,
+        calm=calm,
     )
     started = [
         stage.run_in(context)
@@ -101,7 +109,8 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             history = await stack.enter_async_context(installation.history())
             storage = await _storage(installation, history)
         store = StateStore(Sources.of(installation.log, installation.projections, installation.clock))
-        stages = compose(installation, names, store, key=key, storage=storage)
+        precedence = PriorityGate()
+        stages = compose(installation, names, store, key=key, storage=storage, calm=precedence.calm)
         broker = NatsBroker(
             servers(settings),
             logger=None,
@@ -111,7 +120,6 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
         )
         cursors = Cursors(installation.projections, installation.clock, late=max_lag(settings))
         policy = DeliveryPolicy(store, is_decided=cursors.is_behind)
-        precedence = PriorityGate()
         for stage in stages:
             router = stage_router(
                 stage,
@@ -133,6 +141,8 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             for stage in stages:
                 for loop in stage.loops:
                     group.create_task(loop(), name=stage.name)
+            watch = TimezoneWatch(installation.projections, installation.clock)
+            group.create_task(watch.run(), name="time-zone data")
             group.create_task(_log_cancellation(running), name="until cancelled")
 
 

@@ -55,7 +55,12 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
     queues = {queue: NatsTaskQueue(connection, names, queue) for queue in options.queues}
     try:
         yield WorkerConnection(
-            installation.log, queues, installation.clock, ack_wait, installation.settings.worker.cancel_grace
+            installation.log,
+            queues,
+            installation.clock,
+            ack_wait,
+            installation.settings.worker.cancel_grace,
+            installation.settings.worker.concurrency,
         )
     finally:
         for queue in queues.values():

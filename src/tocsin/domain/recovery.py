@@ -71,7 +71,7 @@ class Policy:
 class Overdue:
     """An attempt whose report is overdue.
 
-    `delivery` belongs to its claim; None: an MQ executor has the task and claims nothing.
+    `delivery` belongs to its claim; None: the MQ bridge handles the task, and has not claimed it.
     """
 
     step: str
@@ -82,12 +82,14 @@ class Overdue:
     queue: str
     limit: float
     claims: int = 1
+    is_outside: bool = False
+    """The task is for an MQ executor."""
 
     @property
     def error(self) -> Failure:
         """Return the failure to report for the attempt."""
         worker = "its worker" if self.claims == 1 else f"the last of the {self.claims} workers that claimed it"
-        silent = worker if self.delivery is not None else "the MQ executor"
+        silent = "the MQ executor" if self.is_outside else worker
         return Failure(type=TIMED_OUT, message=f"{silent} reported nothing within {duration.short(self.limit)}")
 
 
@@ -119,8 +121,8 @@ def examine(
 ) -> Findings | None:
     """Return what the events of an execution (oldest first) imply at `now` (UTC).
 
-    None: the execution is over, or has no events. Tasks in the queues `outside` go to MQ executors, which claim
-    nothing.
+    None: the execution is over, or has no events. Tasks in the queues `outside` go to MQ executors; the bridge
+    claims them at the hand-over.
 
     Raises:
         LookupError: no event requests the execution.
@@ -268,8 +270,19 @@ def _overdue(
             continue
         begin = (times.started if is_claimed else times.dispatched)[planned.name].time
         delivery = step.delivery if is_claimed else None
-        found = Overdue(planned.name, step.attempt, delivery, step.task, planned.queue, planned.timeout, step.claims)
-        yield found, _end(begin, planned, policy)
+        yield (
+            Overdue(
+                planned.name,
+                step.attempt,
+                delivery,
+                step.task,
+                planned.queue,
+                planned.timeout,
+                step.claims,
+                is_outside=planned.queue in outside,
+            ),
+            _end(begin, planned, policy),
+        )
 
 
 def _stalled(state: Execution, times: _Times, outside: Collection[str]) -> Iterator[Stalled]:

@@ -103,9 +103,8 @@ class UnsupportedLayout(Unreachable):
 
 def _steps(streams: Iterable[str]) -> str:
     return f"""there is no migration.
-  1. With the version of Tocsin that created the streams, save the definitions: `tocsin jobs list` names the jobs, and
-     `tocsin jobs show JOB -o json` prints each job's `definition`. Put them into a file under `jobs:`.
-     `tocsin events export --out FILE` keeps the old log for `tocsin audit --file FILE`.
+  1. With the version of Tocsin that created the streams, run `tocsin jobs export --out jobs.yaml`.
+     `tocsin events export --out log.jsonl.gz` keeps the old log for `tocsin audit --file log.jsonl.gz`.
   2. Set another `root`, `trigger_prefix`, `public_prefix` and `mq_prefix`, or delete all streams of this installation:
      {", ".join(streams)}
-  3. Run `tocsin init`, then `tocsin jobs apply -f FILE`."""
+  3. Run `tocsin init`, then `tocsin jobs apply -f jobs.yaml`. Pause the jobs that `x-paused` in the file lists."""

@@ -41,6 +41,8 @@ class Publish:
     subject: str
     message: Message
     message_id: str
+    ttl: float | None = None
+    """Seconds after which the log removes it; None: it stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +87,21 @@ class EventLog(Protocol):
         """
         ...
 
-    async def publish(self, subject: str, message: Message, *, message_id: str) -> int:
+    async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
         """Store an input.
 
-        A second input of the same `message_id` within the log's deduplication window is not stored.
+        A second input of the same `message_id` within the log's deduplication window is not stored. The log removes it
+        after `ttl` seconds, rounded up; only the stream of the MQ bridge accepts a `ttl`.
+        """
+        ...
+
+    async def remove(self, subject: str, sequence: int) -> None:
+        """Remove a message of a subject's stream, unless it is gone.
+
+        Only messages that are no events may be removed: those of the MQ bridge.
+
+        Raises:
+            LogUnavailable: the log did not answer.
         """
         ...
 
@@ -288,7 +301,7 @@ def check_subject(subject: str) -> None:
         RequestRefused: a token is empty or has a wildcard or white space.
     """
     has_blanks = " " in subject or not subject.isprintable()
-    if has_blanks or "*" in subject or ">" in subject or ".." in subject or subject.strip(".") != subject:
+    if has_blanks or "*" in subject or ">" in subject or not all(subject.split(".")):
         reason = "a subject has tokens that are not empty, without `*`, `>` and blanks, separated by dots"
         raise RequestRefused(f"{subject!r}: {reason}", reason)
 
@@ -301,7 +314,9 @@ async def _store(log: EventLog, write: Write) -> Written:
                 for event in write.events:
                     sequences.append(await log.append(event, expect=sequences[-1] if sequences else write.expect))
             case Publish():
-                sequences.append(await log.publish(write.subject, write.message, message_id=write.message_id))
+                sequences.append(
+                    await log.publish(write.subject, write.message, message_id=write.message_id, ttl=write.ttl)
+                )
             case Delay():
                 await log.delay(write.timer, until=write.until, scope=write.scope, expect=write.expect)
     except Exception as error:  # noqa: BLE001 - returned to the caller

@@ -51,6 +51,8 @@ class StreamState:
     name: str
     messages: int
     bytes: int
+    max_bytes: int
+    """The size at which it refuses messages; -1: unlimited."""
     subjects: int
     last_sequence: int
     replicas: int

@@ -1,7 +1,7 @@
 """The log as stored in streams and archive, and the removal of archived messages."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
@@ -26,12 +26,13 @@ class StoredMessage:
 class Extent:
     """The extent of a stream.
 
-    It holds `messages` messages, with sequences from `first` to `last` (0: nothing was ever stored).
+    It holds `messages` messages in `size` bytes, with sequences from `first` to `last` (0: nothing was ever stored).
     """
 
     first: int
     last: int
     messages: int
+    size: int = field(default=0, compare=False)
 
 
 class StoredLog(Protocol):

@@ -17,6 +17,7 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     enqueue.<job>.<id>                                            inputs: unregistered jobs
     delay.<job>.<id>.retry.<step>.<attempt>                       schedules of the server, whose targets are timers
     mq.scheduled.<job>, mq.scheduler.complete.<job>.<id>          tasks and answers of MQ executors (hip-62)
+    mq.scheduler.cancel.<job>.<id>                                notices for MQ executors: the work is not needed
 
 `trigger.>` and `cancel.>` are in the stream of the ledger. The stream of the log republishes under `cron.`, and a
 stream may not republish into subjects that it captures itself.
@@ -43,6 +44,7 @@ from .filters import (
     matches,
     openings,
     reports,
+    reports_of,
     reports_on,
     tasks,
 )
@@ -54,6 +56,7 @@ from .names import (
     DAG_ADVANCER_REPORTS,
     DAG_ADVANCER_TIMERS,
     DEFAULT_QUEUE,
+    INPUT_STREAMS,
     INSTALLATION_KEY,
     JOB_EXECUTORS,
     LAYOUT,
@@ -61,6 +64,7 @@ from .names import (
     LOCK_KEEPER,
     LOCK_KEEPER_ENDS,
     MQ_BRIDGE,
+    MQ_BRIDGE_ENDS,
     NO_DELIVERY,
     PUBLIC_EVENTS,
     RECOVERER,
@@ -68,7 +72,10 @@ from .names import (
     REPLAYS,
     RETRIER,
     STREAM_SUBJECTS,
+    STREAMS,
     TICKER_LEASE,
+    TIMEZONE_REPORT,
+    TIMEZONE_REQUEST,
     WILDCARDS,
     Bucket,
     Stream,
@@ -94,6 +101,7 @@ from .paths import (
     ledger,
     ledger_subjects,
     lock,
+    mq_cancel,
     mq_tasks,
     public_event,
     scope_of,
@@ -111,6 +119,7 @@ __all__ = [
     "DAG_ADVANCER_TIMERS",
     "DEFAULT_QUEUE",
     "ENDINGS",
+    "INPUT_STREAMS",
     "INSTALLATION_KEY",
     "JOB_EXECUTORS",
     "LAYOUT",
@@ -118,6 +127,7 @@ __all__ = [
     "LOCK_KEEPER",
     "LOCK_KEEPER_ENDS",
     "MQ_BRIDGE",
+    "MQ_BRIDGE_ENDS",
     "NO_DELIVERY",
     "OPENINGS",
     "PARTITIONS",
@@ -127,8 +137,11 @@ __all__ = [
     "RECOVERER_LEASE",
     "REPLAYS",
     "RETRIER",
+    "STREAMS",
     "STREAM_SUBJECTS",
     "TICKER_LEASE",
+    "TIMEZONE_REPORT",
+    "TIMEZONE_REQUEST",
     "WILDCARDS",
     "Bucket",
     "DecodeError",
@@ -160,6 +173,7 @@ __all__ = [
     "lock",
     "lock_key",
     "matches",
+    "mq_cancel",
     "mq_tasks",
     "name",
     "openings",
@@ -171,6 +185,7 @@ __all__ = [
     "public_event",
     "queue_of",
     "reports",
+    "reports_of",
     "reports_on",
     "scope_of",
     "stream_of",

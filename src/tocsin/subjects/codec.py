@@ -55,6 +55,8 @@ def _model(subject: str) -> type[e.Message]:
     decision = tokens[_DECISION[kind]] if kind in _DECISION and len(tokens) > _DECISION[kind] else ""
     if kind == "lock":
         decision = tokens[-1]
+    if kind == "mq" and tokens[1:3] == ["scheduler", "cancel"]:
+        decision = "cancel"
     if decision == "admitted" and len(tokens) > _ADMISSION_ALONE:
         decision = "dispatched"
     try:
@@ -105,6 +107,7 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
     },
     "mq.scheduled": e.Envelope,
     "mq.scheduler": e.Completion,
+    "mq.cancel": e.MqCancel,
 }
 
 

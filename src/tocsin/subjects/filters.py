@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from ..domain import events as e
-from .names import ANY, DEFAULT_QUEUE, Stream, token
+from .names import ANY, DEFAULT_QUEUE, STREAMS, Stream, stream_of, token
 from .paths import execution_prefix, ledger_subjects, trigger
 
 OPENINGS: Final = tuple(f"execution.*.*.{fact}" for fact in ("planned", "admitted", "admitted.>"))
@@ -47,9 +47,14 @@ def reports(task: e.Dispatched) -> str:
     return reports_on(task.job, task.execution_id, task.step, task.attempt)
 
 
-def reports_on(job: str, execution_id: str, step: str, attempt: int) -> str:
+def reports_on(job: str, execution_id: str, step: str, attempt: int, *, outcome: str = ANY) -> str:
     """Return a filter over the reports on an attempt."""
-    return f"report.{token(job)}.{execution_id}.*.{step}.{attempt}.*"
+    return f"report.{token(job)}.{execution_id}.{outcome}.{step}.{attempt}.*"
+
+
+def reports_of(execution: e.ExecutionFact, *, outcome: str) -> str:
+    """Return a filter over the reports of an outcome on all attempts of an execution."""
+    return f"report.{token(execution.job)}.{execution.execution_id}.{outcome}.>"
 
 
 def leadership(lease: str) -> str:
@@ -62,11 +67,9 @@ def job_filters(job: str) -> dict[Stream, tuple[str, ...]]:
     of = token(job)
     spellings = dict.fromkeys((of, job))  # the public may write the dots of a name as they are
     requests = (pattern for name in spellings for pattern in (f"trigger.{name}", f"cancel.{name}.*"))
-    kinds = ("execution", "lock", "dead-letter", "report", "timer", "delay")
-    return {
-        Stream.LEDGER: (f"ledger.{of}.>", *requests),
-        Stream.LOG: (*(f"{kind}.{of}.>" for kind in kinds), f"cron.*.{of}"),
-    }
+    kinds = ("ledger", "execution", "lock", "dead-letter", "report", "timer", "delay")
+    filters = (*(f"{kind}.{of}.>" for kind in kinds), *requests, f"cron.*.{of}")
+    return {stream: tuple(name for name in filters if stream_of(name) is stream) for stream in STREAMS}
 
 
 def audit_filters(job: str | None = None) -> tuple[str, ...]:
@@ -133,6 +136,7 @@ _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
     e.ExpiryTimer: ("delay.*.*.expiry", "timer.*.*.expiry"),
     e.Envelope: ("mq.scheduled.>",),
     e.Completion: ("mq.scheduler.complete.>",),
+    e.MqCancel: ("mq.scheduler.cancel.>",),
 }
 _FACTS: Final[dict[type[e.Message], str]] = {
     e.ExecutionFact: "execution",
@@ -144,7 +148,7 @@ _FACTS: Final[dict[type[e.Message], str]] = {
 
 @lru_cache(maxsize=1_024)
 def _pattern(subject_filter: str) -> re.Pattern[str]:
-    wildcards = {"*": r"[^.]+", ">": r".+"}
+    wildcards = {"*": r"[^.]+", ">": r"[^.]+(?:\.[^.]+)*"}
     return re.compile(r"\.".join(wildcards.get(part) or re.escape(part) for part in subject_filter.split(".")))
 
 

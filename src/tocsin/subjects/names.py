@@ -41,11 +41,22 @@ class Stream(StrEnum):
     """The streams, by the part of their name after the root: `TOCSIN_LEDGER`."""
 
     LEDGER = "LEDGER"
+    REPORTS = "REPORTS"
     LOG = "LOG"
     MQ = "MQ"
 
 
-LAYOUT: Final = 2
+STREAMS: Final = (Stream.LEDGER, Stream.REPORTS, Stream.LOG)
+"""The streams that exports, audits and the archive cover, causes before their effects.
+
+A reader of all of them reads their ends in reverse, so that the cause of every effect it reads lies before its stream's
+end. The stream of the MQ bridge is a queue: the log has what it holds.
+"""
+
+INPUT_STREAMS: Final = frozenset({Stream.REPORTS})
+"""Streams of what others than the stages publish. They are limited in size, and refuse messages when they are full."""
+
+LAYOUT: Final = 4
 """The number of the layout of streams and subjects, stored with each stream.
 
 A change to the streams of stored messages, or to their subjects, needs a new number; no version reads another layout.
@@ -55,8 +66,9 @@ LAYOUT_KEY: Final = "tocsin.layout"
 
 STREAM_SUBJECTS: Final[dict[Stream, tuple[str, ...]]] = {
     Stream.LEDGER: ("ledger.>", "trigger.>", "cancel.>", "enqueue.>", "leadership.>"),
-    Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>", "report.>", "timer.>", "delay.>"),
-    Stream.MQ: ("mq.scheduled.>", "mq.scheduler.complete.>"),
+    Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>", "timer.>", "delay.>"),
+    Stream.REPORTS: ("report.>",),
+    Stream.MQ: ("mq.scheduled.>", "mq.scheduler.complete.>", "mq.scheduler.cancel.>"),
 }
 """The subjects that each stream stores."""
 PUBLIC_EVENTS: Final = "cron.>"
@@ -66,6 +78,8 @@ def stream_of(subject: str) -> Stream:
     """Return the stream that stores a subject."""
     if subject.startswith(("ledger.", "trigger.", "cancel.", "enqueue.", "leadership.")):
         return Stream.LEDGER
+    if subject.startswith("report."):
+        return Stream.REPORTS
     return Stream.MQ if subject.startswith("mq.") else Stream.LOG
 
 
@@ -76,6 +90,7 @@ DAG_ADVANCER_REPORTS: Final = "dag-advancer-reports"
 DAG_ADVANCER_TIMERS: Final = "dag-advancer-timers"
 RETRIER: Final = "retrier"
 MQ_BRIDGE: Final = "mq-bridge"
+MQ_BRIDGE_ENDS: Final = "mq-bridge-ends"
 RECOVERER: Final = "recoverer"
 """The key of the recoverer's cursor; the recoverer follows the log without a durable."""
 JOB_EXECUTORS: Final = "job-executors"
@@ -104,6 +119,7 @@ class Bucket(StrEnum):
     INSTALLATION = "installation"
     TOKENS = "tokens"
     ANSWERS = "answers"
+    TIMEZONES = "timezones"
 
 
 TICKER_LEASE: Final = "ticker"
@@ -112,6 +128,10 @@ ARCHIVER_LEASE: Final = "archiver"
 ARCHIVE_STATE: Final = "archive"
 """The key in `cursors` that holds the progress of the archive."""
 INSTALLATION_KEY: Final = "report-key"
+TIMEZONE_REQUEST: Final = "request"
+"""The key in `timezones` whose changes make every process read its time-zone data again."""
+TIMEZONE_REPORT: Final = "report"
+"""The key in `timezones` that holds the ticker's report of the instants that moved."""
 
 
 def cursor(stream: Stream, durable: str | None = None) -> str:

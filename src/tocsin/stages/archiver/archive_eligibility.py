@@ -1,8 +1,8 @@
 """The messages that may leave the streams now: handled, recorded, and old or too many.
 
-Every durable must have handled a message, and the history must have recorded it, in both streams: an undecided message of
-one stream may still need a message of the other. Time is what both streams share. Therefore no message is archived that
-is younger than the oldest undecided message of either stream.
+Every durable must have handled a message, and the history must have recorded it, in all streams: an undecided message of
+one stream may still need a message of another. Time is what the streams share. Therefore no message is archived that
+is younger than the oldest undecided message of any stream, less what the clocks of the streams' leaders may differ by.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,13 +11,13 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from ...archive.segment_selection import SegmentSelection
-from ...ports import History, StoredLog, StoredMessage, StreamPurge
-from ...subjects import Stream
+from ...ports import Extent, History, StoredLog, StoredMessage, StreamPurge
+from ...subjects import INPUT_STREAMS, STREAMS, Stream
 
+CLOCK_SKEW: Final = timedelta(seconds=10)
+"""The most by which the clocks of the streams' leaders may differ."""
 PORTION: Final = 50_000
 """The approximate number of messages of a segment; they are held in memory meanwhile."""
-
-STREAMS: Final = (Stream.LOG, Stream.LEDGER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,13 @@ class Keeping:
     """The retention of messages and history rows.
 
     The streams keep messages younger than `hot_window`, unless they hold more than `max_messages`; they always keep messages
-    younger than `least`. The history keeps executions that ended less than `history` ago.
+    younger than `least`. A stream of inputs counts as too full from half of `max_input_bytes` on (-1: unlimited). The history keeps executions that ended less than `history` ago.
     """
 
     hot_window: timedelta
     max_messages: int
     history: timedelta
+    max_input_bytes: int = -1
     least: timedelta = timedelta(minutes=2)
     interval: float = 300.0
     """Seconds between two runs of the archiver."""
@@ -54,7 +55,7 @@ class ArchiveEligibility:
         keeping: Keeping,
         recorded: Mapping[Stream, Sequence[str]],
     ) -> None:
-        """`recorded`: the subject filters of the history's recorder for each stream."""
+        """`recorded`: the subject filters of the history's recorder for each stream that it records."""
         self._streams = streams
         self._housekeeping = housekeeping
         self._history = history
@@ -73,8 +74,9 @@ class ArchiveEligibility:
             HistoryUnavailable: the history's database did not answer.
         """
         decided = {stream: await self._decided(stream) for stream in STREAMS}
-        # An undecided message of one stream may still need a message of the other stream.
-        latest = min([now - self._keeping.least, *[at for _, at in decided.values() if at is not None]])
+        # An undecided message of one stream may still need a message of another stream.
+        undecided = [at - CLOCK_SKEW for _, at in decided.values() if at is not None]
+        latest = min([now - self._keeping.least, *undecided])
         messages: list[StoredMessage] = []
         upto, is_more = dict(before), False
         for stream, (last, _) in decided.items():
@@ -91,8 +93,9 @@ class ArchiveEligibility:
         """
         last = await self._housekeeping.decided(stream)
         end = (await self._streams.extent(stream)).last
+        filters = self._recorded.get(stream)
         # The history's place moves only with recorded messages.
-        if missing := await self._first(stream, self._recorded[stream], await self._history.offset(stream), end):
+        if filters and (missing := await self._first(stream, filters, await self._history.offset(stream), end)):
             last = min(last, missing.sequence - 1)
         following = await self._first(stream, (), last, end)
         return last, None if following is None else following.time
@@ -107,11 +110,11 @@ class ArchiveEligibility:
     ) -> tuple[list[StoredMessage], int, bool]:
         """Return the messages to archive, the last sequence examined, and whether the stream is exhausted."""
         harvest, at, new = SegmentSelection(), before, 0
-        held = (await self._streams.extent(stream)).messages
+        held = await self._streams.extent(stream)
         async for portion in self._streams.messages(stream, after=0, upto=last):
             for message in portion:
                 is_old = message.time <= now - self._keeping.hot_window
-                is_too_much = held - harvest.size > self._keeping.max_messages
+                is_too_much = self._is_too_much(stream, held, harvest.size)
                 if message.time > latest or not (is_old or is_too_much):
                     return harvest.ripe(), at, True
                 if new >= PORTION:
@@ -120,3 +123,10 @@ class ArchiveEligibility:
                 new += message.sequence > before
                 at = max(at, message.sequence)
         return harvest.ripe(), at, True
+
+    def _is_too_much(self, stream: Stream, held: Extent, taken: int) -> bool:
+        """Return whether a stream holds too much without the messages that were taken of it."""
+        left = held.messages - taken
+        is_limited = stream in INPUT_STREAMS and self._keeping.max_input_bytes >= 0
+        is_half_full = is_limited and 2 * held.size * left > self._keeping.max_input_bytes * held.messages
+        return is_half_full or left > self._keeping.max_messages

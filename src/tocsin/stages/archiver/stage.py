@@ -16,8 +16,8 @@ from ...engine.leader_election import LeaderElection
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import Clock, History, LogUnavailable, OutdatedState, StoredLog, StreamPurge
 from ...settings import Settings
-from ...subjects import ARCHIVE_STATE, ARCHIVER_LEASE, RECORDED, Bucket, cursor
-from .archive_eligibility import STREAMS, ArchiveEligibility, Keeping
+from ...subjects import ARCHIVE_STATE, ARCHIVER_LEASE, RECORDED, STREAMS, Bucket, cursor
+from .archive_eligibility import ArchiveEligibility, Keeping
 
 LEAST: Final = timedelta(minutes=2)
 """The least age of an archived message, or the hot window if that is shorter; `max_messages` does not change it."""
@@ -166,6 +166,7 @@ def _start(context: StageContext) -> Archiver | None:
         hot_window=hot_window,
         least=min(hot_window, LEAST),
         max_messages=settings.archive.max_messages,
+        max_input_bytes=settings.archive.input_bytes,
         history=timedelta(days=settings.execution.history_retention_days),
         interval=settings.archive.interval,
     )

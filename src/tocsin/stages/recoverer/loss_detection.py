@@ -1,5 +1,8 @@
 """Proof that a stalled message is lost: no consumer will handle it any more.
 
+Each durable is compared with the sequence of a message of its own stream: sequences of two streams say nothing about each
+other. A stage of another stream is past a message if it is past the input that led to the message.
+
 A message that waits is not lost. It may wait for a stage that is down, in the backlog of a queue, for a worker that was
 never started, or for the lock. A message is lost if its durable has passed it and no event followed. A durable that does
 not exist proves nothing: when it is created, it begins at the first undecided message.
@@ -21,7 +24,11 @@ from ...domain.recovery import Overdue, Stalled
 from ...ports import EventLog, Progress
 from ...subjects import Stream
 
-_DISPATCHING: Final = (subjects.DAG_ADVANCER, subjects.DAG_ADVANCER_REPORTS)
+_STREAMS: Final = {
+    subjects.RETRIER: Stream.REPORTS,
+    subjects.DAG_ADVANCER_REPORTS: Stream.REPORTS,
+}
+"""The stream of each durable; the others read the log."""
 
 
 class Evidence:
@@ -48,7 +55,7 @@ class Evidence:
             case "retry-scheduled":
                 return await self._has_no_delay(stalled, state)
             case "admitted":
-                return await self._are_past(_DISPATCHING, stalled.sequence)
+                return await self._is_past_the_dag_advancer(stalled, state)
 
     async def was_handed_over(self, overdue: Overdue) -> bool:
         """Return whether the time limit of a task counts.
@@ -61,6 +68,17 @@ class Evidence:
         """Return whether the stage that decides on a report has handled it."""
         durable = subjects.RETRIER if report.outcome == "failed" else subjects.DAG_ADVANCER_REPORTS
         return await self._is_past(durable, sequence)
+
+    async def _is_past_the_dag_advancer(self, stalled: Stalled, state: Execution) -> bool:
+        """Return whether the DAG advancer has handled everything on which it could dispatch the step.
+
+        That is the admission, and the reports on the steps before it.
+        """
+        if not await self._is_past(subjects.DAG_ADVANCER, stalled.sequence):
+            return False
+        return await self._has_handled(
+            subjects.DAG_ADVANCER_REPORTS, subjects.reports_of(state.request, outcome="completed")
+        )
 
     async def _is_past_the_lock_keeper(self, stalled: Stalled, state: Execution) -> bool:
         """Return whether the lock keeper has handled everything that could admit the execution.
@@ -98,18 +116,24 @@ class Evidence:
     async def _has_no_delay(self, stalled: Stalled, state: Execution) -> bool:
         """Return whether no delay is stored and the timer that it published is handled.
 
-        The order of the reads matters: a delay that fires between them is found as a timer.
+        The retrier stores the delay before it acknowledges the report of failure. The order of the reads matters: a delay
+        that fires between them is found as a timer.
         """
         lost, request = stalled.lost, state.request
-        if not await self._is_past(subjects.RETRIER, stalled.sequence):
+        step, attempt = lost.step or "", lost.attempt or 0
+        failures = subjects.reports_on(request.job, request.execution_id, step, attempt, outcome="failed")
+        if not await self._has_handled(subjects.RETRIER, failures):
             return False
-        timer = RetryTimer(
-            job=request.job, execution_id=request.execution_id, step=lost.step or "", attempt=(lost.attempt or 0) + 1
-        )
+        timer = RetryTimer(job=request.job, execution_id=request.execution_id, step=step, attempt=attempt + 1)
         if await self._log.tail(subjects.delay(timer)):
             return False
         fired = await self._log.tail(subjects.subject_of(timer))
         return not fired or await self._is_past(subjects.DAG_ADVANCER_TIMERS, fired)
+
+    async def _has_handled(self, durable: str, inputs: str) -> bool:
+        """Return whether a durable has handled every message of a filter; archived messages are."""
+        newest = await self._log.tail(inputs)
+        return not newest or await self._is_past(durable, newest)
 
     async def _are_past(self, durables: Iterable[str], sequence: int) -> bool:
         return all([await self._is_past(durable, sequence) for durable in durables])
@@ -118,5 +142,5 @@ class Evidence:
         known = self._known.get(durable)
         # A durable that was idle when it was read may have messages stored since then.
         if durable not in self._known or (known is not None and known.is_idle and known.floor < sequence):
-            known = self._known[durable] = await self._log.progress(Stream.LOG, durable)
+            known = self._known[durable] = await self._log.progress(_STREAMS.get(durable, Stream.LOG), durable)
         return missing if known is None else known.is_past(sequence)

@@ -104,7 +104,7 @@ class Deadlines:
             "step": overdue.step,
             "attempt": overdue.attempt,
         }
-        return Change(Publish(subject, report, message_id=subject), notice)
+        return Change(Publish(subject, report, message_id=ids.report_id(report.token, subject)), notice)
 
     async def _stored_report(self, overdue: Overdue, state: Execution) -> Recorded[Report] | None:
         """Return the newest report that decides on the attempt (`execution.succeed` and `execution.fail`)."""
@@ -123,7 +123,8 @@ class Deadlines:
         is_old = now - stored.time >= self._policy.threshold
         if not is_old or not await evidence.is_dealt_with(stored.message, stored.sequence):
             return None
-        return Change(Publish(stored.subject, stored.message, message_id=f"{stored.subject}:{stored.sequence}"))
+        message_id = ids.report_id(stored.message.token, f"{stored.subject}:{stored.sequence}")
+        return Change(Publish(stored.subject, stored.message, message_id=message_id))
 
 
 class Recoverer:
@@ -312,9 +313,9 @@ RECOVERER: Final = Stage(
     decides="`recovered`; `failed` (timed out, abandoned); reports for silent executors",
     access=Access(
         appends=(Recovered, Failed, Report, *TERM_EVENTS),
-        reads=(Stream.LOG, Stream.LEDGER),
+        reads=(Stream.LOG, Stream.LEDGER, Stream.REPORTS),
         follows=(Stream.LOG,),
-        asks_about=(Stream.LOG,),
+        asks_about=(Stream.LOG, Stream.REPORTS),
         writes=((Bucket.LEADER, RECOVERER_LEASE), (Bucket.CURSORS, CURSOR)),
     ),
     start=_start,

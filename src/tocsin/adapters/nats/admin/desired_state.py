@@ -10,7 +10,7 @@ from typing import Final
 
 from .... import subjects
 from ....ports import DurableSpec
-from ....subjects import LAYOUT, LAYOUT_KEY, Bucket, Stream
+from ....subjects import INPUT_STREAMS, LAYOUT, LAYOUT_KEY, Bucket, Stream
 from ..client.connection import Json
 from ..client.names import Names
 
@@ -21,15 +21,24 @@ MARKER_TTL_S: Final = 60
 """The server keeps the marker of an expired key this long."""
 MAX_WAITING: Final = 2_048
 """Requests for messages that may be open at a durable: one for each of its readers."""
+INPUT_BYTES: Final = 1_073_741_824
+"""The default size of a stream of inputs."""
+MAX_INPUT_SIZE: Final = 8_388_608
+"""The largest message of a stream of inputs, in bytes: NATS advises against a larger `max_payload`."""
 _METADATA: Final = {LAYOUT_KEY: str(LAYOUT)}
 
 
-def stream_config(stream: Stream, names: Names) -> Json:
+def stream_config(stream: Stream, names: Names, *, input_bytes: int = INPUT_BYTES) -> Json:
     """Return the configuration of a main stream.
 
     Age, size and number of messages are unlimited, because a limit would lose timers and work. A full stream with
     schedules cannot reject new messages (`discard: new`), only drop old messages, so a limit that an operator sets is
-    removed again. The archiver bounds the stream.
+    removed again. The archiver bounds the stream. Only the log has schedules, because a user who publishes into a stream
+    with schedules can remove all its messages (`Nats-Rollup`), or make the server store any of its subjects.
+
+    A stream of inputs holds at most `input_bytes` (-1: unlimited), and then refuses messages: their publishers may be
+    hostile. It has no schedules, lifetimes or rollups, with which a publisher could make the server store other
+    subjects, or remove messages.
 
     Events repeat names and subjects, so compression saves most of the disk. Every server from `OLDEST_SERVER` on has it.
 
@@ -51,9 +60,14 @@ def stream_config(stream: Stream, names: Names) -> Json:
         "allow_direct": True,
         "metadata": _METADATA,
     }
-    if stream is not Stream.MQ:
-        config |= {"allow_msg_schedules": True, "allow_msg_ttl": True, "allow_atomic": True}
+    if stream in INPUT_STREAMS:
+        config |= {"discard": "new", "max_bytes": input_bytes, "max_msg_size": MAX_INPUT_SIZE, "deny_delete": True}
+    elif stream is Stream.MQ:
+        config["allow_msg_ttl"] = True
+    else:
+        config |= {"allow_atomic": True, "deny_delete": True}
     if stream is Stream.LOG:
+        config |= {"allow_msg_schedules": True, "allow_msg_ttl": True}
         source, destination = names.republished()
         config["republish"] = {"src": source, "dest": destination}
     return config

@@ -27,7 +27,7 @@ from ..client.connection import Connection, Json
 from ..client.names import Names
 from ..log.direct_get import DirectGet
 from ..server.monitor import OLDEST_SERVER, PURGES_SAFELY, server_variables
-from .desired_state import archive_config, bucket_config, consumer_config, stream_config
+from .desired_state import INPUT_BYTES, archive_config, bucket_config, consumer_config, stream_config
 from .layout import layout_of
 from .resources import differences, with_filters
 
@@ -48,12 +48,21 @@ class NatsInspection(ServerInspection):
     versions = ServerVersions(works=OLDEST_SERVER, archives=PURGES_SAFELY)
 
     def __init__(
-        self, connection: Connection, names: Names, *, bridge: bool = False, durables: Iterable[DurableSpec] = ()
+        self,
+        connection: Connection,
+        names: Names,
+        *,
+        bridge: bool = False,
+        durables: Iterable[DurableSpec] = (),
+        input_bytes: int = INPUT_BYTES,
     ) -> None:
-        """`bridge`: the installation has the bridge's stream. `durables`: those that it needs."""
+        """Compare with what an installation needs.
+
+        `bridge`: it has the bridge's stream. `durables`: its durables. `input_bytes`: the size of its streams of inputs.
+        """
         self._connection = connection
         self._names = names
-        self._wanted_streams = _wanted_streams(names, bridge=bridge)
+        self._wanted_streams = _wanted_streams(names, bridge=bridge, input_bytes=input_bytes)
         self._wanted_durables = {
             (names.stream(spec.stream), spec.name): consumer_config(spec, names) for spec in durables
         }
@@ -102,6 +111,7 @@ class NatsInspection(ServerInspection):
             name=name,
             messages=state["messages"],
             bytes=state["bytes"],
+            max_bytes=info["config"].get("max_bytes", _UNLIMITED),
             subjects=state.get("num_subjects", 0),
             last_sequence=state["last_seq"],
             replicas=info["config"]["num_replicas"],
@@ -190,9 +200,11 @@ class NatsInspection(ServerInspection):
         )
 
 
-def _wanted_streams(names: Names, *, bridge: bool) -> Mapping[str, Json]:
+def _wanted_streams(names: Names, *, bridge: bool, input_bytes: int) -> Mapping[str, Json]:
     """Return the configuration of each stream by its name, buckets and archive included."""
-    streams = [stream_config(stream, names) for stream in Stream if bridge or stream is not Stream.MQ]
+    streams = [
+        stream_config(stream, names, input_bytes=input_bytes) for stream in Stream if bridge or stream is not Stream.MQ
+    ]
     buckets = [bucket_config(bucket, names) for bucket in Bucket]
     return {config["name"]: config for config in (*streams, *buckets, archive_config(names))}
 

@@ -74,12 +74,14 @@ class Granting:
             *(subject for stream in access.reads for subject in self._reading(stream)),
             *(subject for stream in access.follows for subject in self._following(stream)),
             *(f"{API}.CONSUMER.INFO.{self._names.stream(stream)}.*" for stream in access.asks_about),
+            *(f"{API}.STREAM.MSG.DELETE.{self._names.stream(stream)}" for stream in access.removes),
             *(subject for bucket in access.looks_up for subject in self._looking_up(bucket)),
             *(subject for bucket, _ in access.writes for subject in self._looking_up(bucket)),
             *(self._names.key(bucket, key) for bucket, key in access.writes),
             *(self._reading_archive() if access.reads_archive or access.keeps_archive else ()),
             *(self._keeping_archive(access.follows) if access.keeps_archive else ()),
             *self._awaiting(),
+            *self._looking_up(Bucket.TIMEZONES),
             *([self._key()] if needs_key else []),
         ]
         denied = {subject for stream in access.follows for subject in self._of_others(stream)} - set(publish)
@@ -131,7 +133,8 @@ class Granting:
         durable = DurableSpec(subjects.JOB_EXECUTORS, Stream.MQ, ())
         return Permissions(
             _inbox(name),
-            _sorted([*self._consuming(durable), f"{self._names.mq_prefix}.scheduler.complete.*.*"]),
+            _sorted([*self._consuming(durable), f"{self._names.mq_prefix}.scheduler.complete.>"]),
+            subscribe=(f"{self._names.mq_prefix}.scheduler.cancel.>",),
         )
 
     def _consuming(self, durable: DurableSpec) -> Iterator[str]:

@@ -18,6 +18,10 @@ from .desired_state import MAX_WAITING, consumer_config, durable_specs
 _FIXED: Final = frozenset({"storage", "retention"})
 """The server cannot change these fields of an existing stream."""
 
+_RESERVED: Final = (
+    ". Streams of inputs reserve their limit: lower `archive.max_input_bytes`, or give JetStream more disk."
+)
+
 
 # --- the report ------------------------------------------------------------------------------------------------------
 
@@ -123,7 +127,8 @@ async def _send_stream(connection: Connection, verb: str, config: Json) -> None:
         if error.err_code == wire.SUBJECTS_OVERLAP:
             raise ProvisionError(await _overlap(connection, config)) from error
         action = "created" if verb == "CREATE" else "updated"
-        raise ProvisionError(f"stream {name} cannot be {action}: {error.description}") from error
+        advice = _RESERVED if error.err_code in wire.NO_STORAGE else ""
+        raise ProvisionError(f"stream {name} cannot be {action}: {error.description}{advice}") from error
 
 
 async def _stored_stream(connection: Connection, name: str) -> Json | None:

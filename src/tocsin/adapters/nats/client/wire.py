@@ -37,7 +37,11 @@ UNAVAILABLE: Final = 503
 """The `code` of an error that a retry may resolve: no leader, no resources."""
 SERVER_ERRORS: Final = 500
 """From this `code` on, the server is at fault."""
+NO_STORAGE: Final = frozenset({10028, 10047})
+"""The account or the server cannot reserve what a stream may hold."""
 STREAM_NOT_FOUND: Final = 10059
 CONSUMER_NOT_FOUND: Final = 10014
 SUBJECTS_OVERLAP: Final = 10065
 NO_MESSAGE_FOUND: Final = 10_037
+MESSAGE_GONE: Final = 10_057
+"""The message that a request would delete does not exist."""

@@ -44,6 +44,8 @@ class DirectGet:
 
     async def last(self, subject: str) -> Stored | None:
         """Return the newest message of a subject or filter."""
+        if not all(subject.split(".")):
+            return None  # the subject would be part of the request's own, and the server takes no empty token
         if "*" in subject or ">" in subject:
             return _message_of(await self._connection.request(self._api, _json({"last_by_subj": subject})))
         return _message_of(await self._connection.request(f"{self._api}.{subject}"))

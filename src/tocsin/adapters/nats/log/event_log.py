@@ -16,6 +16,7 @@ from ....subjects import DecodeError, Stream
 from ..client import wire
 from ..client.connection import Connection
 from ..client.names import Names
+from ..client.replies import JetStreamError
 from .direct_get import DirectGet, Stored
 from .follow import follow, watch
 from .group_commit import GroupCommit
@@ -50,9 +51,9 @@ class NatsEventLog:
         """Store a fact if the last sequence of its scope is `expect`; return its sequence."""
         return await self._writer.store(Append((fact,), expect))
 
-    async def publish(self, subject: str, message: Message, *, message_id: str) -> int:
+    async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
         """Store an input once within the duplicate window; return the sequence of the first copy."""
-        return await self._writer.store(Publish(subject, message, message_id))
+        return await self._writer.store(Publish(subject, message, message_id, ttl))
 
     async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
         """Let the server store `timer` under its own subject at `until`, never before."""
@@ -61,6 +62,15 @@ class NatsEventLog:
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         """Store several writes and return the result of each."""
         return await self._writer.write(writes)
+
+    async def remove(self, subject: str, sequence: int) -> None:
+        """Remove a message of a subject's stream, unless it is gone."""
+        verb = f"STREAM.MSG.DELETE.{self._names.stream(subjects.stream_of(subject))}"
+        try:
+            await self._connection.manage(verb, json.dumps({"seq": sequence, "no_erase": True}).encode())
+        except JetStreamError as error:
+            if error.err_code != wire.MESSAGE_GONE:
+                raise
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -93,8 +103,10 @@ class NatsEventLog:
                 scope = recorded.subject if recorded.subject in facts else subjects.scope_of(recorded.message)
                 if recorded.sequence > known.get(scope, 0):
                     facts[scope].append(recorded)
-        whole = await asyncio.gather(*(self._complete(scope, facts[scope], known.get(scope, 0)) for scope in scopes))
-        return Loaded(whole, min(upto for _, upto in replies))
+        incomplete = [scope for scope, newest in facts.items() if lock.first_needed(newest)]
+        whole = await asyncio.gather(*(self._complete(s, facts[s], known.get(s, 0)) for s in incomplete))
+        facts.update(zip(incomplete, whole, strict=True))
+        return Loaded([facts[scope] for scope in scopes], min(upto for _, upto in replies))
 
     async def _complete(self, scope: str, newest: list[Recorded[Message]], after: int) -> list[Recorded[Message]]:
         """Complete the newest events of a lock by all from the oldest that waits."""

@@ -34,7 +34,7 @@ class NatsStoredLog:
     async def extent(self, stream: Stream) -> Extent:
         """Return the extent of a stream, as its leader reports it."""
         state = (await self._connection.manage(f"STREAM.INFO.{self._names.stream(stream)}"))["state"]
-        return Extent(state["first_seq"], state["last_seq"], state["messages"])
+        return Extent(state["first_seq"], state["last_seq"], state["messages"], state["bytes"])
 
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int

@@ -1,5 +1,6 @@
 """Writes of the log: guarded events, inputs and timers, many at once."""
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -116,7 +117,8 @@ class LogWriter:
         if isinstance(write, Append):
             return self._event(decision, write.events[len(decision.sequences)])
         if isinstance(write, Publish):
-            return self._outgoing(write.subject, write.message, {wire.MESSAGE_ID: write.message_id})
+            lifetime = {} if write.ttl is None else {wire.TTL: str(math.ceil(write.ttl))}
+            return self._outgoing(write.subject, write.message, {wire.MESSAGE_ID: write.message_id, **lifetime})
         schedule = {
             wire.SCHEDULE: f"@at {_rfc3339(write.until)}",
             wire.SCHEDULE_TARGET: self._names.to_wire(subjects.subject_of(write.timer)),

@@ -49,6 +49,8 @@ __all__ = [
 HOST: Final = "127.0.0.1"
 USUAL_PORT: Final = 4222
 ANY_PORT: Final = 0
+MAX_FILE_STORE: Final = 2**40
+"""Bytes that streams may reserve. A stream of inputs reserves its limit, and a small disk must not refuse it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,8 @@ class EmbeddedServer:
         raise AssertionError
 
     def _config(self, store_dir: Path, port: int) -> dict[str, object]:
-        jetstream = {"store_dir": str(store_dir)} | ({"sync_interval": "always"} if self.sync_always else {})
+        store = {"store_dir": str(store_dir), "max_file_store": MAX_FILE_STORE}
+        jetstream = store | ({"sync_interval": "always"} if self.sync_always else {})
         base: dict[str, object] = {"host": HOST, "port": port or -1, "ports_file_dir": str(store_dir)}
         return base | {"jetstream": jetstream} | dict(self.extra_config)
 
