@@ -49,7 +49,8 @@ PUBLIC_SUBJECTS: Final = (
         "receive",
         events.Trigger,
         "Run a job",
-        "Publish to run a registered job now. The body may be empty. The planner admits the execution, or records why "
+        "Publish to run a registered job now. The body may be empty. An object with none of these fields is the input "
+        "itself; an object with one of them is not, and its other fields are ignored. The planner admits the execution, or records why "
         "not. JetStream acknowledges the message after it is stored; send a `Nats-Msg-Id` header to publish again safely.",
         {"input": {"day": "2026-02-11"}, "reason": "late delivery of the source files"},
     ),
@@ -140,7 +141,7 @@ PUBLIC_SUBJECTS: Final = (
                 "function": "report/generate",
                 "input": {"day": "2026-02-11"},
                 "attempt": 1,
-                "timeout": 300.0,
+                "timeout": 300,
                 "step": "main",
                 "token": "v1.4rJ0mV3x",
                 "scheduled_time": _INSTANT,
@@ -149,13 +150,50 @@ PUBLIC_SUBJECTS: Final = (
         },
     ),
     PublicSubject(
+        _NAMES.to_wire("mq.scheduler.cancel.{job}.{execution_id}"),
+        "send",
+        events.MqCancel,
+        "An execution needs no more work",
+        "Published when an execution ends whose task is handed over and not answered: it was cancelled, took too long, or "
+        "expired. Its tasks leave the queue. The stream keeps the notice for five minutes.",
+        {
+            "schema": "hanzo.mq.v1",
+            "id": f"cancel_{_EXECUTION}",
+            "type": "scheduler.cancel",
+            "source": "scheduler",
+            "timestamp": "2026-02-12T14:00:04Z",
+            "data": {
+                "job_name": "daily-report",
+                "execution_id": _EXECUTION,
+                "steps": ["main"],
+                "status": "cancelled",
+                "reason": "wrong input",
+            },
+        },
+    ),
+    PublicSubject(
         _NAMES.to_wire("mq.scheduler.complete.{job}.{execution_id}"),
         "receive",
         events.Completion,
         "The answer of an executor of hip-62",
-        "The outcome of a task from `mq.scheduled.<job>`. Without a status, the attempt failed if `error` is set. "
-        "Without a step or an attempt, the current one is meant. A token, if present, must be the task's.",
-        {"status": "completed", "step": "main", "attempt": 1, "token": "v1.4rJ0mV3x", "result": {"rows": 42}},
+        "The outcome of a task from `mq.scheduled.<job>`, as these fields or inside an envelope `hanzo.mq.v1`. An answer "
+        "without a recognized status is never a success: it becomes a dead letter with a code, and the attempt stays open "
+        "until its timeout. Without a step or an attempt, the current one is meant. A token, if present, must be the "
+        "task's.",
+        {
+            "schema": "hanzo.mq.v1",
+            "id": f"done-{_EXECUTION}-1",
+            "type": "scheduler.complete",
+            "source": "functions-7",
+            "timestamp": "2026-02-12T14:00:04Z",
+            "data": {
+                "job_name": "daily-report",
+                "execution_id": _EXECUTION,
+                "status": "completed",
+                "attempt": 1,
+                "result": {"rows": 42},
+            },
+        },
     ),
 )
 

@@ -33,6 +33,7 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "task.json", _schema(events.Dispatched)
     yield "report.json", _schema(events.Report)
     yield "mq-envelope.json", _schema(events.Envelope)
+    yield "mq-cancel.json", _schema(events.MqCancel)
     yield "mq-completion.json", _schema(events.Completion)
     yield "job-file.json", _job_file()
     yield "openapi.json", openapi(__version__)

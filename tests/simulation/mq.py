@@ -22,8 +22,8 @@ from .server import SimulatedServer
 from .workload import BRIDGED
 
 SPEC: Final = DurableSpec("mq-executors", Stream.MQ, ("mq.scheduled.>",), 4.0)
-LOST, FAILING, TWICE, FORGED, STRAY = 0.12, 0.25, 0.3, 0.1, 0.1
-"""Shares of tasks without an answer, with a failure, with two answers; and of answers preceded by an answer with a forged token, or by an
+BEGINNING, LOST, FAILING, TWICE, FORGED, STRAY = 0.3, 0.12, 0.25, 0.3, 0.1, 0.1
+"""Shares of tasks whose beginning is reported, without an answer, with a failure, with two answers; and of answers preceded by an answer with a forged token, or by an
 answer about an unknown task.
 """
 
@@ -76,6 +76,8 @@ class MqExecutor:
         self._told.taken.append(task)
         chance = Random(f"{self._told.seed}/{envelope.id}/{delivery.sequence}/{delivery.delivered}")
         await self._process.wait(chance.choice((0.05, 0.5, 2.0)))
+        if chance.random() < BEGINNING:
+            await self._say(task, Completion(status="started", step=task.step, attempt=task.attempt))
         if chance.random() > LOST:
             if chance.random() < FORGED:
                 await self._say(task, Completion(step=task.step, token="of my own"))
@@ -108,8 +110,8 @@ class MqExecutor:
         others = [task for task in self._others() if task.queue != BRIDGED]
         task = chance.choice(others) if others else None
         if task is not None:
-            nobody = str(UUID(int=chance.getrandbits(128), version=4))
-            some = task if chance.random() < 0.7 else task.model_copy(update={"execution_id": nobody})
+            unknown_id = str(UUID(int=chance.getrandbits(128), version=4))
+            some = task if chance.random() < 0.7 else task.model_copy(update={"execution_id": unknown_id})
             await self._say(some, Completion(status="completed", step=task.step))
 
     def _others(self) -> Iterator[Dispatched]:
@@ -125,7 +127,7 @@ def _answer(task: EnvelopeData, chance: Random) -> Completion:
     return Completion(
         status=chance.choice(("failed", "error"))
         if chance.random() < FAILING
-        else chance.choice(("completed", "ok", None)),
+        else chance.choice(("completed", "ok", "COMPLETED")),
         step=task.step,
         attempt=None if named == "step" else task.attempt,
         token=task.token if named == "all" else None,

@@ -1,86 +1,191 @@
 """MQ bridge: connects executors that know only hip-62's subjects.
 
-It publishes each task of a queue whose transport is `mq` as a hip-62 envelope on `mq.scheduled.<job>`, at least once,
-and turns each completion into a report. It vouches for completions: every publisher on their subjects is believed.
+It claims each task of a queue whose transport is `mq`, publishes it as a hip-62 envelope on `mq.scheduled.<job>`, at
+least once, and turns each completion into a report. An execution that ended before the claim is not handed over. The
+attempt's time counts from the hand-over, or from an executor's message that it began. It vouches for completions: every publisher on their subjects is believed.
 """
 
+import re
 from collections.abc import Collection
 from datetime import datetime
+from hmac import compare_digest
+from math import ceil
 from typing import Final
 
 from pydantic import JsonValue
 
 from .. import subjects
-from ..domain import execution, ids
+from ..domain import execution, ids, mq_answer
 from ..domain.events import (
+    Cancelled,
     Completion,
     Dispatched,
     Envelope,
     EnvelopeData,
-    Failure,
+    Failed,
     Message,
+    MqCancel,
+    MqCancelData,
     Recorded,
     Report,
+    Started,
 )
-from ..domain.execution import Execution
+from ..domain.execution import ClaimDenied, Execution, Phase, Status
+from ..domain.execution.steps import RUNNING
+from ..domain.mq_answer import (
+    Answer,
+    AnswerAmbiguous,
+    AnswerContradictory,
+    AnswerMisaddressed,
+    AnswerRefused,
+    TokenWrong,
+)
+from ..domain.recovery import TIMED_OUT
 from ..engine.kinds import execution_state
+from ..engine.mq_tasks import Unneeded, UnneededTasks
 from ..engine.stage import Access, Stage, Subscription
-from ..engine.step import DONE, Send, States, Step, done, refuse
+from ..engine.step import DONE, Events, Send, States, Step, again, done, refuse
 from ..settings import Settings
 from ..subjects import Stream
+
+HANDED_OVER: Final = 1
+"""The delivery number of the claim with which the bridge hands a task over."""
+BEGUN: Final = 2
+"""The delivery number of the claim of the executor that says that it began."""
+NOTICE_TTL_S: Final = 300.0
+"""Seconds that a notice of an ended execution stays in the stream, for executors that read it before they begin."""
+UNNAMED_EXECUTOR: Final = "mq-executor"
+_JOB: Final = re.compile(r"[a-z0-9][a-z0-9\-.]{0,254}")
+_EXECUTION: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
 class MqBridge:
     """Hands tasks to executors outside, and turns their completions into reports."""
 
-    def __init__(self, key: bytes, queues: Collection[str]) -> None:
-        """`queues`: the queues whose tasks are handed over."""
+    def __init__(self, key: bytes, queues: Collection[str], *, grace: float, unneeded: UnneededTasks) -> None:
+        """Hand over the tasks of `queues`.
+
+        `grace`: seconds after a timeout in which an answer counts.
+        """
         self._key = key
+        self._grace = grace
+        self._unneeded = unneeded
         self._queues = frozenset(queues)
 
-    def on_task(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the event says all
-        """Hand a task to the executors outside."""
+    def on_task(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - no decision on the time
+        """Claim a task for the executors outside, then hand it over."""
         task = recorded.message
         if not isinstance(task, Dispatched):
             return DONE
-        message_id = f"{task.execution_id}:{task.step}:{task.attempt}"
-        return done(Send(subjects.mq_tasks(task.job), envelope(task, recorded), message_id))
+        ref = execution_state(task.job, task.execution_id)
+        state = states.up_to(ref, recorded.sequence)
+        if not _is_handed_over(state, task, recorded.sequence):
+            claimed = execution.claim(
+                state,
+                step=task.step,
+                attempt=task.attempt,
+                delivery=HANDED_OVER,
+                task=recorded.sequence,
+                worker=subjects.MQ_BRIDGE,
+            )
+            return done(rests_on=(ref,)) if isinstance(claimed, ClaimDenied) else again(Events(ref, (claimed,)))
+        message_id = f"{task.execution_id}:{task.step}:{task.attempt}:{recorded.sequence}"
+        # The recoverer has ended the attempt by then, unless an executor took the task meanwhile.
+        ttl = task.timeout + self._grace
+        handed = Send(subjects.mq_tasks(task.job), envelope(task, recorded), message_id, ttl)
+        return done(handed, rests_on=() if states.has_changed(ref) else (ref,))
 
     def on_completion(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - no decision on the time
         """Publish a report for a completion, which may arrive repeatedly or too late."""
-        answer = recorded.message
-        if not isinstance(answer, Completion):
+        completion = recorded.message
+        if not isinstance(completion, Completion):
             return DONE
-        job, execution_id = subjects.parse_completion(recorded.subject)
-        if not job or subjects.ANY in {job, execution_id}:
-            return refuse(f"unreadable: {recorded.subject}: names no execution")
+        try:
+            answer = mq_answer.read(completion)
+            job, execution_id = _addressee(recorded.subject, answer)
+        except AnswerRefused as error:
+            return refuse(str(error), code=error.code)
         ref = execution_state(job, execution_id)
-        candidates = self._meant(answer, states(ref))
-        if not candidates:
-            return done(rests_on=(ref,))
+        state = states(ref)
+        try:
+            meant = self._meant(answer, state)
+            if meant is None:
+                return done(rests_on=(ref,))
+            report = self._report(job, execution_id, answer, *meant)
+        except AnswerRefused as error:
+            return refuse(str(error), code=error.code, job=job, rests_on=(ref,))
+        if report is None:
+            started = _started(state, answer, *meant)
+            return again(Events(ref, (started,))) if started else done(rests_on=(ref,))
+        subject = subjects.subject_of(report)
+        return done(Send(subject, report, message_id=ids.report_id(report.token, subject)), rests_on=(ref,))
+
+    def on_end(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - no decision on the time
+        """Tell the executors outside that an execution is over, and remove its tasks."""
+        end = recorded.message
+        if not isinstance(end, Cancelled | Failed):
+            return DONE
+        state = states.up_to(execution_state(end.job, end.execution_id), recorded.sequence)
+        if state.requested is None:
+            return DONE
+        handed = tuple(
+            step
+            for step, current in state.steps.items()
+            if current.phase in RUNNING and step != _answered_step(end) and self._is_outside(state, step)
+        )
+        if not handed:
+            return DONE
+        reason = end.reason
+        data = MqCancelData(
+            job_name=end.job, execution_id=end.execution_id, steps=handed, status=end.type, reason=reason
+        )
+        notice = MqCancel(id=f"cancel_{end.execution_id}", timestamp=recorded.time, data=data)
+        subject = subjects.mq_cancel(end.job, end.execution_id)
+        return done(Send(subject, notice, notice.id, NOTICE_TTL_S), signals=(Unneeded(end.job, end.execution_id),))
+
+    def take_signal(self, signal: object) -> None:
+        """Remember the tasks that need no executor."""
+        self._unneeded.take(signal)
+
+    async def remove_tasks(self) -> None:
+        """Remove tasks that need no executor from the queue."""
+        await self._unneeded.run()
+
+    def _meant(self, answer: Answer, state: Execution) -> tuple[str, int] | None:
+        """Return the step and the attempt that an answer means.
+
+        None: the answer is late, or the step belongs to a queue of another transport.
+        """
+        if state.status is Status.UNKNOWN:
+            raise AnswerMisaddressed("no open execution of this job has this id; the answer may be very late")
+        if answer.step is not None and answer.step not in state.steps:
+            raise AnswerMisaddressed(f"the execution has no step {answer.step!r}")
+        candidates = self._candidates(answer, state)
         if len(candidates) > 1:
             names = ", ".join(step for step, _ in candidates)
-            reason = f"unreadable: the completion names no step, and several are in flight: {names}"
-            return refuse(reason, rests_on=(ref,))
-        [(step, attempt)] = candidates
+            raise AnswerAmbiguous(f"the answer names no step, and several are in flight: {names}")
+        return candidates[0] if candidates else None
+
+    def _report(self, job: str, execution_id: str, answer: Answer, step: str, attempt: int) -> Report | None:
+        """Return the report of an attempt with an answer's outcome; None: it only began."""
         token = ids.report_token(self._key, execution_id, step, attempt)
-        if answer.token not in {None, token}:
-            reason = f"unreadable: {recorded.subject}: the token is not that of step {step!r}, attempt {attempt}"
-            return refuse(reason, rests_on=(ref,))
-        report = Report(
+        if answer.token is not None and not compare_digest(answer.token.encode(), token.encode()):
+            raise TokenWrong(f"the token is not that of step {step!r}, attempt {attempt}")
+        if answer.outcome == "started":
+            return None
+        return Report(
             job=job,
             execution_id=execution_id,
-            outcome="failed" if answer.has_failed else "completed",
+            outcome=answer.outcome,
             step=step,
             attempt=attempt,
             token=token,
             result=answer.result,
-            error=Failure(type="error", message=answer.error) if isinstance(answer.error, str) else answer.error,
+            error=answer.error,
+            worker=answer.executor,
         )
-        subject = subjects.subject_of(report)
-        return done(Send(subject, report, message_id=subject), rests_on=(ref,))
 
-    def _meant(self, answer: Completion, state: Execution) -> list[tuple[str, int]]:
+    def _candidates(self, answer: Answer, state: Execution) -> list[tuple[str, int]]:
         """Return the attempts in flight to which a completion may refer."""
         return [
             (step, attempt)
@@ -91,6 +196,65 @@ class MqBridge:
     def _is_outside(self, state: Execution, step: str) -> bool:
         """Return whether the task of a step was handed over."""
         return any(planned.name == step and planned.queue in self._queues for planned in state.request.plan.steps)
+
+
+def _answered_step(end: Cancelled | Failed) -> str | None:
+    """Return the step whose executor's answer ended the execution."""
+    if isinstance(end, Cancelled) or (end.error is not None and end.error.type == TIMED_OUT):
+        return None
+    return end.step
+
+
+def _is_handed_over(state: Execution, task: Dispatched, sequence: int) -> bool:
+    """Return whether a task is claimed for the executors outside, and has no outcome."""
+    step = state.steps.get(task.step)
+    if state.status is not Status.ADMITTED or step is None or step.phase is not Phase.STARTED:
+        return False
+    return (step.attempt, step.task) == (task.attempt, sequence)
+
+
+def _started(state: Execution, answer: Answer, step: str, attempt: int) -> Started | None:
+    """Return the claim of an executor that began; None: another began before.
+
+    The time limit of the attempt counts from this claim, instead of from the hand-over.
+    """
+    current = state.steps[step]
+    if current.phase is not Phase.STARTED or current.delivery != HANDED_OVER:
+        return None
+    claimed = execution.claim(
+        state,
+        step=step,
+        attempt=attempt,
+        delivery=BEGUN,
+        task=current.task,
+        worker=answer.executor or UNNAMED_EXECUTOR,
+    )
+    return None if isinstance(claimed, ClaimDenied) else claimed
+
+
+def _addressee(subject: str, answer: Answer) -> tuple[str, str]:
+    """Return the job and the execution that an answer is about.
+
+    A subject of two or more tokens names both, and the body may not contradict it. A subject of one token, which the
+    specification allows too, names one of them or neither, and the body names the rest.
+
+    Raises:
+        AnswerRefused: the answer names no execution, or names two.
+    """
+    job, execution_id = subjects.parse_completion(subject)
+    if job:
+        if answer.job not in {None, job} or answer.execution_id not in {None, execution_id}:
+            raise AnswerContradictory(f"the subject is {subject}, but the body names another execution")
+    else:
+        alone = execution_id
+        job = answer.job or (alone if answer.execution_id not in {None, alone} else "")
+        execution_id = answer.execution_id or (alone if alone != job else "")
+    if not _JOB.fullmatch(job) or not _EXECUTION.fullmatch(execution_id):
+        raise AnswerMisaddressed(
+            f"{subject} and the body name no execution; answer on mq.scheduler.complete.<job>.<execution_id>, "
+            "or name `job_name` and `execution_id` in the body"
+        )
+    return job, execution_id
 
 
 def envelope(task: Dispatched, recorded: Recorded[Message]) -> Envelope:
@@ -106,7 +270,7 @@ def envelope(task: Dispatched, recorded: Recorded[Message]) -> Envelope:
             input=task.input,
             args=task.args,
             attempt=task.attempt,
-            timeout=task.timeout,
+            timeout=ceil(task.timeout),
             step=task.step,
             token=task.token,
             scheduled_time=task.scheduled_time,
@@ -134,10 +298,15 @@ def _tasks(settings: Settings) -> tuple[str, ...]:
 MQ_BRIDGE: Final = Stage(
     name="mq_bridge",
     purpose="connects executors that speak hip-62's MQ subjects",
-    consumes="`dispatched` of `mq` queues, completions",
-    decides="hip-62 envelopes; reports",
-    access=Access(appends=(Envelope, Report), reads=(Stream.LOG,)),
-    start=lambda context: MqBridge(context.report_key, context.settings.bridged_queues),
+    consumes="`dispatched` of `mq` queues, completions, `cancelled`, `failed`",
+    decides="`started`, hip-62 envelopes; reports; notices of cancellation",
+    access=Access(appends=(Started, Envelope, MqCancel, Report), reads=(Stream.LOG, Stream.MQ), removes=(Stream.MQ,)),
+    start=lambda context: MqBridge(
+        context.report_key,
+        context.settings.bridged_queues,
+        grace=context.settings.recovery.grace,
+        unneeded=UnneededTasks(context.log, context.clock),
+    ),
     subscriptions=(
         Subscription(subjects.MQ_BRIDGE, Stream.LOG, _tasks, decide=MqBridge.on_task),
         Subscription(
@@ -146,6 +315,15 @@ MQ_BRIDGE: Final = Stage(
             (subjects.filter_for("mq.scheduler.complete"),),
             decide=MqBridge.on_completion,
         ),
+        Subscription(
+            subjects.MQ_BRIDGE_ENDS,
+            Stream.LOG,
+            (subjects.filter_for("execution.cancelled"), subjects.filter_for("execution.failed")),
+            low_priority=True,
+            decide=MqBridge.on_end,
+            on_signal=MqBridge.take_signal,
+        ),
     ),
+    loops=(MqBridge.remove_tasks,),
     is_installed=lambda settings: bool(settings.bridged_queues),
 )

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, Field, JsonValue
 
-from .message import Failure, Input, Message, Sequence, TriggerKind
+from .message import Input, Message, Sequence, TriggerKind
 
 
 class EnvelopeData(Message):
@@ -25,8 +25,8 @@ class EnvelopeData(Message):
     """The positional arguments of the function."""
     attempt: int
     """The number of the attempt, counted from 1."""
-    timeout: float
-    """Seconds that the attempt may take."""
+    timeout: int
+    """Seconds that the attempt may take, rounded up."""
     step: str
     """The name of the step."""
     token: str
@@ -68,26 +68,86 @@ class Envelope(Message):
     """The task."""
 
 
-class Completion(Message):
-    """The answer of an MQ executor. All fields are optional.
+class MqCancelData(Message):
+    """The execution that needs no more work."""
 
-    Executors publish this on `mq.scheduler.complete.<job>.<execution_id>`.
+    WRITES_DEFAULTS: ClassVar[bool] = True
+
+    job_name: str
+    """The name of the job."""
+    execution_id: str
+    """The id of the execution."""
+    steps: tuple[str, ...] = ()
+    """The steps that an executor may be working on."""
+    status: Literal["cancelled", "failed"]
+    """How the execution ended."""
+    reason: str | None = None
+    """Why it ended."""
+
+
+class MqCancel(Message):
+    """The notice on `mq.scheduler.cancel.<job>.<execution_id>` that executors may stop.
+
+    The MQ bridge stores this when an execution ends whose tasks are handed over and not answered. It is removed after
+    some minutes. An answer that comes later changes nothing.
     """
 
-    status: Literal["completed", "success", "succeeded", "ok", "failed", "failure", "error"] | None = None
-    """The outcome; absent: failed if there is an error, otherwise completed."""
-    step: str | None = None
+    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True, validate_by_alias=True)
+    WRITES_DEFAULTS: ClassVar[bool] = True
+
+    schema_: Literal["hanzo.mq.v1"] = Field(default="hanzo.mq.v1", alias="schema")
+    """The format of the envelope."""
+    id: str
+    """The id of the notice: `cancel_<execution_id>`."""
+    type: Literal["scheduler.cancel"] = "scheduler.cancel"
+    """The type of the message."""
+    source: Literal["scheduler"] = "scheduler"
+    """The sender of the message."""
+    timestamp: datetime
+    """The time (UTC) at which the execution ended."""
+    data: MqCancelData
+    """The execution."""
+
+
+class Completion(Message):
+    """The answer of an MQ executor: these fields, or an envelope with them in `data`.
+
+    Executors publish this on `mq.scheduler.complete.<job>.<execution_id>`. Any JSON object can be read, so that an answer
+    that makes no sense becomes a dead letter with the reason (`mq_answer.read`). An answer needs a recognized `status`,
+    or an `error`; it is never taken for a success without a status.
+    """
+
+    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True, validate_by_alias=True)
+
+    schema_: JsonValue = Field(default=None, alias="schema", json_schema_extra={"const": "hanzo.mq.v1"})
+    """The format of the envelope, if there is one."""
+    source: JsonValue = Field(default=None, json_schema_extra={"type": "string"})
+    """The name of the executor in an envelope; recorded if there is no `worker`."""
+    data: JsonValue = Field(default=None, json_schema_extra={"type": "object"})
+    """The answer inside an envelope."""
+    status: JsonValue = Field(default=None, json_schema_extra={"type": "string"})
+    """The outcome in any case: `completed`, `complete`, `success`, `succeeded`, `successful`, `ok`, `done`; or `failed`,
+    `fail`, `failure`, `error`, `errored`, `timeout`, `timed_out`, `cancelled`, `canceled`, `aborted`; or, before the
+    outcome, `started`, `running`, `in_progress`, `progress`. Absent: failed if there is an error; otherwise the answer
+    does not count.
+    """
+    job_name: JsonValue = Field(default=None, json_schema_extra={"type": "string"})
+    """The name of the job, if the subject does not name it."""
+    execution_id: JsonValue = Field(default=None, json_schema_extra={"type": "string"})
+    """The id of the execution, if the subject does not name it."""
+    step: JsonValue = Field(default=None, json_schema_extra={"type": "string"})
     """The name of the step; absent: the running step."""
-    attempt: int | None = None
+    attempt: JsonValue = Field(default=None, json_schema_extra={"type": "integer"})
     """The number of the attempt; absent: the current one."""
-    token: str | None = None
+    token: JsonValue = Field(default=None, json_schema_extra={"type": "string"})
     """The token of the task; if present it must match."""
     result: JsonValue = None
-    """The result of a successful attempt."""
-    error: Failure | str | None = None
-    """The error of a failed attempt."""
-
-    @property
-    def has_failed(self) -> bool:
-        """Return whether the attempt failed."""
-        return self.status in {"failed", "failure", "error"} or (self.status is None and self.error is not None)
+    """The result of a successful attempt, at most 65,536 bytes."""
+    error: JsonValue = None
+    """The error of a failed attempt: a text, or an object with `type`, `message` and other fields of a failure."""
+    worker: JsonValue = Field(default=None, json_schema_extra={"type": "string"})
+    """The name of the executor, shown with the execution."""
+    success: JsonValue = None
+    """False contradicts a successful status; it is no status by itself."""
+    exit_code: JsonValue = None
+    """A number other than 0 contradicts a successful status; it is no status by itself."""

@@ -1,0 +1,247 @@
+"""The meaning of an MQ executor's answer (hip-62, Integration with MQ).
+
+The specification names the subject of an answer but not its fields. An answer counts only if its status is in the table
+below; every other answer becomes a dead letter with the code of its error, and the attempt stays open until its timeout.
+The answer is either the body itself or the `data` of a `hanzo.mq.v1` envelope.
+
+    completed   completed, complete, success, succeeded, successful, ok, done
+    failed      failed, fail, failure, error, errored, timeout, timed_out, cancelled, canceled, aborted
+    started     started, running, in_progress, progress; optional, and no end of the attempt
+
+The case of a status and blanks around it do not matter. Without a status, an `error` alone is a failure.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from pydantic import JsonValue
+
+from .definition import MAX_INPUT_BYTES
+from .definition.fields import json_problem, text_problem
+from .errors import TocsinError
+from .events import Completion, Failure
+
+Outcome: TypeAlias = Literal["completed", "failed", "started"]
+
+SCHEMA: Final = "hanzo.mq.v1"
+OUTCOMES: Final[Mapping[str, Outcome]] = {
+    **dict.fromkeys(("completed", "complete", "success", "succeeded", "successful", "ok", "done"), "completed"),
+    **dict.fromkeys(("failed", "fail", "failure", "error", "errored"), "failed"),
+    **dict.fromkeys(("started", "running", "in_progress", "progress"), "started"),
+    **dict.fromkeys(("timeout", "timed_out", "cancelled", "canceled", "aborted"), "failed"),
+}
+"""The outcome that each status means."""
+INVALID_RESULT: Final = "invalid_result"
+MAX_TEXT: Final = 4_096
+"""Characters of an error text that are kept."""
+MAX_NAME: Final = 255
+"""Characters of the name of an executor, and of the type of an error, that are kept."""
+_PLAIN_FAILURES: Final = frozenset({"failed", "fail", "failure", "error", "errored"})
+_SHOWN: Final = 64
+
+
+class AnswerRefused(TocsinError, ValueError):
+    """An MQ executor's answer that is not counted."""
+
+    code = "mq-answer-invalid"
+
+
+class StatusMissing(AnswerRefused):
+    """The answer has neither a status nor an error."""
+
+    code = "mq-status-missing"
+
+
+class StatusUnknown(AnswerRefused):
+    """The status of the answer is not in the table of recognized statuses."""
+
+    code = "mq-status-unknown"
+
+
+class AnswerContradictory(AnswerRefused):
+    """The answer contradicts itself or its subject."""
+
+    code = "mq-answer-contradictory"
+
+
+class SchemaUnknown(AnswerRefused):
+    """The envelope of the answer has an unknown schema."""
+
+    code = "mq-schema-unknown"
+
+
+class AnswerMisaddressed(AnswerRefused):
+    """The answer names no known execution of a job."""
+
+    code = "mq-answer-misaddressed"
+
+
+class AnswerAmbiguous(AnswerRefused):
+    """The answer names no step, and several steps are in flight."""
+
+    code = "mq-answer-ambiguous"
+
+
+class TokenWrong(AnswerRefused):
+    """The token of the answer is not that of the task."""
+
+    code = "mq-token-wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The content of an answer; None: the answer does not say it."""
+
+    outcome: Outcome
+    job: str | None = None
+    execution_id: str | None = None
+    step: str | None = None
+    attempt: int | None = None
+    token: str | None = None
+    result: JsonValue = None
+    error: Failure | None = None
+    executor: str | None = None
+
+
+def read(completion: Completion) -> Answer:
+    """Return what an answer says.
+
+    Raises:
+        AnswerRefused: the answer does not count; the subclass has the code.
+    """
+    body = _unwrapped(completion)
+    status, outcome = _outcome(body)
+    result, error = body.result, None
+    if outcome == "started":
+        result = None
+    elif outcome == "failed":
+        result, error = None, _failure(status, body.error)
+    elif problem := _result_problem(result):
+        outcome, result = "failed", None
+        error = Failure(type=INVALID_RESULT, message=problem, retryable=False)
+    return Answer(
+        outcome=outcome,
+        job=_text("job_name", body.job_name),
+        execution_id=_text("execution_id", body.execution_id),
+        step=_text("step", body.step),
+        attempt=_number("attempt", body.attempt),
+        token=_text("token", body.token),
+        result=result,
+        error=error,
+        executor=_name(body.worker) or _name(completion.source),
+    )
+
+
+def _unwrapped(completion: Completion) -> Completion:
+    """Return the `data` of an envelope, or the answer itself if it has none."""
+    schema, data = completion.schema_, completion.data
+    if schema is None and (completion.status is not None or not isinstance(data, dict)):
+        return completion
+    if schema not in {None, SCHEMA}:
+        raise SchemaUnknown(f"`schema` is {_shown(schema)}; only {SCHEMA!r} is known")
+    if not isinstance(data, dict):
+        raise StatusMissing("the envelope has no object `data`, and so no status")
+    inner = Completion.model_validate(data)
+    if completion.status is not None and _word(completion.status) != _word(inner.status):
+        raise AnswerContradictory(
+            f"`status` is {_shown(completion.status)} beside `data.status` {_shown(inner.status)}"
+        )
+    return inner
+
+
+def _outcome(body: Completion) -> tuple[str, Outcome]:
+    """Return the status as a word of the table, and its outcome."""
+    if body.status is None:
+        if body.error in (None, "", {}, False):
+            raise StatusMissing("the answer has no `status`, so it is no success; send `completed` or `failed`")
+        return "failed", "failed"
+    word = _word(body.status)
+    if word is None or word not in OUTCOMES:
+        raise StatusUnknown(f"`status` is {_shown(body.status)}; send one of {', '.join(OUTCOMES)}")
+    outcome = OUTCOMES[word]
+    if outcome == "completed" and (body.success is False or body.exit_code not in (None, 0)):
+        against = "success" if body.success is False else "exit_code"
+        raise AnswerContradictory(f"`status` is {_shown(body.status)}, but `{against}` says that it failed")
+    return word, outcome
+
+
+def _failure(status: str, error: JsonValue) -> Failure:
+    """Return the error of a failed attempt; it may be any JSON."""
+    kind = None if status in _PLAIN_FAILURES else status
+    if error in (None, ""):
+        return Failure(type=kind or "unknown", message="the executor reported no error")
+    if not isinstance(error, dict):
+        return Failure(
+            type=kind or "error", message=_storable(error if isinstance(error, str) else _json(error), MAX_TEXT) or ""
+        )
+    named, message = _storable(error.get("type"), MAX_NAME), _storable(error.get("message"), MAX_TEXT)
+    return Failure(
+        type=named or kind or "error",
+        message=_storable(_json(error), MAX_TEXT) or "" if message is None else message,
+        traceback=_storable(error.get("traceback"), MAX_TEXT),
+        retryable=error.get("retryable") is not False,
+        code=_storable(error.get("code"), MAX_NAME),
+        details=_details(error.get("details")),
+    )
+
+
+def _result_problem(result: JsonValue) -> str | None:
+    """Return why a result cannot be kept; the limits are those of native workers."""
+    if problem := json_problem(result):
+        return f"the result is {problem}" if problem.startswith(("nested", "more")) else f"the result has {problem}"
+    size = len(_json(result).encode())
+    if size > MAX_INPUT_BYTES:
+        return (
+            f"the result is {size:,} bytes of JSON, more than {MAX_INPUT_BYTES:,}: keep it in a store and refer to it"
+        )
+    return None
+
+
+def _details(value: JsonValue) -> dict[str, JsonValue] | None:
+    fits = isinstance(value, dict) and json_problem(value) is None and len(_json(value)) <= MAX_TEXT
+    return value if fits and isinstance(value, dict) else None
+
+
+def _word(status: JsonValue) -> str | None:
+    return status.strip().lower() if isinstance(status, str) else None
+
+
+def _text(field: str, value: JsonValue) -> str | None:
+    if value is None or isinstance(value, str):
+        return value or None
+    raise AnswerRefused(f"`{field}` is {_shown(value)}, and must be a text")
+
+
+def _number(field: str, value: JsonValue) -> int | None:
+    if value is None:
+        return None
+    is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if is_whole and isinstance(value, int | float) and not isinstance(value, bool):
+        return int(value)
+    raise AnswerRefused(f"`{field}` is {_shown(value)}, and must be a whole number")
+
+
+def _name(value: JsonValue) -> str | None:
+    """Return the name of an executor, if it is usable."""
+    if not isinstance(value, str) or not value.isprintable():
+        return None
+    return value.strip()[:MAX_NAME] or None
+
+
+def _storable(value: JsonValue, limit: int) -> str | None:
+    """Return a text without characters that cannot be stored; None: the value is no text."""
+    if not isinstance(value, str):
+        return None
+    text = value[:limit]
+    return text if text_problem(text) is None else "".join(c if text_problem(c) is None else "\ufffd" for c in text)
+
+
+def _json(value: JsonValue) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _shown(value: JsonValue) -> str:
+    text = _json(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
