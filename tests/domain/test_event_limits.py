@@ -13,9 +13,7 @@ from tocsin.domain.events import (
     MAX_BODY_BYTES,
     MAX_REASON_LENGTH,
     Admitted,
-    Completion,
     Enqueued,
-    Failure,
     Message,
     PoisonMessage,
     Report,
@@ -41,21 +39,6 @@ def test_what_is_absent_is_not_sent(message: Message) -> None:
 def test_what_a_newer_version_adds_is_ignored() -> None:
     body = admitted().encode().replace(b"{", b'{"newer":1,', 1)
     assert Admitted.model_validate_json(body) == admitted()
-
-
-@pytest.mark.parametrize(
-    ("fields", "failed"),
-    [
-        ({}, False),
-        ({"error": "boom"}, True),
-        ({"error": Failure(type="E")}, True),
-        *(({"status": status}, False) for status in ("completed", "success", "succeeded", "ok")),
-        *(({"status": status, "error": "a warning"}, False) for status in ("completed", "ok")),
-        *(({"status": status}, True) for status in ("failed", "failure", "error")),
-    ],
-)
-def test_an_answer_from_outside_fails_or_not(fields: dict[str, Any], *, failed: bool) -> None:
-    assert Completion(**fields).has_failed is failed
 
 
 @pytest.mark.parametrize("fields", [{"backfill": "november"}, {"scheduled_time": NOON}])

@@ -10,8 +10,9 @@ import structlog
 from tests.domain.given import ID, JOB, KEY, NOON, admitted
 from tests.worker.given import FUNCTION, WORKER, Bench
 from tocsin import Context, subjects
-from tocsin.domain import execution
-from tocsin.domain.events import Failure
+from tocsin.domain import execution, execution_plan
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import Due, Failure, occurrence_meta
 from tocsin.worker.held_tasks import HeldTask
 
 SECRET = "s3cr3t-pässwörd"  # noqa: S105 - a test's
@@ -31,9 +32,11 @@ async def test_context_describes_the_attempt(bench: Bench) -> None:
     assert (context.attempt, context.max_attempts, context.delivery, context.fence) == (1, 3, 1, 7)
     assert (context.input, context.args, context.upstream) == ({"a": 1}, ("x",), {})
     assert (context.scheduled_time, context.trigger, context.worker) == (NOON, "cron", WORKER)
+    assert (context.queue, context.meta, context.tags) == ("default", occurrence_meta(JOB, NOON), ())
+    assert (context.cron_name, context.cron_triggered_at) == (JOB, NOON)
     assert context.deadline == NOON + timedelta(seconds=90)
-    assert not context.cancelled.is_set()
-    assert not context.shutting_down.is_set()
+    assert not context.cancelled
+    assert not context.shutting_down
 
 
 async def test_context_describes_recovery(bench: Bench) -> None:
@@ -48,6 +51,40 @@ async def test_context_describes_recovery(bench: Bench) -> None:
     [context] = seen
     assert (context.is_recovery, context.original_scheduled_time) == (True, NOON)
     assert context.recovery_attempt_time == NOON + timedelta(minutes=7)
+
+
+@pytest.mark.parametrize("is_one_event", [True, False])
+async def test_context_describes_the_occurrence(bench: Bench, *, is_one_event: bool) -> None:
+    seen: list[Context] = []
+    bench.handlers.add(FUNCTION, lambda context: seen.append(context))  # noqa: PLW0108
+    wanted = JobDefinition(
+        name=JOB, function=FUNCTION, meta={"team": "billing", "ojs": {"id": 1}}, tags=("eu", "nightly")
+    )
+    planned = execution_plan.from_due(Due(job=JOB, scheduled_time=NOON, definition=1), wanted)
+    start = admitted(planned.plan)
+    if is_one_event:
+        await bench.given(execution.admit_and_dispatch(start, key=KEY))
+    else:
+        await bench.given(start)
+        await bench.given(*execution.dispatch(execution.fold(await bench.log.load(subjects.scope_of(start))), key=KEY))
+    await bench.executor.run(HeldTask(await bench.delivery()))
+    [context] = seen
+    assert context.meta == {"team": "billing", **occurrence_meta(JOB, NOON)}
+    assert (context.tags, context.cron_name, context.cron_triggered_at) == (("eu", "nightly"), JOB, NOON)
+
+
+async def test_flags_are_conditions(bench: Bench) -> None:
+    seen: list[tuple[bool, bool]] = []
+
+    async def handler(context: Context) -> None:
+        seen.append((bool(context.cancelled), bool(context.shutting_down)))
+        bench.shutting_down.set()
+        context.cancelled.set()
+        seen.append((bool(context.cancelled), bool(context.shutting_down)))
+        assert context.cancelled.is_watched
+
+    await bench.run(handler)
+    assert (seen, (await bench.report()).outcome) == ([(False, False), (True, True)], "completed")
 
 
 async def test_very_long_timeout_has_a_deadline(bench: Bench) -> None:

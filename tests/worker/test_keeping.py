@@ -46,8 +46,8 @@ class ComesBack(InMemoryEventLog):
         self.away = 2
         self.missed = asyncio.Event()
 
-    async def publish(self, subject: str, message: Message, *, message_id: str) -> int:
-        sequence = await super().publish(subject, message, message_id=message_id)
+    async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
+        sequence = await super().publish(subject, message, message_id=message_id, ttl=ttl)
         if self.away:
             self.away -= 1
             self.missed.set()

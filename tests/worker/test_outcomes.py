@@ -9,12 +9,14 @@ from typing import Any, NoReturn
 
 import pytest
 
-from tests.domain.given import ID
+from tests.domain.given import ID, NOON
 from tests.worker.given import WORKER, Bench
 from tocsin import Context, NonRetryableError
 from tocsin.domain import execution
-from tocsin.domain.events import Failure, Report
+from tocsin.domain.events import Failure, Message, Report
 from tocsin.domain.secret_reference import SecretReferenceError
+from tocsin.ports import MessageTooLarge
+from tocsin.testing import InMemoryEventLog, ManualClock
 from tocsin.worker.handlers import WrongInputError
 from tocsin.worker.results import MAX_MESSAGE, MAX_RESULT_BYTES, MAX_TRACEBACK, qualified_name
 
@@ -100,6 +102,32 @@ async def test_any_json_value_is_a_result(bench: Bench, returned: object, result
 async def test_unstorable_result_fails_without_retry(bench: Bench, returned: object, text: str) -> None:
     watched = await bench.run(lambda _: returned)
     assert await failure_of(bench) == Failure(type="invalid_result", message=text, retryable=False)
+    assert watched.settled == ("ack", 0)
+
+
+class Strict(InMemoryEventLog):
+    """A log that refuses reports above a size, as a server with a small `max_payload` does."""
+
+    limit = 2_000
+
+    async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
+        if (size := len(message.model_dump_json())) > self.limit:
+            raise MessageTooLarge.of(subject, size, self.limit)
+        return await super().publish(subject, message, message_id=message_id, ttl=ttl)
+
+
+def verbose(_: Context) -> NoReturn:
+    raise ValueError("x" * 3_000)
+
+
+@pytest.mark.parametrize("handler", [lambda _: "x" * 3_000, verbose])
+async def test_report_that_the_server_refuses_is_a_failure(handler: Callable[..., object]) -> None:
+    clock = ManualClock(NOON)
+    bench = Bench(Strict(clock), clock)
+    watched = await bench.run(handler)
+    failure = await failure_of(bench)
+    assert (failure.type, failure.retryable, failure.traceback) == ("invalid_result", False, None)
+    assert "the server accepts 2000 (`max_payload`)" in failure.message
     assert watched.settled == ("ack", 0)
 
 

@@ -138,7 +138,7 @@ async def test_abandoned_thread_keeps_its_slot_until_it_ends(bench: Bench) -> No
 
 
 async def first_report(bench: Bench) -> None:
-    async for batch in bench.log.follow(subjects.Stream.LOG, "report.>", after=0):
+    async for batch in bench.log.follow(subjects.Stream.REPORTS, "report.>", after=0):
         if batch.messages:
             return
 

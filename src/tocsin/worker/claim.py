@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from .. import subjects, telemetry
-from ..domain import execution
+from ..domain import execution, ids
 from ..domain.events import Dispatched, Failure, Message, Recorded, Report, Started
 from ..domain.execution import ClaimDenied
 from ..ports import Clock, Delivery, EventLog, LogUnavailable, SequenceConflict
@@ -151,12 +151,16 @@ async def store_report(log: EventLog, clock: Clock, report: Report) -> None:
     """Store a report, retrying until the log answers.
 
     The message id lets the log store it once.
+
+    Raises:
+        RequestRefused: the log does not accept the report; for example, it is too large.
     """
     subject = subjects.subject_of(report)
+    message_id = ids.report_id(report.token, subject)
     failures = 0
     while True:
         try:
-            await log.publish(subject, report, message_id=subject)
+            await log.publish(subject, report, message_id=message_id)
         except LogUnavailable as error:
             failures += 1
             _log.warning(

@@ -67,6 +67,8 @@ class Connection:
     """Seconds after which a queue redelivers a task that was neither acknowledged nor renewed."""
     cancel_grace: float = 10.0
     """Seconds that a handler which watches `context.cancelled` has to end after its execution was cancelled."""
+    concurrency: int | None = None
+    """Replaces the number of tasks in the worker's code."""
 
 
 Connect: TypeAlias = Callable[[Options], AbstractAsyncContextManager[Connection]]

@@ -47,12 +47,18 @@ class Context:
     delivery: int
     """How often this attempt was delivered, to any worker. If it is more than 1, another worker may have begun the work."""
     function: str
+    queue: str
+    """The queue from which the task came."""
     input: Input = field(repr=False)
     """The job's input. Every `${env:NAME}` is replaced from this process's environment (hip-62, Job Input Sanitization)."""
     args: tuple[JsonValue, ...] = field(repr=False)
     """The job's positional arguments, with the same replacement."""
     upstream: Mapping[str, JsonValue] = field(repr=False)
     """The results of the steps that this step depends on, by step name."""
+    meta: Mapping[str, JsonValue] = field(repr=False)
+    """The job's metadata; for an occurrence also `cron_name` and `cron_triggered_at` (ojs-cron §6.3)."""
+    tags: tuple[str, ...]
+    """The labels of the job."""
     scheduled_time: datetime
     """The instant that the schedule named, which may be long ago."""
     trigger: TriggerKind
@@ -69,17 +75,29 @@ class Context:
     cancelled: Flag = field(repr=False)
     """Set when the handler should end: it timed out, its execution was cancelled, or the worker stops.
 
-    Long sync handlers should read it. A handler that has read it, or waits for it, has `worker.cancel_grace` seconds (10) to
-    end after its execution was cancelled. Any other handler is interrupted at once.
+    Read it as a condition: `if context.cancelled:`. Long sync handlers should read it, or wait with
+    `context.cancelled.wait_in_thread(5)` instead of `time.sleep(5)`. A handler that has read it, or waits for it, has
+    `worker.cancel_grace` seconds (10) to end after its execution was cancelled. Any other handler is interrupted at once.
     """
     shutting_down: Flag = field(repr=False)
-    """Set when the worker begins to stop: finish soon, or leave the task to another worker."""
+    """Set when the worker begins to stop: `if context.shutting_down:` finish soon, or leave the task to another worker."""
     is_recovery: bool = False
     """Whether the execution was lost before it reached a worker and was then recovered, and so may be late (cloacina)."""
     original_scheduled_time: datetime | None = None
     """The scheduled time of a recovered execution."""
     recovery_attempt_time: datetime | None = None
     """The time at which a recovered execution was last recovered."""
+
+    @property
+    def cron_name(self) -> str | None:
+        """The job whose schedule named this occurrence; None for any other trigger (ojs-cron §6.3)."""
+        name = self.meta.get("cron_name")
+        return name if isinstance(name, str) else None
+
+    @property
+    def cron_triggered_at(self) -> datetime | None:
+        """The instant of this occurrence; None for any other trigger (ojs-cron §6.3)."""
+        return self.scheduled_time if self.cron_name is not None else None
 
     @cached_property
     def logger(self) -> "FilteringBoundLogger":

@@ -9,7 +9,7 @@ from typing import Final
 from .. import subjects, telemetry
 from ..domain.events import Dispatched
 from ..domain.execution import ClaimDenied
-from ..ports import Clock, Delivery, EventLog, LogUnavailable
+from ..ports import Clock, Delivery, EventLog, LogUnavailable, RequestRefused
 from . import results
 from .claim import Claimed, Claims, answered, report_of, store_report
 from .handler_runner import HandlerRunner
@@ -98,6 +98,14 @@ class Executor:
         if isinstance(outcome, Failed):
             fields = {"error": outcome.failure.type, "message": outcome.failure.message, **_ids(task)}
             _log.warning("attempt failed", action="attempt-failed", **fields)
+        try:
+            await self._store(task, outcome, claimed, delivery)
+        except RequestRefused as error:
+            # A retry would be refused again, and another run of the handler would end in the same way.
+            _log.error("report refused", action="report-refused", error=str(error), **_ids(task))
+            await self._store(task, Failed(results.unstorable(error)), claimed, delivery)
+
+    async def _store(self, task: Dispatched, outcome: Succeeded | Failed, claimed: Claimed, delivery: Delivery) -> None:
         report = report_of(task, outcome, claimed, delivery=delivery.delivered, worker=self._worker)
         await store_report(self._log, self._clock, report)
 

@@ -25,6 +25,8 @@ from .threads import Threads
 
 _LONGEST_TIMEOUT_S: Final = 100 * 365 * 86_400.0
 """A longer timeout would not fit into a datetime."""
+_OJS_FIELDS: Final = "ojs"
+"""The key of the metadata with the fields that only the Open Job Spec's protocol needs."""
 _SHORTEST_SECRET: Final = 4
 """The number of characters from which a value is redacted. A shorter value occurs by chance in any text."""
 
@@ -141,9 +143,12 @@ class HandlerRunner:
             max_attempts=task.max_attempts,
             delivery=held.delivery.delivered,
             function=task.function,
+            queue=task.queue,
             input=given,
             args=args,
             upstream=task.upstream,
+            meta={name: value for name, value in task.meta.items() if name != _OJS_FIELDS},
+            tags=task.tags,
             scheduled_time=task.scheduled_time,
             trigger=task.trigger,
             deadline=self._clock.now() + timedelta(seconds=min(task.timeout, _LONGEST_TIMEOUT_S)),

@@ -16,6 +16,7 @@ from pydantic_core import to_json
 from ..domain.definition import MAX_DEPTH
 from ..domain.events import Dispatched, Failure
 from ..domain.secret_reference import SecretReferenceError
+from ..ports import RequestRefused
 from .context import NonRetryableError
 from .handlers import Handlers, WrongInputError
 from .outcome import Failed, Succeeded
@@ -60,6 +61,15 @@ def outcome_of(returned: object) -> Succeeded | Failed:
             f"the result is {size:,} bytes of JSON, more than {MAX_RESULT_BYTES:,}: keep it in a store and refer to it"
         )
     return Succeeded(result)
+
+
+def unstorable(error: RequestRefused) -> Failure:
+    """Return the failure of an attempt whose report the log refuses.
+
+    The usual reason is its size.
+    """
+    message = f"the report on this attempt cannot be stored: {error.description}; return less, and refer to a store"
+    return Failure(type=INVALID_RESULT, message=message[:MAX_MESSAGE], retryable=False)
 
 
 def _invalid(message: str) -> Failed:

@@ -43,7 +43,9 @@ class Session:
         self._threads = Threads()
         runner = HandlerRunner(options.name, clock, self._threads, shutdown.requested)
         executor = Executor(connection.log, handlers, runner, clock, worker=options.name)
-        self._pool = TaskPool(executor, self._held_tasks, Slots(options.concurrency, shutdown.requested))
+        self._pool = TaskPool(
+            executor, self._held_tasks, Slots(connection.concurrency or options.concurrency, shutdown.requested)
+        )
         self._intakes = [Intake(name, connection.queues[name], self._pool, clock) for name in options.queues]
         self._heartbeat = Heartbeat(self._held_tasks, clock, ack_wait=connection.ack_wait)
         self._cancellations = Cancellations(connection.log, self._held_tasks, clock, grace=connection.cancel_grace)

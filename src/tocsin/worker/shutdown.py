@@ -13,7 +13,8 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 class Flag:
     """An event that happens once.
 
-    Handlers may read it or wait for it, in the loop or in a thread.
+    Handlers may read it or wait for it, in the loop or in a thread. As a condition it is true once it is set:
+    `if context.cancelled:`.
     """
 
     __slots__ = ("_in_loop", "_in_threads", "is_watched")
@@ -24,6 +25,10 @@ class Flag:
         self._in_threads = threading.Event()
         self.is_watched = False
         """A handler has read the flag or waits for it."""
+
+    def __bool__(self) -> bool:
+        """Return whether the flag is set; from any thread."""
+        return self.is_set()
 
     def is_set(self) -> bool:
         """Return whether the flag is set; from any thread."""

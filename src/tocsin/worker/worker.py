@@ -1,8 +1,9 @@
 """The worker that users create, register handlers on, and run."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, ClassVar, TypeVar
 
 from .. import telemetry
@@ -73,6 +74,9 @@ class Worker:
         self._handlers = Handlers()
         self._shutdown = Shutdown()
         self._opening: asyncio.Task[Any] | None = None
+        self._lock = threading.Lock()
+        """Held while `stop` and `serve` compare or change `_loop`."""
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def task(self, function: str) -> Callable[[F], F]:
         """Register the decorated function as the handler of `function`, the name that job definitions use.
@@ -107,25 +111,64 @@ class Worker:
     def run(self) -> None:
         """Run until SIGTERM or SIGINT, then let handlers finish within `shutdown_timeout`.
 
-        A second signal stops all handlers immediately.
+        A second signal stops all handlers immediately. In a thread other than the main thread there are no signals: call
+        `stop` from any thread.
         """
         asyncio.run(self._run())
+
+    @asynccontextmanager
+    async def running(self, connection: Connection | None = None) -> AsyncIterator[None]:
+        """Run in an application's event loop while the context is open.
+
+        For example in the lifespan of FastAPI:
+
+            @asynccontextmanager
+            async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+                async with worker.running():
+                    yield
+
+        The context is open at once, also while the worker still connects. Its end stops the worker as `stop` does, and waits
+        for the handlers. If the worker failed meanwhile, that is logged, and the end of the context raises the error.
+        """
+        serving = asyncio.create_task(self.serve(connection))
+        serving.add_done_callback(_log_failure)
+        try:
+            yield
+        finally:
+            self.stop()
+            await serving
 
     async def serve(self, connection: Connection | None = None) -> None:
         """Run inside an event loop until `stop` or cancellation.
 
         The worker opens its own connection if `connection` is None.
         """
-        self._shutdown = shutdown = Shutdown()
-        if connection is not None:
-            await self._work(connection, shutdown)
-            return
-        async with AsyncExitStack() as stack:
-            if (own_connection := await self._open(stack, shutdown)) is not None:
-                await self._work(own_connection, shutdown)
+        shutdown = self._shutdown
+        with self._lock:
+            self._loop = asyncio.get_running_loop()
+        try:
+            async with AsyncExitStack() as stack:
+                if connection is None and not shutdown.requested:
+                    connection = await self._open(stack, shutdown)
+                if connection is not None and not shutdown.requested:
+                    await self._work(connection, shutdown)
+        finally:
+            with self._lock:
+                self._loop, self._shutdown = None, Shutdown()
 
     def stop(self) -> None:
-        """Stop the worker, from inside its loop. A second call stops all handlers immediately."""
+        """Stop the worker, from any thread. A second call stops all handlers immediately.
+
+        A worker that has not begun ends as soon as it begins.
+        """
+        with self._lock:
+            if self._loop is not None and not _is_running(self._loop):
+                with suppress(RuntimeError):  # the loop is closed
+                    self._loop.call_soon_threadsafe(self._request_stop)
+                return
+            self._request_stop()
+
+    def _request_stop(self) -> None:
         self._shutdown.request()
         if self._opening is not None:
             self._opening.cancel()
@@ -160,3 +203,16 @@ class Worker:
                 "The worker has no connection. Write `from tocsin import Worker`, or pass `connect`."
             )
         return connect
+
+
+def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return whether the caller runs in an event loop."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
+def _log_failure(serving: "asyncio.Task[None]") -> None:
+    if not serving.cancelled() and (error := serving.exception()) is not None:
+        _log.error("worker failed", action="worker-failed", exc_info=error)
