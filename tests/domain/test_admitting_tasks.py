@@ -31,6 +31,7 @@ from tocsin.domain.events import (
     Released,
     Report,
     RetryScheduled,
+    occurrence_meta,
     unfold,
 )
 from tocsin.domain.execution import Execution, Phase, Status
@@ -145,7 +146,8 @@ def test_input_is_stored_once() -> None:
     secret = {"account": "7f3e"}
     event = merged(admitted(plan().model_copy(update={"input": secret, "args": ("9b1c",), "meta": {"m": "5d2a"}})))
     assert [event.encode().count(text) for text in (b"7f3e", b"9b1c", b"5d2a")] == [1, 1, 1]
-    assert (event.task.input, event.task.args, event.task.meta) == (secret, ("9b1c",), {"m": "5d2a"})
+    assert (event.task.input, event.task.args) == (secret, ("9b1c",))
+    assert event.task.meta == {"m": "5d2a", **occurrence_meta(JOB, NOON)}
 
 
 @pytest.mark.parametrize(
@@ -176,14 +178,14 @@ def test_task_dispatched_again_keeps_the_admission() -> None:
 
 
 def sole_report(task: Dispatched, **fields: object) -> Report:
-    told: dict[str, Any] = {
+    returned: dict[str, Any] = {
         "token": task.token,
         "claim": 3,
         "sole": execution.sole_step(task),
         "result": 5,
         **fields,
     }
-    return report("completed", attempt=task.attempt, **told)
+    return report("completed", attempt=task.attempt, **returned)
 
 
 @given(admissions())

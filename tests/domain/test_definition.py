@@ -15,7 +15,7 @@ def problems_of(error: ValidationError) -> list[str]:
 
 
 def test_defaults_are_those_of_the_specifications() -> None:
-    job = JobDefinition(name="job", function="do/it")
+    job = JobDefinition(name="job", function="do/it", schedule="@daily")
     assert job.retry == RetryPolicy(
         max_attempts=3, initial_delay=30, multiplier=2, max_delay=300, jitter=0.1, backoff="exponential"
     )
@@ -26,7 +26,7 @@ def test_defaults_are_those_of_the_specifications() -> None:
         "default",
         "once",
     )
-    assert (job.schedule, job.enabled, job.dead_letter, job.input, job.args) == (None, True, False, {}, ())
+    assert (job.enabled, job.dead_letter, job.input, job.args) == (True, False, {}, ())
 
 
 def test_durations_are_read_wherever_one_is_expected() -> None:
@@ -136,6 +136,18 @@ def test_no_timezone(timezone: str, schedule: str | None) -> None:
         JobDefinition(name="job", function="f", schedule=schedule, timezone=timezone)
     (problem,) = problems_of(refused.value)
     assert problem.startswith(f"`timezone` is {json.dumps(timezone)}: ")
+
+
+def test_timezone_and_schedule_are_reported_together() -> None:
+    with pytest.raises(ValidationError) as refused:
+        JobDefinition(name="job", function="f", schedule="61 * * * *", timezone="Mars/Olympus")
+    (details,) = refused.value.errors()
+    error = details["ctx"]["error"]
+    assert isinstance(error, DefinitionError)
+    assert [(problem.field, problem.code) for problem in error.problems] == [
+        ("timezone", "invalid-timezone"),
+        ("schedule", "invalid-field"),
+    ]
 
 
 def test_what_was_recorded_stays_readable() -> None:

@@ -9,7 +9,7 @@ from tocsin.domain.definition_changes import DefinitionDiff, changed_fields
 
 
 def job(**more: Any) -> JobDefinition:  # noqa: ANN401 - the fields of a definition
-    return JobDefinition.model_validate({"name": "job", "function": "f"} | more)
+    return JobDefinition.model_validate({"name": "job", "function": "f", "overlap_policy": "skip"} | more)
 
 
 STEPS: list[dict[str, Any]] = [

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import JsonValue, ValidationError
 
-from tocsin.domain.definition import DefinitionError, JobDefinition, Step, check_input
+from tocsin.domain.definition import STORED, DefinitionError, JobDefinition, Step, check_input
 
 SCHEMA: dict[str, JsonValue] = {
     "type": "object",
@@ -17,7 +17,7 @@ SCHEMA: dict[str, JsonValue] = {
 
 def refusals(**fields: Any) -> list[str]:  # noqa: ANN401 - the fields of a definition
     with pytest.raises(ValidationError) as refused:
-        JobDefinition(name="job", function="f", **fields)
+        JobDefinition(**{"name": "job", "function": "f", "schedule": "@daily", **fields})
     found = []
     for details in refused.value.errors():
         cause = details["ctx"]["error"]
@@ -152,3 +152,21 @@ def test_inputs_of_all_steps_fit_one_message() -> None:
     dag = [{"name": f"s{n}", "function": "f", "input": {"a": "x" * 60_000}} for n in range(10)]
     with pytest.raises(ValidationError, match="600,080 bytes of JSON in all inputs together, more than 524,288"):
         JobDefinition.model_validate({"name": "nightly", "dag": dag})
+
+
+def test_required_input_of_scheduled_job_must_be_given() -> None:
+    schema: dict[str, JsonValue] = {"required": ["day"], "properties": {"day": {"type": "string"}}}
+    fields: dict[str, Any] = {"name": "a", "function": "f", "input_schema": schema}
+    assert JobDefinition(**fields).input == {}
+    with pytest.raises(ValidationError, match="required"):
+        JobDefinition(**fields, schedule="@daily")
+    with pytest.raises(ValidationError, match="string"):
+        JobDefinition(**fields, input={"day": 1})
+
+
+def test_policy_of_job_without_schedule() -> None:
+    assert JobDefinition(name="a", function="f").overlap_policy == "enqueue"
+    assert JobDefinition(name="a", function="f", overlap_policy="skip").overlap_policy == "skip"
+    assert JobDefinition(name="a", function="f", schedule="@daily").overlap_policy == "skip"
+    stored = JobDefinition.model_validate({"name": "a", "function": "f"}, context=STORED)
+    assert stored.overlap_policy == "skip"

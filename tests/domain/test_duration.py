@@ -56,7 +56,7 @@ EXAMPLES = "write 30s, 5m, 1h30m, 500ms, PT30S or a number of seconds"
         (True, f"not a duration: {EXAMPLES}"),
         (None, f"not a duration: {EXAMPLES}"),
         ([30], f"not a duration: {EXAMPLES}"),
-        ("30", "a duration in quotes needs a unit; write 30s, or the number without quotes"),
+        ("30", "a duration in text needs a unit: write 30s"),
         ("P1Y", "years and months have no fixed length; write days, e.g. P30D"),
         ("P1M", "years and months have no fixed length; write days, e.g. P30D"),
         ("P2Y3M4DT1H", "years and months have no fixed length; write days, e.g. P30D"),

@@ -28,6 +28,7 @@ from tocsin.domain.events import (
     Released,
     RetryScheduled,
     RetryTimer,
+    occurrence_meta,
 )
 from tocsin.domain.execution import ClaimDenied, Execution, Phase, Status
 
@@ -198,8 +199,8 @@ def test_a_claim_of_another_attempt_is_superseded(attempt: int) -> None:
 
 @pytest.mark.parametrize(("sequence", "granted"), [(1, False), (2, True), (3, True)])
 def test_a_claim_needs_the_newest_task(sequence: int, *, granted: bool) -> None:
-    found = claim(after(admitted(), task()), task_=sequence)
-    assert found == (started() if granted else ClaimDenied("superseded"))
+    facts = claim(after(admitted(), task()), task_=sequence)
+    assert facts == (started() if granted else ClaimDenied("superseded"))
 
 
 def test_a_lease_of_no_step_ends_nothing() -> None:
@@ -221,19 +222,20 @@ def test_what_bears_on_a_claim(fact: Message, *, bears: bool) -> None:
 def test_a_task_repeats_its_step_and_its_plan() -> None:
     step = PlannedStep(name="main", function="f", timeout=5, queue="etl", retry=TWICE)
     own = Plan(definition=1, steps=(step,), input={"a": 1}, args=(2,), meta={"team": "x"})
-    [found] = execution.dispatch(after(admitted(own, fence=7)), key=KEY)
-    assert (found.job, found.execution_id, found.step, found.function, found.queue) == (JOB, ID, "main", "f", "etl")
-    assert (found.input, found.args, found.meta, found.timeout) == ({"a": 1}, (2,), {"team": "x"}, 5)
-    assert (found.attempt, found.max_attempts, found.fence) == (1, 2, 7)
-    assert (found.scheduled_time, found.trigger) == (NOON, "cron")
-    assert (found.is_recovery, found.original_scheduled_time, found.recovery_attempt_time) == (False, None, None)
+    [task] = execution.dispatch(after(admitted(own, fence=7)), key=KEY)
+    assert (task.job, task.execution_id, task.step, task.function, task.queue) == (JOB, ID, "main", "f", "etl")
+    assert (task.input, task.args, task.timeout) == ({"a": 1}, (2,), 5)
+    assert task.meta == {"team": "x", **occurrence_meta(JOB, NOON)}
+    assert (task.attempt, task.max_attempts, task.fence) == (1, 2, 7)
+    assert (task.scheduled_time, task.trigger) == (NOON, "cron")
+    assert (task.is_recovery, task.original_scheduled_time, task.recovery_attempt_time) == (False, None, None)
 
 
 def test_an_input_of_a_step_replaces_the_plans() -> None:
     step = PlannedStep(name="main", function="f", timeout=5, input={}, args=())
     own = Plan(definition=1, steps=(step,), input={"a": 1}, args=(2,))
-    [found] = execution.dispatch(after(admitted(own)), key=KEY)
-    assert (found.input, found.args) == ({}, ())
+    [task] = execution.dispatch(after(admitted(own)), key=KEY)
+    assert (task.input, task.args) == ({}, ())
 
 
 def test_results_come_from_the_facts() -> None:
@@ -250,8 +252,8 @@ def test_results_fit_into_one_task(excess: int, passed: tuple[str, ...]) -> None
         advanced("a", result=half),
         advanced("b", result=half + "x" * excess),
     ]
-    [found] = execution.dispatch(after(*facts), key=KEY)
-    assert (tuple(found.upstream), found.upstream_left_out) == (passed, ("b",) * excess)
+    [task] = execution.dispatch(after(*facts), key=KEY)
+    assert (tuple(task.upstream), task.upstream_left_out) == (passed, ("b",) * excess)
 
 
 def test_a_retried_step_runs_its_own_function() -> None:

@@ -65,7 +65,8 @@ def test_a_graph() -> None:
 @pytest.mark.parametrize(
     ("fields", "policy"),
     [
-        ({}, "skip"),
+        ({}, "enqueue"),
+        ({"schedule": "@daily"}, "skip"),
         ({"lock": True}, "skip"),
         ({"lock": False}, "allow"),
         ({"concurrent": True}, "allow"),

@@ -1,12 +1,13 @@
 """The CronJob of the Open Job Spec (ojs-cron §2): read, refused, written, and read again."""
 
 import pytest
-from hypothesis import given
+from hypothesis import find, given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from tocsin.domain.definition import JobDefinition, RetryPolicy, Step
 from tocsin.domain.formats import DefinitionError, ojs, read
+from tocsin.domain.schedule import DstPolicy
 
 DAILY: dict[str, JsonValue] = {
     "name": "daily-report",
@@ -206,6 +207,8 @@ SAYABLE = st.builds(
         multiplier=st.floats(1, 10),
         max_delay=MILLISECONDS,
         jitter=st.floats(0, 1),
+        max_delay_with_jitter=st.booleans(),
+        backoff=st.sampled_from(["exponential", "linear", "polynomial", "none"]),
         non_retryable_errors=st.lists(TEXT, max_size=2).map(tuple),
     ),
     overlap_policy=st.sampled_from(["skip", "allow", "cancel_previous", "enqueue"]),
@@ -219,7 +222,29 @@ SAYABLE = st.builds(
     input_schema=st.none() | st.just({"type": "object"}),
     owner=st.none() | TEXT,
     execution_timeout=st.none() | MILLISECONDS,
+    catch_up_limit=st.integers(1, 1_000),
+    catch_up_max_age=MILLISECONDS,
+    starting_deadline=st.none() | MILLISECONDS,
+    on_completion=st.just("preserve"),
+    retention=st.none() | MILLISECONDS,
+    viewers=st.lists(TEXT, max_size=2).map(tuple),
+    dst=st.none()
+    | st.builds(DstPolicy, gap=st.sampled_from(["skip", "shift"]), fold=st.sampled_from(["once", "both"])),
 )
+
+
+def test_job_that_is_dropped_is_written() -> None:
+    once = cron_job(cron="at 2027-03-01T09:00", on_completion="drop")
+    assert once.on_completion == "drop"
+    assert read(ojs.write(once)) == (once,)
+    with pytest.raises(DefinitionError, match="scheduled once"):
+        cron_job(on_completion="drop")
+
+
+def test_cron_job_has_each_field_of_job() -> None:
+    one = find(SAYABLE, lambda _: True)
+    assert JobDefinition.model_fields.keys() - {"dag"} <= one.model_fields_set
+    assert RetryPolicy.model_fields.keys() <= one.retry.model_fields_set
 
 
 @given(SAYABLE)

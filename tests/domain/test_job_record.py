@@ -73,12 +73,25 @@ def test_a_job_has_a_state(facts: Sequence[Message], state: str) -> None:
         ("0 * * * *", "RECURRING"),
         ("at 2027-03-01T09:00", "ONE_TIME"),
         ("AT 2027-03-01T09:00", "ONE_TIME"),
+        ("@at 2027-03-01T09:00", "ONE_TIME"),
+        ("once at 2027-03-01 09:00", "ONE_TIME"),
+        ("2027-03-01T09:00:00Z", "ONE_TIME"),
         ("at 9am every monday", "RECURRING"),
+        ("@every 1h", "RECURRING"),
         (None, None),
     ],
 )
 def test_a_schedule_fires_once_or_again(schedule: str | None, kind: str | None) -> None:
     assert after(defined(schedule)).schedule_type == kind
+
+
+@pytest.mark.parametrize("fact", [due(13), passed(13)])
+def test_job_scheduled_once_ends_disabled(fact: Message) -> None:
+    once = defined(f"at {NOON.replace(hour=13):%Y-%m-%dT%H:%MZ}")
+    before, over = after(once), after(once, fact)
+    assert (before.state, over.state, over.next_run_time) == ("ENABLED", "DISABLED", None)
+    assert before.regime != over.regime
+    assert after(once, fact, defined()).state == "ENABLED"
 
 
 def test_without_a_definition_no_kind_is_known() -> None:

@@ -51,11 +51,11 @@ class Log:
         self.store(ledger.define(self.state, definition), when)
 
     def tick(self, now: datetime) -> list[Due | Passed]:
-        told: list[Due | Passed] = []
+        decisions: list[Due | Passed] = []
         while facts := ledger.decide_instants(self.state, now):
             self.store(facts, now)
-            told += facts
-        return told
+            decisions += facts
+        return decisions
 
 
 @pytest.fixture
@@ -274,6 +274,24 @@ def test_interval_counts_from_registration_then_last_trigger() -> None:
     assert due(log.tick(at("09:42:07"))) == [(at("09:42:07"), False)]
 
 
+def test_interval_survives_edits_that_keep_it() -> None:
+    log = Log()
+    log.define(job("@every 5m"), at("09:30:07"))
+    log.define(job("@every 5m", description="edited"), at("09:33:00"))
+    log.store(ledger.pause(log.state, "nightly"), at("09:33:30"))
+    log.store(ledger.resume(log.state, "nightly"), at("09:34:00"))
+    log.define(job("@every 300s", timezone="Europe/Berlin"), at("09:34:30"))
+    assert due(log.tick(at("09:35:07"))) == [(at("09:35:07"), False)]
+
+
+def test_changed_interval_counts_from_its_change() -> None:
+    log = Log()
+    log.define(job("@every 5m"), at("09:30:07"))
+    log.define(job("@every 7m"), at("09:33:00"))
+    log.define(job("@every 7m", tags=["a"]), at("09:34:00"))
+    assert due(log.tick(at("09:40:00"))) == [(at("09:40:00"), False)]
+
+
 def test_a_second_within_reach_is_not_missed() -> None:
     log = Log()
     log.define(job("* * * * * *"), at("09:30:00"))
@@ -412,10 +430,10 @@ def test_nonexistent_time_is_recorded_with_a_missed_occurrence() -> None:
 
 def test_occurrences_of_one_instant_are_decided_together(monkeypatch: pytest.MonkeyPatch) -> None:
     begin = datetime(2026, 3, 29, 0, 50, tzinfo=UTC)
-    told = []
+    decisions = []
     for at_once in (1_000, 4, 3):
         monkeypatch.setattr(ledger_instants, "MAX_INSTANTS_PER_DECISION", at_once)
         log = Log()
         log.define(job("*/15 * * * *", timezone="Europe/Berlin", catch_up="skip"), begin)
-        told.append([at for fact in log.tick(begin + timedelta(hours=3)) for at in fact.scheduled_times])  # type: ignore[union-attr]
-    assert told[0] == told[1] == told[2]
+        decisions.append([at for fact in log.tick(begin + timedelta(hours=3)) for at in fact.scheduled_times])  # type: ignore[union-attr]
+    assert decisions[0] == decisions[1] == decisions[2]

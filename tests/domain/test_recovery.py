@@ -366,9 +366,9 @@ class Life(Log):
             self.store(*resumed)
             assert execution.dispatch_missing(self.state, at=self.now, key=KEY) == []
         for overdue in findings.overdue:
-            told = report("failed", overdue.step, overdue.attempt, overdue.delivery, error=overdue.error)
-            self.store(*execution.fail(self.state, told, at=self.now))
-            assert execution.fail(self.state, told, at=self.now) == []
+            answer = report("failed", overdue.step, overdue.attempt, overdue.delivery, error=overdue.error)
+            self.store(*execution.fail(self.state, answer, at=self.now))
+            assert execution.fail(self.state, answer, at=self.now) == []
         return findings.next_look
 
 

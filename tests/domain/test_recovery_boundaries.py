@@ -136,8 +136,8 @@ def test_ends_without_an_answer_are_final() -> None:
 
 def test_an_overdue_attempt_says_who_is_silent() -> None:
     outside, one, several = (
-        Overdue("main", 1, delivery, 2, "default", 45.0, claims).error
-        for delivery, claims in ((None, 1), (1, 1), (7, 7))
+        Overdue("main", 1, delivery, 2, "default", 45.0, claims, is_outside=is_outside).error
+        for delivery, claims, is_outside in ((1, 1, True), (1, 1, False), (7, 7, False))
     )
     assert {error.type for error in (outside, one, several)} == {"timed_out"}
     assert all("45s" in error.message for error in (outside, one, several))

@@ -31,21 +31,21 @@ def registered(definition: JobDefinition, *facts: Message, since: datetime = NOW
 
 
 def test_a_new_job_only_adds_instants() -> None:
-    found = schedule_effects(ledger.initial, job(), NOW, WEEK)
-    assert len(found.added) == 7
-    assert (found.removed, found.fires_at_once) == ((), ())
+    effects = schedule_effects(ledger.initial, job(), NOW, WEEK)
+    assert len(effects.added) == 7
+    assert (effects.removed, effects.fires_at_once) == ((), ())
 
 
 def test_edit_lists_added_removed_and_kept_instants() -> None:
-    found = schedule_effects(registered(job("0 9,12 * * *")), job("0 9,18 * * *"), NOW, WEEK)
-    assert {at.hour for at in found.added} == {18}
-    assert {at.hour for at in found.removed} == {12}
-    assert len(found.added) == len(found.removed) == 7
+    effects = schedule_effects(registered(job("0 9,12 * * *")), job("0 9,18 * * *"), NOW, WEEK)
+    assert {at.hour for at in effects.added} == {18}
+    assert {at.hour for at in effects.removed} == {12}
+    assert len(effects.added) == len(effects.removed) == 7
 
 
 def test_a_deletion_removes_all() -> None:
-    found = schedule_effects(registered(job()), None, NOW, WEEK)
-    assert (len(found.added), len(found.removed)) == (0, 7)
+    effects = schedule_effects(registered(job()), None, NOW, WEEK)
+    assert (len(effects.added), len(effects.removed)) == (0, 7)
 
 
 def test_disabled_or_paused_job_keeps_no_instants() -> None:
@@ -57,27 +57,27 @@ def test_disabled_or_paused_job_keeps_no_instants() -> None:
 
 
 def test_clock_changes_are_listed() -> None:
-    found = schedule_effects(ledger.initial, job("30 2 * * *", timezone="Europe/Berlin"), NOW, WEEK)
-    [change] = found.clock_changes
+    effects = schedule_effects(ledger.initial, job("30 2 * * *", timezone="Europe/Berlin"), NOW, WEEK)
+    [change] = effects.clock_changes
     assert (change.kind, change.effect, change.at.isoformat()) == ("gap", "skipped", "2026-03-29T01:00:00+00:00")
 
 
 def test_frequent_job_is_compared_within_a_limit() -> None:
-    found = schedule_effects(registered(job("* * * * * *")), job("*/2 * * * * *"), NOW, WEEK)
-    assert found.until == NOW + timedelta(seconds=MAX_INSTANTS)
-    assert (len(found.added), len(found.removed)) == (0, MAX_INSTANTS // 2)
+    effects = schedule_effects(registered(job("* * * * * *")), job("*/2 * * * * *"), NOW, WEEK)
+    assert effects.until == NOW + timedelta(seconds=MAX_INSTANTS)
+    assert (len(effects.added), len(effects.removed)) == (0, MAX_INSTANTS // 2)
 
 
 def test_a_job_without_a_schedule_has_no_instants() -> None:
-    found = schedule_effects(registered(job()), job(None), NOW, WEEK)
-    assert (found.added, len(found.removed), found.clock_changes) == ((), 7, ())
+    effects = schedule_effects(registered(job()), job(None), NOW, WEEK)
+    assert (effects.added, len(effects.removed), effects.clock_changes) == ((), 7, ())
 
 
 def test_catch_up_of_the_past_is_announced() -> None:
     since = NOW - timedelta(hours=3)
     state = ledger.fold([Recorded(ledger.define(ledger.initial, job("@hourly"))[0], "", 1, since)])
-    found = schedule_effects(state, job("@hourly", catch_up="all"), NOW + timedelta(minutes=5), WEEK)
-    assert [at.hour for at in found.fires_at_once] == [10, 11]
+    effects = schedule_effects(state, job("@hourly", catch_up="all"), NOW + timedelta(minutes=5), WEEK)
+    assert [at.hour for at in effects.fires_at_once] == [10, 11]
 
 
 SCHEDULES = st.sampled_from(["* * * * *", "0 9 * * *", "*/7 * * * *", "@every 90s", "@daily", "59 11 27 3 *"])

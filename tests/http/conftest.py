@@ -49,7 +49,7 @@ class World:
         self.log = InMemoryEventLog(self.clock)
         self.stored: StoredLog = InMemoryStoredLog(self.log)
         self.projections = InMemoryProjections(self.clock)
-        self.registry = Registry(self.log, self.projections)
+        self.registry = Registry(self.log, self.projections, self.clock)
         self.client = self.copy()
 
     async def status(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class World:
         return Components(
             version="0",
             settings=self.settings,
-            registry=Registry(self.log, self.projections),
+            registry=Registry(self.log, self.projections, self.clock),
             log=self.log,
             stored=self.stored,
             projections=self.projections,

@@ -171,7 +171,7 @@ async def test_a_deleted_job_is_gone(world: World) -> None:
     assert (await world.ask("GET", "/v1/jobs/job")).status_code == 404
     again = await world.ask("DELETE", "/v1/jobs/job")
     assert again.status_code == 404
-    assert again.json()["detail"] == 'no job is called "job"'
+    assert again.json()["type"] == "urn:tocsin:problem:not-found"
     [fact] = [r.message for r in await world.facts("ledger.job.deleted")]
     assert isinstance(fact, Deleted)
     assert fact.reason == "obsolete"

@@ -64,30 +64,30 @@ async def test_ends_retries_steps_and_dead_letters_are_counted(metrics: Metrics)
         Skipped.model_validate({**ended, "reason": "overlap_skip", "definition": 1}),
         letter,
     )
-    found = await result(metrics)
-    assert found["hanzo_scheduler_executions_total", "nightly", "completed", "cron"] == 1
-    assert found["hanzo_scheduler_executions_total", "nightly", "failed", "cron"] == 1
-    assert found["hanzo_scheduler_executions_total", "nightly", "skipped", "cron"] == 1
-    assert found["hanzo_scheduler_retries_total", "nightly"] == 1
-    assert found["hanzo_scheduler_dead_letters_total", "nightly"] == 1
-    assert found["hanzo_scheduler_dag_steps_total", "nightly", "completed", "extract"] == 1
-    assert found["hanzo_scheduler_dag_steps_total", "nightly", "failed", "load"] == 1
-    assert found["hanzo_scheduler_dag_steps_total", "nightly", "cancelled", "notify"] == 1
-    assert found["hanzo_scheduler_execution_duration_seconds_count", "nightly"] == 1
-    assert found["hanzo_scheduler_execution_duration_seconds_sum", "nightly"] == 3
+    counts = await result(metrics)
+    assert counts["hanzo_scheduler_executions_total", "nightly", "completed", "cron"] == 1
+    assert counts["hanzo_scheduler_executions_total", "nightly", "failed", "cron"] == 1
+    assert counts["hanzo_scheduler_executions_total", "nightly", "skipped", "cron"] == 1
+    assert counts["hanzo_scheduler_retries_total", "nightly"] == 1
+    assert counts["hanzo_scheduler_dead_letters_total", "nightly"] == 1
+    assert counts["hanzo_scheduler_dag_steps_total", "nightly", "completed", "extract"] == 1
+    assert counts["hanzo_scheduler_dag_steps_total", "nightly", "failed", "load"] == 1
+    assert counts["hanzo_scheduler_dag_steps_total", "nightly", "cancelled", "notify"] == 1
+    assert counts["hanzo_scheduler_execution_duration_seconds_count", "nightly"] == 1
+    assert counts["hanzo_scheduler_execution_duration_seconds_sum", "nightly"] == 3
 
 
 async def test_jobs_locks_and_leader_are_reported(world: World, metrics: Metrics) -> None:
     await world.given(name="nightly", schedule="0 3 * * *")
     await world.given(name="by-hand", schedule=None)
-    found = await result(metrics)
-    assert found["hanzo_scheduler_jobs_registered",] == 2
-    assert found["hanzo_scheduler_next_fire_seconds", "nightly"] == 3 * 3_600
-    assert not any(name[0] == "hanzo_scheduler_leader_active" for name in found)
+    counts = await result(metrics)
+    assert counts["hanzo_scheduler_jobs_registered",] == 2
+    assert counts["hanzo_scheduler_next_fire_seconds", "nightly"] == 3 * 3_600
+    assert not any(name[0] == "hanzo_scheduler_leader_active" for name in counts)
 
     await world.projections.put(Bucket.LEADER, TICKER_LEASE, b"{}")
     await world.projections.put(Bucket.LOCKS, lock_key("nightly"), b"{}")
     world.clock.advance(REFRESH_INTERVAL_S)
-    found = await result(metrics)
-    assert found["hanzo_scheduler_leader_active", TICKER_LEASE] == 1
-    assert found["hanzo_scheduler_lock_held", "nightly"] == 1
+    counts = await result(metrics)
+    assert counts["hanzo_scheduler_leader_active", TICKER_LEASE] == 1
+    assert counts["hanzo_scheduler_lock_held", "nightly"] == 1

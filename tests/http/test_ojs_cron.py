@@ -6,7 +6,20 @@ from typing import Any
 import pytest
 
 from tests.http.conftest import World
-from tocsin.domain.events import CronTriggered, CronTriggeredData
+from tocsin.domain import ids
+from tocsin.domain.access import Role
+from tocsin.domain.events import (
+    CronMissed,
+    CronMissedData,
+    CronSkipped,
+    CronSkippedData,
+    CronTriggered,
+    CronTriggeredData,
+    Plan,
+    Planned,
+    PlannedStep,
+    Skipped,
+)
 
 OJS = "application/openjobspec+json"
 DAILY = {
@@ -179,3 +192,137 @@ async def test_a_toggle_must_say_true_or_false(world: World) -> None:
     await register(world)
     answer = await world.ask("PATCH", "/ojs/v1/cron/daily-report", {"enabled": "off"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request")
+
+
+LOSSLESS = {
+    "dst": {"gap": "shift", "fold": "both"},
+    "catch_up": "all",
+    "catch_up_limit": 7,
+    "catch_up_max_age": 60.0,
+    "starting_deadline": 30.0,
+    "retention": 3600.0,
+    "execution_timeout": 900.0,
+    "input": {"a": 1},
+    "owner": "finance",
+}
+
+
+async def test_get_then_post_loses_nothing(world: World) -> None:
+    await world.given(name="report", function="report.make", retry={"max_delay_with_jitter": True}, **LOSSLESS)
+    answer = await world.ask("GET", "/ojs/v1/cron/report")
+    shown = answer.json()["cron_job"]
+    assert {name: shown[name] for name in LOSSLESS} == LOSSLESS
+    again = await world.ask("POST", "/ojs/v1/cron", shown)
+    assert again.status_code == 200, again.text
+    assert len(await world.facts("ledger.report.>")) == 1
+
+
+@pytest.mark.parametrize(
+    ("definition", "lost"),
+    [
+        ({"function": None, "dag": [{"name": "a", "function": "f"}]}, {"dag"}),
+        ({"schedule": None, "function": "a.b"}, {"cron"}),
+        ({"schedule": None, "function": "A/B"}, {"cron", "type"}),
+    ],
+)
+async def test_job_that_a_cron_job_cannot_express_stays(
+    world: World, definition: dict[str, Any], lost: set[str]
+) -> None:
+    await world.given(name=DAILY["name"], **definition)
+    answer = await world.ask("POST", "/ojs/v1/cron", DAILY)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["retryable"]) == (409, "not_expressible", False)
+    assert {wrong["field"] for wrong in error["details"]["errors"]} == lost
+    assert len(await world.facts("ledger.>")) == 1
+    await world.registry.delete("daily-report")
+    assert (await world.ask("POST", "/ojs/v1/cron", DAILY)).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("fields", "warning"),
+    [
+        ({"cron": "0 0 31 * *"}, "day 31"),
+        ({"cron": "30 2 * * *"}, "does not exist"),
+        ({"cron": "@every 500ms"}, "500ms"),
+    ],
+)
+async def test_registration_answers_warnings(world: World, fields: dict[str, Any], warning: str) -> None:
+    answer = await world.ask("POST", "/ojs/v1/cron", {**DAILY, **fields})
+    assert any(warning in found for found in answer.json()["warnings"]), answer.text
+    quiet = await world.ask("POST", "/ojs/v1/cron", DAILY)
+    assert quiet.json()["warnings"] == []
+
+
+async def skipped(world: World) -> str:
+    """An occurrence that was planned, and skipped because an earlier execution was active; return its id."""
+    now = world.clock.now()
+    execution_id = ids.occurrence_id("daily-report", now)
+    plan = Plan(definition=1, steps=(PlannedStep(name="main", function="report.generate", timeout=1),))
+    planned = Planned(job="daily-report", execution_id=execution_id, scheduled_time=now, trigger="cron", plan=plan)
+    await world.log.append(planned, expect=0)
+    fact = Skipped(
+        job="daily-report",
+        execution_id=execution_id,
+        scheduled_time=now,
+        trigger="cron",
+        reason="overlap_skip",
+        active_execution_id="earlier",
+        definition=1,
+    )
+    await world.log.append(fact, expect=await world.log.tail(f"execution.daily-report.{execution_id}.>"))
+    return execution_id
+
+
+async def test_skipped_occurrence_is_not_a_job(world: World) -> None:
+    await register(world)
+    execution_id = await skipped(world)
+    for method in ("GET", "DELETE"):
+        answer = await world.ask(method, f"/ojs/v1/jobs/{execution_id}")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+    types = [event["type"] for event in (await world.ask("GET", "/ojs/v1/events")).json()["events"]]
+    assert "job.discarded" not in types
+
+
+async def test_cron_events_are_listed(world: World) -> None:
+    await register(world)
+    at = world.clock.now()
+    schedule = {"cron_name": "daily-report", "cron_expression": "0 9 * * *", "timezone": "UTC"}
+    triggered = CronTriggeredData(
+        **schedule, job_id="x", job_type="a.b", run_count=1, scheduled_time=at, actual_time=at
+    )
+    await world.log.append(CronTriggered(timestamp=at, data=triggered), expect=0)
+    world.clock.advance(1)
+    lapsed = CronSkippedData(**schedule, reason="disabled", scheduled_time=at)
+    await world.log.append(CronSkipped(timestamp=at, data=lapsed), expect=0)
+    world.clock.advance(1)
+    missed = CronMissedData(**schedule, reason="missed", count=7, start=at, until=world.clock.now())
+    await world.log.append(CronMissed(timestamp=at, data=missed), expect=0)
+    events = (await world.ask("GET", "/ojs/v1/events")).json()["events"]
+    assert [event["type"] for event in events] == ["cron.missed", "cron.skipped", "cron.triggered"]
+    assert {event["subject"] for event in events} == {"daily-report"}
+    assert events[0]["data"]["count"] == 7
+    assert events[1]["data"]["scheduled_time"] == "2026-01-01T00:00:00Z"
+    [only] = (await world.ask("GET", "/ojs/v1/events?types=cron.skipped")).json()["events"]
+    assert only["time"] == "2026-01-01T00:00:01.000Z"
+    assert (await world.ask("GET", "/ojs/v1/events?queues=reports")).json()["events"] == []
+
+
+async def test_cron_events_of_hidden_job_are_withheld(world: World) -> None:
+    await world.given(name="hidden", function="a.b", viewers=["ada"])
+    at = world.clock.now()
+    data = CronSkippedData(
+        cron_name="hidden", cron_expression="@daily", timezone="UTC", reason="disabled", scheduled_time=at
+    )
+    await world.log.append(CronSkipped(timestamp=at, data=data), expect=0)
+    headers = {"Authorization": f"Bearer {await world.token('eve', Role.VIEWER)}"}
+    answer = await world.ask("GET", "/ojs/v1/events", **headers)
+    assert (answer.status_code, answer.json()) == (200, {"events": []})
+
+
+async def test_past_single_instant_is_invalid(world: World) -> None:
+    answer = await world.ask("POST", "/ojs/v1/cron", {**DAILY, "cron": "at 2020-01-01T09:00:00Z"})
+    assert answer.status_code == 400
+    [wrong] = answer.json()["error"]["details"]["errors"]
+    assert wrong["field"] == "cron"
+    assert "past" in wrong["right"]
+    assert not await world.facts("ledger.>")

@@ -160,6 +160,17 @@ async def test_events_are_filtered_by_type_from_the_start(tocsin: Running) -> No
         assert "must be the id of an event" in refused.json()["detail"]
 
 
+async def test_public_events_are_streamed(tocsin: Running) -> None:
+    async with served(tocsin) as client:
+        job = {**JOB, "name": "secondly", "schedule": "* * * * * *"}
+        assert (await client.post("/v1/jobs", json=job)).status_code == 201
+        async with Reader(client, after="0.0", type="cron.triggered").events() as events:
+            first = await anext(events)
+    assert (first["subject"], first["fact"]["event"]) == ("cron.triggered.secondly", "cron.triggered")
+    assert first["fact"]["data"]["run_count"] == 1
+    assert re.fullmatch(r"[^+]+Z", first["fact"]["data"]["scheduled_time"])
+
+
 async def test_events_of_a_hidden_job_are_withheld(tocsin: Running) -> None:
     async with served(tocsin) as client:
         tokens = Tokens(tocsin.installation.projections, tocsin.installation.clock)
@@ -231,8 +242,12 @@ async def test_the_same_operations_are_answered_over_nats(tocsin: Running) -> No
             answer = await client.request(f"{root}.api.{operation}", body, timeout=DEADLINE)
             return json.loads(answer.data or b"null"), dict(answer.headers or {})
 
-        told, headers = await ask("registerJob", **JOB)
-        assert (told["name"], headers["Status-Code"], headers["etag"]) == ("greet", "201", f'"{told["sequence"]}"')
+        answered, headers = await ask("registerJob", **JOB)
+        assert (answered["name"], headers["Status-Code"], headers["etag"]) == (
+            "greet",
+            "201",
+            f'"{answered["sequence"]}"',
+        )
         assert (await ask("listJobs", limit=5))[0]["jobs"][0]["name"] == "greet"
         paused, _ = await ask("pauseJob", name="greet", reason="maintenance")
         assert paused["changed"] is True

@@ -240,6 +240,27 @@ async def test_a_failure_must_say_what_failed(client: httpx.AsyncClient) -> None
     assert shown["details"] == {"error_class": "Fatal", "a": 1}
 
 
+async def test_result_too_large_fails_once(client: httpx.AsyncClient) -> None:
+    queue = fresh()
+    id_ = (await pushed(client, queue))["id"]
+    await fetched(client, queue)
+    status, answer = await told(client, "ack", job_id=id_, result="x" * 70_000)
+    assert (status, "70,002 bytes" in answer["error"]["message"]) == (413, True)
+    job = (await client.get(f"/ojs/v1/jobs/{id_}")).json()["job"]
+    assert (job["state"], job["error"]["type"], job["attempt"]) == ("discarded", "invalid_result", 1)
+
+
+async def test_error_too_large_is_shortened(client: httpx.AsyncClient) -> None:
+    queue = fresh()
+    id_ = (await pushed(client, queue))["id"]
+    await fetched(client, queue)
+    error = {"code": "boom", "message": "m" * 2**20, "backtrace": "b" * 2**20, "details": {"d": "x" * 2**20}}
+    status, answer = await told(client, "nack", job_id=id_, error={**error, "retryable": False})
+    assert (status, answer["state"]) == (200, "discarded")
+    shown = (await client.get(f"/ojs/v1/jobs/{id_}")).json()["job"]["error"]
+    assert (len(shown["message"]), shown["details"]) == (4_096, {"left_out": "1,048,584 bytes, more than 16,384"})
+
+
 async def test_returned_job_is_the_same_attempt(client: httpx.AsyncClient) -> None:
     queue = fresh()
     id_ = (await pushed(client, queue))["id"]

@@ -78,7 +78,7 @@ def _total(text: str) -> float:
             # Decimal, because 1.1m is 66 seconds and not 66.00000000000001.
             return float(sum(number * _SECONDS[unit] for unit, number in parts.items()))
     if re.fullmatch(_NUMBER, text):
-        raise DurationError(f"a duration in quotes needs a unit; write {text}s, or the number without quotes")
+        raise DurationError(f"a duration in text needs a unit: write {text}s")
     if _CALENDAR.fullmatch(text):
         raise DurationError("years and months have no fixed length; write days, e.g. P30D")
     raise DurationError(f"not a duration: {_EXAMPLES}")

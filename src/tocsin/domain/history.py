@@ -102,6 +102,11 @@ class ExecutionRecord:
         return any(step.started_at is not None for step in self.steps.values())
 
     @property
+    def shown_start(self) -> datetime | None:
+        """Return the time of the first start; None: no worker has started a step."""
+        return self.started_at if self.has_started or self.status == "running" else None
+
+    @property
     def duration_ms(self) -> int | None:
         """Return the milliseconds from the first start to the end; None without both."""
         if self.completed_at is None or not self.has_started:

@@ -4,7 +4,6 @@ Unlike `ledger.fold`, which serves decisions on undecided time, a record needs o
 as a row, so that its executions still belong to a job.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,9 +16,6 @@ from .ledger import KnownDefinition, Ledger, Regime, Timetable
 
 JobState: TypeAlias = Literal["ENABLED", "DISABLED", "PAUSED", "DELETED"]
 """The state of a job (scratchbird §3.1), and `DELETED`."""
-
-_ONE_TIME: Final = re.compile(r"at \d{4}-", re.IGNORECASE)
-"""The beginning of a schedule that fires once; `at 9 every monday` does not match."""
 
 # --- state -----------------------------------------------------------------------------------------------------------
 
@@ -42,6 +38,8 @@ class JobRecord:
     created_by: str | None = None
     decided_until: datetime | None = None
     last_scheduled: datetime | None = None
+    anchor: datetime | None = None
+    """The time from which `@every` counts until the job fires; None: unknown, so from the last change."""
 
     def without_definition(self) -> "JobRecord":
         """Return the record without its definition."""
@@ -49,8 +47,8 @@ class JobRecord:
 
     @property
     def regime(self) -> tuple[object, ...]:
-        """Return the fields that time events do not change."""
-        return self.created_at, self.created_by, self.changed_at, self.paused, self.deleted, self.timetable
+        """Return the fields that time events seldom change: only a single instant changes `state`."""
+        return self.created_at, self.created_by, self.changed_at, self.state, self.paused, self.timetable, self.anchor
 
     @property
     def id(self) -> str:
@@ -59,27 +57,32 @@ class JobRecord:
 
     @property
     def state(self) -> JobState:
-        """Return whether the schedule fires, and if not, the reason."""
+        """Return whether the schedule fires, and if not, the reason.
+
+        A job that is scheduled once is `DISABLED` after its instant.
+        """
         if self.deleted:
             return "DELETED"
         if self.paused:
             return "PAUSED"
-        return "ENABLED" if self.timetable is None or self.timetable.enabled else "DISABLED"
+        if self.timetable is None:
+            return "ENABLED"
+        is_over = ledger.is_over(self.timetable, self.changed_at, self.decided_until)
+        return "ENABLED" if self.timetable.enabled and not is_over else "DISABLED"
 
     @property
     def schedule_type(self) -> str | None:
         """Return `ONE_TIME` or `RECURRING` (scratchbird §3.1); None: the job has no schedule."""
-        schedule = self.timetable.schedule if self.timetable else None
-        if schedule is None:
+        if self.timetable is None or self.timetable.schedule is None:
             return None
-        return "ONE_TIME" if _ONE_TIME.match(schedule) else "RECURRING"
+        return "RECURRING" if ledger.schedule_of(self.timetable).only_instant is None else "ONE_TIME"
 
     @property
     def next_run_time(self) -> datetime | None:
         """Return the next instant that fires if nothing changes (CRON-28)."""
         if self.timetable is None or self.deleted:
             return None
-        known = KnownDefinition(self.changed_at, self.timetable, None)
+        known = KnownDefinition(self.changed_at, self.timetable, None, anchor=self.anchor)
         regime = Regime(self.changed_at, 1, self.paused, fact=1, previous=0)
         state = Ledger(self.job, (regime,), {1: known}, last_fired=self.last_scheduled)
         return ledger.next_fire_time(state, max(self.changed_at, self.decided_until or self.changed_at))
@@ -119,6 +122,7 @@ def _defined(record: JobRecord, fact: Defined, at: datetime) -> JobRecord:
         created_at=(fact.created_at or at) if is_new else record.created_at,
         created_by=by if is_new else record.created_by,
         changed_at=at,
+        anchor=fact.anchor or at,
     )
 
 

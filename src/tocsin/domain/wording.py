@@ -1,6 +1,7 @@
-"""Words for numbers and changes in messages to users."""
+"""Words for numbers, instants and changes."""
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
@@ -9,6 +10,11 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     `plural`: the plural of the noun, unless it is the noun with an `s`.
     """
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def utc_text(at: datetime, timespec: str = "auto") -> str:
+    """Return an instant (aware) in UTC as RFC 3339: `2026-02-12T14:00:00Z`."""
+    return at.astimezone(UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 def added_and_removed(before: Iterable[str], after: Iterable[str]) -> str | None:

@@ -97,8 +97,8 @@ def test_a_repeated_time_is_the_latest_twice() -> None:
 
 def test_every_skipped_second_is_reported() -> None:
     schedule = parse("0-5 30 2 * * *", NEW_YORK)
-    found = list(schedule.occurrences(GAP - SECOND, GAP + timedelta(hours=2), anchor=GAP))
-    assert [f"{one.skipped_local:%H:%M:%S}" for one in found if one.skipped_local] == [
+    instants = list(schedule.occurrences(GAP - SECOND, GAP + timedelta(hours=2), anchor=GAP))
+    assert [f"{one.skipped_local:%H:%M:%S}" for one in instants if one.skipped_local] == [
         f"02:30:0{second}" for second in range(6)
     ]
 
@@ -115,8 +115,8 @@ def test_a_skipped_time_comes_at_its_old_instant(minutes: int, count: int) -> No
 @pytest.mark.parametrize(("after", "until", "count"), [(-1, 0, 1), (0, 1, 0), (-2, -1, 0), (-100, 100, 1), (-1, 1, 1)])
 def test_a_change_is_reported_within_its_window(change: datetime, after: int, until: int, count: int) -> None:
     schedule = parse("30 1,2 * * *", NEW_YORK)
-    found = list(clock_changes(schedule, change + after * SECOND, change + until * SECOND))
-    assert [one.at for one in found] == [change] * count
+    instants = list(clock_changes(schedule, change + after * SECOND, change + until * SECOND))
+    assert [one.at for one in instants] == [change] * count
 
 
 # --- the ends of the calendar ----------------------------------------------------------------------------------------
@@ -126,11 +126,11 @@ def test_a_change_is_reported_within_its_window(change: datetime, after: int, un
 @pytest.mark.parametrize("dst", [STRICT, SHIFT, BOTH])
 def test_nothing_follows_the_last_year(timezone: str, dst: DstPolicy) -> None:
     schedule, morning = parse("30 5-6 * * *", timezone, dst=dst), utc("9999-12-31T00:00")
-    found = [one.at for one in schedule.occurrences(morning, utc("9999-12-31T23:59:59"), anchor=morning)]
-    assert len(found) == 2
-    assert schedule.next_after(found[0], anchor=morning) == found[1]
-    assert schedule.next_after(found[1], anchor=morning) is None
-    assert schedule.count(morning, found[1], anchor=morning) == 2
+    instants = [one.at for one in schedule.occurrences(morning, utc("9999-12-31T23:59:59"), anchor=morning)]
+    assert len(instants) == 2
+    assert schedule.next_after(instants[0], anchor=morning) == instants[1]
+    assert schedule.next_after(instants[1], anchor=morning) is None
+    assert schedule.count(morning, instants[1], anchor=morning) == 2
 
 
 @pytest.mark.parametrize("dst", [STRICT, SHIFT, BOTH])

@@ -43,12 +43,18 @@ def within(schedule: Schedule, after: str, until: str) -> list[Occurrence]:
 
 def fired(schedule: Schedule, after: str, until: str) -> list[str]:
     """The instants that fire, as times in UTC."""
-    return [f"{found.at:%H:%M}" for found in within(schedule, after, until) if found.skipped_local is None]
+    return [
+        f"{occurrence.at:%H:%M}" for occurrence in within(schedule, after, until) if occurrence.skipped_local is None
+    ]
 
 
 def skipped(schedule: Schedule, after: str, until: str) -> list[str]:
     """The wall times that do not exist."""
-    return [f"{found.skipped_local:%d %H:%M}" for found in within(schedule, after, until) if found.skipped_local]
+    return [
+        f"{occurrence.skipped_local:%d %H:%M}"
+        for occurrence in within(schedule, after, until)
+        if occurrence.skipped_local
+    ]
 
 
 # --- the specification -----------------------------------------------------------------------------------------------
@@ -89,7 +95,7 @@ def test_cron_17_next_in_the_repeated_hour_is_later() -> None:
 def test_cron_30_any_windows_report_each_skipped_time_once() -> None:
     schedule, start = parse("*/20 * * * *", "America/New_York"), utc("2026-03-08T06:00")
     whole = list(schedule.occurrences(start, start + timedelta(hours=3), anchor=start))
-    assert [found.skipped_local for found in whole if found.skipped_local] == [
+    assert [occurrence.skipped_local for occurrence in whole if occurrence.skipped_local] == [
         wall("2026-03-08T02:00"),
         wall("2026-03-08T02:20"),
         wall("2026-03-08T02:40"),
@@ -98,7 +104,9 @@ def test_cron_30_any_windows_report_each_skipped_time_once() -> None:
         borders = [start + n * timedelta(minutes=minutes) for n in range(180 // minutes + 1)]
         borders.append(start + timedelta(hours=3))
         parts = [
-            found for after, until in pairwise(borders) for found in schedule.occurrences(after, until, anchor=start)
+            occurrence
+            for after, until in pairwise(borders)
+            for occurrence in schedule.occurrences(after, until, anchor=start)
         ]
         assert parts == whole
 
@@ -147,7 +155,7 @@ def test_cron_17_folds_of_every_size(text: str, timezone: str, after: str, until
 
 def test_skipped_day_leaves_out_only_that_day() -> None:
     schedule = parse("0 9 * * *", "Pacific/Apia")
-    assert [f"{found.at:%d %H:%M}" for found in within(schedule, "2011-12-28T00:00", "2012-01-01T00:00")] == [
+    assert [f"{occurrence.at:%d %H:%M}" for occurrence in within(schedule, "2011-12-28T00:00", "2012-01-01T00:00")] == [
         "28 19:00",  # 28 December, 09:00 at -10
         "29 19:00",
         "30 19:00",  # 31 December, 09:00 at +14
@@ -198,10 +206,10 @@ def test_gap_shift_merges_moved_and_unmoved_times() -> None:
     assert fired(both, "2026-03-08T06:00", "2026-03-08T09:00") == ["07:20", "07:50"]
     at, seen = utc("2026-03-08T06:00"), []
     for _ in range(3):
-        found = schedule.next_after(at, anchor=at)
-        assert found is not None
-        seen.append(f"{found:%d %H:%M}")
-        at = found
+        instant = schedule.next_after(at, anchor=at)
+        assert instant is not None
+        seen.append(f"{instant:%d %H:%M}")
+        at = instant
     assert seen == ["08 07:00", "08 07:50", "09 06:00"]
 
 

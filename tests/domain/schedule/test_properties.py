@@ -28,27 +28,27 @@ def schedules(draw: st.DrawFn) -> Schedule:
 
 
 def instants(schedule: Schedule, after: datetime, n: int) -> list[datetime]:
-    found = list[datetime]()
+    named = list[datetime]()
     for _ in range(n):
-        at = schedule.next_after(found[-1] if found else after, anchor=after)
+        at = schedule.next_after(named[-1] if named else after, anchor=after)
         if at is None:
             break
-        found.append(at)
-    return found
+        named.append(at)
+    return named
 
 
 @given(schedules(), random.moments)
 @settings(max_examples=200, deadline=None)
 def test_previous_of_next_returns_to_the_start(schedule: Schedule, after: datetime) -> None:
-    found = instants(schedule, after, 6)
-    assert all(later > earlier for earlier, later in pairwise([after, *found]))
-    for earlier, later in pairwise(found):
+    named = instants(schedule, after, 6)
+    assert all(later > earlier for earlier, later in pairwise([after, *named]))
+    for earlier, later in pairwise(named):
         tick = timedelta(microseconds=1)
         assert schedule.latest_until(later - tick, after=after, anchor=after) == earlier
         assert schedule.latest_until(later, after=after, anchor=after) == later
         assert schedule.next_after(later - tick, anchor=after) == later
-    if found:
-        assert schedule.latest_until(found[0] - timedelta(microseconds=1), after=after, anchor=after) is None
+    if named:
+        assert schedule.latest_until(named[0] - timedelta(microseconds=1), after=after, anchor=after) is None
 
 
 @given(random.five_fields, random.zones, random.moments)
@@ -88,7 +88,7 @@ def test_adjoining_windows_tile(schedule: Schedule, after: datetime, length: tim
     length = min(length, timedelta(hours=2)) if len(schedule.expressions[0].split()) == 6 else length
     until, border = after + length, after + length * share
     windows = [(after, border), (border, until)]
-    parts = [found for window in windows for found in schedule.occurrences(*window, anchor=after)]
+    parts = [occurrence for window in windows for occurrence in schedule.occurrences(*window, anchor=after)]
     assert parts == list(schedule.occurrences(after, until, anchor=after))
     assert sum(schedule.count(*window, anchor=after) for window in windows) == schedule.count(
         after, until, anchor=after

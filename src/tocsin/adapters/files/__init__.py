@@ -1,5 +1,6 @@
 """Job definitions in YAML and JSON files, and archive objects in a folder."""
 
 from .definition_files import STDIN, load
+from .yaml_text import dump as dump_yaml
 
-__all__ = ["STDIN", "load"]
+__all__ = ["STDIN", "dump_yaml", "load"]

@@ -1,12 +1,9 @@
-"""Parse YAML with the types of JSON only, by the core schema of YAML 1.2.
+"""YAML with the types of JSON only, by the core schema of YAML 1.2.
 
 PyYAML follows YAML 1.1: `on`, `off`, `yes` and `no` are booleans, `1:30` is ninety, `010` is eight and `2026-01-01` is a
 date. Each of these would be a surprise in a job file. Here only `true` and `false` are booleans, numbers are decimal unless
-they begin with `0x` or `0o`, and a repeated key is an error. Merge keys (`<<`) work.
-
-ruamel.yaml is no shorter way to the same result: with its defaults for YAML 1.2, `2026-01-01` is a date, `1_000` and `0b11`
-are integers, `!!set` and `!!binary` make values that JSON lacks, and a `%YAML 1.1` line brings the booleans back. It would
-need the same tables, and its errors for a repeated key and for a bad number do not name both lines.
+they begin with `0x` or `0o`, and a repeated key is an error. Merge keys (`<<`) work. What `dump` writes, parsers of both
+versions read alike.
 """
 
 import re
@@ -42,6 +39,7 @@ _WORDS: Final = {
 }
 """Plain words for the problems of PyYAML, by their beginning."""
 _REFERENCE: Final = re.compile(r"\$\{[^}]*\}?")
+_WIDTH: Final = 120  # characters of a line, where text can be folded
 
 
 class _Loader(yaml.SafeLoader):
@@ -70,6 +68,16 @@ class _Loader(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(problem=str(error), problem_mark=node.start_mark) from None
 
 
+class _Dumper(yaml.SafeDumper):
+    """The safe dumper of PyYAML. Text that YAML 1.2 reads otherwise is quoted."""
+
+    @override
+    def ignore_aliases(self, data: object) -> bool:
+        """Write a value that occurs twice in full each time."""
+        _ = data
+        return True
+
+
 # Own tables: the inherited tables are shared by every user of PyYAML in this process, and contain types that JSON lacks
 # (dates, sets, binary data).
 _Loader.yaml_implicit_resolvers = {}
@@ -89,8 +97,9 @@ for _name, _pattern, _first in (
     ("null", r"~|null|Null|NULL|", "~nN\0"),
     ("merge", r"<<", "<"),
 ):
-    # PyYAML looks the empty scalar up under the empty string, written \0 in the table.
-    _Loader.add_implicit_resolver(_TAG + _name, re.compile(rf"^(?:{_pattern})$"), [c.strip("\0") for c in _first])
+    for _class in (_Loader, _Dumper):
+        # PyYAML looks the empty scalar up under the empty string, written \0 in the table.
+        _class.add_implicit_resolver(_TAG + _name, re.compile(rf"^(?:{_pattern})$"), [c.strip("\0") for c in _first])
 _Loader.add_constructor(f"{_TAG}int", _Loader.construct_decimal)
 
 
@@ -128,6 +137,11 @@ def parse(text: str) -> list[object]:
         raise DefinitionError(DefinitionProblem("nested too deep", code=INVALID)) from None
     except (ValueError, KeyError) as error:  # an explicit tag does not fit its value
         raise DefinitionError(DefinitionProblem(f"not YAML: {error}", code=INVALID)) from None
+
+
+def dump(value: object) -> str:
+    """Return plain JSON as YAML that `parse` reads back unchanged. Keys keep their order."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
 
 
 def _plain(problem: str) -> str:

@@ -5,6 +5,7 @@ importing both would make a start a third slower.
 """
 
 from contextlib import AbstractAsyncContextManager
+from urllib.parse import urlsplit
 
 from ...ports import History
 from ..extras import history_extra
@@ -26,3 +27,10 @@ def open_history(url: str, *, installation: str, max_connections: int) -> Abstra
         from ..sql import open_history as open_sql  # noqa: PLC0415
 
         return open_sql(url, installation=installation, max_connections=max_connections)
+
+
+def without_credentials(url: str) -> str:
+    """Return a database URL without user and password."""
+    parts = urlsplit(url)
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme.partition('+')[0]}://{parts.hostname or ''}{port}{parts.path}"

@@ -41,4 +41,5 @@ def job_record(columns: Mapping[str, Any]) -> JobRecord:
         created_by=columns["created_by"],
         decided_until=columns["decided_until"],
         last_scheduled=columns["last_scheduled_time"],
+        anchor=columns["anchor"],
     )

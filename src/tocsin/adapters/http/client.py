@@ -7,6 +7,7 @@ through the API and through NATS. The API records the identity of the caller's t
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -44,6 +45,7 @@ MAX_TRIES: Final = 5
 """Tries to delete a job that other writers change meanwhile."""
 
 _EXECUTIONS: Final = TypeAdapter(list[ExecutionRow])
+_ANSWER: Final = TypeAdapter(Answer)
 _DEAD_LETTERS: Final = TypeAdapter(list[DeadLetterRow])
 
 
@@ -84,7 +86,7 @@ class HttpOperator:
         """See `Operator`."""
         by_name = {definition.name: definition for definition in definitions}
         ledgers = await each(by_name, self._ledger)
-        return plan_of(by_name, ledgers, await self.jobs() if prune else (), prune)
+        return plan_of(by_name, ledgers, await self.jobs() if prune else (), prune, now=self._clock.now())
 
     async def carry_out(self, plan: Plan) -> None:
         """See `Operator`."""
@@ -121,9 +123,14 @@ class HttpOperator:
         triggered = await self._api.request("POST", f"{_job_path(job)}/trigger", body, headers=headers)
         return str(triggered["execution_id"])
 
-    async def why(self, job: str, at: datetime | None = None) -> tuple[Answer, ...]:  # noqa: ARG002 - the protocol's
-        """Raise `NotServed`."""
-        raise NotServed("why")
+    async def why(self, job: str, at: datetime | None = None) -> tuple[Answer, ...]:
+        """See `Operator`."""
+        query = {"time": at.isoformat()} if at else {}
+        result = await self._api.request("GET", f"{_job_path(job)}/why", query=query)
+        return tuple(
+            replace(_ANSWER.validate_python({**answer, "facts": ()}), facts=tuple(map(_recorded, answer["facts"])))
+            for answer in result["answers"]
+        )
 
     async def plan_backfill(
         self,
@@ -288,10 +295,15 @@ def _job(details: Mapping[str, Any]) -> Job:
         regimes=(Regime(defined_at, sequence, details["paused"], fact=sequence, previous=0),),
         definitions={
             sequence: KnownDefinition(
-                defined_at, Timetable.of(definition), definition, created_at, details["created_by"]
+                defined_at,
+                Timetable.of(definition),
+                definition,
+                created_at,
+                details["created_by"],
+                datetime.fromisoformat(details["anchor"]),
             )
         },
-        watermark=fired_at,
+        watermark=datetime.fromisoformat(details["decided_until"]) if details["decided_until"] else None,
         last_fired=fired_at,
     )
     return Job(definition, defined_at, sequence, state)

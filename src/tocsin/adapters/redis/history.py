@@ -21,7 +21,7 @@ from ...ports.queries import (
     microseconds,
 )
 from ...subjects import Stream
-from ..history.database_url import without_credentials
+from ..history.factory import without_credentials
 from . import expiry, keys, pages
 from .batch_writer import BatchWriter
 from .pages import Pages

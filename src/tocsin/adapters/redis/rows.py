@@ -69,7 +69,10 @@ def execution_record(stored: Hash) -> ExecutionRecord:
 
 def execution_row(stored: Hash) -> ExecutionRow:
     """Return the port's row of an execution."""
-    return ExecutionRow(**{**_ABSENT, **_execution(stored)})
+    row = _execution(stored)
+    if row["status"] != "running" and row.get("duration_ms") is None:
+        row["started_at"] = None  # no worker started a step
+    return ExecutionRow(**{**_ABSENT, **row})
 
 
 def _execution(stored: Hash) -> dict[str, Any]:
@@ -131,13 +134,15 @@ def job_text(record: JobRecord, definition: Mapping[str, Any] | None) -> str:
         "changed_at": record.changed_at,
         "decided_until": record.decided_until,
         "paused": record.paused,
+        "anchor": record.anchor,
     }
     return json_text(row)
 
 
 def job_record(stored: Mapping[str, Any]) -> JobRecord:
     """Return the record of a job without its definition."""
-    times = {name: _time(stored[name]) for name in ("created_at", "changed_at", "decided_until", "last_scheduled_time")}
+    names = ("created_at", "changed_at", "decided_until", "last_scheduled_time", "anchor")
+    times = {name: _time(stored[name]) for name in names}
     return stored_values.job_record({**stored, **times})
 
 

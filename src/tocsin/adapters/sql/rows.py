@@ -107,7 +107,7 @@ def execution_row(row: Row) -> ExecutionRow:
         trigger=row.trigger,
         status=row.status,
         scheduled_time=row.scheduled_time,
-        started_at=row.started_at,
+        started_at=row.started_at if row.status == "running" or row.duration_ms is not None else None,
         completed_at=row.completed_at,
         duration_ms=_duration_ms(row),
         attempt=row.attempt,
@@ -195,7 +195,17 @@ def dead_letter_row(row: Row) -> DeadLetterRow:
 JOB_TIME: Final = ("next_run_time", "last_scheduled_time", "decided_until")
 """The columns that a time fact may change."""
 
-JOB_IN_TIME: Final = (*JOB_TIME, "job_uuid", "job_name", "state", "created_at", "created_by", "changed_at", "paused")
+JOB_IN_TIME: Final = (
+    *JOB_TIME,
+    "job_uuid",
+    "job_name",
+    "state",
+    "created_at",
+    "created_by",
+    "changed_at",
+    "paused",
+    "anchor",
+)
 """`JOB_TIME`, and the columns that every row needs."""
 
 JOB: Final = (*JOB_IN_TIME, "schedule_type", "cron_expression", "timezone", "description", "retention", "definition")
@@ -219,6 +229,7 @@ def job_in_time_values(record: JobRecord, encoding: Encoding) -> Values:
         plain(record.created_by),
         encoding.time(record.changed_at),
         record.paused,
+        encoding.maybe_time(record.anchor),
     )
 
 

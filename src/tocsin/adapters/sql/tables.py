@@ -168,6 +168,7 @@ jobs: Final = Table(
     Column("changed_at", UtcTime, nullable=False),
     Column("paused", Boolean, nullable=False),
     Column("retention", Double),  # seconds
+    Column("anchor", UtcTime),
     Column("definition", Json),
 )
 

@@ -21,11 +21,13 @@ from .fields import (
     Function,
     Name,
     Object,
+    OnCompletion,
     OverlapPolicy,
     Seconds,
     StepName,
     Text,
     Timeout,
+    size_of,
 )
 from .model import MAIN, MAX_PLAN_BYTES, JobDefinition, RetryPolicy, Step, check_input
 
@@ -44,6 +46,7 @@ __all__ = [
     "JobDefinition",
     "Name",
     "Object",
+    "OnCompletion",
     "OverlapPolicy",
     "RetryPolicy",
     "Seconds",
@@ -54,4 +57,5 @@ __all__ = [
     "check_input",
     "shorten",
     "show",
+    "size_of",
 ]

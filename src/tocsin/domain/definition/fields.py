@@ -16,6 +16,7 @@ STORED: Final[Mapping[str, bool]] = {"stored": True}
 
 OverlapPolicy: TypeAlias = Literal["skip", "allow", "cancel_previous", "enqueue"]
 CatchUp: TypeAlias = Literal["once", "skip", "all"]
+OnCompletion: TypeAlias = Literal["preserve", "drop"]
 
 
 def is_stored(info: ValidationInfo) -> bool:
@@ -118,6 +119,6 @@ def text_problem(text: str) -> str | None:
     return "a character that cannot be stored (U+0000 or half a surrogate pair)" if _UNSTORABLE.search(text) else None
 
 
-def size_of(value: Mapping[str, JsonValue] | Sequence[JsonValue]) -> int:
+def size_of(value: JsonValue | Mapping[str, JsonValue] | Sequence[JsonValue]) -> int:
     """Return the number of bytes as compact UTF-8 JSON."""
     return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())

@@ -10,6 +10,20 @@ from ..secret_reference import SecretReferenceError, find_references
 from .errors import DefinitionProblem, shorten, show
 from .fields import MAX_INPUT_BYTES, json_problem, size_of
 
+_COMPLETED_BY_KEYS: Final = frozenset(
+    {
+        "required",
+        "minProperties",
+        "dependentRequired",
+        "dependencies",
+        "dependentSchemas",
+        "anyOf",
+        "oneOf",
+        "if",
+        "not",
+    }
+)
+"""Rules on an input as a whole that more keys may satisfy."""
 _SENTENCE: Final = 200  # characters; schema validators quote whole values
 
 
@@ -17,10 +31,12 @@ def input_problems(
     input: Mapping[str, JsonValue],  # noqa: A002 - the name of the field
     args: Sequence[JsonValue],
     schema: dict[str, JsonValue] | None = None,
+    *,
+    is_partial: bool = False,
 ) -> Iterator[DefinitionProblem]:
     """Yield the problems of an input and its positional arguments.
 
-    `schema` applies to the input alone.
+    `schema` applies to the input alone. `is_partial`: a trigger may add keys, so keys may be missing.
     """
     for field, value in (("input", input), ("args", args)):
         if reason := json_problem(value):
@@ -38,10 +54,12 @@ def input_problems(
             code="too-large",
         )
     if schema is not None:
-        yield from _schema_problems(schema, input)
+        yield from _schema_problems(schema, input, is_partial=is_partial)
 
 
-def _schema_problems(schema: dict[str, JsonValue], instance: Mapping[str, JsonValue]) -> Iterator[DefinitionProblem]:
+def _schema_problems(
+    schema: dict[str, JsonValue], instance: Mapping[str, JsonValue], *, is_partial: bool
+) -> Iterator[DefinitionProblem]:
     import jsonschema  # noqa: PLC0415 - few jobs have a schema, and it takes long to import
     import referencing.exceptions  # noqa: PLC0415
 
@@ -58,6 +76,8 @@ def _schema_problems(schema: dict[str, JsonValue], instance: Mapping[str, JsonVa
             )
             return
         for error in kind(schema, registry=referencing.Registry()).iter_errors(instance):
+            if is_partial and not error.absolute_path and error.validator in _COMPLETED_BY_KEYS:
+                continue
             path = ".".join(("input", *(str(part) for part in error.absolute_path)))
             yield DefinitionProblem(shorten(error.message, _SENTENCE), field=path, code="schema-mismatch")
     except jsonschema.SchemaError as error:

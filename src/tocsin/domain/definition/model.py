@@ -18,6 +18,7 @@ from .fields import (
     Function,
     Name,
     Object,
+    OnCompletion,
     OverlapPolicy,
     Seconds,
     StepName,
@@ -126,7 +127,8 @@ class JobDefinition(_Model):
     overlap_policy: OverlapPolicy = "skip"
     """The rule for an occurrence that comes while another execution of the job is active.
 
-    `skip`: it does not run. `allow`: both run. `cancel_previous`: the active execution is cancelled. `enqueue`: it waits.
+    `skip`: it does not run. `allow`: both run. `cancel_previous`: the active execution is cancelled. `enqueue`: it waits, and is
+    the default of a job without a schedule, so that no trigger is lost.
     """
     dead_letter: Flag = False
     """Whether an execution that fails for good leaves a dead letter."""
@@ -148,8 +150,13 @@ class JobDefinition(_Model):
     """The age in seconds up to which `catch_up: all` fires a missed instant."""
     starting_deadline: Timeout | None = None
     """Seconds after which an instant that has not fired is missed; None: no limit."""
+    on_completion: OnCompletion = "preserve"
+    """The end of a job that is scheduled once, after its instant: `preserve`: it stays, disabled. `drop`: it is deleted if it fired."""
     input_schema: Object | None = None
-    """A JSON Schema for `input`, checked here and at every trigger."""
+    """A JSON Schema for `input`, checked here and at every trigger, whose keys are merged before.
+
+    Without a schedule, what is missing in `input` as a whole (`required` and so on) is checked at the trigger only.
+    """
     owner: Text | None = None
     """The owner of the job, beside its creator: a person, or a program that syncs job files."""
     retention: Timeout | None = None
@@ -157,9 +164,12 @@ class JobDefinition(_Model):
     viewers: tuple[Text, ...] = ()
     """The identities that may see the job, beside creator, owner and administrators; empty: everyone."""
 
+    def own_steps(self) -> tuple[Step, ...]:
+        """Return the steps as written."""
+        return (Step.model_construct(name=MAIN, function=self.function),) if self.function is not None else self.dag
+
     def steps(self) -> tuple[Step, ...]:
         """Return the steps with every default resolved."""
-        plain = () if self.function is None else (Step.model_construct(name=MAIN, function=self.function),)
         inherited = {
             "timeout": self.timeout,
             "input": self.input,
@@ -169,8 +179,17 @@ class JobDefinition(_Model):
         }
         return tuple(
             step.model_copy(update={field: value for field, value in inherited.items() if getattr(step, field) is None})
-            for step in (*plain, *self.dag)
+            for step in self.own_steps()
         )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lose_no_trigger(cls, data: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - before validation
+        """Let triggers of a job without a schedule wait for each other by default."""
+        is_given = isinstance(data, dict) and ("overlap_policy" in data or data.get("schedule") is not None)
+        if is_stored(info) or is_given or not isinstance(data, dict):
+            return data
+        return {**data, "overlap_policy": "enqueue"}
 
     @model_validator(mode="after")
     def _is_registrable(self, info: ValidationInfo) -> Self:
@@ -218,16 +237,21 @@ def _problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
 
 
 def _schedule_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
+    timezone, is_once = definition.timezone, False
     try:
-        calendar.validate_timezone(definition.timezone)
+        calendar.validate_timezone(timezone)
     except calendar.ScheduleError as error:
-        yield _unscheduled("timezone", definition.timezone, error)
-        return
+        yield _unscheduled("timezone", timezone, error)
+        timezone = "UTC"  # every local time exists there, so that only mistakes of the schedule itself are found
     if definition.schedule is not None:
         try:
-            calendar.parse(definition.schedule, definition.timezone, dst=definition.dst)
+            is_once = calendar.parse(definition.schedule, timezone, dst=definition.dst).only_instant is not None
         except calendar.ScheduleError as error:
             yield _unscheduled("schedule", definition.schedule, error)
+            return
+    if definition.on_completion == "drop" and not is_once:
+        reason = "only a job that is scheduled once is complete: write `at 2027-03-01T09:00` as its schedule"
+        yield DefinitionProblem(reason, field="on_completion", value=show("drop"), code="exclusive-fields")
 
 
 def _unscheduled(field: str, written: str, error: calendar.ScheduleError) -> DefinitionProblem:
@@ -238,7 +262,8 @@ def _unscheduled(field: str, written: str, error: calendar.ScheduleError) -> Def
 
 
 def _inputs_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
-    yield from input_problems(definition.input, definition.args, definition.input_schema)
+    is_triggered = definition.schedule is None
+    yield from input_problems(definition.input, definition.args, definition.input_schema, is_partial=is_triggered)
     for step in definition.dag:
         if step.input is not None or step.args is not None:
             given = definition.input if step.input is None else step.input

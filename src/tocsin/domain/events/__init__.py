@@ -46,6 +46,7 @@ from .execution import (
     Skipped,
     SkipReason,
     Terminal,
+    occurrence_meta,
 )
 from .inputs import CancelRequest, Enqueued, ExpiryTimer, LeaseTimer, Report, RetryTimer, SoleStep, Timer, Trigger
 from .ledger import (
@@ -70,7 +71,7 @@ from .message import (
     TriggerKind,
     TriggerSource,
 )
-from .mq import Completion, Envelope, EnvelopeData
+from .mq import Completion, Envelope, EnvelopeData, MqCancel, MqCancelData
 from .public import (
     MISSED_REASONS,
     CronMissed,
@@ -144,6 +145,8 @@ __all__ = [
     "Lost",
     "Message",
     "MissedReason",
+    "MqCancel",
+    "MqCancelData",
     "Passed",
     "PassedReason",
     "Paused",
@@ -175,5 +178,6 @@ __all__ = [
     "TriggerKind",
     "TriggerSource",
     "admission_of",
+    "occurrence_meta",
     "unfold",
 ]

@@ -95,6 +95,8 @@ class PoisonMessage(DeadLetterFact):
     """The type of the event."""
     reason: str
     """The reason why the message cannot be used."""
+    code: str | None = None
+    """The stable code of the reason (docs/reference/errors.md); absent: the reason has none."""
     durable: str
     """The durable that delivered the message."""
     subject: str
@@ -113,13 +115,23 @@ class PoisonMessage(DeadLetterFact):
 
     @classmethod
     def of(
-        cls, job: str, durable: str, subject: str, sequence: int, body: bytes, reason: str, *, partition: int = 0
+        cls,
+        job: str,
+        durable: str,
+        subject: str,
+        sequence: int,
+        body: bytes,
+        reason: str,
+        *,
+        code: str | None = None,
+        partition: int = 0,
     ) -> "PoisonMessage":
         """Return the dead letter of a message; its id is always the same."""
         return cls(
             job=job,
             id=cls.id_of(durable, partition, sequence),
             reason=reason[:MAX_REASON_LENGTH],
+            code=code,
             durable=durable,
             subject=subject,
             sequence=sequence,

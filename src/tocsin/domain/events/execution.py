@@ -6,7 +6,8 @@ from typing import ClassVar, Literal, TypeAlias
 from pydantic import JsonValue
 
 from ..definition import RetryPolicy
-from .message import Actor, Failure, Input, Message, Sequence, TriggerKind
+from ..wording import utc_text
+from .message import OCCURRENCES, Actor, Failure, Input, Message, Sequence, TriggerKind
 
 # --- the plan --------------------------------------------------------------------------------------------------------
 
@@ -61,7 +62,10 @@ class Plan(Message):
     tags: tuple[str, ...] = ()
     """The tags of the job."""
     meta: dict[str, JsonValue] = {}
-    """Metadata that every task carries."""
+    """Metadata of the job, which every task carries.
+
+    The name and the instant of an occurrence are not here, so that all occurrences share one plan.
+    """
     start_at: datetime | None = None
     """The time (UTC) before which no task is dispatched."""
     expires_at: datetime | None = None
@@ -99,6 +103,26 @@ class Requested(ExecutionFact):
     """The dead letter that is replayed: the id of the failed execution or poison message."""
     backfill: str | None = None
     """The name of the backfill that this execution belongs to."""
+
+    @property
+    def meta(self) -> dict[str, JsonValue]:
+        """Return the metadata of the tasks (`meta_of`)."""
+        return meta_of(self.plan, self.job, self.trigger, self.scheduled_time)
+
+
+def meta_of(plan: Plan, job: str, trigger: TriggerKind, scheduled_time: datetime) -> dict[str, JsonValue]:
+    """Return the metadata of an execution's tasks.
+
+    An occurrence also carries the name of its job and its instant (ojs-cron §6.3, CRON-20).
+    """
+    if trigger not in OCCURRENCES:
+        return plan.meta
+    return {**plan.meta, **occurrence_meta(job, scheduled_time)}
+
+
+def occurrence_meta(job: str, scheduled_time: datetime) -> dict[str, JsonValue]:
+    """Return the metadata that only an occurrence has."""
+    return {"cron_name": job, "cron_triggered_at": utc_text(scheduled_time)}
 
 
 class Planned(Requested):

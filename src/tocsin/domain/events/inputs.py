@@ -17,7 +17,8 @@ from .message import Actor, Failure, Input, Message, Sequence, TriggerKind, Trig
 class Trigger(Message):
     """A request to run a job now. All fields are optional.
 
-    Clients publish this on `cron.trigger.<job>`; the API stores it too.
+    Clients publish this on `cron.trigger.<job>`; the API stores it too. An object with none of these fields is the input
+    itself: `{"day": "2026-02-11"}` means `{"input": {"day": "2026-02-11"}}`. An object with one of them is never an input.
     """
 
     v: Literal[1] = 1
@@ -34,10 +35,22 @@ class Trigger(Message):
     """The identity that made the request."""
     reason: str | None = None
     """The reason that the caller gave."""
+    idempotency_key: str | None = Field(default=None, min_length=1, max_length=255)
+    """Triggers of a job with one key make one execution, as long as the log holds it.
+
+    Without a key, the log itself drops a message that repeats a `Nats-Msg-Id` within two minutes.
+    """
     backfill: str | None = Field(default=None, min_length=1, max_length=255)
     """The name of the backfill; with `scheduled_time` it identifies one execution."""
     scheduled_time: AwareDatetime | None = None
     """The past instant for which the backfill runs the job."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _takes_bare_input(cls, body: object) -> object:
+        if isinstance(body, dict) and body and cls.model_fields.keys().isdisjoint(body):
+            return {"input": body}
+        return body
 
     @model_validator(mode="after")
     def _backfill_has_instant(self) -> Self:

@@ -50,6 +50,11 @@ class Defined(DefinitionFact):
 
     Absent: the identity in `by` if this is the first registration, otherwise unknown.
     """
+    anchor: datetime | None = None
+    """The time (UTC) from which `@every` counts until the job fires; absent: the time of this event.
+
+    An update that keeps the interval keeps the anchor, so that frequent updates do not postpone the next instant.
+    """
 
 
 class Paused(DefinitionFact):

@@ -75,8 +75,8 @@ class CronSkipped(Message):
     """The details."""
 
 
-MissedReason: TypeAlias = Literal["missed", "throttled"]
-"""Reasons against the user's wish: no ticker was leading, or too many came due."""
+MissedReason: TypeAlias = Literal["missed", "superseded", "throttled"]
+"""Reasons against the user's wish: no ticker led, a newer definition came before a late decision, or too many came due."""
 MISSED_REASONS: Final[frozenset[str]] = frozenset(get_args(MissedReason))
 
 
@@ -104,7 +104,8 @@ class CronMissedData(Message):
 class CronMissed(Message):
     """Occurrences did not fire, against the user's wish.
 
-    There is one event for each span of time.
+    There is one event for each span of time. Its `count` stands for that many `cron.skipped` events of ojs-cron §9.2, so
+    that the size of an alert does not grow with the length of an outage.
     """
 
     event: Literal["cron.missed"] = "cron.missed"

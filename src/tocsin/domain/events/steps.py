@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from .execution import Admitted, ExecutionFact, ExhaustedReason, Plan
+from .execution import Admitted, ExecutionFact, ExhaustedReason, Plan, meta_of
 from .message import Actor, Failure, Input, Message, Recorded, Sequence, TriggerKind
 
 
@@ -76,6 +76,8 @@ class Dispatched(ExecutionFact):
 
     For an occurrence, also the job's name and the scheduled time (ojs-cron §6.3).
     """
+    tags: tuple[str, ...] = ()
+    """The tags of the job."""
     is_recovery: bool = False
     """True: the execution was lost and recovered (cloacina, recovery context)."""
     original_scheduled_time: datetime | None = None
@@ -107,7 +109,7 @@ class Dispatched(ExecutionFact):
 
     @property
     def task(self) -> "Dispatched":
-        """Return the task alone, with a copy of the plan's input, arguments and metadata.
+        """Return the task alone, with the plan's tags and copies of its data.
 
         Messages share plans, and a handler may change its input.
         """
@@ -118,9 +120,21 @@ class Dispatched(ExecutionFact):
         given = {
             "input": deepcopy(plan.input if step is None or step.input is None else step.input),
             "args": deepcopy(plan.args if step is None or step.args is None else step.args),
-            "meta": deepcopy(plan.meta),
+            "meta": deepcopy(meta_of(plan, self.job, self.trigger, self.scheduled_time)),
+            "tags": plan.tags,
         }
         return self.model_copy(update={"v": 1, "admits": None, **given})
+
+    @property
+    def recovery_context(self) -> dict[str, JsonValue]:
+        """Return the metadata that a worker outside receives of a recovery (cloacina, recovery context).
+
+        It is empty if the execution was never recovered.
+        """
+        if not self.is_recovery:
+            return {}
+        fields = {"is_recovery", "original_scheduled_time", "recovery_attempt_time"}
+        return self.model_dump(mode="json", include=fields, exclude_none=True)
 
 
 def admission_of(recorded: Recorded[Message]) -> Recorded[Admitted] | None:

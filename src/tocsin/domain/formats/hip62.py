@@ -2,7 +2,7 @@
 
 Fields that hip-62 does not have (`overlap_policy`, `queue`, `catch_up`, …) are written under the names of the
 definition. `lock: true` skips a run while another is active; `lock: false` and `concurrent: true` let runs overlap.
-Without any of them the rule of ojs-cron §6.2 applies: skip.
+Without any of them the rule of ojs-cron §6.2 applies: skip; a job without a schedule waits (`enqueue`).
 """
 
 from collections.abc import Mapping

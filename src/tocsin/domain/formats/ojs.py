@@ -3,13 +3,14 @@
 A retry policy has the defaults of ojs-retry (first delay one second). `jitter: true` is ±10 %, and `on_exhaustion:
 dead_letter` is `dead_letter`. Fields that the system manages are ignored (CRON-06). The registration form of the
 conformance suite, `expression` and `job_template`, is read as well, and so are a `meta` beside the options and
-`timeout_ms` in them, as the HTTP binding writes them. `input`, `input_schema`, `catch_up`, `owner`, `viewers` and
-`execution_timeout` are extensions under their own names, so that writing loses nothing (`options.timeout` limits one
-attempt).
+`timeout_ms` in them, as the HTTP binding writes them. Every other field of a definition is an extension under its own
+name (`EXTENSIONS`), so that writing loses nothing: `dst`, `catch_up`, `retention`, `execution_timeout` and so on
+(`options.timeout` limits one attempt).
 """
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import JsonValue
@@ -30,10 +31,13 @@ TYPE: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 _JITTER: Final = 0.1
 _STAND_IN: Final = "unknown"  # for an invalid type, so that it is reported once
 _SAME: Final = frozenset({"name", "timezone", "args", "overlap_policy", "enabled", "description"})
-_EXTENSIONS: Final = frozenset({"input", "input_schema", "catch_up", "owner", "viewers", "execution_timeout"})
-_JOB: Final = _SAME | _EXTENSIONS | MANAGED | {"cron", "type", "options"}
 _TEMPLATE: Final = frozenset({"type", "args", "options"})
 _OPTIONS: Final = frozenset({"queue", "timeout", "retry", "tags", "meta"})
+_RENAMED: Final = frozenset({"schedule", "function", "dead_letter"})
+EXTENSIONS: Final = frozenset(JobDefinition.model_fields) - _SAME - _OPTIONS - _RENAMED - {"dag"}
+"""Fields of a definition that ojs-cron does not have; a CronJob has them under their own names."""
+
+_JOB: Final = _SAME | EXTENSIONS | MANAGED | {"cron", "type", "options"}
 _RETRY: Final = {
     "max_attempts": "max_attempts",
     "initial_interval": "initial_delay",
@@ -42,7 +46,9 @@ _RETRY: Final = {
     "max_interval": "max_delay",
     "jitter": "jitter",
     "non_retryable_errors": "non_retryable_errors",
+    "max_delay_with_jitter": "max_delay_with_jitter",
 }
+"""Names of a retry policy's fields here and in a definition; `max_delay_with_jitter` is an extension."""
 _EXHAUSTION: Final = {"discard": False, "dead_letter": True}
 
 
@@ -50,7 +56,7 @@ def reading(written: Mapping[Any, object]) -> Document:
     """Read one CronJob."""
     read = Document(spelled=_spelled)
     job = read.known(_unfolded(read, written), _JOB)
-    fields = {name: job[name] for name in job.keys() & (_SAME | _EXTENSIONS)}
+    fields = {name: job[name] for name in job.keys() & (_SAME | EXTENSIONS)}
     for required, name in (("cron", "schedule"), ("type", "function")):
         if required in job:
             fields[name] = job[required]
@@ -64,6 +70,13 @@ def reading(written: Mapping[Any, object]) -> Document:
         fields["function"] = _STAND_IN
     read.fields = {**fields, **_options(read, job.get("options"))}
     return read
+
+
+def respelled(error: DefinitionError) -> DefinitionError:
+    """Return an error about a definition with the field names of a CronJob."""
+    return DefinitionError(
+        *(replace(problem, field=".".join(map(str, _spelled((problem.field,))))) for problem in error.problems)
+    )
 
 
 def write(definition: JobDefinition) -> dict[str, JsonValue]:
@@ -94,7 +107,7 @@ def write(definition: JobDefinition) -> dict[str, JsonValue]:
         "overlap_policy": definition.overlap_policy,
         "enabled": definition.enabled,
         "description": definition.description,
-        **{name: dumped[name] for name in sorted(_EXTENSIONS & dumped.keys())},
+        **{name: dumped[name] for name in sorted(EXTENSIONS & dumped.keys())},
     }
 
 
@@ -200,6 +213,8 @@ def _written_retry(retry: RetryPolicy, *, dead_letter: bool) -> dict[str, JsonVa
         "backoff_coefficient": retry.multiplier,
         "max_interval": duration.iso(retry.max_delay),
         "jitter": {0.0: False, _JITTER: True}.get(retry.jitter, retry.jitter),
+        **({} if retry.backoff == "exponential" else {"backoff_strategy": retry.backoff}),
+        **({"max_delay_with_jitter": True} if retry.max_delay_with_jitter else {}),
         "non_retryable_errors": list(retry.non_retryable_errors),
         "on_exhaustion": "dead_letter" if dead_letter else "discard",
     }

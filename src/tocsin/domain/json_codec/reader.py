@@ -25,8 +25,8 @@ _SLOTS: Final = ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "_
 """The slots that pydantic fills in a model. `BaseModel.__setstate__` sets the same, only slower."""
 _ABSENT: Final = object()
 """Stands for a field that a body leaves out, if its value would be converted; a default is not validated."""
-_HARMLESS: Final = "_open_to_newer_versions"
-"""A validator that only drops unknown fields; a body with unknown fields is left to pydantic."""
+_HARMLESS: Final = frozenset({"_open_to_newer_versions", "_takes_bare_input", "_lose_no_trigger"})
+"""Validators that change nothing in a stored body of known fields; a body with unknown fields is left to pydantic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def _checks(model: type[BaseModel]) -> tuple[Callable[[Any], object], ...]:
     """Return the validators of the whole model."""
     checks = list[Callable[[Any], object]]()
     for decorator in model.__pydantic_decorators__.model_validators.values():
-        if decorator.cls_var_name == _HARMLESS:
+        if decorator.cls_var_name in _HARMLESS:
             continue
         if decorator.info.mode != "after":
             raise _NotReadable

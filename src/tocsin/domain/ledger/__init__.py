@@ -15,8 +15,17 @@ Implements ojs-cron §7.3 (CRON-25: at most one catch-up occurrence) and §8.5, 
     memory           many ledgers in little memory
 """
 
-from .definitions import JobNotFound, define, delete, pause, resume
-from .instants import MAX_INSTANTS_PER_DECISION, PUNCTUALITY, decide_instants, next_fire_time, next_instant
+from .definitions import JobNotFound, complete, define, delete, pause, refuse_past, resume
+from .instants import (
+    MAX_INSTANTS_PER_DECISION,
+    PUNCTUALITY,
+    anchor_of,
+    decide_instants,
+    is_over,
+    next_fire_time,
+    next_instant,
+    schedule_of,
+)
 from .lookahead import Lookahead
 from .memory import Ledgers
 from .state import KnownDefinition, Ledger, Regime, evolve, fold, initial, missing_fact, without_definitions
@@ -32,17 +41,22 @@ __all__ = [
     "Lookahead",
     "Regime",
     "Timetable",
+    "anchor_of",
+    "complete",
     "decide_instants",
     "define",
     "delete",
     "evolve",
     "fold",
     "initial",
+    "is_over",
     "missing_fact",
     "next_fire_time",
     "next_instant",
     "pause",
     "read_timetable",
+    "refuse_past",
     "resume",
+    "schedule_of",
     "without_definitions",
 ]

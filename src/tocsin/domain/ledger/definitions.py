@@ -1,9 +1,14 @@
 """Decisions on the definition of a job."""
 
-from ..definition import JobDefinition
+from datetime import datetime
+
+from ..definition import DefinitionError, DefinitionProblem, JobDefinition, show
 from ..errors import TocsinError
 from ..events import Actor, Defined, Deleted, Paused, Resumed
+from ..wording import utc_text
+from .instants import drop_time, schedule_of
 from .state import Ledger, Regime
+from .timetables import Timetable
 
 
 class JobNotFound(TocsinError, LookupError):
@@ -17,14 +22,24 @@ class JobNotFound(TocsinError, LookupError):
 
 
 def define(
-    state: Ledger, definition: JobDefinition, *, by: Actor | None = None, reason: str | None = None
+    state: Ledger,
+    definition: JobDefinition,
+    *,
+    by: Actor | None = None,
+    reason: str | None = None,
+    now: datetime | None = None,
 ) -> list[Defined]:
     """Register or update a job (ojs-cron §8.1, CRON-26).
 
-    Return nothing if the definition in force is the same.
+    Return nothing if the definition in force is the same. `now` (UTC) refuses a single instant that is past.
+
+    Raises:
+        DefinitionError: the schedule names one instant, which is not later than `now`, and was not the schedule before.
     """
     if state.definition == definition:
         return []
+    if now is not None:
+        refuse_past(state, definition, now)
     return [
         Defined(
             job=definition.name,
@@ -35,8 +50,47 @@ def define(
             reason=reason,
             created_at=state.created_at,
             created_by=state.created_by,
+            anchor=_kept_anchor(state, definition),
         )
     ]
+
+
+def refuse_past(state: Ledger, definition: JobDefinition, now: datetime) -> None:
+    """Refuse a schedule whose only instant is past, unless it was the job's schedule before.
+
+    Raises:
+        DefinitionError: the job would never run.
+    """
+    after = Timetable.of(definition)
+    at = None if after.schedule is None else schedule_of(after).only_instant
+    before = state.timetable
+    if at is None or at > now or (before is not None and before.has_same_instants_as(after)):
+        return
+    reason = f"it is past (now is {utc_text(now, 'seconds')}), so the job would never run: give a later time"
+    place = f"job `{definition.name}`"
+    raise DefinitionError(
+        DefinitionProblem(reason, field="schedule", value=show(definition.schedule), job=place, code="in-the-past")
+    )
+
+
+def complete(state: Ledger) -> list[Deleted]:
+    """Delete a job that was scheduled once, has fired, and is not to be preserved."""
+    current, timetable = state.current, state.timetable
+    if current is None or timetable is None or drop_time(timetable, state.last_fired) is None:
+        return []
+    return [
+        Deleted(job=state.job, previous=current.fact, by=Actor(identity="ticker"), reason="its only instant has fired")
+    ]
+
+
+def _kept_anchor(state: Ledger, definition: JobDefinition) -> datetime | None:
+    """Return the anchor of the interval in force if a definition keeps this interval."""
+    known = state.definitions.get(state.current.definition) if state.current else None
+    if known is None or known.timetable.schedule is None or definition.schedule is None:
+        return None
+    interval = schedule_of(Timetable.of(definition)).interval
+    is_same = interval is not None and interval == schedule_of(known.timetable).interval
+    return (known.anchor or known.since) if is_same else None
 
 
 def pause(state: Ledger, job: str, *, by: Actor | None = None, reason: str | None = None) -> list[Paused]:

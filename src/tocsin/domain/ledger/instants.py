@@ -7,7 +7,7 @@ from itertools import groupby, islice
 from typing import Final
 
 from ..events import Due, Passed, PassedReason
-from ..schedule import DstPolicy, Occurrence, Schedule, parse
+from ..schedule import DstPolicy, Occurrence, Schedule, TimezoneDatabase, parse, timezone_database
 from .lookahead import Lookahead
 from .state import Ledger, Regime
 from .timetables import Timetable
@@ -35,8 +35,25 @@ def next_instant(state: Ledger, after: datetime, *, lookahead: Lookahead | None 
         return current.since  # another definition was in force before, and its instants still need a decision
     if timetable is None or current is None or timetable.schedule is None:
         return None
+    if (dropped := drop_time(timetable, state.last_fired)) is not None:
+        return dropped
     floor = max(after, state.watermark) if state.watermark else after
     return (lookahead or Lookahead()).next_at(schedule_of(timetable), floor, anchor_of(state, current))
+
+
+def drop_time(timetable: Timetable, last_fired: datetime | None) -> datetime | None:
+    """Return the instant whose firing completed a job that is to be deleted."""
+    if timetable.on_completion != "drop" or last_fired is None or timetable.schedule is None:
+        return None
+    return last_fired if schedule_of(timetable).only_instant == last_fired else None
+
+
+def is_over(timetable: Timetable, since: datetime, watermark: datetime | None) -> bool:
+    """Return whether the only instant of a timetable is decided, or before `since`."""
+    if timetable.schedule is None:
+        return False
+    at = schedule_of(timetable).only_instant
+    return at is not None and at <= max(since, watermark or since)
 
 
 def undecided_occurrences(
@@ -60,23 +77,23 @@ def undecided_occurrences(
 
 def schedule_of(timetable: Timetable) -> Schedule:
     """Return the schedule of a timetable that has a schedule."""
-    return _parsed(timetable.schedule or "", timetable.timezone, timetable.dst)
+    return _parsed(timetable.schedule or "", timetable.timezone, timetable.dst, timezone_database())
 
 
 @lru_cache(maxsize=2**17)  # every tick needs the same schedules; room for as many as jobs may be registered
-def _parsed(text: str, timezone: str, dst: DstPolicy | None) -> Schedule:
+def _parsed(text: str, timezone: str, dst: DstPolicy | None, _: TimezoneDatabase) -> Schedule:
     return parse(text, timezone, dst=dst)
 
 
 def anchor_of(state: Ledger, regime: Regime) -> datetime:
     """Return the time from which `@every` counts (ojs-cron §4.1).
 
-    This is the last trigger, or the registration if there was none.
+    This is the last trigger. If there was none, it is the definition that set the interval.
     """
     if state.last_fired is not None:
         return state.last_fired
     known = state.definitions.get(regime.definition)
-    return known.since if known else regime.since
+    return (known.anchor or known.since) if known else regime.since
 
 
 PUNCTUALITY: Final = timedelta(seconds=2)

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from .instants import next_instant, schedule_of
+from .instants import drop_time, next_instant, schedule_of
 from .lookahead import Lookahead
 from .state import KnownDefinition, Ledger, Regime, initial, missing_fact, without_definitions
 from .timetables import Timetable
@@ -24,6 +24,7 @@ class _Plain(msgspec.Struct, frozen=True, gc=False):
     timetable: Timetable
     watermark: datetime | None
     last_fired: datetime | None
+    anchor: datetime | None
 
 
 class Ledgers:
@@ -43,7 +44,7 @@ class Ledgers:
             return self._others.get(job, (initial, 0))
         since, definition = plain.since, plain.definition
         regimes = (Regime(since, definition, paused=False, fact=definition, previous=plain.previous),)
-        definitions = {definition: KnownDefinition(since, plain.timetable, None)}
+        definitions = {definition: KnownDefinition(since, plain.timetable, None, anchor=plain.anchor)}
         return Ledger(job, regimes, definitions, plain.watermark, plain.last_fired), plain.sequence
 
     def put(self, job: str, state: Ledger, sequence: int) -> None:
@@ -74,8 +75,10 @@ class Ledgers:
             raise LookupError(job)
         if timetable.schedule is None:
             return None
+        if (dropped := drop_time(timetable, plain.last_fired)) is not None:
+            return dropped
         floor = since if watermark is None or watermark < since else watermark
-        return lookahead.next_at(schedule_of(timetable), floor, plain.last_fired or since)
+        return lookahead.next_at(schedule_of(timetable), floor, plain.last_fired or plain.anchor or since)
 
     def sequence(self, job: str) -> int:
         """Return the last sequence of a job's ledger; 0: the job is unknown."""
@@ -95,7 +98,8 @@ def _plain(state: Ledger, sequence: int) -> _Plain | None:
     known = state.definitions.get(definition)
     if paused or fact != definition or known is None or known.since != since:
         return None
-    return _Plain(sequence, definition, previous, since, known.timetable, state.watermark, state.last_fired)
+    watermark, last_fired = state.watermark, state.last_fired
+    return _Plain(sequence, definition, previous, since, known.timetable, watermark, last_fired, known.anchor)
 
 
 def _fields(regime: Regime) -> tuple[datetime, int, bool, int, int]:

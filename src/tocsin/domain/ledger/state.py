@@ -50,6 +50,8 @@ class KnownDefinition:
     """The time of the first registration; None: `since`."""
     created_by: str | None = None
     """The identity that registered the job first; None: unknown."""
+    anchor: datetime | None = None
+    """The time from which `@every` counts until the job fires; None: `since`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,10 @@ def without_definitions(state: Ledger) -> Ledger:
         return state
     return replace(
         state,
-        definitions={s: KnownDefinition(known.since, known.timetable, None) for s, known in state.definitions.items()},
+        definitions={
+            s: KnownDefinition(known.since, known.timetable, None, anchor=known.anchor)
+            for s, known in state.definitions.items()
+        },
     )
 
 
@@ -170,10 +175,10 @@ def missing_fact(state: Ledger) -> int | None:
 def _known(fact: Defined | TimetableDefined, since: datetime) -> KnownDefinition:
     timetable = Timetable.of(fact.definition)
     if isinstance(fact, TimetableDefined):
-        return KnownDefinition(since, timetable, None)
+        return KnownDefinition(since, timetable, None, anchor=fact.anchor)
     is_first = fact.created_at is None
     creator = fact.by.identity if is_first and fact.by else fact.created_by
-    return KnownDefinition(since, timetable, fact.definition, fact.created_at, creator)
+    return KnownDefinition(since, timetable, fact.definition, fact.created_at, creator, fact.anchor)
 
 
 def _govern(

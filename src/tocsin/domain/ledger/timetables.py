@@ -4,13 +4,14 @@ Many jobs have equal timetables. They share one object, so that a process can ho
 """
 
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import ClassVar, Final, Literal
 
 from pydantic import ConfigDict
 
 from .. import json_codec
-from ..definition import CatchUp, JobDefinition
+from ..definition import CatchUp, JobDefinition, OnCompletion
 from ..definition.fields import Flag, Seconds, Timeout
 from ..events import LedgerFact, Message
 from ..events.message import Sequence
@@ -32,6 +33,7 @@ class Timetable:
     catch_up_limit: int
     catch_up_max_age: float
     starting_deadline: float | None
+    on_completion: OnCompletion
 
     @classmethod
     def of(cls, definition: "JobDefinition | TimetableFields") -> "Timetable":
@@ -45,6 +47,7 @@ class Timetable:
             definition.catch_up_limit,
             definition.catch_up_max_age,
             definition.starting_deadline,
+            definition.on_completion,
         )
 
     def has_same_instants_as(self, other: "Timetable") -> bool:
@@ -69,6 +72,7 @@ class TimetableFields(Message):
     catch_up_limit: int = 100
     catch_up_max_age: Seconds = 86_400.0
     starting_deadline: Timeout | None = None
+    on_completion: OnCompletion = "preserve"
 
 
 class TimetableDefined(LedgerFact):
@@ -80,6 +84,7 @@ class TimetableDefined(LedgerFact):
     previous: Sequence = 0
     definition: TimetableFields
     paused: bool = False
+    anchor: datetime | None = None
 
 
 def read_timetable(body: bytes) -> TimetableDefined | None:

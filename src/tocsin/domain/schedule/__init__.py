@@ -10,6 +10,7 @@ from .clock_changes import ClockChange, clock_changes
 from .errors import ScheduleError
 from .explain import Explanation, Instant, explain, warnings_at
 from .instants import DstPolicy
+from .moved import Moved, moved
 from .parser import next_fire_times, next_instants, parse
 from .rules import Occurrence
 from .schedule import Schedule
@@ -21,6 +22,7 @@ __all__ = [
     "DstPolicy",
     "Explanation",
     "Instant",
+    "Moved",
     "Occurrence",
     "Schedule",
     "ScheduleError",
@@ -28,6 +30,7 @@ __all__ = [
     "clock_changes",
     "explain",
     "install",
+    "moved",
     "next_fire_times",
     "next_instants",
     "parse",

@@ -38,6 +38,11 @@ class Schedule:
         return self.rule.interval if isinstance(self.rule, IntervalRule) else None
 
     @property
+    def only_instant(self) -> datetime | None:
+        """The instant (UTC) of a schedule that fires once; None for other schedules."""
+        return self.rule.at if isinstance(self.rule, OnceRule) else None
+
+    @property
     def calendar_rules(self) -> tuple[CalendarRule, ...]:
         """The rules on the wall clock, one for each cron expression."""
         rules = self.rule.parts if isinstance(self.rule, UnionRule) else (self.rule,)

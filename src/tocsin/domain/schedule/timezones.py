@@ -6,6 +6,8 @@ their zone by name each time, so that both apply immediately and without a resta
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cached_property
 from importlib.abc import Traversable
@@ -80,15 +82,8 @@ class TimezoneDatabase:
     def __init__(self, root: Traversable) -> None:
         self._root = root
         self._zones: dict[str, Zone] = {}
-
-    @cached_property
-    def version(self) -> str:
-        """The IANA release, such as `2026a`; empty if the data has none."""
-        try:
-            first, _, _ = self._root.joinpath("zoneinfo", "tzdata.zi").read_text(encoding="utf-8").partition("\n")
-        except OSError:
-            return ""
-        return first.removeprefix("# version ").strip()
+        self.version = _version(root)
+        """The IANA release, such as `2026a`; empty if the data has none. It is read at once: an upgrade replaces the files."""
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -108,6 +103,14 @@ class TimezoneDatabase:
             with self._root.joinpath("zoneinfo", *name.split("/")).open("rb") as data:
                 zone = self._zones[name] = Zone(name, ZoneInfo.from_file(data, key=name))
         return zone
+
+
+def _version(root: Traversable) -> str:
+    try:
+        with root.joinpath("zoneinfo", "tzdata.zi").open(encoding="utf-8") as data:
+            return data.readline().removeprefix("# version ").strip()
+    except OSError:
+        return ""
 
 
 def validate(name: str, names: frozenset[str]) -> str:
@@ -178,6 +181,17 @@ def refresh() -> TimezoneDatabase:
     """Read the `tzdata` package again after an upgrade on disk."""
     install(packaged())
     return database()
+
+
+@contextmanager
+def using(other: TimezoneDatabase) -> Iterator[None]:
+    """Use another database within the block, to compare schedules; the block must not wait."""
+    before = _InForce.database
+    _InForce.database = other
+    try:
+        yield
+    finally:
+        _InForce.database = before
 
 
 def zone(name: str) -> Zone:

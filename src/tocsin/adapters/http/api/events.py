@@ -1,4 +1,6 @@
-"""`/v1/events`: stored events as server-sent events; a client that reconnects continues where it stopped.
+"""`/v1/events`: stored events and public events as server-sent events.
+
+A client that reconnects continues where it stopped.
 
 The id of a server-sent event is the reader's position in both streams, `<ledger>.<log>`. A browser sends it back as
 `Last-Event-ID`, any other client as `after`. Values that only workers may see are masked.
@@ -35,7 +37,7 @@ class StoredFact(BaseModel):
     """The position in its stream."""
     subject: str
     fact: dict[str, Any]
-    """The event, as `schemas/events` describes its `type`."""
+    """The event, as `schemas/events` describes its `type`, or the `event` of a public event such as `cron.skipped`."""
 
     @classmethod
     def of(cls, recorded: Recorded[Message]) -> "StoredFact":
@@ -76,7 +78,7 @@ async def stream_events(
 ) -> StreamingResponse:
     """Follow events from now on, or from the position after the last known event."""
     last_id = after if after is not None else last_event_id
-    places = _places(last_id) if last_id else await tail.newest(here.log, job)
+    places = _places(last_id) if last_id else await tail.newest(here.log, job, public=True)
     wanted = frozenset(type or ())
     closing = cast("asyncio.Event", request.app.state.closing)
     return StreamingResponse(
@@ -96,7 +98,7 @@ async def _events(
 ) -> AsyncIterator[bytes]:
     at = dict(places)
     closed = asyncio.ensure_future(closing.wait())
-    follower = tail.follow(here.log, job, after=places)
+    follower = tail.follow(here.log, job, after=places, public=True)
     pending = asyncio.ensure_future(anext(follower))
     try:
         yield b"retry: 2000\n\n"
@@ -119,12 +121,17 @@ async def _events(
 
 def _event(recorded: Recorded[Message], at: Mapping[Stream, int]) -> bytes:
     place = ".".join(str(at.get(stream, 0)) for stream in _STREAMS)
-    kind = getattr(recorded.message, "type", "event")
+    kind = _type_of(recorded.message)
     return f"id: {place}\nevent: {kind}\ndata: {StoredFact.of(recorded).model_dump_json()}\n\n".encode()
 
 
 def _is_wanted(recorded: Recorded[Message], types: frozenset[str]) -> bool:
-    return not types or getattr(recorded.message, "type", None) in types
+    return not types or _type_of(recorded.message) in types
+
+
+def _type_of(message: Message) -> str:
+    """Return the type of an event; a public event names it `event`."""
+    return str(getattr(message, "type", None) or getattr(message, "event", "event"))
 
 
 def _places(written: str) -> dict[Stream, int]:

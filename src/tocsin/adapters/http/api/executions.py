@@ -14,6 +14,7 @@ from ....domain.access import Permission, Principal
 from ....domain.dead_letter import attempts_of
 from ....domain.definition import Text
 from ....domain.events import Actor, Attempt, Completed, Failed
+from ....domain.execution import WaitsFor
 from ....domain.history import Status
 from ....ports import ExecutionRow
 from ....ports.queries import ExecutionQuery, ExecutionSort
@@ -67,6 +68,8 @@ class ExecutionStep(BaseModel):
     """The current state of a step."""
 
     status: Status
+    queue: str | None = None
+    function: str | None = None
     attempt: int
     started_at: datetime | None = None
     ended_at: datetime | None = None
@@ -85,7 +88,10 @@ class ExecutionDetails(BaseModel):
     status: Status
     trigger: str
     scheduled_time: datetime
-    started_at: datetime
+    started_at: datetime | None
+    """The first start of a step; null: no worker has started one."""
+    waits_for: WaitsFor | None
+    """What a pending execution waits for: its job's lock, a worker, or the end of a delay."""
     completed_at: datetime | None
     duration_ms: int | None
     attempt: int
@@ -108,9 +114,12 @@ class ExecutionDetails(BaseModel):
         record = history.fold({}, match.facts)[match.execution_id]
         state = execution.fold(match.facts)
         requested = state.requested
+        planned = {step.name: step for step in requested.plan.steps} if requested else {}
         steps = {
             name: ExecutionStep(
                 status=step.status,
+                queue=planned[name].queue if name in planned else None,
+                function=planned[name].function if name in planned else None,
                 attempt=step.attempt,
                 started_at=step.started_at,
                 ended_at=step.ended_at,
@@ -126,7 +135,8 @@ class ExecutionDetails(BaseModel):
             status=record.status,
             trigger=record.trigger,
             scheduled_time=record.scheduled_time,
-            started_at=record.started_at,
+            started_at=record.shown_start,
+            waits_for=execution.waits_for(state),
             completed_at=record.completed_at,
             duration_ms=record.duration_ms,
             attempt=record.attempt,

@@ -76,6 +76,10 @@ class JobDetails(JobSummary):
     warnings: list[str]
     """Properties of the schedule that its author may not expect."""
     next_fire_times: list[datetime]
+    decided_until: datetime | None
+    """The time up to which each occurrence is decided."""
+    anchor: datetime
+    """The time from which `@every` counts: the last occurrence, or the definition that set the interval."""
     definition: JobDefinition
 
     @classmethod
@@ -97,6 +101,8 @@ class JobDetails(JobSummary):
             expressions=list(schedule.expressions) if schedule else [],
             warnings=list(warnings_at(schedule, now)) if schedule else [],
             next_fire_times=list(islice(job.fire_times(now), MAX_NEXT_FIRE_TIMES)),
+            decided_until=job.ledger.watermark,
+            anchor=job.anchor,
             definition=definition,
         )
 

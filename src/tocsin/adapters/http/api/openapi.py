@@ -6,6 +6,7 @@ from typing import Any
 from fastapi.routing import APIRoute
 
 from ....domain.definition import JobDefinition
+from ....domain.formats import ojs
 from ..middleware.idempotency import HEADER as IDEMPOTENCY_KEY
 from ..middleware.idempotency import MAX_KEY, IdempotentRoute
 from ..ojs import protocol
@@ -47,9 +48,15 @@ def written_schemas() -> dict[str, Any]:
     return {
         **{name: _renamed(part, parts) for name, part in parts.items()},
         "Hip62Job": job,
-        "WrittenCron": _CRON,
+        "WrittenCron": _written_cron(job),
         "WrittenJob": {"anyOf": [{"$ref": _REFERENCE.format(model=name)} for name in ("Hip62Job", "WrittenCron")]},
     }
+
+
+def _written_cron(job: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a CronJob with its extensions."""
+    extensions = {name: job["properties"][name] for name in sorted(ojs.EXTENSIONS)}
+    return {**_CRON, "properties": {**_CRON["properties"], **extensions}}
 
 
 def _renamed(schema: Any, parts: dict[str, Any]) -> Any:  # noqa: ANN401 - JSON
@@ -69,7 +76,7 @@ def _renamed(schema: Any, parts: dict[str, Any]) -> Any:  # noqa: ANN401 - JSON
 
 
 _TYPE = {"type": "string", "pattern": r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$"}
-_CRON = {
+_CRON: dict[str, Any] = {
     "title": "CronJob",
     "description": "ojs-cron §2; `expression` in place of `cron`, and `job_template` around `type`, `args` and `options`, are also accepted.",
     "type": "object",

@@ -24,7 +24,7 @@ from ....domain.ledger import JobNotFound
 from ....domain.schedule import ScheduleError
 from ....ports import HistoryUnavailable, LogUnavailable, NotAllowed, OutdatedState
 from ....ports.queries import InvalidQuery
-from ....services.operations.errors import NotAnId, NotFound, OperationError
+from ....services.operations.errors import NotAnId, NotFound, OperationError, ResultTooLarge
 from ....subjects import DecodeError
 from ...extras import is_redis_error
 
@@ -63,8 +63,15 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "not-possible": ProblemKind(
         409, "The current state does not allow the operation. The detail says why.", (OperationError,)
     ),
+    "not-expressible": ProblemKind(
+        409,
+        "An Open Job Spec registration would replace a job that a CronJob cannot express. Update it at `/v1/jobs`, or register "
+        "another name.",
+    ),
     "precondition-failed": ProblemKind(412, "The job has another version than `If-Match` expects. Read it again."),
-    "too-large": ProblemKind(413, "The body is larger than the server accepts. Send less in one request."),
+    "too-large": ProblemKind(
+        413, "The body or a field is larger than the server accepts. Send less.", (ResultTooLarge,)
+    ),
     "idempotency-key-reused": ProblemKind(422, "The idempotency key belongs to another request. Send a new key."),
     "invalid-definition": ProblemKind(
         422, "The job definition is invalid. Correct the fields that `errors` names.", (DefinitionError,)

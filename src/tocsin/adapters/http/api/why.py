@@ -10,7 +10,7 @@ from ....domain.events import Actor
 from ....domain.execution_stats import ExecutionStats, RecoveryStats
 from ....domain.ledger import JobNotFound
 from ....services.execution_stats import statistics
-from ....services.explain import Answer, ExplainReader, Gap, Outcome, Verdict
+from ....services.explain import Answer, BackfilledRun, ExplainReader, Gap, Outcome, Verdict
 from ..auth.security import Reader
 from .dependencies import Here
 from .events import StoredFact
@@ -49,6 +49,8 @@ class Why(BaseModel):
     """A period without a leading ticker."""
     outcome: Outcome | None
     execution_id: str | None
+    backfills: list[BackfilledRun]
+    """The executions that backfills ran for the occurrence."""
     facts: list[StoredFact]
 
     @classmethod

@@ -1,8 +1,4 @@
-"""Request rates: a token bucket for each identity, shared through Redis or kept in memory.
-
-The library `limits` is not used. It has no token bucket, so `Retry-After` would be the rest of a window, not the time until
-the next token. Its memory storage has no bound on identities and scans all of them at each request.
-"""
+"""Request rates: a token bucket for each identity, shared through Redis or kept in memory."""
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator

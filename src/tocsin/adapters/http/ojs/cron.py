@@ -1,8 +1,9 @@
 """`/ojs/v1/cron`: the cron jobs of the Open Job Spec (ojs-cron §8).
 
-The tests cover CRON-06, 07 and 26 to 28. A cron job is a job with a schedule and one function whose name is an OJS type. A job that a CronJob cannot express (it has
-steps, or no schedule) is not listed here. Fields that the server manages are ignored if a client sends them. Answers have
-the names of the specification (`cron_job`, `cron`) and those of its conformance suite (`cron`, `expression`).
+The tests cover CRON-06, 07 and 26 to 28. A cron job is a job with a schedule and one function whose name is an OJS type. A
+job that a CronJob cannot express (it has steps, or no schedule) is not listed here, and a registration under its name is
+refused. Fields that the server manages are ignored if a client sends them. Answers have the names of the specification
+(`cron_job`, `cron`) and those of its conformance suite (`cron`, `expression`).
 """
 
 import asyncio
@@ -14,14 +15,16 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 
 from .... import subjects
 from ....domain.access import Permission
-from ....domain.definition import DefinitionError, Name
+from ....domain.definition import DefinitionError, JobDefinition, Name
 from ....domain.events import CronTriggered
 from ....domain.formats import ojs
 from ....domain.ledger import JobNotFound
+from ....domain.schedule import parse, warnings_at
 from ....ports import SequenceConflict
 from ....services.jobs import Job
 from ..api.dependencies import Components, Here, Precondition, Reason, both, etag
 from ..api.jobs import with_defaults
+from ..api.problems import FieldError, Problem
 from ..auth.security import Author, Reader, actor, permitted, visible
 from ..middleware.idempotency import IdempotentRoute
 from .protocol import OjsResponse, documented
@@ -33,7 +36,7 @@ router = APIRouter(
     tags=["Open Job Spec"],
     default_response_class=OjsResponse,
     route_class=IdempotentRoute,
-    responses=documented(400, 401, 403, 404, 412, 413, 429, 500, 503),
+    responses=documented(400, 401, 403, 404, 409, 412, 413, 429, 500, 503),
 )
 
 
@@ -67,6 +70,15 @@ class CronAnswer(BaseModel):
     cron: CronJob
 
 
+class CronRegistered(CronAnswer):
+    """A registered cron job, under both names."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    warnings: list[str]
+    """Consequences of the schedule that its author may not expect: days that some months lack, clock changes, and so on."""
+
+
 class CronList(BaseModel):
     """The cron jobs, under both names."""
 
@@ -98,7 +110,10 @@ class Toggle(BaseModel):
 
 
 @router.post(
-    "", status_code=201, operation_id="registerCron", responses={200: {"model": CronAnswer, "description": "Updated."}}
+    "",
+    status_code=201,
+    operation_id="registerCron",
+    responses={200: {"model": CronRegistered, "description": "Updated."}},
 )
 async def register_cron(
     here: Here,
@@ -110,15 +125,21 @@ async def register_cron(
     ],
     response: Response,
     reason: Reason = None,
-) -> CronAnswer:
-    """Register a cron job, or update the cron job of that name."""
+) -> CronRegistered:
+    """Register a cron job, or update the cron job of that name.
+
+    A job of that name that a CronJob cannot express is not replaced: 409 `not_expressible` names what would be lost.
+    """
     definition = with_defaults(ojs.reading(written).definition(), here)
     ojs.write(definition)  # rejects a definition that could not be shown again
-    verb = await here.registry.define(
-        definition, by=actor(caller), reason=reason, check=permitted(caller, Permission.REGISTER)
-    )
+    check = both(permitted(caller, Permission.REGISTER), _loses_nothing)
+    try:
+        verb = await here.registry.define(definition, by=actor(caller), reason=reason, check=check)
+    except DefinitionError as error:
+        raise ojs.respelled(error) from None
     response.status_code = 201 if verb == "create" else 200
-    return await _answer(here, definition.name, response)
+    answer = await _answer(here, definition.name, response)
+    return CronRegistered(**dict(answer), warnings=_warnings(definition, here.clock.now()))
 
 
 @router.get("", operation_id="listCrons")
@@ -197,6 +218,28 @@ async def _existing(here: Components, name: str) -> Job:
     if not _is_cron(job):
         raise JobNotFound(name)
     return job
+
+
+def _loses_nothing(current: Job | None) -> None:
+    """Refuse to replace a job that a CronJob cannot express.
+
+    Raises:
+        Problem: with the fields that would be lost.
+    """
+    if current is None:
+        return
+    try:
+        ojs.write(current.definition)
+    except DefinitionError as error:
+        lost = tuple(FieldError(field=p.field, value=p.value, right=p.reason, job=p.job) for p in error.problems)
+        names = ", ".join(f"`{problem.field}`" for problem in error.problems)
+        detail = f"job {current.name!r} has what a CronJob cannot express ({names}), and this would replace it"
+        raise Problem(409, "not-expressible", detail, lost, headers={"ETag": etag(current)}) from None
+
+
+def _warnings(definition: JobDefinition, now: datetime) -> list[str]:
+    schedule = parse(definition.schedule or "", definition.timezone, dst=definition.dst)
+    return list(warnings_at(schedule, now))
 
 
 def _is_cron(job: Job) -> bool:

@@ -26,6 +26,7 @@ from pydantic import (
 from ....domain import duration
 from ....domain.definition import DefinitionError, JobDefinition, RetryPolicy, show
 from ....domain.events import Actor, Enqueued
+from ....domain.wording import utc_text
 from ....services.operations.task_leases import MAX_LEASE_S
 from ..api.problems import FieldError, Problem
 
@@ -299,7 +300,7 @@ def _protocol_fields(
         kept["lease"] = envelope.visibility_timeout_ms
     if envelope.expires_at is not None:
         given: str = fields["expires_at"]
-        kept["expires_at"] = envelope.expires_at.isoformat() if given.startswith("+") else given
+        kept["expires_at"] = utc_text(envelope.expires_at) if given.startswith("+") else given
     return kept
 
 

@@ -1,7 +1,9 @@
-"""`GET /ojs/v1/events`: recent events of jobs (ojs-events). `/v1/events` streams events."""
+"""`GET /ojs/v1/events`: recent events of jobs and cron jobs (ojs-events, ojs-cron §9). `/v1/events` streams events."""
 
+import asyncio
 from collections.abc import Iterable
 from datetime import datetime
+from operator import itemgetter
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
@@ -11,6 +13,9 @@ from ....domain.events import (
     Admitted,
     Cancelled,
     Completed,
+    CronMissed,
+    CronSkipped,
+    CronTriggered,
     Dispatched,
     Exhausted,
     Failed,
@@ -20,13 +25,13 @@ from ....domain.events import (
     Started,
     unfold,
 )
-from ..api.dependencies import Here
+from ..api.dependencies import Components, Here
 from ..auth.security import Reader
 from .job_view import about_of, instant
 from .protocol import OjsResponse, documented
 
 MAX_SCANNED: Final = 2_000
-"""Number of messages of the log that are searched, newest first."""
+"""Number of messages of the log that are searched for each kind of event, newest first."""
 MAX_LIMIT: Final = 1_000
 
 router = APIRouter(
@@ -55,24 +60,48 @@ async def list_events(
         str | None, Query(description="Return these types only, separated by commas.", max_length=1_000)
     ] = None,
     queues: Annotated[
-        str | None, Query(description="Return events of these queues only, separated by commas.", max_length=4_000)
+        str | None,
+        Query(
+            description="Return events of these queues only, separated by commas; events of cron jobs have no queue.",
+            max_length=4_000,
+        ),
     ] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 100,
 ) -> dict[str, Any]:
     """List recent events, newest first."""
-    newest = await here.log.last("execution.>")
-    if newest is None:
-        return {"events": []}
-    facts = await here.log.read("execution.>", after=max(0, newest.sequence - MAX_SCANNED), limit=MAX_SCANNED)
+    facts, announced = await asyncio.gather(_newest(here, "execution.>"), _newest(here, subjects.PUBLIC_EVENTS))
     wanted_types, wanted_queues = _split(types), _split(queues)
     events = [
         event
-        for event in _events(facts)
+        for event in sorted((*_events(facts), *_cron_events(announced)), key=itemgetter("time"))
         if (not wanted_types or event["type"] in wanted_types)
-        and (not wanted_queues or event["data"]["queue"] in wanted_queues)
-        and await here.visibility.may_see(caller, event["data"]["job"])
+        and (not wanted_queues or event["data"].get("queue") in wanted_queues)
+        and await here.visibility.may_see(caller, event["data"].get("job") or event["data"]["cron_name"])
     ]
     return {"events": events[::-1][:limit]}
+
+
+async def _newest(here: Components, subject_filter: str) -> list[Recorded[Message]]:
+    newest = await here.log.last(subject_filter)
+    if newest is None:
+        return []
+    after = max(0, newest.sequence - MAX_SCANNED)
+    return [*await here.log.read(subject_filter, after=after, limit=MAX_SCANNED)]
+
+
+def _cron_events(announced: Iterable[Recorded[Message]]) -> Iterable[dict[str, Any]]:
+    """Yield public events; a `cron.missed` stands for `count` skipped occurrences."""
+    for recorded in announced:
+        if isinstance(event := recorded.message, CronTriggered | CronSkipped | CronMissed):
+            yield {
+                "specversion": "1.0",
+                "id": f"evt_cron_{recorded.sequence}",
+                "type": event.event,
+                "source": "/ojs/v1",
+                "time": instant(recorded.time),
+                "subject": event.data.cron_name,
+                "data": event.data.model_dump(mode="json"),
+            }
 
 
 def _events(facts: Iterable[Recorded[Message]]) -> Iterable[dict[str, Any]]:

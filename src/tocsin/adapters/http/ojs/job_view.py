@@ -7,7 +7,7 @@ A job keeps its id when its dead letter is retried, although the retry is a new 
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from .... import subjects
@@ -30,8 +30,10 @@ from ....domain.events import (
 )
 from ....domain.execution import Execution, Phase, Status, Step
 from ....domain.recovery import TIMED_OUT
+from ....domain.wording import utc_text
 from ....ports import EventLog, StoredLog
 from ....services.operations import lookup
+from ....services.operations.errors import NotFound
 from ....services.operations.lookup import ExecutionMatch
 from .envelope import META_KEY
 
@@ -39,6 +41,7 @@ Facts: TypeAlias = Sequence[Recorded[Message]]
 Json: TypeAlias = dict[str, Any]
 
 _ENDS: Final = {Status.COMPLETED: "completed", Status.FAILED: "discarded", Status.CANCELLED: "cancelled"}
+"""States of a job that is over. A skipped occurrence never became a job (`find`)."""
 _TYPES: Final = {TIMED_OUT: "timeout"}
 """Error types that have another name in ojs-core."""
 
@@ -63,7 +66,7 @@ def job(facts: Facts, *, id: str | None = None, step: str | None = None) -> Json
         "type": planned.function,
         "queue": planned.queue,
         "args": list(plan.args if planned.args is None else planned.args),
-        "meta": {name: value for name, value in plan.meta.items() if name != META_KEY},
+        "meta": {name: value for name, value in request.meta.items() if name != META_KEY},
         "priority": about.get("priority", 0),
         "state": state_of(state, current),
         "attempt": attempts_of(current),
@@ -101,7 +104,7 @@ def about_of(meta: Json) -> Json:
 def state_of(state: Execution, step: Step) -> str:
     """Return one of the eight states of the specification."""
     if state.is_over:
-        return _ENDS.get(state.status, "discarded")
+        return _ENDS[state.status]
     match step.phase:
         case Phase.STARTED:
             return "active"
@@ -200,18 +203,18 @@ def _error(failure: Failure, attempt: int, at: datetime) -> Json:
 
 def instant(at: datetime) -> str:
     """Write an instant as the specification does: RFC 3339, in UTC, with milliseconds."""
-    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return utc_text(at, "milliseconds")
 
 
 async def find(log: EventLog, id: str, stored: StoredLog | None = None) -> ExecutionMatch:  # noqa: A002 - the field has this name
     """Return the newest execution of a job. Archived events are read from `stored`.
 
     Raises:
-        NotFound: no execution has this id.
+        NotFound: no execution has this id, or it is a skipped occurrence, for which no job was enqueued (ojs-cron §9.2).
         NotAnId: the text cannot be an id.
     """
     found = await lookup.find(log, id.partition(":")[0], stored=stored)
-    while execution.fold(found.facts).status is Status.FAILED:
+    while (status := execution.fold(found.facts).status) is Status.FAILED:
         state = dead_letter.fold(await wherever(log, stored, subjects.dead_letter(found.job, found.execution_id)))
         if not state.replays:
             break
@@ -220,4 +223,6 @@ async def find(log: EventLog, id: str, stored: StoredLog | None = None) -> Execu
         if not facts:
             break
         found = ExecutionMatch(found.job, newest, tuple(facts))
+    if status is Status.SKIPPED:
+        raise NotFound(f"no job has the id {id!r}: the occurrence was skipped, so no job was enqueued")
     return found

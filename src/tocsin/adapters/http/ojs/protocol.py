@@ -53,6 +53,7 @@ ERRORS: Final[Mapping[str, ErrorCode]] = {
     "forbidden": ErrorCode("request the role that this needs from an administrator", statuses=(403,)),
     "not_found": ErrorCode("GET the collection to see what exists", statuses=(404,)),
     "conflict": ErrorCode("read the current state, and decide again", statuses=(409, 412)),
+    "not_expressible": ErrorCode("update the job at `/v1/jobs`, or register another name", kinds=("not-expressible",)),
     "envelope_too_large": ErrorCode("keep large data in a store, and send a reference to it", statuses=(413,)),
     "rate_limited": ErrorCode("wait as long as `Retry-After` says", statuses=(429,)),
     "backend_error": ErrorCode("retry in a moment", statuses=(503,)),

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ....domain import execution
 from ....domain.access import Principal
+from ....domain.definition import size_of
 from ....domain.events import Failure
 from ....domain.execution import Phase
 from ....ports import OutdatedState
@@ -34,6 +35,11 @@ MAX_WAIT_S: Final = 20.0
 """How long a fetch may wait for its first job."""
 MAX_TRIES: Final = 5
 MAX_WORKER_ID_LENGTH: Final = 255
+MAX_MESSAGE_LENGTH: Final = 4_096
+"""The number of characters of an error's message that are stored, from its beginning."""
+MAX_TRACEBACK_LENGTH: Final = 8_192
+"""The number of characters of a backtrace that are stored, up to its end."""
+MAX_DETAILS_BYTES: Final = 16_384
 
 router = APIRouter(
     prefix=PREFIX,
@@ -152,6 +158,7 @@ def _shown(held: Held) -> dict[str, Any]:
     task = held.task.message
     return {
         **shown,
+        "meta": {**shown["meta"], **task.recovery_context},
         "state": "active",
         "args": list(task.args),
         **({"input": task.input} if task.input else {}),
@@ -216,12 +223,22 @@ def _error(body: dict[str, Any]) -> Failure:
     kinds = (error.get("type"), (details or {}).get("error_class"), code, "handler_error")
     return Failure(
         type=next(kind for kind in kinds if isinstance(kind, str) and kind),
-        message=message,
-        traceback=error["backtrace"] if isinstance(error.get("backtrace"), str) else None,
+        message=message[:MAX_MESSAGE_LENGTH],
+        traceback=error["backtrace"][-MAX_TRACEBACK_LENGTH:] if isinstance(error.get("backtrace"), str) else None,
         retryable=error.get("retryable") is not False,
         code=code,
-        details=details,
+        details=_bounded(details),
     )
+
+
+def _bounded(details: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the details of an error, or only their size.
+
+    Details that are too large could not be stored.
+    """
+    if details is None or (size := size_of(details)) <= MAX_DETAILS_BYTES:
+        return details
+    return {"left_out": f"{size:,} bytes, more than {MAX_DETAILS_BYTES:,}"}
 
 
 def _result(body: dict[str, Any]) -> JsonValue:

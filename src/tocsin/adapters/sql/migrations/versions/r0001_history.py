@@ -120,6 +120,7 @@ def _others() -> None:
         sa.Column("changed_at", _time, nullable=False),
         sa.Column("paused", sa.Boolean, nullable=False),
         sa.Column("retention", sa.Double),
+        sa.Column("anchor", _time),
         sa.Column("definition", _json),
     )
     op.create_table(
@@ -137,15 +138,20 @@ SELECT job_uuid, job_name, description,
        coalesce({job_class}, 'LOCAL_SAFE') AS job_class,
        'EXTERNAL' AS job_type,
        schedule_type, cron_expression, timezone, next_run_time, last_scheduled_time, state, created_by, created_at,
-       (SELECT count(*) FROM scheduler_executions e WHERE e.job_name = j.job_name) AS run_count,
-       (SELECT count(*) FROM scheduler_executions e WHERE e.job_name = j.job_name AND e.status = 'failed') AS error_count
+       (SELECT count(*) FROM scheduler_executions e
+        WHERE e.job_name = j.job_name AND e."trigger" = 'cron' AND e.status <> 'skipped' AND e.scheduled_time >= j.created_at
+       ) AS run_count,
+       (SELECT count(*) FROM scheduler_executions e
+        WHERE e.job_name = j.job_name AND e.status = 'failed' AND e.scheduled_time >= j.created_at
+       ) AS error_count
 FROM scheduler_jobs j
 WHERE state <> 'DELETED'
 """
 
 _JOB_RUNS = """
 SELECT e.id AS job_run_uuid, j.job_uuid, e.job_name, e.worker AS assigned_node,
-       e.scheduled_time, e.started_at, e.completed_at, upper(e.status) AS state,
+       e.scheduled_time,
+       CASE WHEN e.status = 'running' OR e.duration_ms IS NOT NULL THEN e.started_at END AS started_at, e.completed_at, upper(e.status) AS state,
        CASE WHEN e.attempt > 1 THEN e.attempt - 1 ELSE 0 END AS retry_count,
        coalesce(e.error, e.reason, {message}) AS result_message,
        {rows} AS rows_affected,
