@@ -1,6 +1,7 @@
 """The registry: applying, repeating a request, and concurrent changes by others."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ class World:
     def __init__(self, log: InMemoryEventLog | None = None) -> None:
         self.log = log or InMemoryEventLog(ManualClock())
         self.projections = InMemoryProjections(self.log.clock)
-        self.registry = Registry(self.log, self.projections)
+        self.registry = Registry(self.log, self.projections, self.log.clock)
 
     async def facts(self, job: str) -> list[Message]:
         return [recorded.message for recorded in await self.log.read(subjects.ledger(job))]
@@ -245,3 +246,27 @@ async def test_the_projection_is_listed_as_it_is(world: World) -> None:
     registration = Registration(definition=job(), sequence=1, defined_at=START)
     await world.projections.put(Bucket.DEFINITIONS, "nightly", registration.encode())
     assert await world.registry.list() == (registration,)
+
+
+async def test_past_single_instant_is_refused() -> None:
+    world = World()
+    now = world.log.clock.now()
+    past = JobDefinition(name="once", function="f", schedule=f"at {now:%Y-%m-%dT%H:%M:%SZ}")
+    daily = JobDefinition(name="daily", function="f", schedule="@daily")
+    for register in (world.registry.define(past), world.registry.apply([daily, past])):
+        with pytest.raises(DefinitionError) as refused:
+            await register
+        [problem] = refused.value.problems
+        assert (problem.code, problem.field, problem.job) == ("in-the-past", "schedule", "job `once`")
+    assert await world.facts("daily") == []
+
+
+async def test_past_job_may_be_registered_again() -> None:
+    world = World()
+    at = world.log.clock.now() + timedelta(minutes=1)
+    once = JobDefinition(name="once", function="f", schedule=f"@at {at:%Y-%m-%dT%H:%M:%SZ}")
+    assert await world.registry.define(once) == "create"
+    world.log.clock.advance(120)
+    assert await world.registry.define(once) == "unchanged"
+    assert await world.registry.define(once.model_copy(update={"description": "kept"})) == "update"
+    assert (await world.registry.job("once")).status == "disabled"

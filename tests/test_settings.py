@@ -226,3 +226,11 @@ def test_settings_without_effect_are_accepted_and_ignored() -> None:
         field for field in WITHOUT_EFFECT if re.search(rf"\b{re.escape(field)}\b", source.replace(f'"{field}"', ""))
     }
     assert not acted_on, f"take them out of WITHOUT_EFFECT: {acted_on}"
+
+
+@pytest.mark.parametrize("text", ["mq_prefix: tocsin", "public_prefix: tocsin.cron", "root: cron"])
+def test_no_prefix_is_inside_the_root(text: str, write: Write) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(write(text))
+    fields = {problem.field for problem in refused.value.problems}
+    assert fields == ({"public_prefix", "trigger_prefix"} if text == "root: cron" else {text.partition(":")[0]})

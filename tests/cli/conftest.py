@@ -40,6 +40,11 @@ class CallResult:
         return json.loads(self.out)
 
     @property
+    def failure(self) -> tuple[int, str]:
+        """The exit code and the stable code of the error, of a command with `-o json`."""
+        return self.code, self.error["error_code"]
+
+    @property
     def error(self) -> Any:  # noqa: ANN401 - JSON
         return json.loads(self.err)["error"]
 
@@ -58,7 +63,7 @@ class World(Backend):
         self.log = InMemoryEventLog(self.clock)
         self.stored: StoredLog = InMemoryStoredLog(self.log)
         self.projections = InMemoryProjections(self.clock)
-        self.registry = Registry(self.log, self.projections)
+        self.registry = Registry(self.log, self.projections, self.clock)
         asyncio.run(self.set_up())
 
     async def set_up(self) -> None:

@@ -182,9 +182,9 @@ def test_dev_is_visible_and_changeable_from_outside(tmp_path: Path) -> None:
     with running(tmp_path) as dev:
 
         def ask(*args: str) -> Any:  # noqa: ANN401 - JSON
-            told = program(*args, "--nats", dev.url, "-o", "json", cwd=tmp_path)
-            assert told.returncode == 0, told.stderr
-            return json.loads(told.stdout)
+            result = program(*args, "--nats", dev.url, "-o", "json", cwd=tmp_path)
+            assert result.returncode == 0, result.stderr
+            return json.loads(result.stdout)
 
         assert [job["name"] for job in ask("jobs", "list")] == ["broken", "quick", "slow"]
         execution_id = ask("jobs", "trigger", "slow")["execution_id"]
@@ -200,9 +200,9 @@ def test_dev_run_can_be_audited_explained_and_kept(tmp_path: Path) -> None:
     with running(tmp_path) as dev:
 
         def ask(*args: str) -> Any:  # noqa: ANN401 - JSON
-            told = program(*args, "--nats", dev.url, "-o", "json", cwd=tmp_path)
-            assert told.returncode == 0, told.stdout + told.stderr
-            return json.loads(told.stdout)
+            result = program(*args, "--nats", dev.url, "-o", "json", cwd=tmp_path)
+            assert result.returncode == 0, result.stdout + result.stderr
+            return json.loads(result.stdout)
 
         letter = dev.fact("dead-lettered", "broken")["fact"]
         done = dev.fact("completed", "quick")["fact"]
@@ -225,8 +225,8 @@ def test_dev_run_can_be_audited_explained_and_kept(tmp_path: Path) -> None:
         ask("events", "replay", "--execution", done["execution_id"])
     # From here on the server is gone, and the file gives the same result.
     offline = ("--file", "log.jsonl.gz", "-o", "json", "--nats", "nats://127.0.0.1:9")
-    told = program("audit", *offline, cwd=tmp_path)
-    assert (told.returncode, json.loads(told.stdout)["facts"]) == (0, exported["messages"]), told.stderr
+    result = program("audit", *offline, cwd=tmp_path)
+    assert (result.returncode, json.loads(result.stdout)["facts"]) == (0, exported["messages"]), result.stderr
     shown = json.loads(program("events", "replay", "--execution", done["execution_id"], *offline, cwd=tmp_path).stdout)
     assert (shown["status"], [fact["fact"]["type"] for fact in shown["facts"]][-1]) == ("completed", "completed")
     moment = json.loads(program("events", "replay", *offline, cwd=tmp_path).stdout)
@@ -270,13 +270,13 @@ def test_dev_cluster_survives_a_node_and_leaves_none(tmp_path: Path) -> None:
     ],
 )
 def test_a_cluster_that_cannot_be_is_refused(more: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
-    told = program("dev", *more, cwd=tmp_path)
-    assert told.returncode == 2
-    assert complaint in told.stderr
+    result = program("dev", *more, cwd=tmp_path)
+    assert result.returncode == 2
+    assert complaint in result.stderr
 
 
 def test_without_a_server_a_command_ends_with_4(tmp_path: Path) -> None:
-    told = program("jobs", "list", "--nats", "nats://127.0.0.1:9", cwd=tmp_path)
-    assert told.returncode == 4
-    assert told.stderr.startswith("error: no NATS server answers at")
-    assert "Traceback" not in told.stderr
+    result = program("jobs", "list", "--nats", "nats://127.0.0.1:9", cwd=tmp_path)
+    assert result.returncode == 4
+    assert result.stderr.startswith("error: no NATS server answers at")
+    assert "Traceback" not in result.stderr

@@ -4,19 +4,20 @@ import gzip
 import json
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from tests.cli.conftest import World
 from tests.services.audit.test_defects import JOBS, time_passes, work
 from tests.stages.world import World as Stages
+from tocsin.cli.events.export import StreamName
 from tocsin.domain import ledger
 from tocsin.domain.events import Due, Started
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import StoredMessage
 from tocsin.stages.recorder import Recorder
-from tocsin.subjects import Bucket, Stream
+from tocsin.subjects import STREAMS, Bucket, Stream
 from tocsin.testing import InMemoryStoredLog
 
 
@@ -190,6 +191,7 @@ def test_an_export_can_be_a_part(busy: World) -> None:
     job = _lines(busy, "--job", "etl")
     assert {line["subject"].split(".")[1] for line in job if line["subject"].startswith("execution")} == {"etl"}
     assert {line["stream"] for line in _lines(busy, "--stream", "LEDGER")} == {"LEDGER"}
+    assert get_args(StreamName) == tuple(map(str, STREAMS))
     began = busy.clock.now() - timedelta(seconds=1)
     late = [line for line in _lines(busy, "--since", began.isoformat()) if not line["subject"].endswith(".defined")]
     assert late
@@ -206,7 +208,7 @@ def _lines(world: World, *args: str) -> list[dict[str, Any]]:
 
 def _messages(world: World) -> int:
     async def count() -> int:
-        return sum([(await world.stored.extent(stream)).messages for stream in (Stream.LEDGER, Stream.LOG)])
+        return sum([(await world.stored.extent(stream)).messages for stream in STREAMS])
 
     return world.do(count())
 
@@ -215,34 +217,28 @@ def test_export_of_one_job_is_audited_as_partial(busy: World) -> None:
     assert busy.call("events", "export", "--job", "etl", "--out", "etl").code == 0
     live, file = busy.call("audit", "--job", "etl", "-o", "json"), busy.call("audit", "--file", "etl", "-o", "json")
     assert file.json == live.json
-    result = busy.call("audit", "--file", "etl", "--job", "free")
-    assert (result.code, result.err) == (3, "error: the export holds only job 'etl': use an export that holds 'free'\n")
+    result = busy.call("audit", "--file", "etl", "--job", "free", "-o", "json")
+    assert result.failure == (3, "job-not-in-export")
 
 
 def test_a_file_that_cannot_be_audited_is_refused(busy: World) -> None:
     assert busy.call("events", "export", "--out", "whole").code == 0
     whole = Path("whole").read_bytes()
     Path("cut").write_bytes(whole[: len(whole) // 2])
-    result = busy.call("audit", "--file", "cut")
-    assert result.code == 2
-    assert result.err.startswith("error: cut: the file is truncated")
+    result = busy.call("audit", "--file", "cut", "-o", "json")
+    assert result.failure == (2, "truncated-export")
     assert result.out == ""
-    result = busy.call("audit", "--file", "nothing")
-    assert (result.code, result.err) == (2, "error: nothing: no such file or directory; check the path\n")
+    result = busy.call("audit", "--file", "nothing", "-o", "json")
+    assert result.failure == (2, "unreadable-file")
     assert busy.call("events", "export", "--stream", "LOG", "--out", "half").code == 0
-    result = busy.call("audit", "--file", "half")
-    assert (result.code, result.err) == (
-        2,
-        "error: an audit needs both streams, but this export lacks LEDGER: export without --stream\n",
-    )
+    result = busy.call("audit", "--file", "half", "-o", "json")
+    assert result.failure == (2, "stream-missing")
+    assert all(stream in result.error["message"] for stream in ("LEDGER", "REPORTS"))
 
 
 def test_where_nothing_can_be_written_nothing_is(busy: World) -> None:
-    result = busy.call("events", "export", "--out", "missing/log")
-    assert (result.code, result.err) == (
-        3,
-        "error: missing/log: no such file or directory; check the path and the disk\n",
-    )
+    result = busy.call("events", "export", "--out", "missing/log", "-o", "json")
+    assert result.failure == (3, "unwritable-file")
 
 
 def test_half_an_export_is_no_file(busy: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,6 +246,6 @@ def test_half_an_export_is_no_file(busy: World, monkeypatch: pytest.MonkeyPatch)
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("tocsin.archive.export.encode", fail)
-    result = busy.call("events", "export", "--out", "log")
-    assert (result.code, result.err) == (3, "error: log: no space left on device; check the path and the disk\n")
+    result = busy.call("events", "export", "--out", "log", "-o", "json")
+    assert result.failure == (3, "unwritable-file")
     assert [path.name for path in Path().iterdir() if "log" in path.name] == []

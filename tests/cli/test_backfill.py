@@ -18,9 +18,9 @@ def nightly(world: World) -> World:
 
 @pytest.mark.parametrize("command", [("backfill",), ("jobs", "backfill")])
 def test_dry_run_counts_in_the_jobs_zone(nightly: World, command: tuple[str, ...]) -> None:
-    told = nightly.call(*command, JOB, *SPAN, "--dry-run")
-    assert told.code == 0
-    first, counts, chosen = told.out.splitlines()
+    result = nightly.call(*command, JOB, *SPAN, "--dry-run")
+    assert result.code == 0
+    first, counts, chosen = result.out.splitlines()
     assert first == f"{JOB}  backfill 20260105T050000-20260108T050000"
     assert counts == "3 occurrences: 0 fired, 0 did not fire, 3 unknown"
     assert chosen.startswith("3 to run: 2026-01-05 07:00:00 UTC, ")
@@ -36,8 +36,8 @@ def test_missing_terminal_exits_2_and_names_the_option(nightly: World) -> None:
 
 def test_each_occurrence_is_requested_by_name(nightly: World) -> None:
     one = ("--from", "2026-01-05", "--to", "2026-01-06", "--name", "repair", "--reason", "lost")
-    told = nightly.call("backfill", JOB, *one, "--yes")
-    assert (told.code, told.out.splitlines()[-1]) == (0, f"requested 1 execution of {JOB}")
+    result = nightly.call("backfill", JOB, *one, "--yes")
+    assert (result.code, result.out.splitlines()[-1]) == (0, f"requested 1 execution of {JOB}")
     [recorded] = nightly.recorded("trigger.>")
     assert isinstance(recorded.message, Trigger)
     assert (recorded.message.backfill, recorded.message.reason, recorded.message.trigger) == (
@@ -61,5 +61,5 @@ def test_each_occurrence_is_requested_by_name(nightly: World) -> None:
     ],
 )
 def test_what_cannot_be_says_why(nightly: World, args: tuple[str, ...], code: int, text: str) -> None:
-    told = nightly.call("backfill", *args, "--dry-run")
-    assert (told.code, text in told.err) == (code, True), told.err
+    result = nightly.call("backfill", *args, "--dry-run")
+    assert (result.code, text in result.err) == (code, True), result.err

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.cli.dev.ephemeral import ephemeral_folder
+from tocsin.cli.dev.nats_server import ephemeral_folder
 
 USER = """
 import sys
-from tocsin.cli.dev.ephemeral import ephemeral_folder
+from tocsin.cli.dev.nats_server import ephemeral_folder
 
 with ephemeral_folder() as folder:
     (folder / "nats").mkdir()

@@ -9,10 +9,12 @@ from tests.domain.given import ID, JOB, admitted, plan
 from tocsin.domain.events import (
     Advanced,
     Cancelled,
+    Completed,
     DeadLettered,
     Dispatched,
     Failed,
     Failure,
+    Planned,
     Recorded,
     RetryScheduled,
     Started,
@@ -102,8 +104,8 @@ def test_show_is_json_with_attempts_steps_and_facts(failed: World) -> None:
 
 
 def test_unknown_execution_is_not_found(world: World) -> None:
-    result = world.call("executions", "show", ID)
-    assert (result.code, result.err.strip()) == (3, f"error: no execution has the id {ID!r}")
+    result = world.call("executions", "show", ID, "-o", "json")
+    assert result.failure == (3, "not-found")
 
 
 @pytest.mark.parametrize("id_", ["*", "a.b", ">", "a b"])
@@ -222,17 +224,14 @@ def test_of_several_those_that_exist_are_cancelled(waiting: World) -> None:
 
 
 def test_prefix_of_an_id_works_through_the_history(waiting: World) -> None:
-    result = waiting.call("executions", "cancel", ID[:-2])
-    assert (result.code, result.err.startswith("error: no history is kept in ")) == (4, True)
+    result = waiting.call("executions", "cancel", ID[:-2], "-o", "json")
+    assert result.failure == (4, "history-not-found")
     record(waiting, Stream.LOG)
     assert waiting.call("executions", "show", ID[:8], "-o", "json").json["execution_id"] == ID
     result = waiting.call("executions", "show", ID[:3])
     assert (result.code, repr(ID[:3]) in result.err, "at least 4 characters" in result.err) == (2, True, True)
-    result = waiting.call("executions", "cancel", "0200")
-    assert (result.code, result.err.strip()) == (
-        3,
-        "error: no execution has the id '0200', or an id that begins with it",
-    )
+    result = waiting.call("executions", "cancel", "0200", "-o", "json")
+    assert result.failure == (3, "not-found")
     assert waiting.call("executions", "cancel", ID[:-2]).code == 0
 
 
@@ -240,11 +239,9 @@ def test_characters_that_begin_several_ids_name_them(waiting: World) -> None:
     other = f"{ID[:-1]}9"
     waiting.append(admitted().model_copy(update={"execution_id": other}))
     record(waiting, Stream.LOG)
-    result = waiting.call("executions", "show", ID[:-1])
-    assert result.code == 2
-    assert result.err.startswith(f"error: {ID[:-1]!r} is the beginning of several executions: ")
-    assert ID in result.err
-    assert other in result.err
+    result = waiting.call("executions", "show", ID[:-1], "-o", "json")
+    assert result.failure == (2, "ambiguous-id")
+    assert all(one in result.error["message"] for one in (ID, other))
 
 
 def test_a_list_says_how_to_go_on(failed: World) -> None:
@@ -319,3 +316,52 @@ def test_list_knows_a_deleted_job_with_history(world: World) -> None:
     assert len(world.call("executions", "list", "--job", JOB, "-o", "json").json) == 1
     assert world.call("executions", "list", "--job", JOB, "--status", "failed").code == 0
     assert world.call("dead-letters", "list", "--job", JOB).code == 0
+
+
+def test_page_shows_what_each_step_ran(failed: World) -> None:
+    shown = failed.call("-o", "json", "executions", "show", ID).json
+    extract = shown["steps"]["extract"]
+    assert (extract["queue"], extract["function"], extract["result"]) == ("default", "f/extract", None)
+    assert extract["duration_ms"] is not None
+    assert shown["waits_for"] is None
+    page = failed.call("executions", "show", ID).out
+    assert all(heading in page for heading in ("QUEUE", "FUNCTION", "TOOK"))
+
+
+def test_pending_execution_shows_what_it_waits_for(world: World) -> None:
+    waiting = plan({"extract": ()})
+    world.append(Planned(job=JOB, execution_id=ID, scheduled_time=START, trigger="cron", plan=waiting))
+    shown = world.call("-o", "json", "executions", "show", ID).json
+    assert (shown["status"], shown["waits_for"], shown["started_at"]) == ("pending", "lock", None)
+    assert "waits for the lock of its job" in world.call("executions", "show", ID).out
+
+
+def test_dispatched_execution_waits_for_worker(world: World) -> None:
+    world.append(admitted(plan({"extract": ()})), dispatched("extract", 1))
+    shown = world.call("-o", "json", "executions", "show", ID).json
+    assert (shown["status"], shown["waits_for"], shown["started_at"]) == ("pending", "worker", None)
+
+
+def test_delayed_execution_waits_for_its_end(world: World) -> None:
+    retry = RetryScheduled(
+        job=JOB,
+        execution_id=ID,
+        step="extract",
+        attempt=1,
+        error=ERROR,
+        delay=9,
+        next_attempt_at=START + timedelta(seconds=9),
+    )
+    world.append(admitted(plan({"extract": ()})), dispatched("extract", 1), started("extract", 1), retry)
+    assert world.call("-o", "json", "executions", "show", ID).json["waits_for"] == "delay"
+
+
+def test_input_and_result_are_shown(world: World) -> None:
+    done = Completed(
+        job=JOB, execution_id=ID, scheduled_time=START, trigger="cron", step="extract", attempt=1, result={"rows": 3}
+    )
+    given = plan({"extract": ()}).model_copy(update={"input": {"date": "2026-01-01"}})
+    world.append(admitted(given), dispatched("extract", 1), started("extract", 1), done)
+    page = world.call("executions", "show", ID).out
+    assert 'extract input {"date": "2026-01-01"}' in page
+    assert 'extract result {"rows": 3}' in page

@@ -6,7 +6,9 @@ import json
 import pytest
 
 from tests.cli.conftest import World
+from tocsin.adapters.files import load
 from tocsin.cli.jobs import apply
+from tocsin.cli.runtime.errors import Exit
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined, Deleted, Paused, Resumed, Trigger
 
@@ -35,10 +37,10 @@ def names(world: World) -> list[str]:
 
 
 def test_apply_prints_the_plan_and_does_it(world: World) -> None:
-    told = world.call("jobs", "apply", "-f", world.jobs(TWO))
-    assert told.code == 0
-    assert "+ create    health" in told.out
-    assert "2 to create" in told.out
+    result = world.call("jobs", "apply", "-f", world.jobs(TWO))
+    assert result.code == 0
+    assert "+ create    health" in result.out
+    assert "2 to create" in result.out
     assert names(world) == ["health", "nightly"]
 
 
@@ -52,21 +54,21 @@ def test_apply_records_the_actor_and_the_owner(applied: World) -> None:
 
 
 def test_apply_again_changes_nothing(applied: World) -> None:
-    told = applied.call("jobs", "apply", "-f", applied.jobs(TWO))
-    assert (told.code, told.out.splitlines()[-1].strip()) == (0, "2 unchanged")
+    result = applied.call("jobs", "apply", "-f", applied.jobs(TWO))
+    assert (result.code, result.out.splitlines()[-1].strip()) == (0, "2 unchanged")
     assert len(applied.recorded("ledger.>")) == 2
 
 
 def test_an_update_is_printed_field_by_field(applied: World) -> None:
-    told = applied.call("jobs", "apply", "-f", applied.jobs(ONE.replace("tags: [a]", "timeout: 90s")))
-    assert 'schedule: "*/5 * * * *" → "*/10 * * * *"' in told.out
-    assert "timeout: 5m → 1m30s" in told.out
-    assert "1 to update" in told.out
+    result = applied.call("jobs", "apply", "-f", applied.jobs(ONE.replace("tags: [a]", "timeout: 90s")))
+    assert 'schedule: "*/5 * * * *" → "*/10 * * * *"' in result.out
+    assert "timeout: 5m → 1m30s" in result.out
+    assert "1 to update" in result.out
 
 
 def test_a_dry_run_only_prints(world: World) -> None:
-    told = world.call("jobs", "apply", "-f", world.jobs(TWO), "--dry-run")
-    assert "2 to create" in told.out
+    result = world.call("jobs", "apply", "-f", world.jobs(TWO), "--dry-run")
+    assert "2 to create" in result.out
     assert world.recorded("ledger.>") == []
 
 
@@ -89,8 +91,8 @@ def test_apply_without_files_names_the_option(world: World) -> None:
 
 
 def test_pruning_deletes_jobs_missing_from_the_owners_files(applied: World) -> None:
-    told = applied.call("jobs", "apply", "-f", applied.jobs(ONE), "--prune", "--yes")
-    assert told.code == 0
+    result = applied.call("jobs", "apply", "-f", applied.jobs(ONE), "--prune", "--yes")
+    assert result.code == 0
     assert names(applied) == ["health", "nightly"]  # of another owner
     applied.call("jobs", "apply", "-f", applied.jobs(TWO.replace("health", "other")), "--owner", "us")
     assert (
@@ -101,9 +103,9 @@ def test_pruning_deletes_jobs_missing_from_the_owners_files(applied: World) -> N
 
 
 def test_a_plan_is_json_for_programs(world: World) -> None:
-    told = world.call("jobs", "apply", "-f", world.jobs(TWO), "--output", "json")
-    assert told.json["summary"] == {"create": 2, "update": 0, "delete": 0, "unchanged": 0}
-    change = told.json["changes"][0]
+    result = world.call("jobs", "apply", "-f", world.jobs(TWO), "--output", "json")
+    assert result.json["summary"] == {"create": 2, "update": 0, "delete": 0, "unchanged": 0}
+    change = result.json["changes"][0]
     assert (change["job"], change["action"], change["differences"]) == ("health", "create", [])
     assert len(change["next"]) == 5
 
@@ -120,18 +122,18 @@ def test_phrase_is_shown_as_cron_with_warnings(world: World) -> None:
             timezone: America/New_York
             function: f
     """
-    told = world.call("jobs", "apply", "-f", world.jobs(definition))
-    assert "is 30 2 * * 1-5" in told.out
-    assert "02:30 does not exist and will not fire (see dst.gap)" in " ".join(told.out.split())
+    result = world.call("jobs", "apply", "-f", world.jobs(definition))
+    assert "is 30 2 * * 1-5" in result.out
+    assert "02:30 does not exist and will not fire (see dst.gap)" in " ".join(result.out.split())
 
 
 def test_invalid_definitions_are_all_refused_and_none_applied(world: World) -> None:
     text = TWO.replace("function: probe", "funktion: probe").replace("0 3 * * *", "0 25 * * *")
-    told = world.call("jobs", "apply", "-f", world.jobs(text), "-o", "json")
-    assert told.code == 2
-    assert told.error["kind"] == "usage"
-    assert any("did you mean `function`?" in problem for problem in told.error["problems"])
-    assert any("nightly" in problem for problem in told.error["problems"])
+    result = world.call("jobs", "apply", "-f", world.jobs(text), "-o", "json")
+    assert result.code == 2
+    assert result.error["kind"] == "usage"
+    assert any("did you mean `function`?" in problem for problem in result.error["problems"])
+    assert any("nightly" in problem for problem in result.error["problems"])
     assert world.recorded("ledger.>") == []
 
 
@@ -140,9 +142,9 @@ def test_invalid_definitions_are_all_refused_and_none_applied(world: World) -> N
 
 def test_diff_answers_with_its_exit_code(applied: World) -> None:
     assert applied.call("jobs", "diff", "-f", applied.jobs(TWO)).code == 0
-    told = applied.call("jobs", "diff", "-f", applied.jobs(ONE))
-    assert told.code == 1
-    assert "~ update    health" in told.out
+    result = applied.call("jobs", "diff", "-f", applied.jobs(ONE))
+    assert result.code == 1
+    assert "~ update    health" in result.out
     assert len(applied.recorded("ledger.>")) == 2
 
 
@@ -150,10 +152,10 @@ def test_diff_answers_with_its_exit_code(applied: World) -> None:
 
 
 def test_list_shows_the_next_time(applied: World) -> None:
-    told = applied.call("jobs", "list")
-    assert told.code == 0
-    assert "*/5 * * * *" in told.out
-    assert "UTC" in told.out
+    result = applied.call("jobs", "list")
+    assert result.code == 0
+    assert "*/5 * * * *" in result.out
+    assert "UTC" in result.out
     (health,) = applied.call("--output", "json", "jobs", "list", "--tag", "a").json
     assert health["state"] == "active"
     assert health["next_fire_time"].endswith(":00Z")
@@ -185,23 +187,23 @@ def test_pause_and_resume_are_recorded_with_their_reason(applied: World) -> None
 
 
 def test_pruning_without_a_terminal_requires_yes(applied: World) -> None:
-    told = applied.call("jobs", "apply", "-f", applied.jobs("jobs: []"), "--prune", "--owner", "us")
-    assert (told.code, told.err.strip()) == (2, "error: delete 1 job? stdin is not a terminal; pass --yes to confirm")
+    result = applied.call("jobs", "apply", "-f", applied.jobs("jobs: []"), "--prune", "--owner", "us", "-o", "json")
+    assert result.failure == (2, "confirmation-required")
     assert not any(isinstance(recorded.message, Deleted) for recorded in applied.recorded("ledger.>"))
 
 
 def test_delete_without_a_terminal_requires_yes(applied: World) -> None:
-    told = applied.call("jobs", "delete", "nightly")
-    assert (told.code, told.err.strip()) == (2, "error: delete nightly? stdin is not a terminal; pass --yes to confirm")
+    result = applied.call("jobs", "delete", "nightly", "-o", "json")
+    assert result.failure == (2, "confirmation-required")
     assert not isinstance(applied.recorded("ledger.nightly.>")[-1].message, Deleted)
     assert applied.call("jobs", "delete", "nightly", "--yes").out.strip() == "deleted nightly"
     assert isinstance(applied.recorded("ledger.nightly.>")[-1].message, Deleted)
 
 
 def test_trigger_answers_with_the_execution(applied: World) -> None:
-    told = applied.call("jobs", "trigger", "nightly", "--input", '{"day": 1}', "-o", "json")
-    assert told.code == 0
-    assert len(told.json["execution_id"]) == 36
+    result = applied.call("jobs", "trigger", "nightly", "--input", '{"day": 1}', "-o", "json")
+    assert result.code == 0
+    assert len(result.json["execution_id"]) == 36
     (trigger,) = (recorded.message for recorded in applied.recorded("trigger.nightly"))
     assert isinstance(trigger, Trigger)
     assert (trigger.trigger, trigger.input) == ("manual", {"day": 1})
@@ -228,17 +230,17 @@ def test_input_can_come_from_a_file(applied: World) -> None:
     ],
 )
 def test_input_that_cannot_be_used_is_refused(args: tuple[str, ...], expected: str, applied: World) -> None:
-    told = applied.call("jobs", "trigger", "nightly", *args)
-    assert told.code == 2
-    assert expected in told.err
+    result = applied.call("jobs", "trigger", "nightly", *args)
+    assert result.code == 2
+    assert expected in result.err
     assert applied.recorded("trigger.nightly") == []
 
 
 @pytest.mark.parametrize("verb", ["show", "pause", "resume", "delete", "trigger"])
 def test_unknown_job_is_reported_with_the_nearest_name(verb: str, applied: World) -> None:
-    told = applied.call("jobs", verb, "nihgtly")
-    assert told.code == 3
-    assert told.err.strip() == "error: job 'nihgtly' does not exist, did you mean 'nightly'?"
+    result = applied.call("jobs", verb, "nihgtly", "-o", "json")
+    assert result.failure == (3, "job-not-found")
+    assert "'nightly'" in result.error["message"]
 
 
 def test_diff_names_changed_elements_of_a_list(world: World) -> None:
@@ -248,3 +250,77 @@ def test_diff_names_changed_elements_of_a_list(world: World) -> None:
     assert 'tags: +"new", -"etl"' in changed
     reordered = world.call("jobs", "diff", "-f", world.jobs(job.format(tags="slow, etl"))).out
     assert 'tags: ["etl", "slow"] → ["slow", "etl"]' in reordered
+
+
+# --- export ----------------------------------------------------------------------------------------------------------
+
+
+EVERY_FIELD = """
+jobs:
+  - name: nightly
+    schedule: "every weekday at 2am"
+    timezone: America/New_York
+    dst: { gap: shift, fold: both }
+    dag:
+      - { step: extract, function: orders/extract, timeout: 30m, args: [1, 1.0, "1", "1e5", true, null] }
+      - { step: load, function: orders/load, depends_on: [extract], queue: heavy, retry: { max_attempts: 1 }, input: {} }
+    input: { "on": "yes", text: "first\\nsecond: # \\u00e9", at: "2026-01-01", "0o7": "0o7", nested: { list: [[], {}] } }
+    args: ["${env:TOKEN}"]
+    execution_timeout: 2h
+    retry: { max_attempts: 5, backoff: none, initial_delay: 1.5s, non_retryable_errors: ["Value*"] }
+    overlap_policy: enqueue
+    dead_letter: true
+    tags: [a, b]
+    description: "a text"
+    meta: { team: { name: orders } }
+    catch_up: all
+    catch_up_limit: 7
+    catch_up_max_age: 1d
+    starting_deadline: 90s
+    input_schema: { type: object }
+    owner: us
+    retention: 1d
+    viewers: [eve]
+  - { name: plain, function: f, timeout: 1m, enabled: false }
+"""
+
+
+def test_export_is_applied_unchanged(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert world.call("jobs", "apply", "-f", world.jobs(EVERY_FIELD)).code == 0
+    before = {name: world.call("jobs", "show", name, "-o", "json").json["definition"] for name in names(world)}
+    assert len(before["nightly"]) > 20
+
+    text = world.call("jobs", "export").out
+    # Neither settings nor options fill anything in.
+    monkeypatch.setenv("TOCSIN_EXECUTION__DEFAULT_TIMEOUT", "7s")
+    assert world.call("jobs", "diff", "-f", world.jobs(text), "--owner", "other").code == 0
+
+    for name in before:
+        assert world.call("jobs", "delete", name, "--yes").code == 0
+    assert world.call("jobs", "apply", "-f", world.jobs(text)).code == 0
+    assert {name: world.call("jobs", "show", name, "-o", "json").json["definition"] for name in before} == before
+
+
+def test_export_keeps_a_job_without_an_owner(world: World) -> None:
+    world.do(world.registry.define(JobDefinition(name="free", function="f")))
+    text = world.call("jobs", "export").out
+    assert world.call("jobs", "diff", "-f", world.jobs(text)).code == 0
+
+
+def test_export_lists_paused_jobs(applied: World) -> None:
+    assert applied.call("jobs", "pause", "nightly").code == 0
+    document = applied.call("jobs", "export", "-o", "json").json
+    assert document["x-paused"] == ["nightly"]
+    assert applied.call("jobs", "diff", "-f", "-", input=json.dumps(document)).code == 0
+
+
+def test_export_of_some_jobs_to_a_file(applied: World) -> None:
+    answer = applied.call("jobs", "export", "nightly", "nightly", "--out", "new.yaml", "-o", "json").json
+    assert answer == {"file": "new.yaml", "jobs": 1}
+    assert [definition.name for definition in load("new.yaml")] == ["nightly"]
+
+
+def test_export_of_an_unknown_job_writes_nothing(applied: World) -> None:
+    refused = applied.call("jobs", "export", "nightly", "no-such-job", "--out", "new.yaml", "-o", "json")
+    assert (refused.code, refused.error["error_code"]) == (Exit.NOT_FOUND, "job-not-found")
+    assert not (applied.folder / "new.yaml").exists()

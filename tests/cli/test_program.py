@@ -81,11 +81,9 @@ def test_dev_refuses_contradicting_options(args: tuple[str, ...], fields: tuple[
 
 def test_execution_id_given_as_job_name_is_recognized(world: World) -> None:
     some = "01a20027-d460-792c-b733-ce0f23d79a99"
-    result = world.call("why", some)
-    assert result.code == 3
-    assert result.err.strip() == (
-        f"error: {some} is an execution's id, but this command needs a job's name: run `tocsin executions show {some}`"
-    )
+    result = world.call("why", some, "-o", "json")
+    assert result.failure == (3, "job-not-found")
+    assert f"tocsin executions show {some}" in result.error["message"]
 
 
 def test_wrong_choice_is_explained_without_parser_jargon(world: World) -> None:
@@ -126,8 +124,8 @@ def test_failure_before_option_parsing_writes_no_log(world: World) -> None:
 
 def test_a_server_that_does_not_answer_is_4(world: World) -> None:
     world.reachable = False
-    result = world.call("jobs", "list", "--nats", "nats://a:1")
-    assert (result.code, result.err.strip()) == (4, "error: no NATS server answers at nats://a:1")
+    result = world.call("jobs", "list", "--nats", "nats://a:1", "-o", "json")
+    assert result.failure == (4, "unreachable")
 
 
 def test_missing_setup_is_reported_with_the_remedy(world: World) -> None:

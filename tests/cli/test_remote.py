@@ -120,13 +120,22 @@ def test_dead_letters_are_listed_shown_replayed_and_resolved(url: str) -> None:
 
 
 def test_schedule_is_printed(url: str) -> None:
-    told = call(url, "-o", "json", "schedule", "--hours", "24").json
-    assert [job["job"] for job in told["jobs"]] == ["nightly"]
+    answer = call(url, "-o", "json", "schedule", "--hours", "24").json
+    assert [job["job"] for job in answer["jobs"]] == ["nightly"]
+
+
+def test_export_is_applied_unchanged(url: str, tmp_path: Path) -> None:
+    assert call(url, "jobs", "pause", "nightly").code == 0
+    exported = tmp_path / "exported.yaml"
+    assert call(url, "-o", "json", "jobs", "export", "--out", str(exported)).json["jobs"] == 1
+    assert "x-paused:\n- nightly\n" in exported.read_text()
+    assert call(url, "jobs", "diff", "-f", str(exported)).code == 0
 
 
 def test_errors_read_the_same_as_without_server(url: str) -> None:
-    missing = call(url, "jobs", "show", "nightli")
-    assert (missing.code, missing.err) == (3, "error: job 'nightli' does not exist, did you mean 'nightly'?\n")
+    missing = call(url, "jobs", "show", "nightli", "-o", "json")
+    assert missing.failure == (3, "job-not-found")
+    assert "'nightly'" in missing.error["message"]
     wrong = call(url, "jobs", "trigger", "nightly", "--input", '{"a": "${env:}"}')
     assert wrong.code == 2
     assert "malformed reference `${env:}`" in wrong.err
@@ -147,3 +156,11 @@ def test_token_identifies_the_actor(tmp_path: Path) -> None:
         assert "the roles of this token are: scheduler-viewer" in refused.err
         assert json.loads(call(url, "-o", "json", "jobs", "list", "--token", token).out)
         assert "a bearer token is required" in call(url, "jobs", "list").err
+
+
+def test_occurrence_is_explained(url: str) -> None:
+    [answer] = call(url, "-o", "json", "why", "nightly", "2025-01-01T03:00:00Z").json
+    assert (answer["job"], answer["verdict"], answer["backfills"]) == ("nightly", "before-the-job", [])
+    assert [fact["fact"]["type"] for fact in answer["facts"]] == ["defined"]
+    assert "The job did not exist yet" in call(url, "why", "nightly", "2025-01-01T03:00").out
+    assert call(url, "why", "nobody").code == 3

@@ -45,11 +45,8 @@ def test_an_execution_as_of_each_of_its_facts(busy: World) -> None:
 def test_an_execution_that_was_not_there_yet(busy: World) -> None:
     [first, *_] = busy.recorded("execution.etl.>")
     assert isinstance(first.message, ExecutionFact)
-    result = busy.call("events", "replay", "--execution", first.message.execution_id, "--until", "LOG:1")
-    assert (result.code, result.err) == (
-        3,
-        f"error: execution '{first.message.execution_id}' did not exist at that time: check the id and --until\n",
-    )
+    result = busy.call("events", "replay", "--execution", first.message.execution_id, "--until", "LOG:1", "-o", "json")
+    assert result.failure == (3, "execution-not-found")
 
 
 def test_a_job_as_it_was(busy: World) -> None:
@@ -62,8 +59,8 @@ def test_a_job_as_it_was(busy: World) -> None:
     assert was["ledger"]["last_fired"] is not None
     page = busy.call("events", "replay", "--job", "free").out.splitlines()
     assert page[1] == "free  paused"
-    result = busy.call("events", "replay", "--job", "fre")
-    assert (result.code, result.err) == (3, "error: job 'fre' does not exist: run `tocsin jobs list` to see all jobs\n")
+    result = busy.call("events", "replay", "--job", "fre", "-o", "json")
+    assert result.failure == (3, "job-not-found")
 
 
 def test_export_gives_the_same_state(busy: World) -> None:

@@ -1,12 +1,14 @@
 """Tables in a terminal that is too narrow for all of them, and lines about facts in one."""
 
 import io
+from datetime import timedelta
 
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from tests.domain.given import ID, admitted
 from tocsin.cli.output import event_lines
+from tocsin.cli.output.format import local
 from tocsin.cli.output.tables import table, this_year, unique_beginnings
 from tocsin.domain.events import Acquired, Attempt, DeadLettered, Failure, Recorded, Resolved
 from tocsin.testing import START
@@ -75,7 +77,13 @@ def test_beginnings_tell_each_id_from_the_others() -> None:
 
 
 def test_short_instant_has_neither_year_nor_zone() -> None:
-    assert this_year(["2026-11-21 22:08:06 UTC", ""]) == ["11-21 22:08:06", ""]
+    instants = ["2026-11-21 22:08:06 UTC", "2026-11-21 22:08:06.125 UTC", ""]
+    assert this_year(instants) == ["11-21 22:08:06", "11-21 22:08:06.125", ""]
+
+
+def test_instants_of_one_second_differ() -> None:
+    instants = [START, START + timedelta(milliseconds=500), START + timedelta(milliseconds=501, microseconds=999)]
+    assert [local(at).split()[1].rpartition(":")[2] for at in instants] == ["00", "00.500", "00.501"]
 
 
 def test_event_line_keeps_details_and_shortens_the_id() -> None:

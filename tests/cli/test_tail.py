@@ -108,3 +108,13 @@ def test_failure_is_printed_on_one_line(capsys: pytest.CaptureFixture[str]) -> N
 def test_the_view_is_json_lines_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     show(admitted(), form="json")
     assert '"sequence": 1' in capsys.readouterr().out
+
+
+def test_what_passed_before_the_view_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    began = START.replace(hour=2)
+    view = LiveView(Output(), began)
+    passed = Passed(job=JOB, start=START, until=START.replace(hour=3), count=2, reason="missed", definition=1)
+    view.show(Recorded(passed, "subject", 1, began))
+    assert capsys.readouterr().out == ""
+    view.show(Recorded(passed.model_copy(update={"start": began}), "subject", 2, began))
+    assert "missed" in capsys.readouterr().out

@@ -101,6 +101,21 @@ def test_firing_is_explained_with_its_outcome(scene: Scene) -> None:
     assert [line.split()[2] for line in lines[2:-1]] == ["defined", "due", "triggered", "dispatched"]
 
 
+def test_backfilled_run_is_named(scene: Scene) -> None:
+    scene.define(catch_up="skip")
+    scene.passes(3.5)
+    at = START + timedelta(hours=1)
+    scene.world.do(scene.stages.trigger("nightly", backfill="repair", scheduled_time=at))
+    scene.passes(0)
+    lines = scene.why("2026-01-01T01:00Z")
+    assert lines[1].startswith("It was missed")
+    assert lines[2].startswith("Backfill `repair` ran it, and execution ")
+    [shown] = scene.world.call("why", "nightly", "2026-01-01T01:00Z", "-o", "json").json
+    [run] = shown["backfills"]
+    assert (run["backfill"], run["outcome"]["status"]) == ("repair", "pending")
+    assert scene.world.call("why", "nightly", "2026-01-01T02:00Z", "-o", "json").json[0]["backfills"] == []
+
+
 def test_skip_names_the_active_execution(scene: Scene) -> None:
     scene.define()
     scene.passes(1)
@@ -228,22 +243,23 @@ def test_time_beyond_the_calendar_is_refused(scene: Scene, at: str) -> None:
 def test_programs_are_given_the_same(scene: Scene) -> None:
     scene.define()
     scene.passes(1)
-    [told] = scene.world.call("why", "nightly", "-o", "json").json
-    assert (told["verdict"], told["at"], told["local"]) == (
+    [answer] = scene.world.call("why", "nightly", "-o", "json").json
+    assert (answer["verdict"], answer["at"], answer["local"]) == (
         "fired",
         "2026-01-01T01:00:00Z",
         "2026-01-01T02:00:00+01:00",
     )
-    assert told["outcome"]["status"] == "pending"
-    assert {fact["subject"].split(".")[0] for fact in told["facts"]} == {"ledger", "execution"}
+    assert answer["outcome"]["status"] == "pending"
+    assert {fact["subject"].split(".")[0] for fact in answer["facts"]} == {"ledger", "execution"}
 
 
 def test_invalid_time_is_refused(scene: Scene) -> None:
     scene.define()
-    told = scene.world.call("why", "nigthly")
-    assert (told.code, told.err) == (3, "error: job 'nigthly' does not exist, did you mean 'nightly'?\n")
+    result = scene.world.call("why", "nigthly", "-o", "json")
+    assert result.failure == (3, "job-not-found")
+    assert "'nightly'" in result.error["message"]
     failed = scene.world.call("why", "nightly", "yesterday", "-o", "json")
-    assert (failed.code, failed.error["error_code"]) == (2, "invalid-time")
+    assert failed.failure == (2, "invalid-time")
     assert "'yesterday'" in failed.error["message"]
 
 

@@ -13,15 +13,16 @@ _JOBS: Final[Tree] = {
     "delete": "jobs.commands:delete",
     "apply": "jobs.apply:apply",
     "diff": "jobs.apply:diff",
+    "export": "jobs.commands:export",
     "backfill": "jobs.backfill:backfill",
 }
 _EXECUTIONS: Final[Tree] = {
-    "list": "executions.lists:list_executions",
+    "list": "executions.commands:list_executions",
     "show": "executions.commands:show",
     "cancel": "executions.commands:cancel",
 }
 _DEAD_LETTERS: Final[Tree] = {
-    "list": "executions.lists:list_dead_letters",
+    "list": "executions.commands:list_dead_letters",
     "show": "dead_letters.commands:show",
     "replay": "dead_letters.commands:replay",
     "resolve": "dead_letters.commands:resolve",
@@ -55,6 +56,7 @@ COMMANDS: Final[Tree] = {
     ),
     "events": CommandGroup("The events of the log.", _EVENTS),
     "tokens": CommandGroup("Tokens for the HTTP API.", _TOKENS),
+    "tz": CommandGroup("The time-zone data.", {"refresh": "installation.timezones:refresh"}),
     "why": "jobs.why:why",
     "audit": "events.audit:audit",
     "explain": "jobs.schedule:explain",

@@ -45,7 +45,7 @@ class LocalOperator:
         self._clock = clock
         self._history = history
         self._by = by
-        self._registry = Registry(log, projections)
+        self._registry = Registry(log, projections, clock)
 
     async def jobs(self) -> tuple[Job, ...]:
         """See `Operator`."""

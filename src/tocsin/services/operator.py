@@ -118,7 +118,6 @@ class Operator(Protocol):
 
         Raises:
             JobNotFound: no fact names this job.
-            NotServed: over HTTP.
         """
         ...
 

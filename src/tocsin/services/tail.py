@@ -1,4 +1,4 @@
-"""Follow the facts of both streams in one sequence."""
+"""Follow the facts of both streams, and on request the public events, in one sequence."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -12,9 +12,10 @@ from ..subjects import DecodeError, Stream
 _AHEAD: Final = 16
 
 
-def filters(job: str | None = None) -> dict[Stream, tuple[str, ...]]:
-    """Return the filters over facts, without inputs and public events."""
+def filters(job: str | None = None, *, public: bool = False) -> dict[Stream, tuple[str, ...]]:
+    """Return the filters over facts; `public`: and public events."""
     name = job or subjects.ANY
+    public_events = [subjects.public_event(subjects.ANY, name)] if public else []
     return {
         Stream.LEDGER: (subjects.ledger(name),),
         Stream.LOG: (
@@ -22,19 +23,21 @@ def filters(job: str | None = None) -> dict[Stream, tuple[str, ...]]:
             subjects.lock(name),
             subjects.lock(name, subjects.ANY),
             subjects.dead_letter(name, subjects.ANY),
+            *public_events,
         ),
     }
 
 
-async def newest(log: EventLog, job: str | None = None) -> dict[Stream, int]:
-    """Return the last sequence of a fact in each stream."""
-    return {stream: max([await _newest(log, scope) for scope in scopes]) for stream, scopes in filters(job).items()}
+async def newest(log: EventLog, job: str | None = None, *, public: bool = False) -> dict[Stream, int]:
+    """Return the last sequence in each stream that `filters` covers."""
+    wanted = filters(job, public=public)
+    return {stream: max([await _newest(log, scope) for scope in scopes]) for stream, scopes in wanted.items()}
 
 
 async def follow(
-    log: EventLog, job: str | None = None, *, after: Mapping[Stream, int]
+    log: EventLog, job: str | None = None, *, after: Mapping[Stream, int], public: bool = False
 ) -> AsyncGenerator[Recorded[Message], None]:
-    """Yield every fact after the given sequences until the caller stops.
+    """Yield facts after the given sequences until the caller stops; with `public`, public events too.
 
     Each stream keeps its order; the streams are mixed as facts arrive.
     """
@@ -47,7 +50,7 @@ async def follow(
         except Exception as error:  # noqa: BLE001 - raised again below, in the consumer's task
             await ahead.put(error)
 
-    readers = [asyncio.create_task(read(stream, scopes)) for stream, scopes in filters(job).items()]
+    readers = [asyncio.create_task(read(stream, scopes)) for stream, scopes in filters(job, public=public).items()]
     try:
         while True:
             batch = await ahead.get()

@@ -11,13 +11,10 @@ in a variable (`TOCSIN_SERVER__RATE=null`) and in the file.
 
 from .loader import CONFIG_FILE, CONFIG_VARIABLE, SettingsError, load
 from .model import (
-    DATA_DIR,
-    WITHOUT_EFFECT,
     Archive,
     Auth,
     Database,
     Execution,
-    FieldPath,
     Leader,
     Metrics,
     Nats,
@@ -25,11 +22,11 @@ from .model import (
     Recovery,
     Redis,
     Server,
-    Settings,
     Stages,
     Tls,
     Worker,
 )
+from .root import DATA_DIR, WITHOUT_EFFECT, FieldPath, Settings
 from .view import DEFAULT, MASK, origins, shown, without_password
 
 __all__ = [

@@ -13,7 +13,8 @@ from pydantic_settings import EnvSettingsSource
 from ..domain.definition import DefinitionProblem, show
 from ..domain.errors import TocsinError
 from ..domain.formats.document import listed, nearest
-from .model import FieldPath, Queue, Settings
+from .model import Queue
+from .root import FieldPath, Settings
 from .view import is_secret
 
 CONFIG_VARIABLE: Final = "TOCSIN_CONFIG"

@@ -1,22 +1,16 @@
-"""The settings by section, each with its default and its documentation."""
+"""The sections of the settings, each field with its default and its documentation."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
     ConfigDict,
     Field,
-    PrivateAttr,
     SecretStr,
     model_validator,
 )
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
-from typing_extensions import override
 
 from ..domain.documented_model import DocumentedModel
-from ..subjects import DEFAULT_QUEUE
 from .fields import (
     Algorithm,
     Duration,
@@ -25,16 +19,8 @@ from .fields import (
     Port,
     Prefix,
     Servers,
-    Token,
     archive_target,
 )
-
-DATA_DIR: Final = Path("~/.local/share/tocsin")
-FieldPath: TypeAlias = tuple[str, ...]
-"""Path of a field, e.g. `("leader", "ttl")`."""
-
-WITHOUT_EFFECT: Final[frozenset[str]] = frozenset()
-"""Fields of hip-62 that are accepted and have no effect yet. A test fails once a field has one."""
 
 
 class _Section(DocumentedModel):
@@ -163,8 +149,18 @@ class Archive(_Section):
 
     The server keeps every subject in memory: a million subjects take about 370 MB.
     """
+    max_input_bytes: int = Field(default=1_073_741_824, ge=1_048_576)
+    """Size at which a stream of reports or requests refuses messages; from half of it on they are archived earlier.
+
+    Each server reserves this size for each such stream. Without the archiver the streams are unlimited.
+    """
     interval: Duration = 300.0
     """Time between two searches for messages to archive."""
+
+    @property
+    def input_bytes(self) -> int:
+        """The limit of each stream of inputs; -1: unlimited, because nothing else makes room."""
+        return self.max_input_bytes if self.enabled else -1
 
 
 class Recovery(_Section):
@@ -257,7 +253,7 @@ class Worker(_Section):
     """The workers of this process."""
 
     concurrency: int | None = Field(default=None, ge=1)
-    """Number of tasks that `tocsin worker` runs at the same time; by default the number in the worker's code."""
+    """Number of tasks that a worker runs at the same time; by default the number in the worker's code."""
     shutdown_timeout: Duration = 30.0
     """Time that a stage gets at shutdown to finish its messages."""
     ack_wait: Duration = 30.0
@@ -266,72 +262,3 @@ class Worker(_Section):
     """Visibility lease of workers over HTTP that request none."""
     cancel_grace: Patience = 10.0
     """Time that a handler gets to end after its execution is cancelled; `0s`: none."""
-
-
-class Settings(DocumentedModel, BaseSettings):
-    """All settings. Immutable; made by `load`, or from arguments and defaults alone."""
-
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", env_prefix="TOCSIN_", env_nested_delimiter="__")
-
-    root: Token = "tocsin"
-    """First token of every subject, and prefix of every stream and bucket."""
-    public_prefix: Prefix = "cron"
-    """Subject prefix of public events."""
-    trigger_prefix: Prefix = "cron.trigger"
-    """Subject prefix of triggers that clients publish."""
-    mq_prefix: Prefix = "mq"
-    """Subject prefix of tasks for executors outside."""
-    replicas: int | None = Field(default=None, ge=1, le=5)
-    """Number of servers that keep each stream; by default 1 for a new stream, and unchanged for an existing stream."""
-    data_dir: Folder = DATA_DIR.expanduser()
-    """Folder for the history and for the data of `tocsin dev`."""
-    jobs_file: Path | None = None
-    """File or folder with job definitions that `tocsin jobs apply` reads by default."""
-    server: Server = Server()
-    database: Database = Database()
-    nats: Nats = Nats()
-    leader: Leader = Leader()
-    execution: Execution = Execution()
-    recovery: Recovery = Recovery()
-    archive: Archive = Archive()
-    auth: Auth = Auth()
-    metrics: Metrics = Metrics()
-    redis: Redis = Redis()
-    stages: Stages = Stages()
-    worker: Worker = Worker()
-    queues: dict[str, Queue] = {}
-    """Queues by name, beside the queue `default`."""
-
-    _origins: dict[FieldPath, str] = PrivateAttr(default_factory=dict)
-
-    @property
-    def bridged_queues(self) -> tuple[str, ...]:
-        """The queues whose tasks go to executors outside (`transport: mq`)."""
-        return tuple(name for name, queue in self.queues.items() if queue.transport == "mq")
-
-    @property
-    def own_queues(self) -> tuple[str, ...]:
-        """The queues that Tocsin's workers serve; the others have no durable for workers."""
-        return tuple(sorted({DEFAULT_QUEUE, *self.queues} - set(self.bridged_queues)))
-
-    @model_validator(mode="before")
-    @classmethod
-    def _keep_history_with_the_data(cls, data: Any) -> Any:  # noqa: ANN401 - before validation
-        database = data.get("database", {})
-        if isinstance(database, Mapping) and not database.get("url"):
-            folder = Path(data.get("data_dir") or DATA_DIR).expanduser()
-            return {**data, "database": {**database, "url": f"sqlite:///{folder / 'history.db'}"}}
-        return data
-
-    @classmethod
-    @override
-    def settings_customise_sources(  # the signature is pydantic-settings'
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read arguments only: `load` combines the sources and records the origins."""
-        return (init_settings,)

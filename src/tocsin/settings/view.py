@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import JsonValue
 
-from .model import FieldPath, Settings
+from .root import FieldPath, Settings
 
 DEFAULT: Final = "default"
 """Origin of a field that is not set."""

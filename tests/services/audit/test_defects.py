@@ -143,7 +143,7 @@ async def execute(world: World, task: Dispatched) -> None:
 
 def changed(change: Callable[[list[Recorded[Message]]], Iterable[Recorded[Message]]]) -> Defect:
     """The log with what `change` makes of its messages."""
-    return lambda everything: Everything(tuple(change([*everything.ledger])), tuple(change([*everything.log])))
+    return lambda everything: everything.changed(change)
 
 
 def without(kind: type[Message]) -> Defect:
@@ -290,7 +290,7 @@ DEFECTS: Final[dict[str, tuple[str, Defect]]] = {
 
 
 def test_a_log_without_fault_breaks_no_invariant(everything: Everything) -> None:
-    kinds = {type(recorded.message) for recorded in (*everything.ledger, *everything.log)}
+    kinds = {type(recorded.message) for stream in everything.streams for recorded in stream}
     assert kinds >= {
         Passed,
         Skipped,
@@ -305,7 +305,7 @@ def test_a_log_without_fault_breaks_no_invariant(everything: Everything) -> None
     report = everything.audited()
     assert [str(violation) for violation in report.violations] == []
     assert [*report.debts, *report.remarks] == []
-    assert (report.facts, report.jobs) == (len(everything.ledger) + len(everything.log), len(JOBS))
+    assert (report.facts, report.jobs) == (sum(map(len, everything.streams)), len(JOBS))
     assert report.executions == len(everything.executions)
 
 

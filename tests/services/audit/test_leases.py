@@ -100,7 +100,7 @@ def everything() -> Everything:
 
 
 def test_what_executors_outside_do_breaks_no_invariant(everything: Everything) -> None:
-    kinds = {type(recorded.message) for recorded in (*everything.ledger, *everything.log)}
+    kinds = {type(recorded.message) for recorded in everything.facts(Message)}
     assert kinds >= {Enqueued, Released, RetryScheduled, Completed, Failed}
     report = everything.audited()
     assert [str(violation) for violation in report.violations] == []
@@ -115,7 +115,7 @@ def without(kind: type[Message], of: str) -> Callable[[Everything], Everything]:
             is_of = getattr(recorded.message, "execution_id", None) == of
             return not (is_of and isinstance(recorded.message, kind))
 
-        return Everything(tuple(filter(stays, it.ledger)), tuple(filter(stays, it.log)))
+        return it.changed(lambda messages: filter(stays, messages))
 
     return planted
 
@@ -129,7 +129,7 @@ def other(kind: type[Message], of: str, **fields: Any) -> Callable[[Everything],
             message = fact.model_copy(update=fields)
             return replace(recorded, message=message, subject=subjects.subject_of(message))
 
-        return Everything(it.ledger, tuple(map(changed, it.log)))
+        return replace(it, log=tuple(map(changed, it.log)))
 
     return planted
 
@@ -144,7 +144,7 @@ def with_expiry(it: Everything, at: datetime | None) -> Everything:
             message=recorded.message.model_copy(update={"plan": plan.model_copy(update={"expires_at": at})}),
         )
 
-    return Everything(it.ledger, tuple(map(changed, it.log)))
+    return replace(it, log=tuple(map(changed, it.log)))
 
 
 DEFECTS: Final[dict[str, tuple[str, Callable[[Everything], Everything]]]] = {
@@ -175,7 +175,7 @@ def test_claimed_execution_must_not_expire(everything: Everything) -> None:
     behind = replace(end, sequence=end.sequence + 1)
     log = [behind if r is end else r for r in everything.log]
     log.insert(log.index(behind), claimed)
-    texts = [str(found) for found in Everything(everything.ledger, tuple(log)).audited().violations]
+    texts = [str(found) for found in replace(everything, log=tuple(log)).audited().violations]
     assert any("it expires while a worker holds attempt 1 of main" in text for text in texts)
 
 

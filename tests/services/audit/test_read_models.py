@@ -140,21 +140,21 @@ DEFECTS: Mapping[str, tuple[Callable[[Shown], Shown], str]] = {
 }
 
 
-@pytest.mark.parametrize(("defect", "told"), DEFECTS.values(), ids=DEFECTS)
+@pytest.mark.parametrize(("defect", "expected"), DEFECTS.values(), ids=DEFECTS)
 async def test_each_difference_is_noticed(
-    everything: Everything, shown: Shown, defect: Callable[[Shown], Shown], told: str
+    everything: Everything, shown: Shown, defect: Callable[[Shown], Shown], expected: str
 ) -> None:
     found = (await compared(everything, defect(shown))).violations
     assert [violation.invariant for violation in found] == ["I8"]
-    assert told in found[0].reason
+    assert expected in found[0].reason
 
 
 async def test_missing_or_different_job_is_reported(everything: Everything, shown: Shown) -> None:
-    before = Everything([r for r in everything.ledger if not r.subject.endswith(".deleted")], everything.log)
+    before = replace(everything, ledger=[r for r in everything.ledger if not r.subject.endswith(".deleted")])
     right = replace(shown, definitions=definitions(before))
     assert (await compared(before, right)).violations == ()
-    told = [violation.reason for violation in (await compared(before, shown)).violations]
-    assert told == ["KV `definitions` does not show it"] * len(before.jobs)
+    reasons = [violation.reason for violation in (await compared(before, shown)).violations]
+    assert reasons == ["KV `definitions` does not show it"] * len(before.jobs)
     wrong = replace(right, definitions={**right.definitions, "etl": b"{}"})
     [violation] = (await compared(before, wrong)).violations
     assert violation.reason == "KV `definitions` shows it otherwise than its ledger says"

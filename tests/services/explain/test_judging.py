@@ -216,11 +216,11 @@ TABLE: Mapping[str, tuple[Past, str, Verdict, Mapping[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("past", "at", "verdict", "told"), TABLE.values(), ids=TABLE)
-def test_an_instant_has_its_answer(past: Past, at: str, verdict: Verdict, told: Mapping[str, Any]) -> None:
+@pytest.mark.parametrize(("past", "at", "verdict", "expected"), TABLE.values(), ids=TABLE)
+def test_an_instant_has_its_answer(past: Past, at: str, verdict: Verdict, expected: Mapping[str, Any]) -> None:
     [answer] = past.why(at)
     assert answer.verdict == verdict
-    assert {name: getattr(answer, name) for name in told} == told
+    assert {name: getattr(answer, name) for name in expected} == expected
 
 
 def test_repeated_local_time_has_two_answers() -> None:

@@ -21,7 +21,7 @@ STARTS += [datetime(2026, 10, 3, 14, 0, tzinfo=UTC), datetime(2026, 11, 1, 4, 30
 ZONES = ["UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/New_York"]
 SCHEDULES = ["*/15 * * * *", "30 2 * * *", "15,45 1-3 * * *", "0 * * * *", "@every 7m", "@every 50m", None]
 VERDICTS: dict[str, set[Verdict]] = {
-    "paused": {"paused", "disabled"},
+    "paused": {"paused", "disabled", "no-such-local-time"},
     "dst_skip": {"no-such-local-time"},
     "missed": {"missed", "no-such-local-time"},
     "superseded": {"superseded", "no-such-local-time"},

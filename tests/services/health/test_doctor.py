@@ -20,6 +20,7 @@ from tocsin.adapters.nats.consumers.task_queues import NatsDurable
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
 from tocsin.bootstrap import health_target
 from tocsin.domain import execution
+from tocsin.domain.definition import RetryPolicy
 from tocsin.domain.events import (
     Acquired,
     Admitted,
@@ -66,7 +67,7 @@ async def finds(
     return {finding.code: finding for finding in await check(look)}
 
 
-def assert_told(finding: Finding, level: Level, *texts: str) -> None:
+def assert_finding(finding: Finding, level: Level, *texts: str) -> None:
     assert finding.level is level
     assert finding.means
     assert finding.do
@@ -95,12 +96,12 @@ async def test_an_installation_at_work_is_well(nats_url: str, tmp_path: Path) ->
         await tocsin.apply({"name": "job", "function": "f", "schedule": "* * * * * *"})
 
         async def is_well() -> list[Finding]:
-            found = await examine(health_target(tocsin.installation))
-            return found if worst(found) is not Level.BAD else []
+            findings = await examine(health_target(tocsin.installation))
+            return findings if worst(findings) is not Level.BAD else []
 
-        found = await tocsin.until(is_well)
+        findings = await tocsin.until(is_well)
         # A single foreign server is the only objection.
-        assert {finding.code for finding in found if finding.level is Level.WARN} == {"sync-interval", "replicas"}
+        assert {finding.code for finding in findings if finding.level is Level.WARN} == {"sync-interval", "replicas"}
 
 
 # --- the server ------------------------------------------------------------------------------------------------------
@@ -108,21 +109,21 @@ async def test_an_installation_at_work_is_well(nats_url: str, tmp_path: Path) ->
 
 async def test_an_old_server(tocsin: Running) -> None:
     state = (await look_at(health_target(tocsin.installation))).status.server
-    found = await finds(server_checks.version, tocsin, server=replace(state, version="2.11.9-beta"))
-    assert_told(found["server-version"], Level.BAD, "2.11.9", "2.12.2")
-    found = await finds(server_checks.version, tocsin, server=replace(state, version="2.14.6"))
-    assert_told(found["server-version"], Level.WARN, "2.14.6", "2.15.1", "nothing is archived")
+    findings = await finds(server_checks.version, tocsin, server=replace(state, version="2.11.9-beta"))
+    assert_finding(findings["server-version"], Level.BAD, "2.11.9", "2.12.2")
+    findings = await finds(server_checks.version, tocsin, server=replace(state, version="2.14.6"))
+    assert_finding(findings["server-version"], Level.WARN, "2.14.6", "2.15.1", "nothing is archived")
     assert (await finds(server_checks.version, tocsin))["server-version"].level is Level.OK
 
 
 async def test_an_account_that_is_nearly_full(tmp_path: Path) -> None:
-    account = "accounts { A { jetstream { max_file: 10MB, max_mem: 0, max_streams: 11 }, users: [ {user: u, password: p} ] } }"
+    account = "accounts { A { jetstream { max_file: 10MB, max_mem: 0, max_streams: 13 }, users: [ {user: u, password: p} ] } }"
     with nats_server(tmp_path / "s", account) as s:
         nats = {"url": s.url, "user": "u", "password": "p"}
-        async with initialized(s.url, tmp_path, nats=nats) as tocsin:
-            found = await finds(server_checks.limits, tocsin)
+        async with initialized(s.url, tmp_path, nats=nats, archive={"max_input_bytes": 1_048_576}) as tocsin:
+            findings = await finds(server_checks.limits, tocsin)
             number = len((await look_at(health_target(tocsin.installation))).status.streams)
-            assert_told(found["jetstream-limits"], Level.WARN, f"{number} of 11 streams")
+            assert_finding(findings["jetstream-limits"], Level.WARN, f"{number} of 13 streams")
 
 
 async def test_jetstream_that_is_off(tmp_path: Path) -> None:
@@ -130,8 +131,8 @@ async def test_jetstream_that_is_off(tmp_path: Path) -> None:
     with nats_server(tmp_path / "s", account) as s:
         nats = {"url": s.url, "user": "u", "password": "p"}
         async with bootstrap.connect(settings(s.url, tmp_path, nats=nats)) as installation:
-            found = {finding.code: finding for finding in await examine(health_target(installation))}
-            assert_told(found["jetstream-off"], Level.BAD, "not enabled")
+            findings = {finding.code: finding for finding in await examine(health_target(installation))}
+            assert_finding(findings["jetstream-off"], Level.BAD, "not enabled")
 
 
 def monitored(folder: Path, interval: str) -> str:
@@ -142,14 +143,14 @@ def monitored(folder: Path, interval: str) -> str:
 async def test_whether_writes_are_flushed(interval: str, level: Level, tmp_path: Path) -> None:
     with nats_server(tmp_path / "s", monitored(tmp_path, interval)) as s:
         async with initialized(s.url, tmp_path) as tocsin:
-            found = {f.code: f for f in await examine(health_target(tocsin.installation), [_monitor(s)])}
-    assert found["sync-interval"].level is level
-    assert found["disk-space"].details == {}
+            findings = {f.code: f for f in await examine(health_target(tocsin.installation), [_monitor(s)])}
+    assert findings["sync-interval"].level is level
+    assert findings["disk-space"].details == {}
 
 
 async def test_a_monitor_that_does_not_answer(tocsin: Running) -> None:
-    found = {f.code: f for f in await examine(health_target(tocsin.installation), ["http://127.0.0.1:9"])}
-    assert_told(found["sync-interval"], Level.WARN, "cannot be known", "http://127.0.0.1:9 did not answer")
+    findings = {f.code: f for f in await examine(health_target(tocsin.installation), ["http://127.0.0.1:9"])}
+    assert_finding(findings["sync-interval"], Level.WARN, "cannot be known", "http://127.0.0.1:9 did not answer")
 
 
 def _monitor(s: Server) -> str:
@@ -163,9 +164,20 @@ def _monitor(s: Server) -> str:
 
 async def test_an_installation_that_is_not_set_up(nats_url: str, tmp_path: Path) -> None:
     async with bootstrap.connect(settings(nats_url, tmp_path)) as installation:
-        found = await examine(health_target(installation))
-        assert {f.code for f in found if f.level is Level.BAD} == {"stream-missing"}
-        assert all("tocsin init" in f.do for f in found if f.code == "stream-missing")
+        findings = await examine(health_target(installation))
+        assert {f.code for f in findings if f.level is Level.BAD} == {"stream-missing"}
+        assert all("tocsin init" in f.do for f in findings if f.code == "stream-missing")
+
+
+async def test_half_full_stream_of_inputs_is_found(tocsin: Running) -> None:
+    assert (await finds(streams.room, tocsin))["stream-filling"].level is Level.OK
+    names, connection = tocsin.installation.names, tocsin.installation.connection
+    name = names.stream(Stream.REPORTS)
+    config = (await connection.manage(f"STREAM.INFO.{name}"))["config"]
+    await connection.manage(f"STREAM.UPDATE.{name}", json.dumps(config | {"max_bytes": 1_000}).encode())
+    await connection.store(names.to_wire("report.j.e.completed.main.1.1"), b"x" * 700, {})
+    findings = await finds(streams.room, tocsin)
+    assert_finding(findings["stream-filling"], Level.WARN, name, "of at most 1,000 bytes")
 
 
 async def test_foreign_limit_on_a_stream_is_found(tocsin: Running) -> None:
@@ -173,8 +185,8 @@ async def test_foreign_limit_on_a_stream_is_found(tocsin: Running) -> None:
     name = names.stream(Stream.LOG)
     config = (await connection.manage(f"STREAM.INFO.{name}"))["config"]
     await connection.manage(f"STREAM.UPDATE.{name}", json.dumps(config | {"max_bytes": 1_000_000}).encode())
-    found = await finds(streams.streams, tocsin)
-    assert_told(found["stream-drift"], Level.BAD, name, "max_bytes is 1000000 instead of -1")
+    findings = await finds(streams.streams, tocsin)
+    assert_finding(findings["stream-drift"], Level.BAD, name, "max_bytes is 1000000 instead of -1")
     await bootstrap.initialize(tocsin.installation)
     assert (await finds(streams.streams, tocsin))["stream-drift"].level is Level.OK
 
@@ -184,34 +196,34 @@ async def test_stream_without_compression_is_found(tocsin: Running) -> None:
     name = names.stream(Stream.LOG)
     config = (await connection.manage(f"STREAM.INFO.{name}"))["config"]
     await connection.manage(f"STREAM.UPDATE.{name}", json.dumps(config | {"compression": "none"}).encode())
-    found = await finds(streams.streams, tocsin)
-    assert_told(found["stream-drift"], Level.WARN, name, "compression is none instead of s2")
+    findings = await finds(streams.streams, tocsin)
+    assert_finding(findings["stream-drift"], Level.WARN, name, "compression is none instead of s2")
 
 
 async def test_a_durable_that_is_gone(tocsin: Running) -> None:
-    name = tocsin.installation.names.stream(Stream.LOG)
+    name = tocsin.installation.names.stream(Stream.REPORTS)
     await tocsin.installation.connection.manage(f"CONSUMER.DELETE.{name}.retrier")
-    assert_told((await finds(streams.durables, tocsin))["durable-missing"], Level.BAD, f"retrier on {name}")
+    assert_finding((await finds(streams.durables, tocsin))["durable-missing"], Level.BAD, f"retrier on {name}")
     await bootstrap.initialize(tocsin.installation)
     assert "durable-missing" not in await finds(streams.durables, tocsin)
 
 
 async def test_changed_durable_is_found(tocsin: Running) -> None:
-    await _change_durable(tocsin, Stream.LOG, "retrier", max_ack_pending=7)
-    found = await finds(streams.durables, tocsin)
-    assert_told(found["durable-drift"], Level.WARN, "retrier", "max_ack_pending is 7 instead of 20000")
+    await _change_durable(tocsin, Stream.REPORTS, "retrier", max_ack_pending=7)
+    findings = await finds(streams.durables, tocsin)
+    assert_finding(findings["durable-drift"], Level.WARN, "retrier", "max_ack_pending is 7 instead of 20000")
 
 
 async def test_a_key_that_is_gone(tocsin: Running) -> None:
     await tocsin.installation.projections.remove(Bucket.INSTALLATION, INSTALLATION_KEY)
-    assert_told((await finds(streams.key, tocsin))["key-missing"], Level.BAD)
+    assert_finding((await finds(streams.key, tocsin))["key-missing"], Level.BAD)
 
 
 async def test_fewer_replicas_than_the_settings_ask_for(nats_url: str, tmp_path: Path) -> None:
     async with initialized(nats_url, tmp_path) as tocsin:
         installation = replace(tocsin.installation, settings=tocsin.settings.model_copy(update={"replicas": 3}))
-        found = await finds(streams.replicas, Running(installation))
-        assert_told(found["replicas"], Level.BAD, "the settings ask for 3 replicas", "by 1")
+        findings = await finds(streams.replicas, Running(installation))
+        assert_finding(findings["replicas"], Level.BAD, "the settings ask for 3 replicas", "by 1")
 
 
 @pytest.mark.slow
@@ -221,7 +233,7 @@ async def test_servers_that_are_away(tmp_path: Path) -> None:
             here = tocsin.installation.connection.client.connected_url
             away = [node for node in cluster.nodes if here is None or node.server.port != here.port]
 
-            async def found(code: str) -> Finding | None:
+            async def finding(code: str) -> Finding | None:
                 return next((f for f in await examine(health_target(tocsin.installation)) if f.code == code), None)
 
             async def is_whole() -> bool:
@@ -230,11 +242,11 @@ async def test_servers_that_are_away(tmp_path: Path) -> None:
 
             await _eventually(is_whole)
             away[0].server.stop()
-            behind = await _eventually(lambda: found("replica-behind"))
-            assert_told(behind, Level.WARN, "offline")
+            behind = await _eventually(lambda: finding("replica-behind"))
+            assert_finding(behind, Level.WARN, "offline")
             away[1].server.stop()
-            silent = await _eventually(lambda: found("not-answered"))
-            assert_told(silent, Level.BAD)
+            silent = await _eventually(lambda: finding("not-answered"))
+            assert_finding(silent, Level.BAD)
 
 
 async def _eventually(asked: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401 - any awaited state
@@ -249,22 +261,22 @@ async def _eventually(asked: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN4
 
 async def test_a_clock_that_is_wrong(tocsin: Running) -> None:
     wrong = ManualClock(datetime.now(UTC) + timedelta(seconds=60))
-    found = await finds(clocks.machine, Running(replace(tocsin.installation, clock=wrong)))
-    assert_told(found["clock-skew"], Level.BAD, "this machine", "ahead of the log's")
+    findings = await finds(clocks.machine, Running(replace(tocsin.installation, clock=wrong)))
+    assert_finding(findings["clock-skew"], Level.BAD, "this machine", "ahead of the log's")
     assert (await finds(clocks.machine, tocsin))["clock-skew"].level is Level.OK
 
 
 async def test_a_leader_whose_clock_is_wrong(tocsin: Running) -> None:
     await _lease(tocsin, datetime.now(UTC) - timedelta(seconds=5))
-    found = await finds(clocks.leaders, tocsin)
-    assert_told(found["leader-clock"], Level.WARN, "the leader somebody", "behind the log's")
-    assert "no-leader" not in found
+    findings = await finds(clocks.leaders, tocsin)
+    assert_finding(findings["leader-clock"], Level.WARN, "the leader somebody", "behind the log's")
+    assert "no-leader" not in findings
 
 
 async def test_missing_leader_is_found(tocsin: Running) -> None:
-    found = await finds(clocks.leaders, tocsin)
-    assert_told(found["no-leader"], Level.BAD, "no ticker leads")
-    assert_told(found["no-recoverer"], Level.BAD, "no recoverer leads")
+    findings = await finds(clocks.leaders, tocsin)
+    assert_finding(findings["no-leader"], Level.BAD, "no ticker leads")
+    assert_finding(findings["no-recoverer"], Level.BAD, "no recoverer leads")
 
 
 async def test_a_lease_that_has_ended(tocsin: Running) -> None:
@@ -283,9 +295,9 @@ async def _lease(tocsin: Running, renewed_at: datetime) -> None:
 async def test_a_stage_that_does_not_run(tocsin: Running) -> None:
     await tocsin.trigger("job")
     assert (await finds(backlog.stages, tocsin))["stage-late"].level is Level.OK
-    found = await finds(backlog.stages, tocsin, later=LATER)
-    assert_told(found["stage-absent"], Level.BAD, "no process reads planner-triggers", "1 wait")
-    assert "tocsin run planner" in found["stage-absent"].do
+    findings = await finds(backlog.stages, tocsin, later=LATER)
+    assert_finding(findings["stage-absent"], Level.BAD, "no process reads planner-triggers", "1 wait")
+    assert "tocsin run planner" in findings["stage-absent"].do
 
 
 async def test_a_stage_that_is_behind(tocsin: Running) -> None:
@@ -295,10 +307,10 @@ async def test_a_stage_that_is_behind(tocsin: Running) -> None:
     asking = asyncio.create_task(reader.take(1, wait=60))
 
     async def late() -> dict[str, Finding]:
-        found = await finds(backlog.stages, tocsin, later=LATER)
-        return found if "stage-late" in found and found["stage-late"].level is Level.WARN else {}
+        findings = await finds(backlog.stages, tocsin, later=LATER)
+        return findings if "stage-late" in findings and findings["stage-late"].level is Level.WARN else {}
 
-    assert_told(
+    assert_finding(
         (await tocsin.until(late))["stage-late"], Level.WARN, "planner is late on planner-triggers", "1 are out"
     )
     asking.cancel()
@@ -312,15 +324,15 @@ async def test_a_durable_that_gives_out_no_more(tocsin: Running) -> None:
     await tocsin.trigger("job")
     reader = NatsDurable(tocsin.installation.connection, tocsin.installation.names, Stream.LEDGER, "planner-triggers")
     await reader.take(1, wait=10)
-    found = await finds(backlog.stages, tocsin)
-    assert_told(found["durable-full"], Level.BAD, "planner-triggers has 1 message out")
+    findings = await finds(backlog.stages, tocsin)
+    assert_finding(findings["durable-full"], Level.BAD, "planner-triggers has 1 message out")
     await reader.close()
 
 
 async def test_a_queue_without_a_worker(tocsin: Running) -> None:
     await store(tocsin, *_dispatched())
-    found = await finds(backlog.queues, tocsin)
-    assert_told(found["queue-unattended"], Level.BAD, "1 task in queue `default`")
+    findings = await finds(backlog.queues, tocsin)
+    assert_finding(findings["queue-unattended"], Level.BAD, "1 task in queue `default`")
     reader = NatsDurable(
         tocsin.installation.connection, tocsin.installation.names, Stream.LOG, executor_durable(DEFAULT_QUEUE)
     )
@@ -358,8 +370,8 @@ async def test_a_timer_that_was_not_published(tocsin: Running) -> None:
     until = datetime.now(UTC) + timedelta(minutes=30)
     await tocsin.log.delay(timer, until=until, scope=subjects.execution("job", "x"), expect=0)
     assert (await finds(deadlines.timers, tocsin))["timer-overdue"].level is Level.OK
-    found = await finds(deadlines.timers, tocsin, later=LATER)
-    assert_told(found["timer-overdue"], Level.BAD, "delay.job.x.retry.main.2")
+    findings = await finds(deadlines.timers, tocsin, later=LATER)
+    assert_finding(findings["timer-overdue"], Level.BAD, "delay.job.x.retry.main.2")
 
 
 async def test_an_instant_without_an_execution(tocsin: Running) -> None:
@@ -368,14 +380,14 @@ async def test_an_instant_without_an_execution(tocsin: Running) -> None:
     at = datetime.now(UTC).replace(second=0, microsecond=0)
     await store(tocsin, Due(job="job", scheduled_time=at, definition=definition))
     assert (await finds(deadlines.occurrences, tocsin))["due-unplanned"].level is Level.OK
-    found = await finds(deadlines.occurrences, tocsin, later=LATER)
-    assert_told(found["due-unplanned"], Level.BAD, "job at")
+    findings = await finds(deadlines.occurrences, tocsin, later=LATER)
+    assert_finding(findings["due-unplanned"], Level.BAD, "job at")
 
 
 async def test_undecided_execution_is_found(tocsin: Running) -> None:
     await store(tocsin, _requested(Planned))
     assert (await finds(deadlines.executions, tocsin))["overrun"].level is Level.OK
-    assert_told((await finds(deadlines.executions, tocsin, later=LATER))["undecided"], Level.BAD, "job 01a1ffef")
+    assert_finding((await finds(deadlines.executions, tocsin, later=LATER))["undecided"], Level.BAD, "job 01a1ffef")
 
 
 async def test_execution_waiting_for_its_lock_is_no_finding(tocsin: Running) -> None:
@@ -390,12 +402,12 @@ async def test_execution_waiting_for_its_lock_is_no_finding(tocsin: Running) -> 
 
 async def test_an_execution_without_a_task(tocsin: Running) -> None:
     await store(tocsin, _requested(Admitted))
-    assert_told((await finds(deadlines.executions, tocsin, later=LATER))["undispatched"], Level.BAD)
+    assert_finding((await finds(deadlines.executions, tocsin, later=LATER))["undispatched"], Level.BAD)
 
 
 async def test_unclaimed_task_is_found(tocsin: Running) -> None:
     await store(tocsin, *_dispatched())
-    assert_told((await finds(deadlines.executions, tocsin, later=LATER))["unclaimed"], Level.WARN)
+    assert_finding((await finds(deadlines.executions, tocsin, later=LATER))["unclaimed"], Level.WARN)
 
 
 async def test_an_attempt_that_is_past_its_timeout(tocsin: Running) -> None:
@@ -410,7 +422,18 @@ async def test_an_attempt_that_is_past_its_timeout(tocsin: Running) -> None:
     )
     await store(tocsin, admitted, task, started)
     assert (await finds(deadlines.executions, tocsin))["overrun"].level is Level.OK
-    assert_told((await finds(deadlines.executions, tocsin, later=LATER))["overrun"], Level.BAD, "1 executions")
+    assert_finding((await finds(deadlines.executions, tocsin, later=LATER))["overrun"], Level.BAD, "1 executions")
+
+
+async def test_lock_of_a_retried_execution_is_not_overdue(tocsin: Running) -> None:
+    planned = _requested(Planned)
+    patient = RetryPolicy(max_attempts=10, initial_delay=600, max_delay=600)
+    steps = tuple(step.model_copy(update={"retry": patient}) for step in planned.plan.steps)
+    planned = planned.model_copy(update={"plan": planned.plan.model_copy(update={"steps": steps})})
+    held = Acquired(job="job", execution_id=planned.execution_id, scheduled_time=planned.scheduled_time, ttl=120)
+    await store(tocsin, planned, held)
+    assert (await finds(deadlines.locks, tocsin, later=LATER))["lock-overdue"].level is Level.OK
+    assert (await finds(deadlines.locks, tocsin, later=5 * LATER))["lock-overdue"].level is Level.BAD
 
 
 async def test_a_lock_that_is_held_too_long(tocsin: Running) -> None:
@@ -418,15 +441,15 @@ async def test_a_lock_that_is_held_too_long(tocsin: Running) -> None:
     held = Acquired(job="job", execution_id=planned.execution_id, scheduled_time=planned.scheduled_time, ttl=120)
     await store(tocsin, planned, held)
     assert (await finds(deadlines.locks, tocsin))["lock-overdue"].level is Level.OK
-    assert_told((await finds(deadlines.locks, tocsin, later=LATER))["lock-overdue"], Level.BAD, "job by 01a1ffef")
+    assert_finding((await finds(deadlines.locks, tocsin, later=LATER))["lock-overdue"], Level.BAD, "job by 01a1ffef")
 
 
 # --- the history -----------------------------------------------------------------------------------------------------
 
 
 async def test_a_history_that_is_nowhere(tocsin: Running) -> None:
-    found = await finds(backlog.history, tocsin)
-    assert_told(found["history-unreachable"], Level.BAD, "no history is kept in")
+    findings = await finds(backlog.history, tocsin)
+    assert_finding(findings["history-unreachable"], Level.BAD, "no history is kept in")
 
 
 async def test_a_history_that_is_behind(tocsin: Running) -> None:
@@ -434,11 +457,11 @@ async def test_a_history_that_is_behind(tocsin: Running) -> None:
         pass  # a recorder was there once
     await store(tocsin, _requested(Planned))
     assert (await finds(backlog.history, tocsin))["history-behind"].level is Level.OK
-    assert_told((await finds(backlog.history, tocsin, later=LATER))["history-behind"], Level.BAD, "at 0 of 1")
+    assert_finding((await finds(backlog.history, tocsin, later=LATER))["history-behind"], Level.BAD, "at 0 of 1")
 
 
 async def test_unavailable_history_is_found(nats_url: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     database = {"url": f"sqlite:///{tmp_path / 'folder'}"}
     async with initialized(nats_url, tmp_path, database=database) as tocsin:
-        assert_told((await finds(backlog.history, tocsin))["history-unreachable"], Level.BAD, "unable to open")
+        assert_finding((await finds(backlog.history, tocsin))["history-unreachable"], Level.BAD, "unable to open")

@@ -58,9 +58,9 @@ async def test_all_of_an_installation_at_work(nats_url: str, tmp_path: Path) -> 
         assert durable["pending"] == 1
         assert durable["oldest"]
 
-        told = (await program(tocsin.settings, "status")).stdout
-        assert "1 task in queue `default`" in told
-        assert "2 jobs, 0 paused, 1 disabled" in told
+        result = (await program(tocsin.settings, "status")).stdout
+        assert "1 task in queue `default`" in result
+        assert "2 jobs, 0 paused, 1 disabled" in result
 
         doctor = await program(tocsin.settings, "doctor", "-q")
         assert doctor.returncode == 1
@@ -86,15 +86,15 @@ async def test_status_reports_the_rest_when_a_part_fails(nats_url: str, tmp_path
         assert "unable to open database file" in seen.troubles["history"]
         assert seen.durables
         assert not seen.is_set_up
-        told = await program(installation.settings, "status")
-        assert told.returncode == 0
-        assert f"missing: {names.bucket_stream(Bucket.LEADER)}. Run `tocsin init`." in told.stdout
-        assert "unknown: history: " in told.stdout
+        result = await program(installation.settings, "status")
+        assert result.returncode == 0
+        assert f"missing: {names.bucket_stream(Bucket.LEADER)}. Run `tocsin init`." in result.stdout
+        assert "unknown: history: " in result.stdout
 
 
 def test_a_server_that_does_not_answer(tmp_path: Path) -> None:
     of = settings("nats://127.0.0.1:9", tmp_path)
     for command in ("status", "doctor"):
-        told = _program(of, command)
-        assert told.returncode == 4
-        assert told.stderr.startswith("error: no NATS server answers at nats://127.0.0.1:9: nothing listens there")
+        result = _program(of, command)
+        assert result.returncode == 4
+        assert result.stderr.startswith("error: no NATS server answers at nats://127.0.0.1:9: nothing listens there")

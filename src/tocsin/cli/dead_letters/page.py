@@ -3,10 +3,10 @@
 from base64 import b64decode
 from itertools import zip_longest
 
-import yaml
 from rich.console import RenderableType
 from rich.text import Text
 
+from ...adapters.files import dump_yaml
 from ...domain.dead_letter import DeadLetter
 from ...domain.events import DeadLettered, PoisonMessage
 from ...domain.execution import Status
@@ -60,7 +60,7 @@ def _execution_lines(fact: DeadLettered) -> list[RenderableType]:
         Text(f"execution {fact.execution_id}" + (f", a replay of {fact.replay_of}" if fact.replay_of else "")),
     ]
     if fact.input:
-        lines += [Text(), Text(yaml.safe_dump({"input": fact.input}, sort_keys=False, allow_unicode=True).rstrip())]
+        lines += [Text(), Text(dump_yaml({"input": fact.input}).rstrip())]
     lines += [Text(), attempts_table(fact.attempts)]
     if error := fact.last_error:
         trace = (error.traceback or "").rstrip()
@@ -71,7 +71,7 @@ def _execution_lines(fact: DeadLettered) -> list[RenderableType]:
 def _message_lines(fact: PoisonMessage) -> list[RenderableType]:
     return [
         Text(f"a message that {fact.durable} could not process: {fact.subject}, stored as {fact.sequence}"),
-        Text(fact.reason, style="red"),
+        Text(f"{fact.reason} ({fact.code})" if fact.code else fact.reason, style="red"),
         Text(),
         Text(_text(fact) or "(empty)"),
     ]

@@ -93,7 +93,7 @@ async def _dev(
         if session.log_level is None and not session.output.is_json:
             stack.enter_context(task_lines(session.output))
         if ephemeral:
-            from .ephemeral import ephemeral_folder  # noqa: PLC0415 - POSIX only
+            from .nats_server import ephemeral_folder  # noqa: PLC0415 - POSIX only
 
             nats = replace(nats, data_dir=stack.enter_context(ephemeral_folder()))
         running = await stack.enter_async_context(nats.running(session))
@@ -113,7 +113,7 @@ async def _dev(
             plan = await apply_files(operator, settings, jobs)
             _say(session, "jobs", summary(plan).plain, **as_json(plan))
         keeping = running.keeping(partial(_report_node, session))
-        view = LiveView(session.output).run(installation.log, after=after)
+        view = LiveView(session.output, await installation.log.now()).run(installation.log, after=after)
         await _run(session, installation, worker, *keeping, view, reset=reset)
 
 

@@ -45,16 +45,18 @@ SHOWN: Final = (
 """Events with a line in the live view. Those of single tasks and steps in progress have none."""
 
 
-def _is_expected(fact: Message) -> bool:
-    """Return whether an event only repeats that a job is paused."""
-    return isinstance(fact, Passed) and fact.reason == "paused"
+def _is_expected(fact: Message, since: datetime | None) -> bool:
+    """Return whether instants passed because of a pause, or while `dev` did not run."""
+    return isinstance(fact, Passed) and (fact.reason == "paused" or (since is not None and fact.start < since))
 
 
 class LiveView:
     """Prints events as they arrive, and the duration of each execution."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: Output, since: datetime | None = None) -> None:
+        """Leave out the instants that passed from before `since`."""
         self._output = output
+        self._since = since
         self._begun: dict[str, datetime] = {}
 
     async def run(self, log: EventLog, *, after: Mapping[Stream, int]) -> None:
@@ -65,7 +67,7 @@ class LiveView:
 
     def show(self, recorded: Recorded[Message]) -> None:
         """Print an event if it has a line in the live view."""
-        if isinstance(recorded.message, SHOWN) and not _is_expected(recorded.message):
+        if isinstance(recorded.message, SHOWN) and not _is_expected(recorded.message, self._since):
             self._output.line(
                 event_lines.as_json(recorded),
                 event_lines.line(recorded, after=self._took(recorded), width=self._output.width),

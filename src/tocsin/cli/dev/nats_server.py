@@ -1,10 +1,14 @@
 """The NATS of `tocsin dev`: a named server, or a private server or cluster."""
 
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ...settings import Settings, origins
 from ..runtime.errors import UsageError
@@ -77,3 +81,53 @@ class Wanted:
             async with session.backend.nats_cluster(folder / "nats", self.nodes, self.port) as cluster:
                 ours = session.settings(data_dir=folder, nats__url=cluster.url, replicas=self.nodes)
                 yield DevNats(ours, cluster)
+
+
+_PREFIX: Final = "tocsin-dev-"
+
+
+@contextmanager
+def ephemeral_folder() -> Iterator[Path]:
+    """Create a private folder that exists until the block ends."""
+    _remove_remnants()
+    folder, lock = _made()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _remove_remnants() -> None:
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):  # another process holds it, or it is gone
+            if folder.lstat().st_uid != os.getuid():
+                continue
+            lock = _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
+
+
+def _made() -> tuple[Path, int]:
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        with suppress(FileNotFoundError):
+            lock = _locked(folder, fcntl.LOCK_EX)
+            if folder.exists():
+                return folder, lock
+            os.close(lock)  # another process removed it before it was locked
+
+
+def _locked(folder: Path, how: int) -> int:
+    """Lock a folder and return the descriptor that holds the lock.
+
+    Raises:
+        OSError: the folder is gone, or another process holds its lock.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, how)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor

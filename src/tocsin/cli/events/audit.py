@@ -10,10 +10,10 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from ...archive import STREAMS, Selection, decoded
+from ...archive import Selection, decoded
 from ...services import audit as proof
 from ...services.audit import Auditor, Debt, ProjectionReader, Report, Violation
-from ...subjects import DecodeError
+from ...subjects import STREAMS, DecodeError
 from ..input.values import instant, length
 from ..output.format import local
 from ..runtime.errors import Exit, UsageError
@@ -81,7 +81,7 @@ async def _audit(session: Session, options: AuditOptions) -> Report:
         opened = await stack.enter_async_context(source(session, options.file, options.selection))
         if missing := [stream.value for stream in STREAMS if stream not in opened.selection.streams]:
             raise UsageError(
-                f"an audit needs both streams, but this export lacks {missing[0]}: export without --stream",
+                f"an audit needs all streams, but this export lacks {', '.join(missing)}: export without --stream",
                 code="stream-missing",
             )
         auditor = Auditor(since=opened.selection.since, until=opened.selection.until, patience=options.patience)

@@ -1,28 +1,23 @@
 """`tocsin events export`: the complete log as a file."""
 
-import gzip
-import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal, TypeAlias, cast
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 from rich.text import Text
 
 from ... import __version__
-from ...archive import STREAMS, Manifest, Selection, extents, read, write
+from ...archive import Manifest, Selection, extents, read, write
 from ...domain.wording import counted
-from ...subjects import Stream
+from ...subjects import STREAMS, Stream
 from ..input.values import instant
-from ..output.format import until_closed
-from ..runtime.errors import Exit, UsageError
+from ..output.format import destination
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
 
-StreamName: TypeAlias = Literal["LEDGER", "LOG"]
+StreamName: TypeAlias = Literal["LEDGER", "REPORTS", "LOG"]
 
 
 def export(
@@ -38,7 +33,7 @@ def export(
     ] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Export messages stored until then.")] = None,
     job: Annotated[str | None, typer.Option(help="Export only this job.")] = None,
-    stream: Annotated[StreamName | None, typer.Option(help="Export only this stream; by default both.")] = None,
+    stream: Annotated[StreamName | None, typer.Option(help="Export only this stream; by default all of them.")] = None,
 ) -> None:
     """Write every stored message as a JSON object, one per line.
 
@@ -65,32 +60,5 @@ async def _export(session: Session, out: Path | None, selection: Selection) -> C
     async with session.installation() as installation:
         upto = await extents(installation.stored, selection)
         manifest = Manifest(await installation.identity(), installation.settings.root, __version__, selection, upto)
-        with _sink(out) as file:
+        with destination(out, is_compressed=out is not None and out.suffix == ".gz") as file:
             return await write(file, manifest, read(installation.stored, selection, upto))
-
-
-@contextmanager
-def _sink(out: Path | None) -> Iterator[BinaryIO]:
-    """Yield the destination. A file appears only when it is complete."""
-    if out is None:
-        with until_closed():
-            yield sys.stdout.buffer
-            sys.stdout.buffer.flush()
-        return
-    unfinished = out.with_name(f".{out.name}.unfinished")
-    try:
-        with unfinished.open("wb") as raw:
-            if out.suffix == ".gz":
-                # Without a name and time, so that the same log gives the same file.
-                with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as compressed:
-                    yield cast("BinaryIO", compressed)
-            else:
-                yield raw
-        unfinished.replace(out)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UsageError(
-            f"{out}: {reason}; check the path and the disk", Exit.NOT_FOUND, code="unwritable-file"
-        ) from None
-    finally:
-        unfinished.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from ..runtime.session import Session
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Messages of both streams in the order of time, and the selection that they cover."""
+    """Messages of all streams in the order of time, and the selection that they cover."""
 
     messages: AsyncIterator[StoredMessage]
     selection: Selection
@@ -49,7 +49,7 @@ def opened(file: Path) -> Iterator[Export]:
         with open_export(file, sys.stdin.buffer) as export:
             yield export
     except ExportError as error:
-        raise UsageError(f"{file}: {error}", code="invalid-export") from None
+        raise UsageError(f"{file}: {error}", code=error.code) from None
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UsageError(f"{file}: {reason}; check the path", code="unreadable-file") from None
@@ -80,4 +80,4 @@ async def _selected(file: Path, export: Export, selection: Selection) -> AsyncIt
             if message.stream in selection.streams and selection.has(message):
                 yield message
     except ExportError as error:
-        raise UsageError(f"{file}: {error}", code="invalid-export") from None
+        raise UsageError(f"{file}: {error}", code=error.code) from None

@@ -11,14 +11,14 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from ...archive import STREAMS, Selection, decoded
+from ...archive import Selection, decoded
 from ...domain.events import ExecutionFact, Message, Recorded
 from ...domain.wording import counted
 from ...ports import StoredMessage
 from ...services.explain import Moment
 from ...services.jobs import Job
 from ...services.operations.lookup import ExecutionMatch
-from ...subjects import DecodeError, Stream
+from ...subjects import STREAMS, DecodeError, Stream
 from ..executions import page as executions
 from ..input.values import instant
 from ..jobs import commands as jobs
@@ -29,7 +29,7 @@ from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
 from .log_source import source
 
-_PLACE: Final = re.compile(r"(LEDGER|LOG):(\d+)", re.IGNORECASE)
+_PLACE: Final = re.compile(rf"({'|'.join(STREAMS)}):(\d+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +141,8 @@ def _show(session: Session, moment: Moment, facts: list[Recorded[Message]], sele
 
 
 def _last(moment: Moment) -> str:
-    places = [f"{stream} {recorded.sequence:,}" for stream, recorded in sorted(moment.last.items())]
-    return f" ({', '.join(places)})" if places else ""
+    places = [f"{stream}:{recorded.sequence}" for stream, recorded in sorted(moment.last.items())]
+    return f", the last {' and '.join(places)}" if places else ""
 
 
 def _ledger(moment: Moment, job: Job) -> dict[str, Any]:

@@ -1,21 +1,32 @@
 """The page and the JSON document of one execution."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from pydantic import JsonValue
 from rich.console import RenderableType
 from rich.text import Text
 
 from ...domain import execution, history
 from ...domain.dead_letter import attempts_of
-from ...domain.events import Attempt
-from ...domain.execution import Execution, Step
+from ...domain.events import Attempt, PlannedStep
+from ...domain.execution import Execution, WaitsFor
 from ...domain.history import ExecutionRecord, StepRecord
 from ...services.operations.lookup import ExecutionMatch
 from ..output import event_lines
 from ..output.event_lines import FactPage
 from ..output.format import local, seconds, state
 from ..output.tables import table
+
+MAX_VALUE_LENGTH: Final = 200
+"""Characters of an input or a result on a terminal page."""
+_WAITS: Final[dict[WaitsFor, str]] = {
+    "lock": "the lock of its job",
+    "worker": "a worker",
+    "delay": "the end of a delay",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +45,18 @@ class ExecutionDetails:
         record = history.fold({}, match.facts)[match.execution_id]
         return cls(match, record, execution.fold(match.facts), attempts_of(match.facts))
 
+    def planned(self, step: str) -> PlannedStep | None:
+        """Return a step of the plan; None: no readable plan names it."""
+        steps = self.state.requested.plan.steps if self.state.requested else ()
+        return next((planned for planned in steps if planned.name == step), None)
+
+    def input_of(self, step: str) -> Mapping[str, JsonValue] | None:
+        """Return the input that a step gets besides the results of earlier steps."""
+        planned = self.planned(step)
+        if planned is None or self.state.requested is None:
+            return None
+        return self.state.requested.plan.input if planned.input is None else planned.input
+
     @property
     def duration_s(self) -> float | None:
         """Seconds from the first event to the end."""
@@ -48,46 +71,87 @@ def as_json(details: ExecutionDetails) -> dict[str, object]:
         "execution_id": record.execution_id,
         "job": record.job,
         "status": record.status,
+        "waits_for": execution.waits_for(details.state),
         "trigger": record.trigger,
         "scheduled_time": record.scheduled_time,
+        "started_at": record.shown_start,
         "ended_at": record.completed_at,
         "duration_ms": None if duration_s is None else round(duration_s * 1_000),
         "fence": details.state.fence,
-        "steps": {name: _step_as_json(step, details.state.steps.get(name)) for name, step in record.steps.items()},
+        "steps": {name: _step_as_json(details, name, step) for name, step in record.steps.items()},
         "attempts": details.attempts,
         "facts": [event_lines.as_json(recorded) for recorded in details.match.facts],
     }
 
 
-def _step_as_json(step: StepRecord, folded: Step | None) -> dict[str, object]:
+def _step_as_json(details: ExecutionDetails, name: str, step: StepRecord) -> dict[str, object]:
+    folded, planned = details.state.steps.get(name), details.planned(name)
+    took = _took(step)
     return {
         "status": step.status,
+        "queue": planned.queue if planned else None,
+        "function": planned.function if planned else None,
         "attempt": step.attempt,
+        "started_at": step.started_at,
+        "ended_at": step.ended_at,
+        "duration_ms": None if took is None else round(took * 1_000),
         "next_attempt_at": folded.next_attempt_at if folded and step.status == "running" else None,
+        "input": details.input_of(name),
         "error": folded.error if folded else None,
-        "result": folded.result if folded else None,
+        "result": step.result if folded is None or folded.result is None else folded.result,
     }
+
+
+def _took(step: StepRecord) -> float | None:
+    """Return the seconds from a step's first start to its end."""
+    return (step.ended_at - step.started_at).total_seconds() if step.started_at and step.ended_at else None
 
 
 def page(details: ExecutionDetails) -> list[RenderableType]:
     """Return the terminal page of an execution."""
     record = details.record
     took = f", took {seconds(details.duration_s)}" if details.duration_s is not None else ""
-    heading = Text.assemble((record.job, "bold"), "  ", state(record.status), took)
+    wait = execution.waits_for(details.state)
+    waiting = f", waits for {_WAITS[wait]}" if wait else ""
+    heading = Text.assemble((record.job, "bold"), "  ", state(record.status), took, waiting)
     origin = Text(f"{record.trigger}, scheduled for {local(record.scheduled_time)}", style="dim")
     lines: list[RenderableType] = [heading, Text(record.execution_id, style="dim"), origin]
     if record.steps:
-        rows = [_step_row(name, step, details.state.steps.get(name)) for name, step in record.steps.items()]
-        lines += [Text(), table(("STEP", "STATUS", "ATTEMPT", "ERROR"), rows, empty="")]
+        rows = [_step_row(details, name, step) for name, step in record.steps.items()]
+        headings = ("STEP", "STATUS", "QUEUE", "FUNCTION", "ATTEMPT", "TOOK", "ERROR")
+        lines += [Text(), table(headings, rows, empty="", least=("QUEUE", "FUNCTION")), *_values(details)]
     if details.attempts:
         lines += [Text(), attempts_table(details.attempts)]
     return [*lines, Text(), FactPage(details.match.facts)]
 
 
-def _step_row(name: str, step: StepRecord, folded: Step | None) -> tuple[object, ...]:
+def _step_row(details: ExecutionDetails, name: str, step: StepRecord) -> tuple[object, ...]:
+    folded, planned = details.state.steps.get(name), details.planned(name)
     is_waiting = folded is not None and folded.next_attempt_at is not None and step.status == "running"
     retry = f"retry at {local(folded.next_attempt_at)}" if folded and is_waiting else ""
-    return Text(name, style="bold"), state(step.status), step.attempt or "", step.error or retry
+    return (
+        Text(name, style="bold"),
+        state(step.status),
+        planned.queue if planned else "",
+        planned.function if planned else "",
+        step.attempt or "",
+        seconds(_took(step)),
+        step.error or retry,
+    )
+
+
+def _values(details: ExecutionDetails) -> list[RenderableType]:
+    """Return a line for the input and the result of each step that has one."""
+    lines: list[RenderableType] = []
+    for name, step in details.record.steps.items():
+        folded = details.state.steps.get(name)
+        result = folded.result if folded and folded.result is not None else step.result
+        for kind, value in (("input", details.input_of(name) or None), ("result", result)):
+            if value is not None:
+                text = json.dumps(value, ensure_ascii=False)
+                shown = text if len(text) <= MAX_VALUE_LENGTH else f"{text[:MAX_VALUE_LENGTH]}… (-o json shows all)"
+                lines.append(Text.assemble((f"{name} {kind} ", "dim"), shown))
+    return lines
 
 
 def attempts_table(attempts: Iterable[Attempt]) -> RenderableType:

@@ -9,6 +9,7 @@ from rich.text import Text
 from ...adapters.http.auth.tokens import StoredToken, Tokens
 from ...domain import duration
 from ...domain.access import Role
+from ..output.format import local
 from ..output.tables import table
 from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run
@@ -121,5 +122,5 @@ def _as_json(token: StoredToken) -> dict[str, object]:
 
 def _row(token: StoredToken) -> tuple[object, ...]:
     expired = " (expired)" if token.is_expired(datetime.now(UTC)) else ""
-    expires = Text("never" if token.expires_at is None else f"{token.expires_at.astimezone():%Y-%m-%d %H:%M}{expired}")
+    expires = Text("never" if token.expires_at is None else f"{local(token.expires_at)}{expired}")
     return token.id, Text(token.identity, style="bold"), ", ".join(sorted(token.roles)), token.created_at, expires

@@ -1,16 +1,19 @@
-"""`tocsin jobs`: list, show, trigger, pause, resume and delete."""
+"""`tocsin jobs`: list, show, export, trigger, pause, resume and delete."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import islice
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
+from ...domain.wording import counted
 from ...services.jobs import Job
 from ..input.values import confirm, json_of
-from ..output.format import local, state
+from ..output.format import destination, local, state, zoned
 from ..output.tables import table
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
@@ -63,6 +66,40 @@ def show(context: typer.Context, job: Name) -> None:
 
     registered, now = run(read()), datetime.now(UTC)
     session.output.answer(details(registered, now), lambda: page(registered, now))
+
+
+def export(
+    context: typer.Context,
+    job: Annotated[list[str] | None, typer.Argument(metavar="JOB", help="The jobs; by default all.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Destination; by default standard output.")
+    ] = None,
+) -> None:
+    """Write the definitions of jobs as a file for `jobs apply`.
+
+    Applying the file to the same installation changes nothing. A pause is not part of a definition: `x-paused` lists the
+    paused jobs, and `jobs apply` ignores it. With `-o json`, standard output is JSON, which `jobs apply` also reads.
+
+    Example: `tocsin jobs export --out jobs.yaml`
+    """
+    session = session_of(context)
+
+    async def read() -> tuple[Job, ...]:
+        async with session.operator() as operator:
+            if job:
+                return tuple([await operator.job(name) for name in dict.fromkeys(job)])
+            return await operator.jobs()
+
+    jobs = run(read())
+    document = exported(jobs)
+    if out is None and session.output.is_json:
+        session.output.answer(document, list)
+        return
+    with destination(out) as file:
+        file.write(_yaml(document).encode())
+    if out is not None:
+        text = Text(f"exported {counted(len(jobs), 'job')} to {out}", style="bold")
+        session.output.answer({"file": str(out), "jobs": len(jobs)}, lambda: [text])
 
 
 def trigger(
@@ -162,7 +199,7 @@ def _row(job: Job, now: datetime) -> tuple[object, ...]:
         state(job.status),
         definition.schedule,
         definition.timezone,
-        job.next_fire_time(now),
+        zoned(job.next_fire_time(now), definition.timezone),
         definition.function or " → ".join(step.name for step in definition.dag),
         ", ".join(definition.tags),
     )
@@ -179,17 +216,34 @@ def details(job: Job, now: datetime) -> dict[str, object]:
     }
 
 
+def exported(jobs: Iterable[Job]) -> dict[str, object]:
+    """Return a document with the definitions of jobs, which `jobs apply` takes back unchanged."""
+    definitions, paused = [], []
+    for job in jobs:
+        written = job.definition.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+        # `jobs apply` would fill these in from its options and settings.
+        chosen = {"timeout", "owner", "overlap_policy"}
+        definitions.append(written | job.definition.model_dump(mode="json", include=chosen))
+        if job.ledger.is_paused:
+            paused.append(job.name)
+    return ({"x-paused": paused} if paused else {}) | {"jobs": definitions}
+
+
+def _yaml(value: object) -> str:
+    from ...adapters.files import dump_yaml  # noqa: PLC0415 - most commands write no YAML
+
+    return dump_yaml(value)
+
+
 def page(job: Job, now: datetime) -> list[RenderableType]:
     """Return the terminal page of a job at `now` (UTC)."""
-    import yaml  # noqa: PLC0415 - only this page needs it
-
     definition = job.definition.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-    ahead = ", ".join(local(at) for at in islice(job.fire_times(now), AHEAD))
+    ahead = ", ".join(zoned(at, job.definition.timezone) for at in islice(job.fire_times(now), AHEAD))
     return [
         Text.assemble((job.name, "bold"), "  ", state(job.status)),
         Text(f"defined {local(job.defined_at)}", style="dim"),
         Text(f"last    {local(job.ledger.last_fired) or 'never'}"),
         Text(f"next    {ahead or 'not by schedule'}"),
         Text(),
-        Text(yaml.safe_dump(definition, sort_keys=False, allow_unicode=True).rstrip()),
+        Text(_yaml(definition).rstrip()),
     ]

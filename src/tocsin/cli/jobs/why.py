@@ -96,6 +96,14 @@ def as_json(answer: Answer) -> dict[str, Any]:
         "no_leader": None if gap is None else {"start": gap.start, "end": gap.end},
         "execution_id": answer.execution_id,
         "outcome": None if outcome is None else _outcome_json(outcome),
+        "backfills": [
+            {
+                "backfill": run.backfill,
+                "execution_id": run.execution_id,
+                "outcome": None if run.outcome is None else _outcome_json(run.outcome),
+            }
+            for run in answer.backfills
+        ],
         "facts": [event_lines.as_json(recorded) for recorded in answer.facts],
     }
 
@@ -121,6 +129,7 @@ def _page(answer: Answer, *, twice: bool, assumed: bool) -> list[RenderableType]
         (answer.job, "bold"), f"  {wall_time} = {answer.at:%Y-%m-%d %H:%M:%S}{_fraction(answer.at)}Z{zone}{reading}"
     )
     page: list[RenderableType] = [heading, Text(sentence(answer), style=STYLES.get(answer.verdict, "yellow"))]
+    page += [Text(f"Backfill `{it.backfill}` ran it, and {_describe_outcome(it.outcome)}.") for it in answer.backfills]
     if near := _nearest(answer):
         page.append(Text(near, style="dim"))
     return [*page, FactPage(answer.facts), Text()]

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, BinaryIO, Final, cast
 
 from rich.console import Console, RenderableType
 from rich.text import Text
@@ -119,6 +120,41 @@ def until_closed() -> Iterator[None]:
         ) from None
 
 
+@contextmanager
+def destination(out: Path | None, *, is_compressed: bool = False) -> Iterator[BinaryIO]:
+    """Yield a file for an answer; None: standard output.
+
+    The file appears only when it is complete.
+
+    Raises:
+        UsageError: the file cannot be written, or the reader of standard output closed the pipe.
+    """
+    if out is None:
+        with until_closed():
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+        return
+    unfinished = out.with_name(f".{out.name}.unfinished")
+    try:
+        with unfinished.open("wb") as raw:
+            if is_compressed:
+                # Without a name and time, so that the same log gives the same file.
+                import gzip  # noqa: PLC0415 - few answers are compressed
+
+                with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as compressed:
+                    yield cast("BinaryIO", compressed)
+            else:
+                yield raw
+        unfinished.replace(out)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(
+            f"{out}: {reason}; check the path and the disk", Exit.NOT_FOUND, code="unwritable-file"
+        ) from None
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
 def is_interactive() -> bool:
     """Return whether standard input and output are terminals."""
     return sys.stdin.isatty() and sys.stdout.isatty()
@@ -135,8 +171,21 @@ def state(name: str) -> Text:
 
 
 def local(at: datetime | None) -> str:
-    """Format an instant in the local time zone."""
-    return "" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+    """Format an instant in the local time zone, to the millisecond.
+
+    A whole second has no fraction.
+    """
+    if at is None:
+        return ""
+    milliseconds = f".{at.microsecond // 1_000:03}" if at.microsecond else ""
+    return at.astimezone().strftime(f"%Y-%m-%d %H:%M:%S{milliseconds} %Z")
+
+
+def zoned(at: datetime | None, timezone: str) -> str:
+    """Format an instant on the wall clock of a time zone, with its offset."""
+    from ...domain.schedule.wall_clock import local_time  # noqa: PLC0415 - few commands need the calendar
+
+    return "" if at is None else local_time(timezone, at).isoformat(" ", "seconds")
 
 
 def seconds(length: float | None) -> str:

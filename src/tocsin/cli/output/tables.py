@@ -71,7 +71,7 @@ def unique_beginnings(ids: Sequence[str]) -> list[str]:
 
 def this_year(instants: Sequence[str]) -> list[str]:
     """Shorten instants from `local`: drop the year and the zone."""
-    return [instant[5:19] for instant in instants]
+    return [instant[5:].rpartition(" ")[0] for instant in instants]
 
 
 def _shared(one: str, other: str) -> int:

@@ -1,7 +1,6 @@
 """`tocsin run`, `tocsin serve` and `tocsin worker`: one part of Tocsin in the foreground."""
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,7 +32,7 @@ def run(
     session = session_of(context)
     names = select_stages(stages or [], session.backend.stages(), every=every)
     session.log("info")
-    run_until_stopped(_run_stages(session, names))
+    run_until_stopped(_run_stages(session, names), on_refresh=_refresh_timezones)
 
 
 def select_stages(requested: list[str], known: tuple[str, ...], *, every: bool) -> tuple[str, ...]:
@@ -57,6 +56,12 @@ def select_stages(requested: list[str], known: tuple[str, ...], *, every: bool) 
     return tuple(name for name in known if every or name in names)
 
 
+def _refresh_timezones() -> None:
+    from ...engine.timezone_refresh import take_over  # noqa: PLC0415 - the commands start without the engine
+
+    take_over()
+
+
 async def _run_stages(session: Session, names: tuple[str, ...]) -> None:
     async with session.installation(within=None) as installation:
         await session.backend.run_stages(installation, names)
@@ -74,14 +79,14 @@ def serve(
 ) -> None:
     """Serve the HTTP API until SIGTERM or Ctrl-C; finish open requests first.
 
-    Start as many copies as you like.
+    Start as many copies as you like. SIGUSR1 reads new time-zone data, as `tocsin tz refresh` does.
 
     Example: `tocsin serve --host 0.0.0.0 --port 8062`
     """
     require_extra("tocsin serve", "server")
     session = session_of(context)
     session.log("info")
-    run_until_stopped(_serve_api(session, host, port))
+    run_until_stopped(_serve_api(session, host, port), on_refresh=_refresh_timezones)
 
 
 async def _serve_api(session: Session, host: str | None, port: int | None) -> None:
@@ -109,7 +114,4 @@ def worker(
 
 async def _run_worker(session: Session, instance: "Worker") -> None:
     async with session.installation(within=None, checked=False) as installation:
-        concurrency = installation.settings.worker.concurrency
-        if concurrency is not None:
-            instance.options = replace(instance.options, concurrency=concurrency)
         await session.backend.run_worker(installation, instance)

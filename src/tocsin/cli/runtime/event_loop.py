@@ -16,6 +16,8 @@ from .errors import Exit, Interrupted
 T = TypeVar("T")
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+REFRESH_SIGNAL: Final = getattr(signal, "SIGUSR1", None)
+"""The signal to read time-zone data again; SIGHUP would keep a process alive whose terminal is gone."""
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -28,10 +30,15 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         return runner.run(_until_signalled(work))
 
 
-def serve(work: Coroutine[Any, Any, None]) -> None:
-    """Run a command until the user stops it; a signal is not a failure."""
+def serve(work: Coroutine[Any, Any, None], *, on_refresh: Callable[[], object] | None = None) -> None:
+    """Run a command until the user stops it; a signal is not a failure.
+
+    `on_refresh` is called at each `REFRESH_SIGNAL`.
+    """
     collect_patiently()
     with asyncio.Runner(loop_factory=_fast_loop()) as runner, suppress(Interrupted):
+        if on_refresh is not None and REFRESH_SIGNAL is not None:
+            runner.get_loop().add_signal_handler(REFRESH_SIGNAL, on_refresh)
         runner.run(_until_signalled(work))
 
 

@@ -19,9 +19,9 @@ SHOWN: Final = 1_000
 
 
 class Auditor:
-    """All checks together, over the events of both streams.
+    """All checks together, over the messages of all streams.
 
-    Each stream comes in its own order; the two may be interleaved in any way. Memory is least if they are interleaved by time.
+    Each stream comes in its own order; they may be interleaved in any way. Memory is least if they are interleaved by time.
     """
 
     def __init__(

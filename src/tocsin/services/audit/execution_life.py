@@ -1,6 +1,6 @@
 """The life of one execution, event by event (I3, I6, I7).
 
-Each event must be allowed by the events before it. This states the domain's promises a second time, and more plainly: it shares the
+Each event must be allowed by the events before it, and by the reports, which come in any order (`execution_reports`). This states the domain's promises a second time, and more plainly: it shares the
 domain's event classes, and none of its decisions.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import isclose
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from ...domain.events import (
     Admitted,
@@ -24,7 +24,6 @@ from ...domain.events import (
     Recorded,
     Recovered,
     Released,
-    Report,
     Requested,
     RetryScheduled,
     Skipped,
@@ -33,21 +32,14 @@ from ...domain.events import (
 )
 from ...domain.retry import delay
 from ...subjects import event_type
+from .execution_reports import Attempt, AttemptReports, Doubt, Wrong
 from .report import Debtor
 
-Attempt: TypeAlias = tuple[str, int]
 WHOLE: Final = frozenset({"timed_out", "abandoned", "expired"})
 """Reasons to end an execution as a whole, at any state of its steps."""
 _ROUNDING: Final = 1e-9
 CLOCKS: Final = 10.0
 """Seconds by which a deciding clock may have been ahead of the log's."""
-
-
-class Wrong(NamedTuple):
-    """A rule that an event breaks."""
-
-    invariant: str
-    reason: str
 
 
 class Owed(NamedTuple):
@@ -64,6 +56,7 @@ class ExecutionLife:
     """An open execution, as far as later events are judged by it."""
 
     first: Recorded[ExecutionFact]
+    newest: Recorded[ExecutionFact]
     requested: Requested | None = None
     steps: Mapping[str, PlannedStep] = field(default_factory=dict)
     is_admitted: bool = False
@@ -71,14 +64,9 @@ class ExecutionLife:
     subjects: set[str] = field(default_factory=set)
     dispatched: dict[str, int] = field(default_factory=dict)
     """The newest attempt of each step."""
-    tokens: dict[Attempt, str] = field(default_factory=dict)
-    """The token that a report of each attempt must carry."""
+    reports: AttemptReports = field(default_factory=AttemptReports)
     started: dict[Attempt, int] = field(default_factory=dict)
     """The newest delivery of each attempt; none if its claim was released."""
-    claimed: set[Attempt] = field(default_factory=set)
-    """The attempts with a current or former holder, who may still answer."""
-    reported: set[tuple[str, int, str]] = field(default_factory=set)
-    """The reported attempts: (step, attempt, outcome)."""
     retried: dict[str, tuple[int, datetime]] = field(default_factory=dict)
     """The last failed attempt of a step, and the time of its retry."""
     recovered: int = 0
@@ -87,20 +75,10 @@ class ExecutionLife:
     """The attempts whose task was lost and is not dispatched again yet."""
     completed: set[str] = field(default_factory=set)
     exhausted: set[str] = field(default_factory=set)
-    moved: datetime | None = None
-    """The time of its newest event."""
-
-    def report(self, report: Report) -> None:
-        """Take a report; a report without the task's token is ignored."""
-        if self.tokens.get((report.step, report.attempt)) == report.token:
-            self.reported.add((report.step, report.attempt, report.outcome))
-            if report.delivery is None:  # an mq executor claims nothing
-                self.started.setdefault((report.step, report.attempt), 0)
-                self.claimed.add((report.step, report.attempt))
 
     def take(self, recorded: Recorded[ExecutionFact]) -> Iterator[Wrong]:
         """Take one more event; yield the rules that it breaks."""
-        self.moved = recorded.time
+        self.newest = recorded
         if isinstance(recorded.message, Admitted):
             self.admitted_at = recorded.time
         fact = recorded.message
@@ -203,7 +181,7 @@ class ExecutionLife:
             return
         step, last = self.steps.get(fact.step), self.dispatched.get(fact.step, 0)
         self.dispatched[fact.step] = fact.attempt
-        self.tokens[fact.step, fact.attempt] = fact.token
+        self.reports.dispatched((fact.step, fact.attempt), fact.token)
         if step is None:
             yield Wrong("I6", f"no step is called {fact.step}")
             return
@@ -219,7 +197,7 @@ class ExecutionLife:
     def _started(self, fact: Started) -> Iterator[Wrong]:
         last = self.started.get((fact.step, fact.attempt), 0)
         self.started[fact.step, fact.attempt] = fact.delivery
-        self.claimed.add((fact.step, fact.attempt))
+        self.reports.claimed.add((fact.step, fact.attempt))
         if self.dispatched.get(fact.step) != fact.attempt:
             yield Wrong("I3", f"attempt {fact.attempt} of {fact.step} is not the dispatched attempt")
         if fact.step in self.completed | self.exhausted:
@@ -267,10 +245,7 @@ class ExecutionLife:
         self.completed.add(step or "")
 
     def _reported(self, step: str | None, attempt: int | None, outcome: str) -> Iterator[Wrong]:
-        if (step, attempt, outcome) not in self.reported:
-            yield Wrong("I3", f"no holder of attempt {attempt} of {step} reported that it {outcome}")
-        elif (step, attempt) not in self.claimed:
-            yield Wrong("I3", f"attempt {attempt} of {step} was never started")
+        return self.reports.require((step or "", attempt or 0), outcome, self.newest)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -315,8 +290,9 @@ class ExecutionLife:
             yield Wrong("I6", f"it expires before {expires_at.isoformat()}")
         for step, attempt in self.started:
             is_current = self.dispatched.get(step) == attempt and step not in self.completed
-            if is_current and (step, attempt, "failed") not in self.reported:
-                yield Wrong("I6", f"it expires while a worker holds attempt {attempt} of {step}")
+            if is_current and not self.reports.has((step, attempt), "failed"):
+                wrong = Wrong("I6", f"it expires while a worker holds attempt {attempt} of {step}")
+                self.reports.doubt((step, attempt), "failed", Doubt(wrong, self.newest))
 
     def unfinished(self, end: Terminal | Skipped) -> Iterator[Wrong]:
         """Return the work that its end leaves undone.
@@ -327,14 +303,15 @@ class ExecutionLife:
             return
         for step, attempt in self.dispatched.items():
             # A worker that was taken for dead may still succeed; then the next attempt is not needed.
-            if (step, attempt) not in self.claimed and step not in self.completed:
+            is_claimed = (step, attempt) in self.reports.claimed or (step, attempt, "failed") in self.reports.doubts
+            if not is_claimed and step not in self.completed:
                 yield Wrong("I3", f"attempt {attempt} of {step} was dispatched and never started")
         for name in self._ready():
             yield Wrong("I6", f"{name} could have been dispatched, and never was")
 
     def owed(self) -> Iterator[Owed]:
         """Yield the events that must come before its end."""
-        since = self.moved or self.first.time
+        since = self.newest.time
         if self.requested is None:
             return
         if not self.is_admitted:
@@ -347,7 +324,7 @@ class ExecutionLife:
         for step, attempt in self.dispatched.items():
             if step in self.completed | self.exhausted:
                 continue
-            if (step, attempt, "completed") in self.reported:
+            if self.reports.has((step, attempt), "completed"):
                 yield Owed("I6", f"{step} is reported as completed", since, "stages")
             elif step in self.retried and self.retried[step][0] == attempt:
                 yield Owed(

@@ -1,7 +1,7 @@
 """Executions (I3, I4, I6, I7): each lives in order, ends once, and dead-letters once.
 
 Memory: the life of each open execution, and the id of each finished execution (about 150 bytes), because an event after the end may
-come at any time.
+come at any time; reports that are taken before their execution, and executions whose report is not taken yet.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,6 +32,7 @@ from ...domain.events import (
 from . import check
 from .check import Handler, Taken
 from .execution_life import ExecutionLife
+from .execution_reports import AttemptReports
 from .report import Debt, Proof
 
 FACTS: Final = (
@@ -50,6 +51,10 @@ class Executions:
         self._since = since
         self._open: dict[str, ExecutionLife] = {}
         self._over: dict[str, int] = {}
+        self._doubted: dict[str, ExecutionLife] = {}
+        """Lives that are over, with a decision whose report is not taken yet."""
+        self._early: dict[str, list[Report]] = {}
+        """Reports on executions that are not taken yet."""
         self._letters: dict[str, Recorded[Failed]] = {}
         self.count = 0
 
@@ -77,7 +82,8 @@ class Executions:
             if self._since is not None and not isinstance(fact, BEGINNINGS):
                 self._over[fact.execution_id] = 0  # it started earlier, so its events cannot be judged
                 return
-            life = self._open[fact.execution_id] = ExecutionLife(recorded)
+            early = AttemptReports.of(self._early.pop(fact.execution_id, ()))
+            life = self._open[fact.execution_id] = ExecutionLife(recorded, recorded, reports=early)
             self.count += 1
         for wrong in life.take(recorded):
             yield check.violation(wrong.invariant, _entity(fact), wrong.reason, recorded)
@@ -85,14 +91,22 @@ class Executions:
             for wrong in life.unfinished(fact):
                 yield check.violation(wrong.invariant, _entity(fact), wrong.reason, life.first, recorded)
             del self._open[fact.execution_id]
+            if life.reports.doubts:
+                self._doubted[fact.execution_id] = life
             self._over[fact.execution_id] = recorded.sequence
             if isinstance(fact, Failed) and fact.dead_letter:
                 self._letters[fact.execution_id] = Recorded(fact, recorded.subject, recorded.sequence, recorded.time)
 
     def _report(self, recorded: Recorded[Report]) -> Taken:
-        if (life := self._open.get(recorded.message.execution_id)) is not None:
-            life.report(recorded.message)
-        yield from ()
+        report = recorded.message
+        life = self._open.get(report.execution_id) or self._doubted.get(report.execution_id)
+        if life is not None:
+            for wrong in life.reports.take(report):
+                yield check.violation(wrong.invariant, _entity(life.first.message), wrong.reason, recorded)
+            if not life.reports.doubts:
+                self._doubted.pop(report.execution_id, None)
+        elif report.execution_id not in self._over:
+            self._early.setdefault(report.execution_id, []).append(report)
 
     def _dead_letter(self, recorded: Recorded[DeadLettered]) -> Taken:
         letter = recorded.message
@@ -107,6 +121,9 @@ class Executions:
             for owed in life.owed():
                 entity = _entity(life.first.message)
                 yield Debt(owed.invariant, entity, owed.reason, owed.since, owed.by, (Proof.of(life.first),))
+        for life in (*self._open.values(), *self._doubted.values()):
+            for (invariant, reason), event in life.reports.doubts.values():
+                yield Debt(invariant, _entity(event.message), reason, event.time, "clocks", (Proof.of(event),))
         for failed in self._letters.values():
             proof = (Proof.of(failed),)
             yield Debt("I7", _entity(failed.message), "no dead letter is kept of it", failed.time, facts=proof)

@@ -159,8 +159,8 @@ def _wrong_passed(fact: Passed, named: Sequence[Named]) -> Iterator[str]:
         yield f"they passed as {fact.reason!r}, and {paused} of {len(named)} were paused or disabled"
     elif fact.reason == "dst_skip" and any(one.fires for one in named):
         yield "they passed as local times that do not exist, and some do"
-    told = [one.at for one in named if fact.reason == "paused" or not one.fires]
-    if [*fact.scheduled_times] != told:
+    expected = [one.at for one in named if fact.reason == "paused" or not one.fires]
+    if [*fact.scheduled_times] != expected:
         yield "the public events name other instants"
 
 

@@ -93,9 +93,9 @@ def differing(record: ExecutionRecord, row: ExecutionRow | None) -> Iterator[Vio
     if row.job_name != record.job:
         yield Violation("I8", entity, f"the history shows it as one of {row.job_name}")
     for field in _FIELDS:
-        shown, told = getattr(row, field), getattr(record, field)
-        if shown != told:
-            yield Violation("I8", entity, f"the history shows `{field}` as {shown}, and its facts say {told}")
+        shown, folded = getattr(row, field), getattr(record, field)
+        if shown != folded:
+            yield Violation("I8", entity, f"the history shows `{field}` as {shown}, and its facts say {folded}")
 
 
 def _otherwise(value: bytes | None, shown: bytes | None) -> str:

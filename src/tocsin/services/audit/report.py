@@ -33,7 +33,11 @@ PUBLIC: Final[Mapping[str, str]] = {
 PATIENCE: Final = timedelta(minutes=10)
 """The time for which a stage may be late without a violation."""
 
-Debtor: TypeAlias = Literal["stages", "executors"]
+CLOCK_SKEW: Final = timedelta(seconds=10)
+"""The most by which the clocks of the streams' leaders may differ."""
+
+Debtor: TypeAlias = Literal["stages", "executors", "clocks"]
+"""Stages must act, executors may take any time, and clocks may show a cause after its effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Debt:
-    """An event that is still to come, its start, and the stages that owe it."""
+    """A message that is still to come, and the parts that owe it."""
 
     invariant: str
     entity: str
@@ -81,7 +85,9 @@ class Debt:
     facts: tuple[Proof, ...] = ()
 
     def is_overdue(self, until: datetime, patience: timedelta) -> bool:
-        """Whether the stages are late by more than `patience`."""
+        """Return whether stages are late by `patience`, or the message cannot come any more."""
+        if self.by == "clocks":
+            return until - self.since >= min(patience, CLOCK_SKEW)
         return self.by == "stages" and until - self.since >= patience
 
 

@@ -1,6 +1,6 @@
 """Requests and executions (I1, I2, I3): each request is answered once, and nothing else runs.
 
-Memory: requests without an execution, and executions without a known request. The two streams may therefore come in any order; memory
+Memory: requests without an execution, and executions without a known request. Streams may therefore come in any order; memory
 is least if they come side by side.
 """
 

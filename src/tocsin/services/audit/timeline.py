@@ -6,12 +6,12 @@ counts.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 
 from ...domain.definition import JobDefinition
 from ...domain.events import Defined, DefinitionFact, Deleted, Paused, Recorded, Resumed
-from ...domain.schedule import parse
+from ...domain.schedule import ScheduleError, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class Timeline:
     job: str
     regimes: list[Regime] = field(default_factory=list)
     definitions: dict[int, tuple[datetime, JobDefinition]] = field(default_factory=dict)
+    """By sequence: the start of its intervals, and the definition."""
     watermark: datetime | None = None
     last_fired: datetime | None = None
     newest: int = 0
@@ -63,7 +64,7 @@ class Timeline:
         match fact:
             case Defined():
                 sequence, paused = recorded.sequence, fact.paused
-                self.definitions[sequence] = recorded.time, fact.definition
+                self.definitions[sequence] = self._start(recorded.time, fact), fact.definition
             case Paused() | Resumed():
                 sequence, paused = fact.definition, isinstance(fact, Paused)
             case Deleted():
@@ -72,6 +73,18 @@ class Timeline:
         self.regimes.append(Regime(recorded.time, sequence, rule, paused, [self.last_fired or since]))
         self._forget()
         return rule is not None or not sequence
+
+    def _start(self, time: datetime, fact: Defined) -> datetime:
+        """Return the start of the intervals of a definition until the job fires.
+
+        An update that keeps the interval keeps its start. Of a log that is read in part, the event itself names it.
+        """
+        if not self.regimes:
+            return fact.anchor or time
+        before = self.definitions.get(self.regimes[-1].definition)
+        interval = _interval(fact.definition)
+        is_kept = before is not None and interval is not None and _interval(before[1]) == interval
+        return before[0] if before is not None and is_kept else time
 
     def decide(self, upto: datetime, *, fired: bool) -> None:
         """Mark all time up to an instant as decided."""
@@ -114,6 +127,13 @@ class Timeline:
         named = {regime.definition for regime in self.regimes}
         for sequence in self.definitions.keys() - named:
             del self.definitions[sequence]
+
+
+def _interval(rule: JobDefinition) -> timedelta | None:
+    try:
+        return parse(rule.schedule, rule.timezone, dst=rule.dst).interval if rule.schedule else None
+    except ScheduleError:
+        return None
 
 
 def _counts(regime: Regime) -> bool:

@@ -5,15 +5,15 @@
 `judge` is pure: the same events give the same answer everywhere. `Moment` is the state of everything as of a moment.
 """
 
-from .answer import Answer, Gap, Outcome, Verdict
-from .evidence import Evidence
-from .execution_outcome import outcome_of
+from .answer import Answer, BackfilledRun, Gap, Outcome, Verdict
+from .evidence import Evidence, outcome_of
 from .fold_until import Moment
 from .judgement import default_instant, judge, latest
 from .reader import ExplainReader
 
 __all__ = [
     "Answer",
+    "BackfilledRun",
     "Evidence",
     "ExplainReader",
     "Gap",

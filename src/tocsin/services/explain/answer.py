@@ -61,12 +61,21 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class BackfilledRun:
+    """An execution that a backfill ran for the instant later."""
+
+    backfill: str
+    execution_id: str
+    outcome: Outcome | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The decision on one instant.
 
     `local_exists`: false if the requested local time does not exist that day. `repeated`: the clocks showed it before. `before` and
     `after` are the nearest instants that the schedule named. `since`, `by`, `reason`: time, actor and reason of the pause, disabling,
-    deletion, edit or creation of the job. `late_by`: seconds from the instant to the decision.
+    deletion, edit or creation of the job. `late_by`: seconds from the instant to the decision. `backfills`: the executions of backfills.
     """
 
     job: str
@@ -89,4 +98,5 @@ class Answer:
     gap: Gap | None = None
     outcome: Outcome | None = None
     execution_id: str | None = None
+    backfills: tuple[BackfilledRun, ...] = ()
     facts: tuple[Recorded[Message], ...] = ()

@@ -1,14 +1,35 @@
-"""The events that a judgement rests on, and the definitions that they put in force."""
+"""The events that a judgement rests on, and the facts that follow from them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
+from ...domain import history
 from ...domain.definition import JobDefinition
-from ...domain.events import Defined, DefinitionFact, Deleted, Due, Message, Passed, Paused, Recorded
+from ...domain.events import (
+    Cancelled,
+    DeadLettered,
+    Defined,
+    DefinitionFact,
+    Deleted,
+    Due,
+    LeadershipFact,
+    LeadershipGained,
+    LeadershipLost,
+    LeadershipReleased,
+    Message,
+    Passed,
+    Paused,
+    Planned,
+    Recorded,
+    Requested,
+    Skipped,
+    unfold,
+)
 from ...domain.ledger import JobNotFound
 from ...domain.schedule import Schedule, parse
+from .answer import Gap, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +59,8 @@ class Regime:
     until: datetime | None
     definition: JobDefinition | None
     sequence: int
-    defined_at: datetime
+    anchor: datetime
+    """The start of its intervals until the job fires."""
     paused: bool
 
     @property
@@ -63,9 +85,15 @@ def regimes_of(evidence: Evidence) -> list[Regime]:
     """
     if not evidence.definitions:
         raise JobNotFound(evidence.job)
-    known = {r.sequence: (r.time, r.message.definition) for r in evidence.definitions if isinstance(r.message, Defined)}
+    known = {
+        r.sequence: (_anchor(r), r.message.definition) for r in evidence.definitions if isinstance(r.message, Defined)
+    }
     ends = [*(later.time for _, later in pairwise(evidence.definitions)), None]
     return [_regime(fact, until, known) for fact, until in zip(evidence.definitions, ends, strict=True)]
+
+
+def _anchor(defined: Recorded[Message]) -> datetime:
+    return getattr(defined.message, "anchor", None) or defined.time
 
 
 def _regime(
@@ -73,10 +101,66 @@ def _regime(
 ) -> Regime:
     match fact.message:
         case Defined() as it:
-            return Regime(fact, until, it.definition, fact.sequence, fact.time, it.paused)
+            return Regime(fact, until, it.definition, fact.sequence, it.anchor or fact.time, it.paused)
         case Deleted():
             return Regime(fact, until, None, 0, fact.time, paused=False)
         case it:
             sequence: int = getattr(it, "definition", 0)
-            defined_at, definition = known.get(sequence, (fact.time, None))
-            return Regime(fact, until, definition, sequence, defined_at, isinstance(it, Paused))
+            anchor, definition = known.get(sequence, (fact.time, None))
+            return Regime(fact, until, definition, sequence, anchor, isinstance(it, Paused))
+
+
+def outcome_of(execution_id: str, facts: Sequence[Recorded[Message]]) -> Outcome | None:
+    """Return the outcome from the events of an execution (oldest first) and its dead letter."""
+    record = history.fold({}, facts).get(execution_id)
+    if record is None:
+        return None
+    messages = [recorded.message for recorded in unfold(facts)]
+    newest = [message for message in messages if isinstance(message, Requested)][-1:]
+    waits = record.status == "pending" and [type(message) for message in newest] == [Planned]
+    skipped = next((message for message in messages if isinstance(message, Skipped)), None)
+    cancelled = next((message for message in messages if isinstance(message, Cancelled)), None)
+    return Outcome(
+        execution_id=execution_id,
+        status="planned" if waits else record.status,
+        attempts=record.attempt if record.has_started else 0,
+        started_at=record.started_at if record.has_started else None,
+        ended_at=record.completed_at,
+        error=record.error,
+        active_execution_id=skipped.active_execution_id if skipped else None,
+        by=cancelled.by if cancelled else None,
+        reason=cancelled.reason if cancelled else skipped.reason if skipped else None,
+        dead_lettered=any(isinstance(message, DeadLettered) for message in messages),
+    )
+
+
+def gap_around(at: datetime, decided: datetime | None, leadership: Iterable[Recorded[Message]]) -> Gap | None:
+    """Return the gap that contains an instant decided at `decided` (None: not yet).
+
+    None means that a ticker led, or that no event shows a gap.
+    """
+    sign: datetime | None = None
+    holder: str | None = None
+    for recorded in leadership:
+        fact = recorded.message
+        if not isinstance(fact, LeadershipFact) or (decided is not None and recorded.time > decided):
+            continue
+        match fact:
+            case LeadershipGained():
+                seen = max((one for one in (sign, fact.last_sign) if one is not None), default=None)
+                if (seen is None or seen < at) and at <= fact.at:
+                    return Gap(seen, fact.at, holder, fact.holder)
+                sign, holder = max(fact.at, seen or fact.at), fact.holder
+            case LeadershipReleased():
+                sign = fact.at
+            case LeadershipLost() if fact.holder == holder:
+                sign = fact.last_sign
+            case _:
+                pass
+    return Gap(sign, None, holder) if decided is None and sign is not None and _is_over(leadership) else None
+
+
+def _is_over(leadership: Iterable[Recorded[Message]]) -> bool:
+    """Return whether the last leader recorded the end of its leadership."""
+    facts = [recorded.message for recorded in leadership]
+    return bool(facts) and not isinstance(facts[-1], LeadershipGained)

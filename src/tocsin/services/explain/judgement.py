@@ -13,8 +13,7 @@ from ...domain.events import Due, Passed, Recorded
 from ...domain.schedule import Occurrence, Schedule
 from ...domain.schedule.wall_clock import instants_of, is_repeated, skipped
 from .answer import Answer, Verdict
-from .evidence import Evidence, Regime, regimes_of
-from .leadership_gaps import gap_around
+from .evidence import Evidence, Regime, gap_around, regimes_of
 
 _INSTANT: Final = timedelta(microseconds=1)
 _SECOND: Final = timedelta(seconds=1)
@@ -121,7 +120,7 @@ def _anchor(evidence: Evidence, regime: Regime, at: datetime) -> datetime:
         if isinstance(d.message, Due) and d.message.definition == regime.sequence
     ]
     before = max((one for one in fired if one <= regime.fact.time), default=None)
-    origin = of_this[0] if of_this else before or regime.defined_at
+    origin = of_this[0] if of_this else before or regime.anchor
     if schedule is not None and schedule.interval and origin >= min(at, regime.fact.time):
         steps = (origin - min(at, regime.fact.time)) // schedule.interval + 1
         return origin - steps * schedule.interval

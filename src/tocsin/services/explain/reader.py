@@ -8,13 +8,13 @@ from typing import Final, TypeVar, cast
 
 from ... import subjects
 from ...archive import decoded, wherever
-from ...domain.events import DefinitionFact, Due, Message, Passed, Recorded
+from ...domain import ids
+from ...domain.events import DefinitionFact, Due, Message, Passed, Recorded, Requested, unfold
 from ...ports import EventLog, StoredLog, StoredMessage
 from ...ports.queries import InvalidQuery
 from ...subjects import TICKER_LEASE, Stream
-from .answer import Answer
-from .evidence import Evidence
-from .execution_outcome import outcome_of
+from .answer import Answer, BackfilledRun
+from .evidence import Evidence, outcome_of
 from .judgement import default_instant, judge
 
 M = TypeVar("M", bound=Message)
@@ -24,6 +24,10 @@ MARGIN: Final = timedelta(minutes=1)
 EARLIEST_YEAR: Final = 1970
 LATEST_YEAR: Final = 2999
 """Later instants would pass the last date that Python knows."""
+MAX_SCANNED: Final = 20_000
+"""Executions of a job after an instant among which those of backfills are searched."""
+TIME_OF_ID: Final = 13
+"""Characters of an id that hold its time."""
 _DAY: Final = timedelta(days=1)
 _DEFINITIONS: Final = ("defined", "paused", "resumed", "deleted")
 _TIME: Final = ("due", "passed")
@@ -57,7 +61,8 @@ class ExplainReader:
         around = await self._decisions(job, begin - MARGIN, end)
         known = {decision.sequence: decision for decision in (*evidence.decisions, *around)}
         evidence = replace(evidence, decisions=[known[sequence] for sequence in sorted(known)])
-        return tuple([await self._with_outcome(answer) for answer in judge(evidence, at)])
+        answers = [await self._with_outcome(answer) for answer in judge(evidence, at)]
+        return tuple([await self._with_backfills(answer, evidence.now) for answer in answers])
 
     async def _newest(self, job: str) -> Evidence:
         definitions: list[Recorded[DefinitionFact]] = []
@@ -93,6 +98,32 @@ class ExplainReader:
         facts, kept = [await wherever(self._log, self._stored, one) for one in (scope, letter)]
         outcome = outcome_of(answer.execution_id, [*facts, *kept])
         return replace(answer, outcome=outcome, facts=(*answer.facts, *facts, *kept))
+
+    async def _with_backfills(self, answer: Answer, now: datetime) -> Answer:
+        """Add the executions that backfills ran for the instant."""
+        if answer.at > now:
+            return answer
+        # The ids of all executions for an instant begin with its time.
+        of_instant = f".{ids.occurrence_id(answer.job, answer.at)[:TIME_OF_ID]}"
+        upto = (await self._stored.extent(Stream.LOG)).last
+        portions = self._stored.messages(Stream.LOG, *subjects.openings(answer.job), after=answer.at, upto=upto)
+        found: dict[str, str] = {}
+        scanned = 0
+        async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):
+            async for portion in portions:
+                for recorded in unfold(decoded(message) for message in portion if of_instant in message.subject):
+                    fact = recorded.message
+                    if isinstance(fact, Requested) and fact.backfill and fact.scheduled_time == answer.at:
+                        found[fact.execution_id] = fact.backfill
+                scanned += len(portion)
+                if scanned > MAX_SCANNED:
+                    break
+        runs, facts = list[BackfilledRun](), [*answer.facts]
+        for execution_id, name in found.items():
+            of_run = await wherever(self._log, self._stored, subjects.execution(answer.job, execution_id))
+            runs.append(BackfilledRun(name, execution_id, outcome_of(execution_id, of_run)))
+            facts += of_run
+        return replace(answer, backfills=tuple(runs), facts=tuple(facts)) if runs else answer
 
     async def _all(self, subject: str) -> list[Recorded[Message]]:
         found: list[Recorded[Message]] = []

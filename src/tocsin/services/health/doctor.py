@@ -17,6 +17,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     server.disk,
     streams.unanswered,
     streams.streams,
+    streams.room,
     streams.replicas,
     streams.durables,
     streams.key,

@@ -20,17 +20,20 @@ from ...ports import (
     Projections,
     RequestRefused,
     Unreachable,
+    UnsupportedLayout,
 )
 from ...ports.queries import ExecutionQuery
 from ...ports.server_inspection import DurableState, ServerInspection, ServerState, StreamState
 from ...settings import Settings
-from ...subjects import Bucket, Stream, executor_durable
+from ...subjects import LAYOUT, Bucket, Stream, executor_durable
 
 T = TypeVar("T")
 
 SQLITE: Final = "sqlite:///"
 WORKERS: Final = "executors"
 """Owner of the durables of queues."""
+LAID_OUT: Final = (Stream.LEDGER, Stream.LOG)
+"""The streams whose layout is checked."""
 UNAVAILABLE: Final = (LogUnavailable, HistoryUnavailable, RequestRefused, Unreachable)
 """Errors that leave a part of the status unknown."""
 
@@ -140,13 +143,20 @@ class Status:
 
 
 async def status(target: HealthTarget) -> Status:
-    """Look at every part once. Raises no error because a part is down."""
+    """Look at every part once. A part that is down is no error.
+
+    Raises:
+        UnsupportedLayout: the streams have another layout than this version needs.
+    """
     inspection = target.inspection
     query = _Query()
     names = inspection.stream_names()
     states = await asyncio.gather(*(query(f"stream {name}", inspection.stream(name)) for name in names))
     # Streams that did not answer are left out, and None stands for a stream that does not exist.
     streams = {name: state for name, state in zip(names, states, strict=True) if f"stream {name}" not in query.troubles}
+    for stream in LAID_OUT:
+        if refusal := unsupported_layout(inspection, streams.get(inspection.stream_name(stream))):
+            raise refusal
     present = {stream for stream in Stream if streams.get(inspection.stream_name(stream))}
     has_leases = streams.get(inspection.bucket_stream_name(Bucket.LEADER))
     has_definitions = streams.get(inspection.bucket_stream_name(Bucket.DEFINITIONS))
@@ -174,6 +184,16 @@ async def status(target: HealthTarget) -> Status:
         history=history,
         troubles=query.troubles,
     )
+
+
+def unsupported_layout(inspection: ServerInspection, stream: StreamState | None) -> UnsupportedLayout | None:
+    """Return the error of a stream with another layout.
+
+    None: this version can read it, or it does not exist.
+    """
+    if stream is None or stream.layout == LAYOUT:
+        return None
+    return UnsupportedLayout(stream.name, stream.layout, needed=LAYOUT, streams=(*inspection.stream_names(),))
 
 
 def as_json(seen: Status) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
 from ...domain import ledger
-from ...domain.definition import JobDefinition
+from ...domain.definition import DefinitionError, DefinitionProblem, JobDefinition
 from ...domain.definition_changes import DefinitionDiff, ScheduleEffects, changed_fields, schedule_effects
 from ...domain.job_record import Registration
 from ...domain.ledger import Ledger
@@ -46,13 +46,27 @@ class Job:
         return self.ledger.created_by
 
     @property
+    def anchor(self) -> datetime:
+        """The time (UTC) from which `@every` counts."""
+        return ledger.anchor_of(self.ledger, self.ledger.regimes[-1])
+
+    @property
     def status(self) -> Literal["active", "paused", "disabled", "on demand"]:
         """State of the job: whether its schedule fires, and why not."""
         if self.ledger.is_paused:
             return "paused"
-        if not self.definition.enabled:
+        if not self.definition.enabled or self._is_over:
             return "disabled"
         return "active" if self.definition.schedule else "on demand"
+
+    @property
+    def _is_over(self) -> bool:
+        timetable, current = self.ledger.timetable, self.ledger.current
+        return (
+            timetable is not None
+            and current is not None
+            and ledger.is_over(timetable, current.since, self.ledger.watermark)
+        )
 
     def fire_times(self, after: datetime) -> Iterator[datetime]:
         """Yield the instants after `after` (UTC) at which the job fires if nothing changes."""
@@ -146,11 +160,18 @@ def plan_of(
     ledgers: Iterable[Ledger],
     jobs: Iterable[Job],
     prune: Collection[str],
+    *,
+    now: datetime,
 ) -> Plan:
-    """Plan how to register `definitions`, given their ledgers.
+    """Plan at `now` (UTC) how to register `definitions`, given their ledgers.
 
     Of the other `jobs`, those whose owner is in `prune` are deleted.
+
+    Raises:
+        DefinitionError: the only instants of some definitions are past.
     """
+    ledgers = tuple(ledgers)
+    _refuse_past(zip(definitions.values(), ledgers, strict=True), now)
     changes = [change_to(definition, state) for definition, state in zip(definitions.values(), ledgers, strict=True)]
     changes += [
         Change("delete", job.definition, before=job.ledger)
@@ -158,3 +179,15 @@ def plan_of(
         if job.name not in definitions and job.definition.owner in prune
     ]
     return Plan(tuple(changes))
+
+
+def _refuse_past(definitions: Iterable[tuple[JobDefinition, Ledger]], now: datetime) -> None:
+    """Refuse all definitions whose only instant is past, before any change is made."""
+    problems: list[DefinitionProblem] = []
+    for definition, state in definitions:
+        try:
+            ledger.refuse_past(state, definition, now)
+        except DefinitionError as error:
+            problems += error.problems
+    if problems:
+        raise DefinitionError(*problems)

@@ -16,7 +16,7 @@ from ...domain.events import Actor, DefinitionFact, Input, Message, Recorded, Tr
 from ...domain.job_record import Registration
 from ...domain.ledger import JobNotFound, Ledger
 from ...engine.ledger_reader import LedgerReader
-from ...ports import EventLog, LogUnavailable, OutdatedState, Projections, SequenceConflict
+from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections, SequenceConflict
 from ...subjects import Bucket, DecodeError
 from .job import Change, Check, Job, Plan, Verb, anything, plan_of
 
@@ -63,8 +63,10 @@ async def read_back(log: EventLog, subject: str, sequence: int) -> Recorded[Mess
 class Registry:
     """The jobs of an installation. `by` is the caller and is recorded in events."""
 
-    def __init__(self, log: EventLog, projections: Projections) -> None:
+    def __init__(self, log: EventLog, projections: Projections, clock: Clock) -> None:
+        """`clock` refuses a job that is scheduled once for a past time."""
         self._log = log
+        self._clock = clock
         self._projections = projections
         self._ledgers = LedgerReader(log)
 
@@ -123,7 +125,9 @@ class Registry:
         """Plan how to register `definitions` and delete other jobs of the owners in `prune`."""
         given = {definition.name: definition for definition in definitions}
         states = await each(given, self._ledgers.load)
-        return plan_of(given, (state for state, _ in states), await self.jobs() if prune else (), prune)
+        return plan_of(
+            given, [state for state, _ in states], await self.jobs() if prune else (), prune, now=self._clock.now()
+        )
 
     async def carry_out(
         self, plan: Plan, *, by: Actor | None = None, reason: str | None = None, check: Check = anything
@@ -140,7 +144,7 @@ class Registry:
 
         def decide(state: Ledger) -> Sequence[DefinitionFact]:
             nonlocal verb
-            facts = ledger.define(state, definition, by=by, reason=reason)
+            facts = ledger.define(state, definition, by=by, reason=reason, now=self._clock.now())
             verb = "unchanged" if not facts else "create" if state.definition is None else "update"
             return facts
 
@@ -241,7 +245,7 @@ class Registry:
 
         def decide(state: Ledger) -> Sequence[DefinitionFact]:
             if change.verb != "delete":
-                return ledger.define(state, definition, by=by, reason=reason)
+                return ledger.define(state, definition, by=by, reason=reason, now=self._clock.now())
             mine = state.definition is not None and state.definition.owner == definition.owner
             return ledger.delete(state, definition.name, by=by, reason=reason or "pruned") if mine else []
 

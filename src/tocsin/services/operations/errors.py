@@ -1,5 +1,6 @@
 """Errors of operations. Their texts are shown to the caller."""
 
+from ...domain.definition import MAX_INPUT_BYTES
 from ...domain.errors import TocsinError
 
 
@@ -33,3 +34,15 @@ class Ambiguous(OperationError):
     def __init__(self, given: str, kind: str, matches: tuple[str, ...]) -> None:
         super().__init__(f"{given!r} is the beginning of several {kind}: {', '.join(matches)}")
         self.matches = matches
+
+
+class ResultTooLarge(OperationError):
+    """A result is larger than the limit. The attempt has failed for good."""
+
+    code = "result-too-large"
+
+    @classmethod
+    def of(cls, size: int) -> "ResultTooLarge":
+        """Return the error of a result of `size` bytes."""
+        limit = f"{size:,} bytes of JSON, more than {MAX_INPUT_BYTES:,}"
+        return cls(f"The result is {limit}. Keep large data in a store and refer to it.")

@@ -3,22 +3,39 @@
 The report is an input as any worker's is. The call waits for the decision of the stages and returns it.
 """
 
+from typing import Final
+
 from pydantic import JsonValue
 
 from ... import subjects
-from ...domain import execution
+from ...domain import execution, ids
+from ...domain.definition import MAX_INPUT_BYTES, size_of
 from ...domain.events import DeadLettered, Failed, Failure, Report, Started
 from ...domain.execution import Phase
 from ...ports import EventLog
+from .errors import ResultTooLarge
 from .event_waiter import EventWaiter, Facts, awaited_of, until
 from .lookup import ExecutionMatch
 from .task_leases import Held
+
+INVALID_RESULT: Final = "invalid_result"
 
 
 async def complete(
     log: EventLog, held: Held, result: JsonValue = None, *, arrivals: EventWaiter | None = None
 ) -> ExecutionMatch:
-    """Report success; return the execution after the decision. `arrivals` avoids polling."""
+    """Report success; return the execution after the decision. `arrivals` avoids polling.
+
+    A result has the same limit as an input, because it is the input of the next step.
+
+    Raises:
+        ResultTooLarge: the result is too large. The attempt has failed without a retry.
+    """
+    if (size := size_of(result)) > MAX_INPUT_BYTES:
+        error = ResultTooLarge.of(size)
+        failure = Failure(type=INVALID_RESULT, message=str(error), retryable=False)
+        await _answer(log, held, _report(held, error=failure), arrivals)
+        raise error
     return await _answer(log, held, _report(held, result=result), arrivals)
 
 
@@ -35,7 +52,8 @@ async def _answer(log: EventLog, held: Held, report: Report, arrivals: EventWait
     subject = subjects.subject_of(report)
     with awaited_of(log, arrivals, subjects.scope_of(held.task.message), held.found.facts) as awaited:
         # The message id contains the claim's sequence, because an attempt can be claimed twice under the same delivery number.
-        await log.publish(subject, report, message_id=f"{subject}.{held.claim.sequence}")
+        message_id = ids.report_id(report.token, f"{subject}.{held.claim.sequence}")
+        await log.publish(subject, report, message_id=message_id)
         facts = await awaited.until(lambda facts: not _is_held(facts, held.claim.message))
     return ExecutionMatch(held.found.job, held.found.execution_id, tuple(facts))
 

@@ -16,6 +16,8 @@ from ..findings import CheckContext, Finding, Level, OverdueKind, ok
 
 GRACE: Final = timedelta(seconds=60)
 """Delay that is normal under load."""
+MAX_HOLD_S: Final = 1e10
+"""Limit of the time of all attempts of a lock's holder, so that it fits a duration."""
 MAX_TIMERS: Final = 10_000
 MAX_EXECUTIONS: Final = 500
 """Open executions that are examined, the oldest first."""
@@ -122,7 +124,11 @@ async def locks(context: CheckContext) -> list[Finding]:
         if context.age(acquired.time) <= timedelta(seconds=fact.ttl) + GRACE:
             continue
         of_holder = await log.load(subjects.execution(fact.job, fact.execution_id))
-        if of_holder and not execution.fold(of_holder).is_over:
+        holder = execution.fold(of_holder)
+        if holder.is_over or holder.requested is None:
+            continue
+        allowed = timedelta(seconds=min(lock.longest_hold(holder.requested), MAX_HOLD_S)) + GRACE
+        if context.age(acquired.time) > allowed:
             overdue.append(f"{fact.job} by {fact.execution_id}")
     return LOCKS.report(overdue)
 

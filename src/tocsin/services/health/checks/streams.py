@@ -2,11 +2,10 @@
 
 from typing import Final
 
-from ....ports import UnsupportedLayout
 from ....ports.server_inspection import Drift, StreamState
-from ....subjects import LAYOUT, Bucket, Stream
+from ....subjects import INPUT_STREAMS, Bucket
 from ..findings import CheckContext, Finding, bad, ok, warn
-from ..status import UNAVAILABLE, HealthTarget
+from ..status import LAID_OUT, UNAVAILABLE, HealthTarget, unsupported_layout
 
 INIT: Final = "run `tocsin init`: it puts this right and changes nothing else"
 
@@ -14,15 +13,14 @@ INIT: Final = "run `tocsin init`: it puts this right and changes nothing else"
 async def layout(target: HealthTarget) -> Finding | None:
     """Return the finding about streams of another layout (`unsupported-layout`); None: this version can read them."""
     inspection = target.inspection
-    for stream in (Stream.LEDGER, Stream.LOG):
+    for stream in LAID_OUT:
         try:
             state = await inspection.stream(inspection.stream_name(stream))
         except UNAVAILABLE:
             continue  # another finding reports it
-        if state is not None and state.layout != LAYOUT:
-            refused = UnsupportedLayout(state.name, state.layout, needed=LAYOUT, streams=(*inspection.stream_names(),))
+        if state is not None and (refusal := unsupported_layout(inspection, state)):
             means = "no command or stage of this version works with the installation"
-            return bad(refused.code, refused.reason, means=means, do=refused.remedy, stream=state.name)
+            return bad(refusal.code, refusal.reason, means=means, do=refusal.remedy, stream=state.name)
     return None
 
 
@@ -60,6 +58,23 @@ async def streams(context: CheckContext) -> list[Finding]:
                 )
             )
     return findings or [ok("stream-drift", f"{len(context.status.streams)} streams are as they should be")]
+
+
+async def room(context: CheckContext) -> list[Finding]:
+    """Report streams of inputs that are half full (`stream-filling`)."""
+    names = map(context.target.inspection.stream_name, sorted(INPUT_STREAMS))
+    states = [state for name in names if (state := context.status.streams.get(name)) is not None]
+    full = [state for state in states if 0 < state.max_bytes <= 2 * state.bytes]
+    return [
+        warn(
+            "stream-filling",
+            f"stream {state.name} holds {state.bytes:,} of at most {state.max_bytes:,} bytes",
+            means="a full stream refuses messages: reports wait at their workers, and requests fail",
+            do="check that the archiver runs and that no durable is behind, or raise `archive.max_input_bytes`",
+            stream=state.name,
+        )
+        for state in full
+    ] or [ok("stream-filling", "no stream of inputs is half full")]
 
 
 async def replicas(context: CheckContext) -> list[Finding]:

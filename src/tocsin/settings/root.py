@@ -1,0 +1,113 @@
+"""The settings of an installation: names, places, and all sections."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from typing_extensions import override
+
+from ..domain.documented_model import DocumentedModel
+from ..subjects import DEFAULT_QUEUE
+from .fields import Folder, Prefix, Token
+from .model import (
+    Archive,
+    Auth,
+    Database,
+    Execution,
+    Leader,
+    Metrics,
+    Nats,
+    Queue,
+    Recovery,
+    Redis,
+    Server,
+    Stages,
+    Worker,
+)
+
+DATA_DIR: Final = Path("~/.local/share/tocsin")
+FieldPath: TypeAlias = tuple[str, ...]
+"""Path of a field, e.g. `("leader", "ttl")`."""
+
+WITHOUT_EFFECT: Final[frozenset[str]] = frozenset()
+"""Fields of hip-62 that are accepted and have no effect yet. A test fails once a field has one."""
+
+
+class Settings(DocumentedModel, BaseSettings):
+    """All settings. Immutable; made by `load`, or from arguments and defaults alone."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", env_prefix="TOCSIN_", env_nested_delimiter="__")
+
+    root: Token = "tocsin"
+    """First token of every subject, and prefix of every stream and bucket."""
+    public_prefix: Prefix = "cron"
+    """Subject prefix of public events."""
+    trigger_prefix: Prefix = "cron.trigger"
+    """Subject prefix of triggers that clients publish."""
+    mq_prefix: Prefix = "mq"
+    """Subject prefix of tasks for executors outside."""
+    replicas: int | None = Field(default=None, ge=1, le=5)
+    """Number of servers that keep each stream; by default 1 for a new stream, and unchanged for an existing stream."""
+    data_dir: Folder = DATA_DIR.expanduser()
+    """Folder for the history and for the data of `tocsin dev`."""
+    jobs_file: Path | None = None
+    """File or folder with job definitions that `tocsin jobs apply` reads by default."""
+    server: Server = Server()
+    database: Database = Database()
+    nats: Nats = Nats()
+    leader: Leader = Leader()
+    execution: Execution = Execution()
+    recovery: Recovery = Recovery()
+    archive: Archive = Archive()
+    auth: Auth = Auth()
+    metrics: Metrics = Metrics()
+    redis: Redis = Redis()
+    stages: Stages = Stages()
+    worker: Worker = Worker()
+    queues: dict[str, Queue] = {}
+    """Queues by name, beside the queue `default`."""
+
+    _origins: dict[FieldPath, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def bridged_queues(self) -> tuple[str, ...]:
+        """The queues whose tasks go to executors outside (`transport: mq`)."""
+        return tuple(name for name, queue in self.queues.items() if queue.transport == "mq")
+
+    @property
+    def own_queues(self) -> tuple[str, ...]:
+        """The queues that Tocsin's workers serve; the others have no durable for workers."""
+        return tuple(sorted({DEFAULT_QUEUE, *self.queues} - set(self.bridged_queues)))
+
+    @field_validator("public_prefix", "trigger_prefix", "mq_prefix")
+    @classmethod
+    def _is_outside_the_root(cls, prefix: str, info: ValidationInfo) -> str:
+        if prefix.partition(".")[0] == info.data.get("root"):
+            raise ValueError(
+                "must begin with another token than `root`: the streams of Tocsin hold the subjects of the root"
+            )
+        return prefix
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_history_with_the_data(cls, data: Any) -> Any:  # noqa: ANN401 - before validation
+        database = data.get("database", {})
+        if isinstance(database, Mapping) and not database.get("url"):
+            folder = Path(data.get("data_dir") or DATA_DIR).expanduser()
+            return {**data, "database": {**database, "url": f"sqlite:///{folder / 'history.db'}"}}
+        return data
+
+    @classmethod
+    @override
+    def settings_customise_sources(  # the signature is pydantic-settings'
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read arguments only: `load` combines the sources and records the origins."""
+        return (init_settings,)

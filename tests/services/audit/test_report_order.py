@@ -1,0 +1,79 @@
+"""Reports come from a stream of their own: the audit takes them in any order relative to the log."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final, TypeAlias
+
+import pytest
+
+from tests.everything import Everything
+from tests.services.audit.test_defects import happened
+from tocsin.domain.events import Completed, Message, Recorded, Started
+from tocsin.services import audit
+
+Messages: TypeAlias = Sequence[Recorded[Message]]
+
+
+@pytest.fixture(scope="module")
+def everything() -> Everything:
+    return asyncio.run(happened())
+
+
+def reports_first(everything: Everything) -> Everything:
+    return replace(everything, log=(*everything.reports, *everything.log), reports=())
+
+
+def reports_last(everything: Everything) -> Everything:
+    return replace(everything, log=(*everything.log, *everything.reports), reports=())
+
+
+ORDERS: Final = [reports_first, reports_last]
+Order: TypeAlias = Callable[[Everything], Everything]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_reports_in_any_order_break_nothing(everything: Everything, order: Order) -> None:
+    report = order(everything).audited()
+    assert [str(violation) for violation in report.violations] == []
+    assert report.debts == ()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_missing_report_is_noticed_in_any_order(everything: Everything, order: Order) -> None:
+    violations = order(replace(everything, reports=everything.reports[1:])).audited().violations
+    assert [violation.invariant for violation in violations] == ["I3"]
+    assert "reported that it" in violations[0].reason
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_report_with_a_foreign_token_proves_nothing(everything: Everything, order: Order) -> None:
+    [first, *others] = everything.reports
+    forged = replace(first, message=first.message.model_copy(update={"token": "forged"}))
+    violations = order(replace(everything, reports=[forged, *others])).audited().violations
+    assert {violation.invariant for violation in violations} == {"I3"}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_reported_attempt_without_claim_is_noticed(everything: Everything, order: Order) -> None:
+    lost = next(r for r in everything.log if isinstance(r.message, Started))
+    log = [recorded for recorded in everything.log if recorded is not lost]
+    reasons = [found.reason for found in order(replace(everything, log=log)).audited().violations]
+    assert any("was never started" in reason for reason in reasons), reasons
+
+
+def test_missing_report_is_doubted_while_clocks_may_differ(everything: Everything) -> None:
+    end = everything.facts(Completed)[0].message
+    of_it = [recorded for recorded in everything.log if _is_of(recorded, end.execution_id)]
+    assert _audited(of_it, until=9).violations == ()
+    assert "reported that it completed" in _audited(of_it, until=10).violations[0].reason
+
+
+def _is_of(recorded: Recorded[Message], execution_id: str) -> bool:
+    return getattr(recorded.message, "execution_id", None) == execution_id
+
+
+def _audited(log: Messages, *, until: int) -> audit.Report:
+    end = max(recorded.time for recorded in log if isinstance(recorded.message, Completed))
+    return audit.audit(log, until=end + timedelta(seconds=until))
