@@ -82,6 +82,11 @@ _CONTEXT_FIELDS: Final = {
     "function": "The name of the function, as the job definition writes it.",
 }
 """The meanings of fields without a docstring."""
+_CONTEXT_PROPERTIES: Final = {
+    "cron_name": "`str \\| None`",
+    "cron_triggered_at": "`datetime \\| None`",
+    "logger": "a structlog logger",
+}
 _VERBS: Final = ("get", "post", "put", "patch", "delete")
 
 sys.path.insert(0, str(ROOT / "schemas"))
@@ -272,15 +277,15 @@ def _worker() -> Iterator[str]:
         "",
         *_docstring(Worker),
     )
-    for method in (Worker.__init__, Worker.task, Worker.run, Worker.serve, Worker.stop):
+    for method in (Worker.__init__, Worker.task, Worker.run, Worker.running, Worker.serve, Worker.stop):
         signature = str(inspect.signature(method)).replace("self, ", "").replace("(self)", "()")
         called = "Worker" if method is Worker.__init__ else f"worker.{method.__name__}"
         yield from ("", f"### {called}", "", f"`{called}{signature.partition(' ->')[0]}`", "", *_docstring(method))
     yield from ("", "## Context", "", *_docstring(Context), "", "| field | type | meaning |", "|---|---|---|")
     for name, kind, text in _documented_fields(Context):
         yield f"| `{name}` | `{_cell(kind)}` | {_cell(text or _CONTEXT_FIELDS[name])} |"
-    logger = Context.__dict__["logger"]
-    yield f"| `logger` | a structlog logger | {_cell(inspect.getdoc(logger) or '')} |"
+    for name, kind in _CONTEXT_PROPERTIES.items():
+        yield f"| `{name}` | {_cell(kind)} | {_cell(inspect.getdoc(Context.__dict__[name]) or '')} |"
     yield from ("", "## NonRetryableError", "", *_docstring(NonRetryableError))
 
 

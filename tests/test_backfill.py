@@ -23,6 +23,7 @@ from tocsin.domain.events import (
     Trigger,
 )
 from tocsin.domain.ledger import JobNotFound
+from tocsin.domain.wording import utc_text
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.services.jobs import Registry
 from tocsin.services.operations import backfill
@@ -49,7 +50,7 @@ def nightly(**more: object) -> dict[str, object]:
 
 
 async def planned(world: World, span: Span, **more: Any) -> Backfill:  # noqa: ANN401 - as `plan`
-    registry = Registry(world.log, world.projections)
+    registry = Registry(world.log, world.projections, world.clock)
     return await backfill.plan(InMemoryStoredLog(world.log), registry, JOB, span, **{"now": at(0, 25), **more})
 
 
@@ -74,17 +75,17 @@ async def requested(world: World) -> list[Requested]:
 
 async def test_range_includes_its_start_and_excludes_its_end(world: World) -> None:
     await world.define(nightly())
-    found = await planned(world, Span(at(3), at(6)))
-    assert found.instants == (at(3), at(4), at(5))
-    assert (found.named, found.fired, found.missing) == (3, 0, 0)
+    plan = await planned(world, Span(at(3), at(6)))
+    assert plan.instants == (at(3), at(4), at(5))
+    assert (plan.named, plan.fired, plan.missing) == (3, 0, 0)
     assert (await planned(world, Span(at(3), at(6), order="newest"))).instants == (at(5), at(4), at(3))
 
 
 async def test_instants_follow_the_zone_and_its_clock_changes(world: World) -> None:
     await world.define(nightly(schedule="30 2 * * *", timezone="Europe/Berlin"))
     spring = Span(datetime(2026, 3, 28, tzinfo=UTC), datetime(2026, 3, 31, tzinfo=UTC))
-    found = (await planned(world, spring)).instants
-    assert [one.isoformat() for one in found] == ["2026-03-28T01:30:00+00:00", "2026-03-30T00:30:00+00:00"]
+    instants = (await planned(world, spring)).instants
+    assert [one.isoformat() for one in instants] == ["2026-03-28T01:30:00+00:00", "2026-03-30T00:30:00+00:00"]
     autumn = Span(datetime(2025, 10, 26, tzinfo=UTC), datetime(2025, 10, 27, tzinfo=UTC))
     assert len((await planned(world, autumn)).instants) == 1
 
@@ -99,9 +100,9 @@ async def test_only_what_did_not_fire_or_was_skipped(world: World) -> None:
         Skipped(**known, execution_id="a", reason="overlap_skip", scheduled_time=at(4), trigger="cron"),
         Due(**known, scheduled_time=at(5)),
     )  # fmt: skip
-    found = await planned(world, Span(at(0), at(8), only_missing=True))
-    assert found.instants == (at(2), at(3), at(4))
-    assert (found.named, found.fired, found.missing) == (8, 2, 3)
+    plan = await planned(world, Span(at(0), at(8), only_missing=True))
+    assert plan.instants == (at(2), at(3), at(4))
+    assert (plan.named, plan.fired, plan.missing) == (8, 2, 3)
     assert len((await planned(world, Span(at(0), at(8)))).instants) == 8
 
 
@@ -128,7 +129,7 @@ async def test_what_cannot_be_made_up_for_says_why(
 
 
 async def test_unknown_job_is_not_found(world: World) -> None:
-    registry = Registry(world.log, world.projections)
+    registry = Registry(world.log, world.projections, world.clock)
     with pytest.raises(JobNotFound, match="no job is called 'nobody'"):
         await backfill.plan(InMemoryStoredLog(world.log), registry, "nobody", Span(at(3), at(6)), now=at(0, 25))
 
@@ -144,7 +145,7 @@ async def test_each_execution_carries_its_instant_and_actor(world: World) -> Non
     assert [one.execution_id for one in made] == asked == [ids.backfill_id(JOB, "repair", at(h)) for h in (3, 4)]
     assert [one.scheduled_time for one in made] == [at(3), at(4)]
     assert {(one.trigger, one.backfill, one.by) for one in made} == {("backfill", "repair", ADA)}
-    assert made[0].plan.meta["cron_triggered_at"] == at(3).isoformat()
+    assert made[0].meta["cron_triggered_at"] == utc_text(at(3))
     assert {trigger.reason for trigger in await world.stored(Trigger)} == {"lost"}
 
 

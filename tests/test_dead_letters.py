@@ -217,9 +217,9 @@ async def test_replay_all_replays_unresolved_and_skips_open(world: World, tmp_pa
     await dead_letters.resolve(world.log, letters[0].id)
     await dead_letters.replay(world.log, letters[1].id)
     async with recorded(world, tmp_path) as history:
-        found = await replay_all(world, history, DeadLetterQuery(job=ETL))
-        assert {one.id for one in found if isinstance(one, Replay)} == {letters[2].id, letters[3].id}
-        [passed_over] = [str(one) for one in found if isinstance(one, OperationError)]
+        replays = await replay_all(world, history, DeadLetterQuery(job=ETL))
+        assert {one.id for one in replays if isinstance(one, Replay)} == {letters[2].id, letters[3].id}
+        [passed_over] = [str(one) for one in replays if isinstance(one, OperationError)]
         assert letters[1].id in passed_over
         assert not any(isinstance(one, Replay) for one in await replay_all(world, history, DeadLetterQuery()))
     await run(world)
@@ -253,8 +253,8 @@ async def test_archived_dead_letter_is_found_but_not_replayable(world: World) ->
     with pytest.raises(NotFound, match="no dead letter has the id"):
         await dead_letter_lookup.find(world.log, letter.id)
 
-    found = await dead_letter_lookup.find(world.log, letter.id, stored=attic.whole)
-    assert (found.state, found.facts, found.replays) == (kept.state, kept.facts, (Status.FAILED,))
+    letter_found = await dead_letter_lookup.find(world.log, letter.id, stored=attic.whole)
+    assert (letter_found.state, letter_found.facts, letter_found.replays) == (kept.state, kept.facts, (Status.FAILED,))
     assert not (await dead_letters.resolve(world.log, letter.id, stored=attic.whole)).changed
     with pytest.raises(OperationError, match=r"resolved \(by hand\)") as failure:
         await dead_letters.replay(world.log, letter.id, again=True, stored=attic.whole)
@@ -281,8 +281,8 @@ async def test_prefix_of_an_archived_id_works(world: World, tmp_path: Path) -> N
         attic = Attic(world.log, world.projections)
         await attic.take(*OVER)
         given, rows = letter.id[:20], history.dead_letters
-        found = await dead_letter_lookup.find(world.log, given, list_dead_letters=rows, stored=attic.whole)
-    assert found.id == letter.id
+        letter_found = await dead_letter_lookup.find(world.log, given, list_dead_letters=rows, stored=attic.whole)
+    assert letter_found.id == letter.id
 
 
 async def test_dead_letter_archived_after_its_execution_is_found(world: World) -> None:

@@ -65,7 +65,9 @@ def test_kubernetes_runs_all_stages() -> None:
     documents = yaml.safe_load_all((COMPOSE / "kubernetes/tocsin.yaml").read_text())
     deployments = [document["spec"]["template"] for document in documents if document["kind"] == "Deployment"]
     runs = [
-        pod["spec"]["containers"][0]["args"] for pod in deployments if "run" in pod["spec"]["containers"][0]["args"]
+        pod["spec"]["containers"][0]["args"]
+        for pod in deployments
+        if "run" in pod["spec"]["containers"][0].get("args", [])
     ]
     covered = {name for run in runs for name in ([s.user for s in STAGES] if "--all" in run else run[1:])}
     assert covered == {stage.user for stage in STAGES}

@@ -1,10 +1,12 @@
 """Definitions from files, folders and standard input, and errors with file and line."""
 
 import io
+import json
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -218,3 +220,32 @@ def test_alias_expansion_is_bounded() -> None:
 def test_any_text_loads_or_raises_definition_error(text: str) -> None:
     with suppress(DefinitionError):
         load("-", stdin=io.StringIO(text))
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+TEXTS = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
+    st.from_regex(r"[-+]?[0-9._:eExXoOa-f]{1,8}", fullmatch=True),
+    st.sampled_from(
+        ["yes", "on", "~", "", "null", "<<", "=", "- a", "a: b", "# a", " a ", "a\n", "\ta", "2026-01-01", ".inf"]
+    ),
+)
+NUMBERS = st.one_of(st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False, allow_infinity=False))
+PLAIN_JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), NUMBERS, TEXTS),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(TEXTS, inner, max_size=4)),
+    max_leaves=12,
+)
+
+
+@given(PLAIN_JSON)
+def test_what_is_written_is_read_back(value: object) -> None:
+    (read,) = yaml_text.parse(yaml_text.dump(value))
+    assert json.dumps(read) == json.dumps(value), "1 and 1.0 and true differ"
+
+
+@given(PLAIN_JSON)
+def test_other_parsers_of_yaml_read_the_same(value: object) -> None:
+    assert json.dumps(yaml.safe_load(yaml_text.dump(value))) == json.dumps(value)

@@ -1,9 +1,11 @@
 """The database of a history: its URL, its errors, and the creation of its tables."""
 
 import asyncio
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
@@ -16,12 +18,14 @@ from sqlalchemy import text
 
 from tests.conformance.test_history import A_FAILURE, everything, story
 from tests.databases import PostgreSql, postgresql, redis
-from tests.domain.given import recorded
+from tests.domain.given import NOON, recorded
 from tocsin.adapters.history.factory import open_history
 from tocsin.adapters.sql import migration
 from tocsin.adapters.sql.engine import connect
 from tocsin.adapters.sql.migration import REVISIONS, SCRIPTS, VERSION_TABLE, migrate
 from tocsin.adapters.sql.tables import metadata
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import Defined
 from tocsin.ports import HistoryUnavailable
 from tocsin.subjects import Stream
 
@@ -192,6 +196,35 @@ async def test_the_views_of_scratchbird(url: str) -> None:
     engine.dispose()
     assert (row.job_name, row.state, row.result_message) == ("nightly", "FAILED", "ValueError: boom")
     assert (row.rows_affected, row.retry_count, row.error_code) == (None, 1, "ValueError")
+
+
+async def test_queries_of_the_docs_are_answered(url: str) -> None:
+    defined = Defined(
+        job="nightly",
+        definition=JobDefinition(name="nightly", schedule="0 3 * * *", function="f"),
+        created_at=NOON - timedelta(hours=1),
+    )
+    manual = [fact.model_copy(update={"trigger": "manual"}) for fact in story("admitted", execution_id="22")]
+    before = [
+        fact.model_copy(update={"scheduled_time": NOON - timedelta(days=1)})
+        for fact in story("admitted", execution_id="33")
+    ]
+    async with open_history(url, installation="", max_connections=2) as history:
+        await history.record(Stream.LEDGER, recorded([defined]), after=0, upto=1)
+        facts = recorded([*story(*A_FAILURE), *manual, *before])
+        await history.record(Stream.LOG, facts, after=0, upto=len(facts))
+    page = (Path(__file__).parents[2] / "docs/how-to/other-clients.md").read_text(encoding="utf-8")
+    jobs, runs = re.findall(r"```sql\n(.*?);\n```", page, re.DOTALL)
+    engine = connect(url)
+    with engine.connect() as connection:
+        [job] = connection.execute(text(jobs)).all()
+        [run] = connection.execute(text(runs)).all()
+        started = {row.state: row.started_at for row in connection.execute(text("SELECT * FROM sys_job_runs"))}
+    engine.dispose()
+    assert (job.job_name, job.schedule_type, job.run_count, job.error_count) == ("nightly", "RECURRING", 1, 1)
+    assert (run.state, run.result_message) == ("FAILED", "ValueError: boom")
+    assert started["PENDING"] is None
+    assert started["FAILED"] is not None
 
 
 # --- what cannot be used ---------------------------------------------------------------------------------------------

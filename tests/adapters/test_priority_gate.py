@@ -3,7 +3,9 @@
 import asyncio
 from contextlib import suppress
 
-from tocsin.adapters.nats.consumers.greedy_batches import RUSH_SIZE, PriorityGate, Turns
+import pytest
+
+from tocsin.adapters.nats.consumers.priority import RUSH_SIZE, PriorityGate, Turns
 
 FOR_EVER = 1e9
 
@@ -71,3 +73,51 @@ async def test_a_handler_that_fails_ends_its_rush() -> None:
     with suppress(ZeroDivisionError), Turns(precedence, low_priority=False).handling(RUSH_SIZE):
         _ = 1 / 0
     await Turns(precedence, low_priority=True).come()
+
+
+async def test_low_priority_waits_while_its_backlog_grows() -> None:
+    sizes = [0, 100, 200, 300, 300, 900]
+
+    async def measured() -> int:
+        return sizes.pop(0)
+
+    turns = Turns(PriorityGate(), low_priority=True, patience=FOR_EVER)
+    await turns.await_starts(RUSH_SIZE - 1, measured)
+    assert len(sizes) == 6
+    await turns.await_starts(1, measured)
+    assert sizes == [900]
+
+
+async def test_wait_for_a_growing_backlog_is_bounded() -> None:
+    size = 0
+
+    async def growing() -> int:
+        nonlocal size
+        size += 100
+        return size
+
+    turns = Turns(PriorityGate(), low_priority=True, patience=0.1)
+    await asyncio.wait_for(turns.await_starts(RUSH_SIZE, growing), 10)
+    assert size >= 200
+
+
+@pytest.mark.parametrize(("low_priority", "messages"), [(True, RUSH_SIZE - 1), (False, RUSH_SIZE)])
+async def test_few_or_urgent_messages_wait_for_nothing(low_priority: bool, messages: int) -> None:  # noqa: FBT001
+    async def unread() -> int:
+        raise AssertionError("the backlog does not matter")
+
+    await Turns(PriorityGate(), low_priority=low_priority).await_starts(messages, unread)
+
+
+async def test_steady_load_waits_for_its_backlog_once() -> None:
+    measured = 0
+
+    async def count() -> int:
+        nonlocal measured
+        measured += 1
+        return 0
+
+    turns = Turns(PriorityGate(), low_priority=True, recovery=FOR_EVER)
+    for _ in range(3):
+        await turns.await_starts(RUSH_SIZE, count)
+    assert measured == 2

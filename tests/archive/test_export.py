@@ -17,7 +17,7 @@ from tocsin.ports import Extent, StoredMessage
 from tocsin.subjects import Stream
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
-EXTENTS = {Stream.LEDGER: Extent(1, 7, 7), Stream.LOG: Extent(3, 90, 60)}
+EXTENTS = {Stream.LEDGER: Extent(1, 7, 7), Stream.REPORTS: Extent(2, 9, 5), Stream.LOG: Extent(3, 90, 60)}
 MANIFEST = Manifest("0123456789abcdef", "tocsin", "1.2.3", Selection(job="a.job", since=NOON), EXTENTS)
 MESSAGES = [
     StoredMessage(Stream.LEDGER, 1, NOON, "ledger.a_job.due", {}, b'{"job": "a.job",\n "naive": "na\xc3\xafve"}'),
@@ -77,16 +77,16 @@ def test_each_line_is_a_plain_json_object() -> None:
     assert manifest["streams"]["LOG"] == {"first": 3, "last": 90, "messages": 60}
     assert json.loads(first["body"]) == {"job": "a.job", "naive": "naïve"}
     assert second["body_base64"] == "/wA="
-    assert (trailer["messages"], trailer["streams"]) == (3, {"LEDGER": 1, "LOG": 2})
+    assert (trailer["messages"], trailer["streams"]) == (3, {"LEDGER": 1, "REPORTS": 0, "LOG": 2})
 
 
 def test_truncated_file_is_refused(tmp_path: Path) -> None:
     whole, path = written(), tmp_path / "export"
     for length in range(len(whole) - 1):
         path.write_bytes(whole[:length])
-        with pytest.raises(ExportError) as told:
+        with pytest.raises(ExportError) as refused:
             read(path)
-        assert isinstance(told.value, CutOffError), (length, told.value)
+        assert isinstance(refused.value, CutOffError), (length, refused.value)
 
 
 def test_truncated_compressed_file_is_refused(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_line_that_was_taken_out_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         (b"", "the file is empty"),
         (b"{}\n", "the first line is not the manifest of an export"),
@@ -123,8 +123,8 @@ def test_a_line_that_was_taken_out_is_noticed(tmp_path: Path) -> None:
         (written().replace(b'"sequence":3,', b""), "line 3 is not a message: KeyError: 'sequence'"),
     ],
 )
-def test_what_is_no_export_is_refused(text: bytes, told: str, tmp_path: Path) -> None:
+def test_what_is_no_export_is_refused(text: bytes, expected: str, tmp_path: Path) -> None:
     path = tmp_path / "export"
     path.write_bytes(text)
-    with pytest.raises(ExportError, match=told):
+    with pytest.raises(ExportError, match=expected):
         read(path)

@@ -47,6 +47,10 @@ from .server import SimulatedBuckets, SimulatedServer
 from .workload import BRIDGED, FUNCTION, QUEUES, Action, Run, Temper, handler
 
 ACK_WAIT: Final = 4.0
+RUSHES: Final = 0.25
+"""The share of batches that are part of a rush."""
+RUSH_S: Final = 2.0
+"""The longest rush (seconds)."""
 SETTINGS: Final = Settings(
     leader=Leader(ttl=4.0, renew_interval=1.0),
     stages=Stages(ack_wait=ACK_WAIT),
@@ -100,7 +104,7 @@ class Node:
             projections=projections,
             clock=clock,
         )
-        states = StateStore(Sources.of(log, projections, clock))
+        self._states = states = StateStore(Sources.of(log, projections, clock))
         stages = bootstrap.compose(installation, names, states, key=KEY)
         history = SimulatedHistory(around.history, around.network, process)
         if "recorder" in names:
@@ -122,9 +126,13 @@ class Node:
     async def _serve(self, subscription: BoundSubscription) -> None:
         network, spec = self._around.network, spec_of(subscription)
         intake = Intake(self._around.server, spec, network, self._process)
+        rush = Random(f"{self._around.seed}/{self._process.name}/{subscription.durable}")
         while not self._process.is_stopping:
             deliveries = await intake.take(network.chance.choice((1, 3, 256)), wait=None)
-            await self._outcomes.apply(subscription, deliveries)
+            postponed = await self._outcomes.apply(subscription, deliveries, is_rush=rush.random() < RUSHES)
+            if postponed is not None:
+                await self._states.sources.clock.sleep(rush.uniform(0, RUSH_S))
+                await self._outcomes.finish(postponed)
 
     def stop(self) -> None:
         """In good order: give the lease back, finish what is in hand."""
@@ -200,7 +208,8 @@ class User:
         self._log = SimulatedLog(around.server, around.network, process)
         self._server = around.server
         self._process = process
-        self._registry = Registry(self._log, SimulatedProjections(around.buckets, around.network, process))
+        projections = SimulatedProjections(around.buckets, around.network, process)
+        self._registry = Registry(self._log, projections, ProcessClock(process))
 
     async def act(self, action: Action) -> None:
         """Do it, however often it takes."""
@@ -258,8 +267,9 @@ class User:
 
     async def _cancel(self, action: Action) -> None:
         """One that was planned lately, by message as the public may."""
-        planned = await self._server.read(f"execution.{subjects.token(action.job)}.*.{action.what}")
-        for recorded in planned[-action.times :]:
+        prefix = f"execution.{subjects.token(action.job)}.*.{action.what}"  # an admission may also be a task
+        planned = [*await self._server.read(prefix), *await self._server.read(f"{prefix}.>")]
+        for recorded in sorted(planned, key=lambda recorded: recorded.sequence)[-action.times :]:
             subject = subjects.cancel(action.job, recorded.subject.split(".")[2])
             await self._log.publish(subject, CancelRequest(), message_id=subject)
 

@@ -46,6 +46,10 @@ class Faults:
     """A follower receives messages seconds late."""
     distant: float = 0.0
     """Seconds on each way to one machine that is far away."""
+    replicating: float = 0.0
+    """Seconds for which an event is in flight among replicas, at most: other guard strings do not see it."""
+    batched: float = 0.0
+    """The decisions of a write are stored as an atomic batch."""
 
 
 NONE: Final = Faults()
@@ -69,6 +73,8 @@ _WORST: Final = Faults(
     skew=4.0,
     lagging=0.3,
     distant=0.3,
+    replicating=0.1,
+    batched=1.0,
 )
 _CHOSEN: Final = 0.45
 

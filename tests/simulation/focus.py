@@ -21,6 +21,7 @@ from .workload import (
     contended,
     delivered,
     enqueued,
+    flooded,
     overlapping,
     registered,
     timed,
@@ -69,7 +70,7 @@ _FOCI: Final = (
         temper=Temper(failing=0.5),
     ),
     Focus(
-        "registrations: who shows a definition is slow, and somebody else shows the next one meanwhile",
+        "registrations: a slow copy publishes a definition after another copy published the next",
         registered,
         {"slow": 0.15, "belated": 0.02, "stale": 0.3},
         nodes=(2, 3),
@@ -122,20 +123,26 @@ _FOCI: Final = (
         nodes=(2, 3),
     ),
     Focus(
-        "wakes: whoever hands a lock on may die at any word of it, and each answer comes from another replica",
+        "wakes: the copy that hands a lock on may die after each write, and each read is from another replica",
         partial(contended, policies=("enqueue", "cancel_previous", "skip")),
         _CALM | {"stale": 0.4, "crash": 0.003, "unanswered": 0.02},
         _QUICK,
         nodes=(2, 3),
     ),
     Focus(
-        "overlaps: what is due runs still, and whoever is to say so dies, or looks at a replica that lags",
+        "overlaps: the earlier execution still runs, and the copy that decides dies or reads a lagging replica",
         overlapping,
         _CALM | {"stale": 0.3, "crash": 0.006, "unacknowledged": 0.05},
         Temper(paces=(0.2, 0.9, 1.5)),
         nodes=(2, 3),
     ),
-    _MIXED,
+    Focus(
+        "commits: events are in flight among replicas, and decisions are stored together",
+        flooded,
+        _CALM | {"replicating": 0.1, "batched": 1.0},
+        Temper(paces=(0.05, 0.2, 0.5)),
+        nodes=(1, 2, 3),
+    ),
 )
 
 

@@ -21,7 +21,8 @@ def everything(around: Surroundings) -> Everything:
     """The log, whole: what is in the streams, and what was archived."""
     kinds = {
         Stream.LEDGER: ("ledger.", "trigger.", "cancel.", "enqueue."),
-        Stream.LOG: ("execution.", "lock.", "cron.", "dead-letter.", "report."),
+        Stream.LOG: ("execution.", "lock.", "cron.", "dead-letter."),
+        Stream.REPORTS: ("report.",),
     }
     archive = Archive(around.store, around.buckets)
     log = CombinedLog(InMemoryStoredLog(around.server), archive)
@@ -29,7 +30,7 @@ def everything(around: Surroundings) -> Everything:
         stream: [decoded(one) for one in at_once(_stored(log, stream)) if one.subject.startswith(prefixes)]
         for stream, prefixes in kinds.items()
     }
-    return Everything(found[Stream.LEDGER], found[Stream.LOG])
+    return Everything(*found.values())
 
 
 async def _stored(log: CombinedLog, stream: Stream) -> list[StoredMessage]:

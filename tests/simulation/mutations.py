@@ -23,7 +23,7 @@ from tocsin.domain import dead_letter, execution, ids, ledger, lock, retry
 from tocsin.domain.execution import lifecycle, reports, tasks
 from tocsin.domain.execution.steps import Steps
 from tocsin.domain.ledger import instants
-from tocsin.engine import execution_writer, ledger_reader, locks, public_events, rerun
+from tocsin.engine import execution_writer, guarded_changes, ledger_reader, locks, public_events, rerun
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.folds import Folds
@@ -31,6 +31,7 @@ from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.states import View
 from tocsin.engine.waves import Waves
+from tocsin.ports import event_log
 from tocsin.services.operations import task_leases
 from tocsin.stages import lease_keeper, mq_bridge, ticker
 from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility
@@ -40,8 +41,10 @@ from tocsin.stages.lock_keeper import stage as lock_keeper
 from tocsin.stages.mq_bridge import MqBridge
 from tocsin.stages.planner import Planner
 from tocsin.stages.recorder import Recorder
+from tocsin.stages.recoverer.loss_detection import Evidence
 from tocsin.stages.registrar import Registrar
 from tocsin.stages.retrier import Retrier
+from tocsin.subjects import paths
 from tocsin.worker import claim
 
 from .simulation import play
@@ -81,16 +84,31 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "acknowledge before the facts are stored",
         DeliveryPolicy.apply,
-        "for together in (usual",
+        "postponed: list[Item] | None",
         "for delivery, _ in items:\n"
         "        await delivery.ack(); delivery._is_answered = False\n"
-        "    for together in (usual",
+        "    postponed: list[Item] | None",
     ),
     _bug(
         "believe a replica that there is nothing to do",
         Waves._confirm,
         "tails[ref] != at",
         "False",
+    ),
+    Mutation(
+        "store two decisions of one scope in one batch",
+        (
+            Edit(guarded_changes.one_for_each_scope, "taken.isdisjoint(scopes)", "True"),
+            Edit(Waves._write, "0 if change.scope is None else guards[change.scope]", "0"),
+            Edit(event_log.check_scopes, "if scope in seen:", "if False:"),
+        ),
+    ),
+    _bug(
+        "guard a claim by another string",
+        paths.scope_of,
+        "_scope_maker(type(message))(message)",
+        "f'execution.*.{message.execution_id}.>' if isinstance(message, e.Started) "
+        "else _scope_maker(type(message))(message)",
     ),
     # --- time --------------------------------------------------------------------------------------------------------
     _bug(
@@ -170,7 +188,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "return announce_decision(None, states, now)",
     ),
     _bug(
-        "announce nobody who is over",
+        "do not announce executions that are over",
         lock_keeper.LockKeeper.on_end,
         "_announce_successors(end, held, states, now)",
         "None, ()",
@@ -224,7 +242,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "not _may_hold(end) or isinstance(end, Cancelled)",
     ),
     _bug(
-        "believe a replica that nobody waits for a lock",
+        "believe a replica that no execution waits for a lock",
         lock_keeper.LockKeeper.on_end,
         "states.up_to(ref, recorded.sequence)",
         "states(ref)",
@@ -243,9 +261,9 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     _bug("remember a lock whatever is stored", View.forget, "self._store.folds(kind).mark_outdated(ref.key)", "pass"),
     _bug("learn what follows something else", Folds.learn, "if after in (0, sequence):", "if True:"),
-    _bug("keep what nobody has read", Folds.learn, "or scope in self._outdated", ""),
+    _bug("keep a state that was not read", Folds.learn, "or scope in self._outdated", ""),
     _bug(
-        "let in nobody who has the lock already",
+        "do not admit an execution that has the lock",
         lock_keeper._admission,
         "execution.admit(states(ref), fence=held.fence)",
         "()",
@@ -317,28 +335,44 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "hand over one attempt",
         MqBridge.on_task,
-        'f"{task.execution_id}:{task.step}:{task.attempt}"',
+        'f"{task.execution_id}:{task.step}:{task.attempt}:{recorded.sequence}"',
         'f"{task.execution_id}:{task.step}"',
     ),
     _bug("hand over what another task was", mq_bridge.envelope, "token=task.token", "token=''"),
     _bug(
-        "take an answer for the attempt that is current", MqBridge._meant, "answer.attempt in {None, attempt}", "True"
+        "take an answer for the attempt that is current",
+        MqBridge._candidates,
+        "answer.attempt in {None, attempt}",
+        "True",
     ),
-    _bug("take an answer for whatever step is in flight", MqBridge._meant, "answer.step in {None, step}", "True"),
-    _bug("take an answer to what was never handed over", MqBridge._meant, "self._is_outside(state, step)", "True"),
+    _bug("take an answer for whatever step is in flight", MqBridge._candidates, "answer.step in {None, step}", "True"),
+    _bug("take an answer to what was never handed over", MqBridge._candidates, "self._is_outside(state, step)", "True"),
     _bug(
-        "believe a replica that nobody waits for an answer",
+        "believe a replica that no step waits for an answer",
         MqBridge.on_completion,
-        "if not candidates:\n        return done(rests_on=(ref,))",
-        "if not candidates:\n        return DONE",
+        "job=job, rests_on=(ref,))",
+        "job=job)",
     ),
-    _bug("believe whoever answers", MqBridge.on_completion, "answer.token not in {None, token}", "False"),
-    _bug("take each answer for a success", MqBridge.on_completion, "if answer.has_failed", "if False"),
+    _bug("believe an answer without a token", MqBridge._report, "answer.token is not None", "False"),
+    _bug("take each answer for a success", MqBridge._report, "outcome=answer.outcome", "outcome='completed'"),
     _bug(
         "report one attempt",
         MqBridge.on_completion,
-        "report, message_id=subject)",
-        "report, message_id=execution_id + step)",
+        "message_id=ids.report_id(report.token, subject)",
+        "message_id=execution_id + report.step",
+    ),
+    # --- evidence ----------------------------------------------------------------------------------------------------
+    _bug(
+        "take a delay for lost before the retrier handled the failure",
+        Evidence._has_no_delay,
+        "if not await self._has_handled(subjects.RETRIER, failures):",
+        "if not await self._is_past(subjects.RETRIER, 0):",
+    ),
+    _bug(
+        "take a step for lost before its reports are handled",
+        Evidence._is_past_the_dag_advancer,
+        "return await self._has_handled(",
+        "return True or await self._has_handled(",
     ),
     # --- leases ------------------------------------------------------------------------------------------------------
     _bug(
@@ -360,19 +394,19 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "(step.attempt, step.delivery) != (timer.attempt, timer.delivery)",
     ),
     _bug(
-        "end an attempt whose answer nobody has read",
+        "end an attempt whose report is not read",
         lease_keeper.LeaseKeeper._on_lease,
         "if self._has_report(lease, state, states):",
         "if False:",
     ),
     _bug(
-        "end an attempt that somebody answered for",
+        "end an attempt that has an answer",
         lease_keeper.LeaseKeeper._on_lease,
         "if not released:",
         "if lease.step not in state.steps:",
     ),
     _bug(
-        "let an attempt be taken for ever",
+        "accept a claim without a time limit",
         lease_keeper.LeaseKeeper._on_lease,
         "lease.ends_attempt or time >= claimed + timedelta(seconds=limit)",
         "False",
@@ -384,7 +418,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "ref.key",
     ),
     _bug(
-        "take whatever somebody answers who held it",
+        "take a report of a worker that lost the lease",
         execution.fail,
         "if report.claim not in {None, step.claim}:",
         "if False:",
@@ -432,10 +466,10 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "execution_id=letter, reason=",
     ),
     # --- the archive -------------------------------------------------------------------------------------------------
-    _bug("purge, and tell nobody where to begin", Archiver._finish, "await self._archive.tell(state)", "pass"),
+    _bug("purge without recording the cursors", Archiver._finish, "await self._archive.tell(state)", "pass"),
     _bug("handle what was decided long ago", Cursors.is_behind, "return sequence <= upto", "return False"),
     _bug(
-        "archive what somebody has still to decide on",
+        "archive what a stage has not decided on",
         ArchiveEligibility._decided,
         "await self._housekeeping.decided(stream)",
         "(await self._streams.extent(stream)).last",
@@ -452,7 +486,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     _bug("forget the archiver before", Archive.write, "previous=state.head", "previous=None"),
     Mutation(
-        "lead for ever, and move an archive that somebody else moved",
+        "lead without a lease, and move an archive that another copy moved",
         (
             Edit(
                 cast("property", LeaderElection.is_leading).fget or print,

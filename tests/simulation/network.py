@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from tocsin.ports import LogUnavailable
 
@@ -18,9 +18,19 @@ from .process import Process
 from .trace import Trace
 
 T = TypeVar("T")
+Replied: TypeAlias = Callable[[object, Exception | None], None]
+"""Takes the result or the error of a request."""
 
 PATIENCE: Final = 0.8
 """Seconds after which a caller times out."""
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """An answer that the server has only after some seconds, when its replicas store the request."""
+
+    seconds: float
+    store: Callable[[], object]
 
 
 @dataclass(slots=True)
@@ -35,7 +45,7 @@ class Network:
     on_its_way: int = field(default=0)
     """Questions that have not arrived yet."""
 
-    async def ask(self, process: Process, what: str, answer: Callable[[], T], *, is_read: bool = False) -> T:
+    async def ask(self, process: Process, what: str, answer: Callable[[], T | InFlight], *, is_read: bool = False) -> T:
         """Let the server compute `answer`, and return its value or raise its error.
 
         Raises:
@@ -119,8 +129,10 @@ class _Question:
         arrive()
 
     def _arrive(self) -> None:
+        self._perform(self._reply)
+
+    def _reply(self, result: object, error: Exception | None) -> None:
         network, faults = self._network, self._network.faults
-        result, error = self._perform()
         network.befall(self._process)
         draw = network.chance.random()
         if draw < faults.unanswered:
@@ -131,22 +143,29 @@ class _Question:
             self._process.call_later(network.latency(self._process), lambda: self._settle(result, error))
 
     def _arrive_again(self) -> None:
-        result, error = self._perform(" (again)")
+        self._perform(self._reply_again, " (again)")
+
+    def _reply_again(self, result: object, error: Exception | None) -> None:
         self._process.call_later(self._network.latency(self._process), lambda: self._settle(result, error))
 
     def _arrive_late(self) -> None:
         if not self._is_read:
-            self._perform(" (late)")
+            self._perform(_forget, " (late)")
 
-    def _perform(self, how: str = "") -> tuple[object, Exception | None]:
+    def _perform(self, reply: Replied, how: str = "", *, answer: Callable[[], object] | None = None) -> None:
+        """Let the server answer, and hand the answer on when it has it."""
         result, error = None, None
         try:
-            result = self._answer()
+            result = (answer or self._answer)()
             told = str(result) if isinstance(result, int) else ""
         except Exception as raised:  # noqa: BLE001 - the caller must receive the error
             error, told = raised, type(raised).__name__
+        if isinstance(result, InFlight):
+            store, told = result.store, "in flight"
+            self._travel(result.seconds, lambda: self._perform(reply, how, answer=store))
         self._network.trace.note(self._network.loop.time(), self._process.name, f"{self._what}{how} → {told}")
-        return result, error
+        if not isinstance(result, InFlight):
+            reply(result, error)
 
     def _give_up(self, why: str) -> None:
         self._network.trace.note(self._network.loop.time(), self._process.name, f"{self._what} {why}")
@@ -160,6 +179,10 @@ class _Question:
             self.reply.set_result(result)
         else:
             self.reply.set_exception(error)
+
+
+def _forget(_result: object, _error: Exception | None) -> None:
+    """Take an answer that comes after its caller has timed out."""
 
 
 def at_once(coroutine: Coroutine[Any, Any, T]) -> T:

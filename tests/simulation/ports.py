@@ -8,8 +8,10 @@ from functools import partial
 from typing import TypeVar, cast
 
 from tocsin import subjects
+from tocsin.adapters.memory.proposals import write_together
 from tocsin.domain.events import Message, Recorded, Timer
 from tocsin.ports import (
+    Append,
     Batch,
     Decode,
     DurableSpec,
@@ -27,7 +29,7 @@ from tocsin.subjects import Bucket, Stream
 from tocsin.testing import InMemoryDelivery, InMemoryDurable
 
 from .history import InMemoryHistory
-from .network import PATIENCE, Network, at_once
+from .network import PATIENCE, InFlight, Network, at_once
 from .process import Process
 from .server import Replica, SimulatedBuckets, SimulatedServer
 
@@ -45,11 +47,16 @@ class SimulatedLog:
 
     async def append(self, fact: Message, *, expect: int) -> int:
         what = f"append {subjects.subject_of(fact)} behind {expect}"
-        return await self._ask(what, lambda: at_once(self._server.append(fact, expect=expect)))
+        (sequence,) = await self._ask(what, lambda: self._server.accept([Append((fact,), expect)]))
+        return sequence
 
-    async def publish(self, subject: str, message: Message, *, message_id: str) -> int:
+    async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
+        del ttl  # every message stays, so that the judgement sees it
         publish = partial(self._server.receive, subject, message.encode(), message_id=message_id)
         return await self._ask(f"publish {subject}", publish)
+
+    async def remove(self, subject: str, sequence: int) -> None:
+        await self._ask(f"remove {subject} {sequence}", lambda: at_once(self._server.remove(subject, sequence)))
 
     async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
         what = f"delay {subjects.delay(timer)} behind {expect}"
@@ -58,7 +65,18 @@ class SimulatedLog:
         )
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
+        network = self._network
+        if network.faults.batched and network.chance.random() < network.faults.batched:
+            return await write_together(self, writes, self._store_together)
         return await write_each(self, writes)
+
+    async def _store_together(self, decisions: Sequence[Append]) -> Sequence[int]:
+        what = " and ".join(
+            f"{subjects.subject_of(event)} behind {decision.expect}"
+            for decision in decisions
+            for event in decision.events
+        )
+        return await self._ask(f"append together {what}", lambda: self._server.accept(decisions))
 
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
         return await self._read(f"load {scope}", scope, lambda replica: replica.load(scope, after=after))
@@ -113,7 +131,7 @@ class SimulatedLog:
 
         return await self._ask(f"progress of {durable}", answer, is_read=True)
 
-    async def _ask(self, what: str, answer: Callable[[], T], *, is_read: bool = False) -> T:
+    async def _ask(self, what: str, answer: Callable[[], T | InFlight], *, is_read: bool = False) -> T:
         return await self._network.ask(self._process, what, answer, is_read=is_read)
 
     async def _read(self, what: str, of: str | Stream, asked: Callable[[Replica], T]) -> T:

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from tests.everything import Everything
 from tocsin import subjects
-from tocsin.domain import execution_plan, ids, lock
+from tocsin.domain import execution_plan, ids, lock, mq_answer
 from tocsin.domain.events import (
     Acquired,
     Advanced,
@@ -58,7 +58,7 @@ UNHEARD: Final = timedelta(seconds=20)
 
 def beyond_the_audit(around: Surroundings, everything: Everything) -> Iterator[str]:
     """Return every violation."""
-    yield from _nobody_works_without_a_claim(everything, around.runs)
+    yield from _every_run_has_a_claim(everything, around.runs)
     yield from _a_sign_of_life_puts_off_the_end(everything, around)
     yield from _a_success_that_was_taken_counts(everything, around)
     yield from _no_lease_lasts_longer_than_its_step_may(everything, around)
@@ -68,7 +68,7 @@ def beyond_the_audit(around: Surroundings, everything: Everything) -> Iterator[s
         yield from rule(everything)
 
 
-def _nobody_works_without_a_claim(everything: Everything, runs: list[Run]) -> Iterator[str]:
+def _every_run_has_a_claim(everything: Everything, runs: list[Run]) -> Iterator[str]:
     claims = {(c.execution_id, c.step, c.attempt, c.delivery, c.worker) for c in _all(everything, Started)}
     for run in runs:
         if run not in claims:
@@ -93,8 +93,13 @@ def _a_sign_of_life_puts_off_the_end(everything: Everything, around: Surrounding
 def _every_task_is_handed_over(everything: Everything, handed: Handed) -> Iterator[str]:
     tasks = {(t.execution_id, t.step, t.attempt): t for t in _all(everything, Dispatched) if t.queue == BRIDGED}
     taken = {(t.execution_id, t.step, t.attempt): t for t in handed.taken}
+    cancelled = {fact.execution_id for fact in _all(everything, Cancelled)}
+    timed_out = {
+        (r.execution_id, r.step, r.attempt) for r in _all(everything, Report) if r.worker == subjects.RECOVERER
+    }
     for missing in sorted(tasks.keys() - taken.keys()):
-        yield f"I3: it was never handed over: {missing}"
+        if missing[0] not in cancelled or missing in timed_out:  # a task of a cancelled execution is not handed over
+            yield f"I3: it was never handed over: {missing}"
     for named, data in taken.items():
         task = tasks.get(named)
         if task is None or (task.token, task.function, task.fence) != (data.token, data.function, data.fence):
@@ -103,14 +108,17 @@ def _every_task_is_handed_over(everything: Everything, handed: Handed) -> Iterat
 
 def _what_is_reported_was_answered(everything: Everything, handed: Handed) -> Iterator[str]:
     """A report without a delivery comes from the bridge or from the recoverer, which says so."""
-    said = {(a.task.execution_id, a.answer.step, a.answer.attempt, a.answer.has_failed) for a in handed.answers}
+    said = {
+        (a.task.execution_id, a.answer.step, a.answer.attempt, mq_answer.read(a.answer).outcome == "failed")
+        for a in handed.answers
+    }
     for recorded in everything.facts(Report):
         fact = recorded.message
         if fact.delivery is not None or fact.worker is not None:
             continue
         about, has_failed = (fact.execution_id, fact.step), fact.outcome == "failed"
         if not said & {(*about, fact.attempt, has_failed), (*about, None, has_failed)}:
-            yield f"I3: nobody who was handed that task answered so: {recorded.subject} {recorded.sequence}"
+            yield f"I3: no executor that received that task gave this answer: {recorded.subject} {recorded.sequence}"
 
 
 def _an_answer_in_time_counts(everything: Everything, handed: Handed) -> Iterator[str]:
@@ -163,14 +171,14 @@ def _a_success_that_was_taken_counts(everything: Everything, around: Surrounding
             yield f"I3: its success was taken, and it is not done: {claim.execution_id} {claim.step} {claim.attempt}"
 
 
-def _a_lease_is_taken_over_by_nobody(everything: Everything) -> Iterator[str]:
+def _leases_are_not_taken_over(everything: Everything) -> Iterator[str]:
     held: dict[tuple[str, str, int], int] = {}
     for recorded in everything.log:
         match recorded.message:
             case Started() as claim:
                 key = claim.execution_id, claim.step, claim.attempt
                 if key in held:
-                    yield f"I3: somebody else had it under a lease, {held[key]}: {recorded.subject} {recorded.sequence}"
+                    yield f"I3: another worker had it under a lease, {held[key]}: {recorded.subject} {recorded.sequence}"
                 if claim.lease is not None:
                     held[key] = recorded.sequence
             case Released() as fact:
@@ -184,7 +192,7 @@ def _what_is_released_is_held(everything: Everything) -> Iterator[str]:
             case Dispatched() as task:
                 tasks[task.execution_id, task.step] = recorded.sequence
             case Released() as fact if fact.task != tasks.get((fact.execution_id, fact.step)):
-                yield f"I3: nobody holds that task any more: {recorded.subject} {recorded.sequence}"
+                yield f"I3: no worker holds that task: {recorded.subject} {recorded.sequence}"
 
 
 def _nothing_is_found_lost(everything: Everything) -> Iterator[str]:
@@ -223,7 +231,7 @@ def _the_earliest_gets_the_lock(everything: Everything) -> Iterator[str]:
             others[held.execution_id] = _turn(Waiter(held.execution_id, held.scheduled_time, held.yields))
 
 
-def _nobody_is_skipped_for_one_who_was_over(everything: Everything) -> Iterator[str]:
+def _finished_executions_block_no_other(everything: Everything) -> Iterator[str]:
     """An execution that ended before another was planned blocked nothing."""
     planned: dict[str, int] = {}
     ended: dict[str, int] = {}
@@ -321,7 +329,7 @@ def _what_is_asked_for_is_what_was_in_force(everything: Everything) -> Iterator[
 def _only_the_failure_of_who_has_it_counts(everything: Everything) -> Iterator[str]:
     claims: dict[tuple[str, str], Recorded[Started]] = {}
     failures: dict[tuple[str, str, int], list[Report]] = {}
-    for recorded in everything.log:
+    for recorded in everything.in_order:
         match recorded.message:
             case Started() as claim:
                 claims[claim.execution_id, claim.step] = Recorded(
@@ -344,13 +352,13 @@ def _is_of(report: Report, claim: Recorded[Started] | None) -> bool:
 
 
 _RULES: Final[tuple[Callable[[Everything], Iterator[str]], ...]] = (
-    _a_lease_is_taken_over_by_nobody,
+    _leases_are_not_taken_over,
     _what_is_released_is_held,
     _nothing_is_found_lost,
     _nothing_fires_before_its_time,
     _each_trigger_asks_for_a_run_of_its_own,
     _the_earliest_gets_the_lock,
-    _nobody_is_skipped_for_one_who_was_over,
+    _finished_executions_block_no_other,
     _a_lock_lasts_as_long_as_its_steps_may,
     _a_dead_letter_tells_every_attempt,
     _only_the_failure_of_who_has_it_counts,

@@ -1,6 +1,6 @@
 """The log as a server keeps it: late and repeated timers, lagging replicas."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -12,12 +12,12 @@ from tocsin import subjects
 from tocsin.adapters.memory.stored_stream import StoredStream
 from tocsin.domain import lock
 from tocsin.domain.events import LeaseTimer, Message, Recorded, Timer
-from tocsin.ports import Loaded
+from tocsin.ports import Append, Loaded
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import InMemoryEventLog, InMemoryProjections
 
 from .clock import ServerClock
-from .network import Network
+from .network import InFlight, Network
 
 MOST_BEHIND = 12
 """Messages that a replica lacks, at most."""
@@ -34,6 +34,8 @@ class SimulatedServer(InMemoryEventLog):
         """Of each claim under a lease, when its timer was set (UTC), and until when."""
         self.purged: list[tuple[Stream, int]] = []
         """What was taken out of the streams."""
+        self._stored_at = dict.fromkeys(Stream, 0.0)
+        """When a stream stores the last event that is in flight (the loop's time): replicas keep the order."""
 
     @override
     async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
@@ -41,6 +43,16 @@ class SimulatedServer(InMemoryEventLog):
         if isinstance(timer, LeaseTimer):
             claim = timer.model_copy(update={"ends_attempt": False})
             self.leases.setdefault(claim, []).append((self.clock.now(), until))
+
+    def accept(self, decisions: Sequence[Append]) -> list[int] | InFlight:
+        """Store decisions as an atomic batch, at once or when the replicas have them."""
+        proposal = self.propose(decisions)
+        stream = subjects.stream_of(decisions[0].scope)
+        now, longest = self._network.loop.time(), self._network.faults.replicating
+        stored_at = self._stored_at[stream] = max(
+            self._stored_at[stream], now + (self._network.chance.uniform(0.0, longest) if longest else 0.0)
+        )
+        return InFlight(stored_at - now, proposal.store) if stored_at > now else proposal.store()
 
     @override
     def _fire(self, schedule: str, sequence: int, target: str, body: bytes) -> None:

@@ -90,7 +90,7 @@ class Simulation:
     def __post_init__(self) -> None:
         """Set the scene."""
         self.chance = Random(f"{self.seed}/events")
-        self.loop = VirtualLoop(self._started)  # type: ignore[abstract] # it lacks what nobody here asks for
+        self.loop = VirtualLoop(self._started)  # type: ignore[abstract] # the simulation uses no other method
         self.clock = ServerClock(self.loop)
         self.focus = focus_of(self.seed)
         self.faults = self.focus.troubled(faults_.draw(Random(f"{self.seed}/faults")))

@@ -145,6 +145,26 @@ def _rush(chance: Random, name: str, at: float) -> Iterator[Action]:
         )
 
 
+def flooded(chance: Random, until: float) -> list[Action]:
+    """Jobs with a lock that get a few triggers at the same moment as others, and soon afterwards cancellations."""
+    done = []
+    floods = [chance.uniform(1.5, until) for _ in range(_FLOODS)]
+    for number in range(_RUSHES):
+        name, at = f"flood-{number}", chance.choice(floods)
+        fields = {"schedule": None, "overlap_policy": chance.choice(_LOCKED), "enabled": True, "timeout": 2.0}
+        job = definition(chance, name).model_copy(update=fields)
+        done.append(Action(at - 1.5, "define", name, job))
+        done += [Action(at, "trigger", name, message_id=f"{name}-{n}") for n in range(chance.randint(2, 5))]
+        if chance.random() < _CALLED_OFF:
+            called_off = chance.choice(("planned", "admitted"))
+            at += chance.uniform(0.0, 0.4)
+            done.append(Action(at, "cancel", name, times=chance.randint(1, 4), what=called_off))
+    return sorted(done, key=lambda action: action.at)
+
+
+_FLOODS: Final = 2
+
+
 def registered(chance: Random, until: float) -> list[Action]:
     """Jobs that several users change within moments, and then leave alone."""
     done = []

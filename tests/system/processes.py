@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from typing_extensions import override
 
 from tests.everything import Everything
+from tests.guards import other_guards
 from tests.system import forked
 from tests.system.running import Running, settings
 from tests.system.worker_process import RUNS_FILE
@@ -26,7 +27,7 @@ from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import LogUnavailable
 from tocsin.ports.queries import DeadLetterQuery, ExecutionQuery, every
 from tocsin.settings import Settings
-from tocsin.subjects import Stream, name
+from tocsin.subjects import STREAMS, Stream, name
 
 T = TypeVar("T")
 
@@ -240,6 +241,7 @@ class Site(Running):
         everything = await Everything.of(self.log)
         report = everything.audited()
         assert report.is_clean, "\n".join(map(str, report.violations[:20]))
+        assert await other_guards(self.installation.connection, self.installation.names) == []
         return everything
 
     async def history_agrees_with(self, everything: Everything) -> None:
@@ -293,7 +295,7 @@ class Site(Running):
     async def _pending(self) -> dict[str, int]:
         """Return the backlog of each durable, and the number of running delays."""
         found = {"delays": sum((await self._stored("delay.>")).values())}
-        for stream in (Stream.LEDGER, Stream.LOG):
+        for stream in STREAMS:
             request = f"CONSUMER.LIST.{self.installation.names.stream(stream)}"
             for consumer in (await self.installation.connection.manage(request))["consumers"]:
                 if durable := consumer["config"].get("durable_name"):

@@ -88,11 +88,13 @@ async def test_publish_repeated_during_replication_is_stored_once(tmp_path: Path
 
 
 async def test_supervisor_restarts_a_dead_node_and_reports_it(tmp_path: Path) -> None:
-    told: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+    messages: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
     async with EmbeddedCluster(tmp_path, port=ANY_PORT).running() as cluster:
-        keeping = asyncio.create_task(cluster.restart_dead_nodes(lambda node, text: told.put_nowait((node.name, text))))
+        keeping = asyncio.create_task(
+            cluster.restart_dead_nodes(lambda node, text: messages.put_nowait((node.name, text)))
+        )
         os.kill(cluster.nodes[1].server.pid, signal.SIGKILL)
-        said = [await asyncio.wait_for(told.get(), 60) for _ in range(3)]
+        said = [await asyncio.wait_for(messages.get(), 60) for _ in range(3)]
         assert [name for name, _ in said] == ["node-2"] * 3
         assert said[0][1] == "ended by signal 9"
         assert said[1][1] == f"started again, pid {cluster.nodes[1].server.pid}"

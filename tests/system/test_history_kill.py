@@ -25,6 +25,7 @@ JOBS = (
         "overlap_policy": "allow",
     },
 )
+TAGS = {"plain": ("a", "b")}
 OTHERS = tuple(stage for stage in STAGES_WITHOUT_CLOCK if stage not in {"recorder", "mq_bridge"})
 DEATHS = 3
 
@@ -121,4 +122,6 @@ async def tells_what_the_facts_come_to(tocsin: Site) -> None:
     assert shown.keys() == folded.keys()
     assert [found for name, record in folded.items() for found in differing(record, shown[name])] == []
     assert {letter.execution_id for letter in letters} == {i for i, one in folded.items() if one.status == "failed"}
+    assert [(row, folded[name]) for name, row in shown.items() if row.tags != folded[name].tags] == []
+    assert [one for one in folded.values() if one.tags != TAGS.get(one.job, ())] == []
     assert tagged == sum(one.job == "plain" for one in folded.values())

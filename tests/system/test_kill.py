@@ -66,7 +66,7 @@ async def test_any_process_may_be_killed_at_any_time(tocsin: Site) -> None:
 DEATHS: Final[dict[str, tuple[str, ...]]] = {
     "registrar": (Bucket.DEFINITIONS,),
     "ticker": ("due",),
-    "planner": ("planned", "admitted", "triggered"),
+    "planner": ("planned", "acquired", "admitted", "triggered"),
     "lock_keeper": ("acquired", "admitted", "triggered", "skipped"),
     "dag_advancer": ("dispatched", "advanced", "completed"),
     "retrier": ("retry-scheduled", "delay", "failed"),

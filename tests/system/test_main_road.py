@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.guards import other_guards
 from tests.system.running import Running, event, running
 from tocsin import Context, NonRetryableError, Worker, bootstrap, subjects
 from tocsin.adapters import files
@@ -77,6 +78,7 @@ async def tocsin(nats_url: str, tmp_path: Path, functions: Functions) -> AsyncIt
     async with running(nats_url, tmp_path, worker=functions.worker) as it:
         yield it
         functions.hold.set()
+        assert await other_guards(it.installation.connection, it.installation.names) == []
 
 
 async def test_the_jobs_of_the_registry_run(tocsin: Running, functions: Functions) -> None:
@@ -146,16 +148,16 @@ async def test_non_retryable_error_is_not_retried(tocsin: Running) -> None:
 async def test_cron_18_locked_job_is_skipped_while_running(tocsin: Running, functions: Functions) -> None:
     skips = await tocsin.public(f"{tocsin.settings.public_prefix}.skipped.*")
     await tocsin.apply({"name": "probe", "schedule": "* * * * * *", "function": "hold"})
-    told = await event(skips)
+    public_event = await event(skips)
     [running_one] = executions = await tocsin.of_executions("probe", Started)
-    assert told["event"] == "cron.skipped"
-    assert told["data"] == {
+    assert public_event["event"] == "cron.skipped"
+    assert public_event["data"] == {
         "cron_name": "probe",
         "cron_expression": "* * * * * *",
         "timezone": "UTC",
         "reason": "overlap_skip",
         "active_job_id": running_one.execution_id,
-        "scheduled_time": told["data"]["scheduled_time"],
+        "scheduled_time": public_event["data"]["scheduled_time"],
     }
     while await tocsin.installation.projections.get(subjects.Bucket.LOCKS, "scheduler.lock.probe") is None:  # noqa: ASYNC110 - a moment later
         await asyncio.sleep(0.05)
@@ -216,9 +218,9 @@ async def test_cron_18_previous_run_is_cancelled_for_next(tocsin: Running, funct
 
 
 async def test_cron_29_plain_subscriber_receives_each_firing(tocsin: Running) -> None:
-    told = await tocsin.public(f"{tocsin.settings.public_prefix}.triggered.tick")
+    public_event = await tocsin.public(f"{tocsin.settings.public_prefix}.triggered.tick")
     await tocsin.apply({"name": "tick", "schedule": "* * * * * *", "function": "f", "overlap_policy": "allow"})
-    first, second = await event(told), await event(told)
+    first, second = await event(public_event), await event(public_event)
     assert first["event"] == "cron.triggered"
     assert first["timestamp"].endswith("Z")
     assert set(first["data"]) == {
@@ -274,8 +276,8 @@ async def test_paused_job_announces_skips_and_resumes_without_backlog(tocsin: Ru
     await tocsin.apply({"name": "tick", "schedule": "* * * * * *", "function": "f", "overlap_policy": "allow"})
     await tocsin.ended("tick", Completed)
     await tocsin.change("tick", lambda state: ledger.pause(state, "tick"))
-    told = await event(skips)
-    assert (told["data"]["reason"], "active_job_id" in told["data"]) == ("disabled", False)
+    public_event = await event(skips)
+    assert (public_event["data"]["reason"], "active_job_id" in public_event["data"]) == ("disabled", False)
     await event(skips)
     await tocsin.change("tick", lambda state: ledger.resume(state, "tick"))
     due = await tocsin.facts("ledger.tick.due", Due)

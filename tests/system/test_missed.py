@@ -27,7 +27,7 @@ async def test_occurrences_missed_by_a_killed_ticker_are_explained(nats_url: str
         tocsin.start_worker()
         await tocsin.ready()
         await tocsin.apply(JOB)
-        told = await tocsin.public(f"{tocsin.settings.public_prefix}.missed.>")
+        public_event = await tocsin.public(f"{tocsin.settings.public_prefix}.missed.>")
         await tocsin.until(lambda: tocsin.facts("ledger.tick.due", Due))
         ticker.kill()
         killed = tocsin.installation.clock.now()
@@ -42,7 +42,9 @@ async def test_occurrences_missed_by_a_killed_ticker_are_explained(nats_url: str
 
         missed = await tocsin.until(span)
         assert missed is not None
-        while (heard := (await event(told))["data"])["until"] != missed.until.isoformat().replace("+00:00", "Z"):
+        while (heard := (await event(public_event))["data"])["until"] != missed.until.isoformat().replace(
+            "+00:00", "Z"
+        ):
             pass  # a busy machine may have missed some before
         assert (heard["reason"], heard["count"]) == ("missed", missed.count)
         asking = ExplainReader(tocsin.log, tocsin.installation.stored)

@@ -151,7 +151,7 @@ async def test_repeated_backfill_creates_nothing_twice(nats_url: str, tmp_path: 
         log, clock = tocsin.log, tocsin.installation.clock
         wanted = await backfill.plan(
             tocsin.installation.stored,
-            Registry(log, tocsin.installation.projections),
+            Registry(log, tocsin.installation.projections, clock),
             "hourly",
             span,
             now=datetime.now(UTC),
