@@ -1,5 +1,6 @@
 """Cached states: what is read, and what is not decided on."""
 
+import asyncio
 from typing import Final
 
 import pytest
@@ -69,6 +70,18 @@ async def test_after_a_conflict_only_new_events_are_read(world: World, reads: Re
     assert reads == {"load": 1}
     assert (state.status, sequence) == (Status.ADMITTED, 3)
     assert (state, sequence) == await known(world.copy().folds(EXECUTION))
+
+
+async def test_state_that_is_evicted_before_its_read_begins_is_read_whole(world: World) -> None:
+    folds = Folds(EXECUTION, world.copy().sources, capacity=1)
+    await world.given(planned())
+    state, sequence = await known(folds)
+    folds.mark_outdated(SCOPE)
+    reading = asyncio.create_task(folds.read([SCOPE]))
+    await asyncio.sleep(0)
+    folds.append(subjects.execution(JOB, "b"), state, sequence, [], [])
+    await reading
+    assert folds.get(REF) == (state, sequence)
 
 
 async def test_outdated_state_is_not_decided_on(world: World, reads: Reads) -> None:

@@ -96,7 +96,10 @@ async def die_of_each(tocsin: Site, stage: str, words: tuple[str, ...]) -> None:
         async def is_dead(mortal: Program = mortal) -> bool:
             return mortal.ended is not None
 
-        await tocsin.until(is_dead)
+        try:
+            await tocsin.until(is_dead)
+        except AssertionError:
+            pytest.fail(f"{stage} did not store {word}, and lives: {mortal.said()}")
         assert mortal.ended == -signal.SIGKILL, mortal.said()
         tocsin.programs.remove(mortal)
     if stage == "worker":

@@ -116,6 +116,9 @@ class Folds(Generic[T]):
 
         If there are none, the replica lags or the events were archived, and the next read is of the whole scope.
         """
+        if scope not in self._known:  # another decision dropped it before this task began
+            await self._load([scope])
+            return
         state, sequence = self._known[scope]
         events = await self._log.load(scope, after=sequence)
         for recorded in events:
