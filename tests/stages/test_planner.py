@@ -53,6 +53,19 @@ async def test_due_instant_with_held_lock_is_planned(world: World) -> None:
     assert len(await world.stored(Admitted)) == len(await world.stored(CronTriggered)) == 1
 
 
+async def test_planner_takes_the_lock_of_an_ended_execution_again(world: World) -> None:
+    """The planner holds the states of the last time, and does not hear of ends."""
+    definition = await world.define(job())
+    for hour in (12, 13, 14):
+        due = Due(job="nightly", scheduled_time=NOON.replace(hour=hour), definition=definition)
+        await world.given(due)
+        await world.run(world.planner)
+        [*_, newest] = await world.stored(Admitted)
+        assert newest.scheduled_time == due.scheduled_time
+        await world.given(_completed(newest))
+    assert await world.stored(Planned) == []
+
+
 async def test_free_lock_is_kept_for_a_waiting_execution(world: World) -> None:
     await world.define(job(overlap_policy="enqueue"))
     for number in range(2):

@@ -83,7 +83,8 @@ def begin(first: Planned | Admitted | Skipped, states: States, now: datetime, *,
 def _begin_with_lock(first: Planned, states: States, now: datetime, key: bytes) -> Step:
     """Admit an execution whose lock is free; otherwise store that it is planned.
 
-    The lock keeper then decides.
+    The lock keeper then decides. This process does not hear of the ends of executions, so it confirms first that the
+    lock is still held.
     """
     job, ref = first.job, execution_state(first.job, first.execution_id)
     states.expect(lambda: states_of_beginning(job, first.execution_id, first.trigger))
@@ -94,8 +95,12 @@ def _begin_with_lock(first: Planned, states: States, now: datetime, key: bytes) 
     if held.holder == first.execution_id:
         admitted = Admitted.trusted(**request_fields(first), fence=held.fence)
         return plan(admitted, states, now, key=key)
-    if held.waiting.first is None and not lock.waits_before_lock(first):
-        is_free, rests_on = (True, ()) if held.holder is None else is_over(job, held.holder, held.fence, states)
-        if is_free:
-            return acquire(job, lock.waiting(first), lock.ttl(first), states, rests_on=rests_on)
-    return done(Events(ref, (first,)))
+    if lock.waits_before_lock(first):
+        return done(Events(ref, (first,)))
+    if held.waiting.first is not None:
+        return done(Events(ref, (first,)), rests_on=(lock_state(job),))
+    is_free, rests_on = (True, ()) if held.holder is None else is_over(job, held.holder, held.fence, states)
+    if is_free:
+        return acquire(job, lock.waiting(first), lock.ttl(first), states, rests_on=rests_on)
+    holder = execution_state(job, held.holder or "")
+    return done(Events(ref, (first,)), rests_on=tuple(dict.fromkeys((lock_state(job), holder, *rests_on))))
