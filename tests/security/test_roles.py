@@ -282,7 +282,7 @@ FACTS = {
     "resolved": "dead-letter.j.0198.resolved",
 }
 GRANTED = {
-    "registrar": set[str](),
+    "registrar": {"defined"},
     "ticker": {"due"},
     "planner": {"planned", "admitted", "dispatched", "lock", "triggered", "report", "timer", "delay", "resolved"},
     "lock-keeper": {"admitted", "dispatched", "cancelled", "lock", "triggered"},
@@ -292,7 +292,7 @@ GRANTED = {
     "dead-letter-sink": {"dead-letter"},
     "recorder": set[str](),
     "recoverer": {"report", "failed"},
-    "scheduler": {*FACTS} - {"defined", "trigger", "enqueued", "replayed", "lease"},
+    "scheduler": {*FACTS} - {"trigger", "enqueued", "replayed", "lease"},
     "worker": {"started", "report"},
     "operator": {"defined", "trigger", "cancelled", "replayed", "resolved"},
     "api": {

@@ -53,7 +53,9 @@ class Settings(DocumentedModel, BaseSettings):
     data_dir: Folder = DATA_DIR.expanduser()
     """Folder for the history and for the data of `tocsin dev`."""
     jobs_file: Path | None = None
-    """File or folder with job definitions that `tocsin jobs apply` reads by default."""
+    """File or folder with job definitions that `tocsin jobs apply` reads by default.
+
+    `tocsin run` applies it when it starts the registrar: it creates and updates jobs, and deletes none."""
     server: Server = Server()
     database: Database = Database()
     nats: Nats = Nats()

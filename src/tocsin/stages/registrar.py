@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Final
 
 from .. import subjects
-from ..domain.events import DefinitionFact, Message, Recorded
+from ..domain.events import Defined, DefinitionFact, Message, Recorded
 from ..domain.job_record import Registration
 from ..engine.kinds import ENTRY, LEDGER, TAIL
 from ..engine.stage import Access, Stage, Subscription
@@ -46,7 +46,8 @@ REGISTRAR: Final = Stage(
     purpose="shows the registered jobs",
     consumes="`defined`, `paused`, `resumed`, `deleted`",
     decides="the KV bucket `definitions`",
-    access=Access(reads=(Stream.LEDGER,), writes=((Bucket.DEFINITIONS, ">"),)),
+    # `tocsin run` registers the jobs of `jobs_file` with the registrar's rights.
+    access=Access(appends=(Defined,), reads=(Stream.LEDGER,), writes=((Bucket.DEFINITIONS, ">"),)),
     start=lambda _: Registrar(),
     subscriptions=(Subscription("registrar", Stream.LEDGER, _CHANGES, decide=Registrar.on_change),),
 )

@@ -1,18 +1,30 @@
 """`tocsin run`, `tocsin serve` and `tocsin worker`: one part of Tocsin in the foreground."""
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from ... import telemetry
 from ...adapters.extras import require_extra
+from ...domain.definition import DefinitionError
+from ...domain.events import Actor
 from ...domain.formats.document import listed, nearest
+from ...ports import LogUnavailable, NotAllowed
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import serve as run_until_stopped
 from ..runtime.session import Session, session_of
 
 if TYPE_CHECKING:
+    from ...bootstrap import Installation
     from ...worker import Worker
+
+JOBS_FILE_STAGE: Final = "registrar"
+"""The stage beside which `jobs_file` is applied."""
+JOBS_FILE_RETRY_S: Final = 5.0
+
+_log = telemetry.get_logger("tocsin.jobs_file")
 
 
 def run(
@@ -24,7 +36,7 @@ def run(
 ) -> None:
     """Run stages until SIGTERM or Ctrl-C; finish the messages in progress first.
 
-    Start as many copies as you like.
+    Start as many copies as you like. A copy that runs the registrar first applies the setting `jobs_file`.
 
     Example: `tocsin run ticker planner`
     """
@@ -64,7 +76,48 @@ def _refresh_timezones() -> None:
 
 async def _run_stages(session: Session, names: tuple[str, ...]) -> None:
     async with session.installation(within=None) as installation:
-        await session.backend.run_stages(installation, names)
+        applying = asyncio.create_task(_apply_jobs_file(session, installation, names))
+        try:
+            await session.backend.run_stages(installation, names)
+        finally:
+            applying.cancel()
+            with suppress(asyncio.CancelledError):
+                await applying
+
+
+async def _apply_jobs_file(session: Session, installation: "Installation", names: tuple[str, ...]) -> None:
+    """Create and update the jobs of the setting `jobs_file`.
+
+    Several copies may do so at the same time: the slower copy finds nothing to change. A file that is wrong is logged, and
+    the stages keep running, because other jobs must not stop for it.
+    """
+    from ..jobs.apply import OWNER, read  # noqa: PLC0415 - only this command needs it
+
+    settings = installation.settings
+    if settings.jobs_file is None or JOBS_FILE_STAGE not in names:
+        return
+    fields = {"file": str(settings.jobs_file)}
+    operator = session.backend.operator(
+        installation, installation.history, by=Actor(identity="jobs_file", source="tocsin run")
+    )
+    while True:
+        try:
+            definitions = await asyncio.to_thread(read, settings, (), OWNER)
+            plan = await operator.plan(definitions)
+            await operator.carry_out(plan)
+        except DefinitionError as error:
+            _log.error("jobs file refused", action="jobs-file-refused", code=error.code, error=str(error), **fields)
+            return
+        except NotAllowed as error:
+            _log.error("jobs file not applied", action="jobs-file-not-allowed", error=str(error), **fields)
+            return
+        except LogUnavailable as error:
+            _log.warning("jobs file waits for the log", action="jobs-file-waits", error=str(error), **fields)
+            await asyncio.sleep(JOBS_FILE_RETRY_S)
+        else:
+            counts = {verb: len(plan.of(verb)) for verb in ("create", "update", "unchanged")}
+            _log.info("jobs file applied", action="jobs-file-applied", **counts, **fields)
+            return
 
 
 def serve(
