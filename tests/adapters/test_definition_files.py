@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tocsin.adapters.files import load, yaml_text
@@ -241,6 +241,7 @@ PLAIN_JSON = st.recursive(
 
 
 @given(PLAIN_JSON)
+@example({"\x85": None, "key": "one\u2028two\u2029", "list": ["\x85"]})
 def test_what_is_written_is_read_back(value: object) -> None:
     (read,) = yaml_text.parse(yaml_text.dump(value))
     assert json.dumps(read) == json.dumps(value), "1 and 1.0 and true differ"

@@ -68,6 +68,9 @@ class _Loader(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(problem=str(error), problem_mark=node.start_mark) from None
 
 
+_UNICODE_BREAKS: Final = re.compile("[\x85\u2028\u2029]")
+
+
 class _Dumper(yaml.SafeDumper):
     """The safe dumper of PyYAML. Text that YAML 1.2 reads otherwise is quoted."""
 
@@ -77,6 +80,16 @@ class _Dumper(yaml.SafeDumper):
         _ = data
         return True
 
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        """Return the node of a text.
+
+        Line breaks that only Unicode knows are written as escapes, because a parser folds them.
+        """
+        style = '"' if _UNICODE_BREAKS.search(text) else None
+        return self.represent_scalar(f"{_TAG}str", text, style=style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
 
 # Own tables: the inherited tables are shared by every user of PyYAML in this process, and contain types that JSON lacks
 # (dates, sets, binary data).
