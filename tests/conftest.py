@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
+import hypothesis
 import pytest
 import structlog
 
@@ -14,8 +15,20 @@ from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 
 LANES = 2
 """How many slow tests run at once, where there are twice as many xdist workers."""
+RANDOM = "TOCSIN_TEST_RANDOM"
+"""The variable with which properties are tried on other examples in each run."""
 SLOW_TIMEOUT = 600
 """Seconds; only to end what would never end, on a machine that others use too."""
+
+
+hypothesis.settings.register_profile(
+    "tocsin",
+    deadline=None,  # another program may take the processor
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    derandomize=not os.environ.get(RANDOM),
+    database=None,
+)
+hypothesis.settings.load_profile("tocsin")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -72,7 +72,7 @@ async def test_after_a_conflict_only_new_events_are_read(world: World, reads: Re
     assert (state, sequence) == await known(world.copy().folds(EXECUTION))
 
 
-async def test_state_that_is_evicted_before_its_read_begins_is_read_whole(world: World) -> None:
+async def test_state_evicted_before_its_read_is_read_whole(world: World) -> None:
     folds = Folds(EXECUTION, world.copy().sources, capacity=1)
     await world.given(planned())
     state, sequence = await known(folds)

@@ -53,7 +53,7 @@ async def test_due_instant_with_held_lock_is_planned(world: World) -> None:
     assert len(await world.stored(Admitted)) == len(await world.stored(CronTriggered)) == 1
 
 
-async def test_planner_takes_the_lock_of_an_ended_execution_again(world: World) -> None:
+async def test_lock_of_an_ended_execution_is_taken_again(world: World) -> None:
     """The planner holds the states of the last time, and does not hear of ends."""
     definition = await world.define(job())
     for hour in (12, 13, 14):

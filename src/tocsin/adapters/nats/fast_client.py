@@ -181,12 +181,15 @@ class HeaderBlock(Mapping[str, str]):
 
     @override
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a header; blanks around its name only count if the name stands in the block twice."""
+        """Return a header.
+
+        Blanks around its name count only if the block holds the name twice.
+        """
         value = self._find(name)
         return default if value is None else value
 
     def _find(self, name: str) -> str | None:
-        """Return the value of a header that is written as `name:`; None if there is none."""
+        """Return the value of a header that is written as `name:`, or None."""
         word = name.encode()
         begin = self._raw.find(b"\r\n%b:" % word)
         if begin < 0:
