@@ -121,6 +121,23 @@ async def answered(log: EventLog, task: Dispatched) -> bool:
     return any(report.delivery in {None, current} for report in reports)
 
 
+async def denied(log: EventLog, task: Dispatched, delivery: Delivery, *, worker: str) -> ClaimDenied | None:
+    """Return why a claim of a task would be denied.
+
+    None: it may be claimed, or a lagging replica answered.
+
+    Raises:
+        LogUnavailable: the log does not answer.
+    """
+    if await answered(log, task):
+        return ClaimDenied("done")
+    facts = await log.load(subjects.scope_of(task))
+    if not facts or facts[-1].sequence < delivery.sequence:
+        return None
+    granted = _granted(facts, task, delivery, worker)
+    return granted if isinstance(granted, ClaimDenied) else None
+
+
 def report_of(task: Dispatched, outcome: Succeeded | Failed, claimed: Claimed, *, delivery: int, worker: str) -> Report:
     """Return the report of an attempt, for the DAG advancer or the retrier."""
     result: JsonValue = None

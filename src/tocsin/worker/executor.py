@@ -11,9 +11,9 @@ from ..domain.events import Dispatched
 from ..domain.execution import ClaimDenied
 from ..ports import Clock, Delivery, EventLog, LogUnavailable, RequestRefused
 from . import results
-from .claim import Claimed, Claims, answered, report_of, store_report
+from .claim import Claimed, Claims, answered, denied, report_of, store_report
 from .handler_runner import HandlerRunner
-from .handlers import Handler, Handlers
+from .handlers import Handlers
 from .held_tasks import HeldTask
 from .outcome import (
     ACK,
@@ -22,7 +22,6 @@ from .outcome import (
     Disposal,
     Failed,
     HandBack,
-    Outcome,
     Stopped,
     StopReason,
     Succeeded,
@@ -30,8 +29,8 @@ from .outcome import (
     settle,
 )
 
-DELIVERIES_TO_FIND_A_HANDLER: Final = 7
-"""A task without a handler fails at this delivery; before it, another worker may have the handler."""
+DELIVERIES_PER_LOOK: Final = 8
+"""Deliveries of a task without a handler after which the worker reads whether the task is still needed."""
 UNREADABLE_DELAY_S: Final = 30.0
 UNAVAILABLE_DELAY_S: Final = 1.0
 
@@ -72,8 +71,8 @@ class Executor:
         delivery = held.delivery
         task = _decode(delivery)
         handler = self._handlers.get(task.function)
-        if handler is None and delivery.delivered < DELIVERIES_TO_FIND_A_HANDLER:
-            return _pass_on(task, delivery)
+        if handler is None:
+            return await self._pass_on(task, delivery)
         if delivery.delivered > 1 and await answered(self._log, task):
             return ACK
         claimed = await self._claims.claim(task, delivery)
@@ -81,16 +80,27 @@ class Executor:
             return _disposal_of_denied(task, delivery, claimed)
         if claimed is None:
             return HandBack(_conflict_delay(delivery))
-        outcome = await self._run_handler(handler, task, held)
+        outcome = await self._runner.run(handler, task, held)
         if isinstance(outcome, Stopped):
             return _disposal_of_stopped(task, outcome)
         await self._report(task, outcome, claimed, delivery)
         return ACK
 
-    async def _run_handler(self, handler: Handler | None, task: Dispatched, held: HeldTask) -> Outcome:
-        if handler is None:
-            return Failed(results.handler_not_found(task, self._handlers))
-        return await self._runner.run(handler, task, held)
+    async def _pass_on(self, task: Dispatched, delivery: Delivery) -> Disposal:
+        """Hand a task back for a worker with its handler, unless its execution ended.
+
+        Nothing limits the deliveries: that worker may be busy, or not started yet. No attempt is spent.
+        """
+        number = delivery.delivered
+        if number % DELIVERIES_PER_LOOK == 0:
+            denial = await denied(self._log, task, delivery, worker=self._worker)
+            if denial is not None:
+                return _disposal_of_denied(task, delivery, denial)
+        if number & (number - 1) == 0:  # 1, 2, 4, 8: a task may wait for hours
+            fields = {"function": task.function, "queue": task.queue, "delivery": number, **_ids(task)}
+            nearest = self._handlers.nearest(task.function)
+            _log.info("no handler for task, handed back", action="task-passed-on", nearest=nearest, **fields)
+        return HandBack(_spread(retry_delay(number)))
 
     async def _report(
         self, task: Dispatched, outcome: Succeeded | Failed, claimed: Claimed, delivery: Delivery
@@ -117,12 +127,6 @@ def _decode(delivery: Delivery) -> Dispatched:
     return task.task
 
 
-def _pass_on(task: Dispatched, delivery: Delivery) -> HandBack:
-    fields = {"function": task.function, "delivery": delivery.delivered, **_ids(task)}
-    _log.info("no handler for task, handed back", action="task-passed-on", **fields)
-    return HandBack(retry_delay(delivery.delivered))
-
-
 def _disposal_of_denied(task: Dispatched, delivery: Delivery, denial: ClaimDenied) -> Disposal:
     fields = {"reason": denial.reason, "delivery": delivery.delivered, **_ids(task)}
     _log.info("claim denied", action="claim-refused", **fields)
@@ -140,6 +144,14 @@ def _conflict_delay(delivery: Delivery) -> float:
     20 to 200 ms, doubled with each redelivery, at most 5 s.
     """
     return min(_chance.uniform(0.02, 0.2) * 2.0 ** min(delivery.delivered - 1, 10), LONGEST_RETRY_DELAY_S)
+
+
+def _spread(delay: float) -> float:
+    """Return a half to all of a delay.
+
+    So tasks that were handed back together do not return together.
+    """
+    return delay * _chance.uniform(0.5, 1.0)
 
 
 def _ids(task: Dispatched) -> dict[str, object]:

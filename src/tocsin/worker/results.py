@@ -5,7 +5,7 @@ Bounded, plain JSON, and without secrets.
 
 import re
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import isfinite
 from types import TracebackType
 from typing import Final
@@ -14,11 +14,11 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from ..domain.definition import MAX_DEPTH
-from ..domain.events import Dispatched, Failure
+from ..domain.events import Failure
 from ..domain.secret_reference import SecretReferenceError
 from ..ports import RequestRefused
 from .context import NonRetryableError
-from .handlers import Handlers, WrongInputError
+from .handlers import WrongInputError
 from .outcome import Failed, Succeeded
 
 MAX_RESULT_BYTES: Final = 65_536
@@ -28,14 +28,12 @@ MAX_MESSAGE: Final = 4_096
 MAX_TRACEBACK: Final = 8_192
 """The number of characters of a traceback that are stored, up to its end."""
 
-HANDLER_NOT_FOUND: Final = "handler_not_found"
 WRONG_INPUT: Final = "wrong_input"
 SECRET_UNRESOLVED: Final = "secret_unresolved"  # noqa: S105 - the name of an error
 TIMED_OUT: Final = "timed_out"
 CANCELLED_ITSELF: Final = "cancelled_itself"
 INVALID_RESULT: Final = "invalid_result"
 
-_SHOWN_HANDLERS: Final = 10
 _MAX_INTEGER_BITS: Final = 64
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
@@ -152,16 +150,6 @@ def unusable_input(error: WrongInputError | SecretReferenceError) -> Failure:
     return Failure(type=SECRET_UNRESOLVED, message=_storable(str(error))[:MAX_MESSAGE])
 
 
-def handler_not_found(task: Dispatched, handlers: Handlers) -> Failure:
-    """Return the failure of a task whose function has no handler."""
-    if (nearest := handlers.nearest(task.function)) is not None:
-        hint = f"did you mean {nearest!r}?"
-    else:
-        hint = f"it has {_list_of(list(handlers))}"
-    message = f"no worker of queue {task.queue!r} has a handler for {task.function!r}; the last worker: {hint}"
-    return Failure(type=HANDLER_NOT_FOUND, message=message, retryable=False)
-
-
 _STORED_NAMES: Final = {
     NonRetryableError: "tocsin.worker.errors.NonRetryableError",
     WrongInputError: "tocsin.worker.signatures.WrongInputError",
@@ -197,10 +185,3 @@ def _is_own_module(module: object) -> bool:
 
 def _storable(text: str) -> str:
     return _UNSTORABLE.sub("\ufffd", text)
-
-
-def _list_of(names: Sequence[str]) -> str:
-    if not names:
-        return "nothing"
-    more = f" and {len(names) - _SHOWN_HANDLERS} more" if len(names) > _SHOWN_HANDLERS else ""
-    return ", ".join(repr(name) for name in names[:_SHOWN_HANDLERS]) + more

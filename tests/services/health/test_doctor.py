@@ -436,6 +436,14 @@ async def test_lock_of_a_retried_execution_is_not_overdue(tocsin: Running) -> No
     assert (await finds(deadlines.locks, tocsin, later=5 * LATER))["lock-overdue"].level is Level.BAD
 
 
+async def test_lock_of_an_unclaimed_execution_is_not_overdue(tocsin: Running) -> None:
+    admitted, task = _dispatched()
+    held = Acquired(job="job", execution_id=task.execution_id, scheduled_time=admitted.scheduled_time, ttl=120)
+    await store(tocsin, admitted, task, held)
+    assert (await finds(deadlines.locks, tocsin, later=LATER))["lock-overdue"].level is Level.OK
+    assert_finding((await finds(deadlines.executions, tocsin, later=LATER))["unclaimed"], Level.WARN)
+
+
 async def test_a_lock_that_is_held_too_long(tocsin: Running) -> None:
     planned = _requested(Planned)
     held = Acquired(job="job", execution_id=planned.execution_id, scheduled_time=planned.scheduled_time, ttl=120)

@@ -66,8 +66,8 @@ EXECUTIONS: Final = (
     OverdueKind(
         "unclaimed",
         "executions have tasks that no worker has claimed",
-        means="the workers are busy, or no worker serves the queue or the function",
-        do="check `tocsin status` for the queue, and run more workers",
+        means="the workers are busy, or no worker of the queue has a handler for the function",
+        do="check `tocsin status` for the queue, and run more workers; the tasks wait until then",
         details="executions",
         level=Level.WARN,
     ),
@@ -125,12 +125,16 @@ async def locks(context: CheckContext) -> list[Finding]:
             continue
         of_holder = await log.load(subjects.execution(fact.job, fact.execution_id))
         holder = execution.fold(of_holder)
-        if holder.is_over or holder.requested is None:
-            continue
+        if holder.is_over or holder.requested is None or _waits_for_worker(holder):
+            continue  # a task that waits for a worker is `unclaimed`, however long it waits
         allowed = timedelta(seconds=min(lock.longest_hold(holder.requested), MAX_HOLD_S)) + GRACE
         if context.age(acquired.time) > allowed:
             overdue.append(f"{fact.job} by {fact.execution_id}")
     return LOCKS.report(overdue)
+
+
+def _waits_for_worker(holder: Execution) -> bool:
+    return any(step.phase is Phase.DISPATCHED for step in holder.steps.values())
 
 
 @dataclass(frozen=True, slots=True)
