@@ -72,6 +72,25 @@ async def test_after_a_conflict_only_new_events_are_read(world: World, reads: Re
     assert (state, sequence) == await known(world.copy().folds(EXECUTION))
 
 
+async def test_fresh_state_is_read_once_in_a_wave(world: World, reads: Reads) -> None:
+    store = world.copy()
+    other = lock_state(JOB)
+    await world.given(planned(), acquired("a"))
+    view = store.view()
+    await view.read([REF, other])
+    await world.given(task(attempt=1))
+    reads.clear()
+    view.fresh(REF, other)
+    assert view.at(REF) == 1  # it was read for this wave
+    view.expire()
+    with pytest.raises(Missing):
+        view.fresh(REF, other)
+    await view.read([REF, *view.missing_of_expected()])
+    view.fresh(REF, other)
+    assert (view.at(REF), view(other).holder) == (3, "a")
+    assert reads == {"load_each": 2}
+
+
 async def test_state_evicted_before_its_read_is_read_whole(world: World) -> None:
     folds = Folds(EXECUTION, world.copy().sources, capacity=1)
     await world.given(planned())

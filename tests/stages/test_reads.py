@@ -93,7 +93,7 @@ async def test_known_definition_leaves_one_round(world: World, rounds: list[list
         at = NOON.replace(hour=hour)
         await world.given(*(Due(job=job, scheduled_time=at, definition=named[job]) for job in JOBS))
         await world.handle(world.planner.subscriptions[0])
-    assert rounds == [["definition", "execution", "lock", "public event"], ["execution"]]
+    assert rounds == [["definition", "execution", "lock", "public event"], ["execution", "lock"]]
 
 
 async def test_job_without_a_lock_reads_no_lock(world: World, rounds: list[list[str]]) -> None:

@@ -21,7 +21,7 @@ from tocsin.domain.events import Cancelled, Completed, Failed
 from tocsin.subjects import Bucket
 
 STAGES: Final = tuple(stage for stage in bootstrap.STAGE_NAMES if stage != "mq_bridge")
-SCHEDULED: Final = ("locked", "free")
+SCHEDULED: Final = ("locked", "free", "queued")
 RETRY: Final = {"max_attempts": 3, "initial_delay": 0.2, "multiplier": 1.5}
 GRAPH: Final[list[dict[str, Any]]] = [
     {"name": "extract", "function": "work"},
@@ -34,7 +34,13 @@ JOBS: Final[list[dict[str, Any]]] = [
     {"name": "free", "schedule": "* * * * * *", "function": "work", "overlap_policy": "allow"},
     {"name": "etl", "dag": GRAPH, "retry": RETRY, "overlap_policy": "allow"},
     {"name": "guarded", "function": "work"},
-    {"name": "queued", "function": "slow", "input": {"seconds": 0.2}, "overlap_policy": "enqueue"},
+    {
+        "name": "queued",
+        "schedule": "* * * * * *",
+        "function": "slow",
+        "input": {"seconds": 0.2},
+        "overlap_policy": "enqueue",
+    },
     {"name": "newest", "function": "slow", "input": {"seconds": 0.6}, "overlap_policy": "cancel_previous"},
     {"name": "doomed", "function": "broken", "retry": RETRY, "dead_letter": True, "overlap_policy": "allow"},
 ]

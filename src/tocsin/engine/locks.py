@@ -83,24 +83,22 @@ def begin(first: Planned | Admitted | Skipped, states: States, now: datetime, *,
 def _begin_with_lock(first: Planned, states: States, now: datetime, key: bytes) -> Step:
     """Admit an execution whose lock is free; otherwise store that it is planned.
 
-    The lock keeper then decides. This process does not hear of the ends of executions, so it confirms first that the
-    lock is still held.
+    The lock keeper then decides. This process does not hear of the ends of executions, so it reads again whether the lock
+    is held, once for all decisions of a wave.
     """
-    job, ref = first.job, execution_state(first.job, first.execution_id)
+    job, ref, lock_ref = first.job, execution_state(first.job, first.execution_id), lock_state(first.job)
     states.expect(lambda: states_of_beginning(job, first.execution_id, first.trigger))
+    held = states(lock_ref)
+    if held.holder not in {None, first.execution_id}:
+        held = states.fresh(lock_ref, execution_state(job, held.holder or ""))
     state = states(ref)  # an execution that was decided long ago must not acquire the lock
     if state.status is not Status.UNKNOWN:
         return announce_decision(state.decided, states, now)
-    held = states(lock_state(job))
     if held.holder == first.execution_id:
         admitted = Admitted.trusted(**request_fields(first), fence=held.fence)
         return plan(admitted, states, now, key=key)
-    if lock.waits_before_lock(first):
-        return done(Events(ref, (first,)))
-    if held.waiting.first is not None:
-        return done(Events(ref, (first,)), rests_on=(lock_state(job),))
-    is_free, rests_on = (True, ()) if held.holder is None else is_over(job, held.holder, held.fence, states)
-    if is_free:
-        return acquire(job, lock.waiting(first), lock.ttl(first), states, rests_on=rests_on)
-    holder = execution_state(job, held.holder or "")
-    return done(Events(ref, (first,)), rests_on=tuple(dict.fromkeys((lock_state(job), holder, *rests_on))))
+    if held.waiting.first is None and not lock.waits_before_lock(first):
+        is_free, rests_on = (True, ()) if held.holder is None else is_over(job, held.holder, held.fence, states)
+        if is_free:
+            return acquire(job, lock.waiting(first), lock.ttl(first), states, rests_on=rests_on)
+    return done(Events(ref, (first,)))

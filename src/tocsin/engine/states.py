@@ -83,6 +83,7 @@ class View:
         """Scopes to which earlier steps of the current input appended."""
         self._guesses: set[Ref[Any]] = set()
         self._refreshed: set[Ref[Any]] = set()
+        self._fresh: set[Ref[Any]] = set()
 
     def __call__(self, ref: Ref[T], /) -> T:
         """Return a state, or raise `Missing`."""
@@ -144,6 +145,15 @@ class View:
                 folds.cover(ref.key, sequence)
         return folds.get(ref)[0]
 
+    def fresh(self, ref: Ref[T], /, *others: Ref[Any]) -> T:
+        """Return the state of a scope, and read it and `others` once in this wave."""
+        for scope in (ref, *others):
+            if scope not in self._fresh:
+                self._fresh.add(scope)
+                self._folds(scope).refresh(scope.key)
+        self.expect(lambda: others)
+        return self(ref)
+
     def has_changed(self, ref: Ref[Any], /) -> bool:
         """Return whether an earlier step of the current input appended to a scope."""
         return ref in self.changed
@@ -170,6 +180,7 @@ class View:
         kinds: dict[Any, list[Ref[Any]]] = defaultdict(list)
         for ref in refs:
             kinds[ref.kind].append(ref)
+        self._fresh.update(refs)
         await asyncio.gather(*(self._read_kind(kind, of_kind) for kind, of_kind in kinds.items()))
 
     async def _read_kind(self, kind: Any, refs: Sequence[Ref[Any]]) -> None:  # noqa: ANN401 - of any kind
@@ -206,6 +217,7 @@ class View:
         self._errors.clear()
         self._guesses.clear()
         self._refreshed.clear()
+        self._fresh.clear()
 
     def stored(
         self, ref: Ref[Any], state: object, at: int, events: Sequence[Message], sequences: Sequence[int]

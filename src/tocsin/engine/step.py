@@ -135,6 +135,14 @@ class States(Protocol):
         """
         ...
 
+    def fresh(self, ref: Ref[T], /, *others: Ref[Any]) -> T:
+        """Return the state of a scope as it is read for this wave.
+
+        The scopes in `others` are read with it. Call this where a cached state may be outdated for long, because no guard
+        follows that would reveal it.
+        """
+        ...
+
     def has_changed(self, ref: Ref[Any], /) -> bool:
         """Return whether an earlier step of this input appended to a scope."""
         ...
