@@ -222,7 +222,7 @@ def test_missing_time_means_midnight_and_is_noted(text: str, cron: str) -> None:
         ("every mondya at 9am", "mondya", "monday"),
         ("evry day at 9am", "evry", "every"),
         ("every 5 minuts", "minuts", "minutes"),
-        ("every day at 9am UTC", "UTC", "the zone in its own field, `timezone`"),
+        ("every day at 9am UTC sharp", "UTC", "the zone at the end of the phrase, or in its own field, `timezone`"),
         ("every", "", None),
         ("every day at", "", None),
         ("5 minutes", "5", None),

@@ -105,7 +105,9 @@ def _rows(window: Upcoming) -> Iterator[tuple[datetime, Text, str, str, str]]:
 def explain(
     context: typer.Context,
     text: Annotated[str, typer.Argument(metavar="SCHEDULE", help="Cron, `@every …`, or English, in quotes.")],
-    tz: Annotated[str, typer.Option("--tz", help="Time zone of the schedule.")] = "UTC",
+    tz: Annotated[
+        str | None, typer.Option("--tz", help="Time zone of the schedule; default: that of the phrase, or UTC.")
+    ] = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=1_000, help="Number of occurrences to print.")] = 5,
 ) -> None:
     """Explain a schedule and print its next occurrences; needs no server.

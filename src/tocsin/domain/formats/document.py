@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from ..definition import DefinitionError, DefinitionProblem, JobDefinition, shorten, show
 from ..definition.errors import problem_code
+from ..schedule import zone_in
 
 Path: TypeAlias = tuple[str | int, ...]
 """The path of a value in the normalized definition, e.g. `("retry", "max_delay")`."""
@@ -104,6 +105,9 @@ class Document:
         Raises:
             DefinitionError: with every problem, in the document's spelling.
         """
+        schedule = self.fields.get("schedule")
+        if isinstance(schedule, str) and "timezone" not in self.fields and (zone := zone_in(schedule)):
+            self.fields["timezone"] = zone
         try:
             definition = JobDefinition.model_validate(self.fields)
         except ValidationError as error:

@@ -5,6 +5,7 @@ from datetime import datetime
 from ..definition import DefinitionError, DefinitionProblem, JobDefinition, show
 from ..errors import TocsinError
 from ..events import Actor, Defined, Deleted, Paused, Resumed
+from ..schedule import ScheduleError, check_fires
 from ..wording import utc_text
 from .instants import drop_time, schedule_of
 from .state import Ledger, Regime
@@ -56,21 +57,28 @@ def define(
 
 
 def refuse_past(state: Ledger, definition: JobDefinition, now: datetime) -> None:
-    """Refuse a schedule whose only instant is past, unless it was the job's schedule before.
+    """Refuse a new schedule that names no instant after `now`.
 
     Raises:
         DefinitionError: the job would never run.
     """
-    after = Timetable.of(definition)
-    at = None if after.schedule is None else schedule_of(after).only_instant
-    before = state.timetable
-    if at is None or at > now or (before is not None and before.has_same_instants_as(after)):
+    after, before = Timetable.of(definition), state.timetable
+    if after.schedule is None or (before is not None and before.has_same_instants_as(after)):
         return
-    reason = f"it is past (now is {utc_text(now, 'seconds')}), so the job would never run: give a later time"
-    place = f"job `{definition.name}`"
-    raise DefinitionError(
-        DefinitionProblem(reason, field="schedule", value=show(definition.schedule), job=place, code="in-the-past")
-    )
+    schedule = schedule_of(after)
+    if schedule.only_instant is not None and schedule.only_instant <= now:
+        reason = f"it is past (now is {utc_text(now, 'seconds')}), so the job would never run: give a later time"
+        raise DefinitionError(_schedule_problem(definition, reason, "in-the-past"))
+    try:
+        check_fires(schedule, now)
+    except ScheduleError as error:
+        reason = f"{error.problem.partition(': ')[2]} (try: {error.suggestion})"
+        raise DefinitionError(_schedule_problem(definition, reason, error.code)) from None
+
+
+def _schedule_problem(definition: JobDefinition, reason: str, code: str) -> DefinitionProblem:
+    value, place = show(definition.schedule), f"job `{definition.name}`"
+    return DefinitionProblem(reason, field="schedule", value=value, job=place, code=code)
 
 
 def complete(state: Ledger) -> list[Deleted]:

@@ -11,7 +11,7 @@ from .errors import ScheduleError
 from .explain import Explanation, Instant, explain, warnings_at
 from .instants import DstPolicy
 from .moved import Moved, moved
-from .parser import next_fire_times, next_instants, parse
+from .parser import check_fires, next_fire_times, next_instants, parse, zone_in
 from .rules import Occurrence
 from .schedule import Schedule
 from .timezones import TimezoneDatabase, install, refresh, validate_timezone
@@ -27,6 +27,7 @@ __all__ = [
     "Schedule",
     "ScheduleError",
     "TimezoneDatabase",
+    "check_fires",
     "clock_changes",
     "explain",
     "install",
@@ -38,4 +39,5 @@ __all__ = [
     "timezone_database",
     "validate_timezone",
     "warnings_at",
+    "zone_in",
 ]

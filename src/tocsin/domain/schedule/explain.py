@@ -11,7 +11,7 @@ from .croniter_check import disagreements
 from .english import meaning
 from .instants import DstPolicy, seconds
 from .names import listed
-from .parser import next_instants, parse
+from .parser import check_fires, next_instants, parse, zone_in
 from .schedule import Schedule
 
 _INSTANTS: Final = 5
@@ -55,14 +55,18 @@ class Explanation:
 
 
 def explain(
-    text: str, timezone: str, now: datetime, *, dst: DstPolicy | None = None, n: int = _INSTANTS
+    text: str, timezone: str | None, now: datetime, *, dst: DstPolicy | None = None, n: int = _INSTANTS
 ) -> Explanation:
     """Parse a text and explain it from `now` (aware) on; intervals count from `now`.
 
+    `timezone`: None: the zone with which the phrase ends, or UTC.
+
     Raises:
-        ScheduleError: as in `parse`.
+        ScheduleError: as in `parse` and `check_fires`.
     """
+    timezone = timezone or zone_in(text) or "UTC"
     schedule = parse(text, timezone, dst=dst)
+    check_fires(schedule, now)
     changes = clock_changes(schedule, now, now + AHEAD)
     return Explanation(
         text=text,

@@ -16,6 +16,11 @@ from .pattern import Pattern
 from .rules import Occurrence
 from .zones import EPOCH, FARTHEST, Span, Zone
 
+SKIPPED_IN_A_ROW: Final = 30
+"""A search ends if the clocks skip this number of matching days one after another.
+
+Such a day comes at most once a year, so that these are 30 years, and the schedule fires at no time that exists.
+"""
 _SECOND: Final = timedelta(seconds=1)
 _DAY: Final = 86_400
 _LATEST: Final = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _SECOND
@@ -91,7 +96,10 @@ class CalendarRule:
         object.__setattr__(self, "deviates", self.dst.gap == "shift" or self.fires_twice)
 
     def next_after(self, after: datetime, _anchor: datetime, /) -> datetime | None:
-        """Return the first instant later than `after`; None beyond the year 9999."""
+        """Return the first instant later than `after`.
+
+        None: it would be later than the year 9999, or the clocks skip every matching time.
+        """
         since = after - EPOCH
         found = self._next(timezones.zone(self.timezone), since.days * _DAY + since.seconds + 1)
         return None if found is None or found > _LATEST else EPOCH + timedelta(0, found)
@@ -139,18 +147,23 @@ class CalendarRule:
         # match on the wall is the next to fire, unless the clocks skip it.
         span = zone.span(start)
         wall = start + span.offset
-        found = self.pattern.next(max(span.fresh, wall))
+        found, skipped = self.pattern.next(max(span.fresh, wall)), 0
         while found is not None and found >= span.wall_end:
             near = found - span.offset - FARTHEST
             span = zone.span(max(span.end, near))
             if found < span.fresh:
-                found = self.pattern.next(span.fresh)
+                found, skipped = self.pattern.next(span.fresh), skipped + 1
+                if skipped == SKIPPED_IN_A_ROW:
+                    return None
         return None if found is None else found - span.offset
 
     def _next_as_wished(self, zone: Zone, start: int) -> int | None:
         """Return the first instant under a policy that shifts or repeats, span by span."""
-        while start <= _LATEST:
+        found: int | None = None
+        skipped = 0
+        while start <= _LATEST and skipped < SKIPPED_IN_A_ROW:
             span = zone.span(start)
+            skipped += found is not None and found < span.wall
             found = self.pattern.next(max(start + span.offset, self._from(span)))
             at = found - span.offset if found is not None and found < span.wall_end else None
             if self.dst.gap == "shift":

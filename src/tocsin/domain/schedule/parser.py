@@ -25,6 +25,8 @@ _CRON: Final = re.compile(
     r"(?:[\d*/,#?\-]|L|W|JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC|SUN|MON|TUE|WED|THU|FRI|SAT)+",
     re.IGNORECASE | re.ASCII,
 )
+_FOREIGN: Final = re.compile(r"[^\t\n\r -~]")
+_LAST_WORD: Final = re.compile(r"\s+(?:in\s+)?(\S+)\s*\Z", re.IGNORECASE | re.ASCII)
 _MOMENT: Final = re.compile(r"(?:@at\s+|at\s+|once\s+at\s+)?(?=\d{4}-\d)", re.IGNORECASE | re.ASCII)
 _SPECIAL: Final = f"{', '.join(ALIASES)} and @every <duration>"
 
@@ -35,7 +37,7 @@ def parse(text: str, timezone: str = "UTC", *, dst: DstPolicy | None = None) -> 
     Args:
         text: five cron fields, or six with seconds first; an alias such as `@daily`; `@every 1h30m`; `at` with a date and time, once;
             or English, such as `every weekday at 9am`.
-        timezone: the IANA name of the zone whose wall clock applies.
+        timezone: the IANA name of the zone whose wall clock applies. A zone at the end of a phrase must equal it.
         dst: the job's policy for clock changes; the default is `ojs-cron` 5.2.
 
     Raises:
@@ -52,6 +54,8 @@ def _parse(text: str, timezone: str, dst: DstPolicy, database: timezones.Timezon
         raise ScheduleError(f"expression: it has {len(text)} characters; allowed are up to {_LONGEST}")
     if not text.strip():
         raise ScheduleError("expression: it is empty", suggestion="0 9 * * *, @daily, or every day at 9am")
+    if foreign := _FOREIGN.search(text):
+        raise _foreign(text, foreign)
     start = len(text) - len(text.lstrip())
     moment = _MOMENT.match(text, start)
     if moment:
@@ -62,8 +66,51 @@ def _parse(text: str, timezone: str, dst: DstPolicy, database: timezones.Timezon
         return _calendar(text, (text,), warnings, timezone, dst)
     from .phrases import parse_phrase  # noqa: PLC0415 - most schedules are cron, and the grammar takes long to import
 
-    phrase = parse_phrase(text)
+    phrase = parse_phrase(_without_zone(text, timezone))
     return _calendar(text, phrase.expressions, (*warnings, *phrase.warnings), timezone, dst)
+
+
+def zone_in(text: str) -> str | None:
+    """Return the zone with which a phrase ends, as in `every monday at 9am UTC`.
+
+    None: it names no zone.
+    """
+    last = _LAST_WORD.search(text) if len(text) <= _LONGEST and text.isascii() else None
+    if last is None:
+        return None
+    names = timezones.database().names
+    return next((name for name in (last[1], last[1].upper()) if name in names), None)
+
+
+def _without_zone(text: str, timezone: str) -> str:
+    """Return a phrase without its zone.
+
+    Raises:
+        ScheduleError: it names another zone.
+    """
+    zone, last = zone_in(text), _LAST_WORD.search(text)
+    if zone is None or last is None:
+        return text
+    if zone != timezone:
+        raise ScheduleError(
+            f"phrase: it names the zone {zone}, but `timezone` is {timezone}: the two must agree",
+            text=text,
+            start=last.start(1),
+            length=len(last[1]),
+            suggestion=f"`timezone: {zone}`, or the phrase without a zone",
+            code="contradictory-timezone",
+        )
+    return text[: last.start()]
+
+
+def _foreign(text: str, match: re.Match[str]) -> ScheduleError:
+    code = f"U+{ord(match[0]):04X}"
+    shown = f"{match[0]!r} ({code})" if match[0].isprintable() else code
+    return ScheduleError(
+        f"expression: the character {shown} is not allowed; allowed are ASCII letters, digits, signs and spaces",
+        text=text,
+        start=match.start(),
+    )
 
 
 def _is_cron(text: str) -> bool:
@@ -128,6 +175,22 @@ def _calendar(
         tuple(dict.fromkeys((*warnings, *(warning for expression in read for warning in expression.warnings)))),
         rule=rules[0] if len(rules) == 1 else UnionRule(rules),
     )
+
+
+def check_fires(schedule: Schedule, now: datetime) -> None:
+    """Check that a schedule on the wall clock fires after `now` (aware).
+
+    Raises:
+        ScheduleError: the clocks skip all its times.
+    """
+    if schedule.calendar_rules and schedule.next_after(now, anchor=now) is None:
+        raise ScheduleError(
+            f"expression: it fires at no time that exists: the clocks of {schedule.timezone} skip each of its times",
+            text=schedule.text,
+            length=len(schedule.text),
+            suggestion="another hour, or `dst.gap: shift`",
+            code="never-fires",
+        )
 
 
 def next_instants(schedule: Schedule, after: datetime, n: int, *, anchor: datetime | None = None) -> list[datetime]:

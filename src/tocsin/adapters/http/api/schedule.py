@@ -75,7 +75,8 @@ class ExplainRequest(BaseModel):
 
     schedule: Annotated[str, Field(max_length=1_000)]
     """A cron expression, `@every …`, `at …` or an English phrase."""
-    timezone: Annotated[str, Field(max_length=255)] = "UTC"
+    timezone: Annotated[str, Field(max_length=255)] | None = None
+    """An IANA zone; null: the zone with which the phrase ends, or UTC."""
     dst: DstPolicy | None = None
     count: Annotated[int, Field(ge=1, le=1_000)] = 5
     """Number of occurrences to list."""

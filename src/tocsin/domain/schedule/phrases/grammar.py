@@ -30,8 +30,8 @@ _INSTEAD: Final = MappingProxyType(
         "nightly": "every day at 2am",
         "morning": "every day at 9am",
         "evening": "every day at 6pm",
-        "utc": "the zone in its own field, `timezone`",
-        "gmt": "the zone in its own field, `timezone`",
+        "utc": "the zone at the end of the phrase, or in its own field, `timezone`",
+        "gmt": "the zone at the end of the phrase, or in its own field, `timezone`",
     }
 )
 
