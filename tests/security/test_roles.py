@@ -280,6 +280,10 @@ FACTS = {
     "dead-letter": "dead-letter.j.0198.dead-lettered",
     "replayed": "dead-letter.j.0198.replayed.1",
     "resolved": "dead-letter.j.0198.resolved",
+    "registered": "agent.n.0198.registered",
+    "ended": "agent.n.0198.ended",
+    "switched": "agent.n.all.switched",
+    "drain-started": "agent.n.0198.drain-started",
 }
 GRANTED = {
     "registrar": {"defined"},
@@ -292,12 +296,13 @@ GRANTED = {
     "dead-letter-sink": {"dead-letter"},
     "recorder": set[str](),
     "recoverer": {"report", "failed"},
-    "scheduler": {*FACTS} - {"trigger", "enqueued", "replayed", "lease"},
+    "agent-keeper": {"registered", "ended"},
+    "scheduler": {*FACTS} - {"trigger", "enqueued", "replayed", "lease", "switched", "drain-started"},
     "worker": {"started", "report"},
-    "operator": {"defined", "trigger", "cancelled", "replayed", "resolved"},
+    "operator": {"defined", "trigger", "cancelled", "replayed", "resolved", "switched", "drain-started"},
     "api": {
         *("defined", "trigger", "cancelled", "replayed", "resolved"),
-        *("enqueued", "started", "released", "report", "lease"),
+        *("enqueued", "started", "released", "report", "lease", "switched", "drain-started"),
     },
     "viewer": set[str](),
     "mq-bridge": {"started", "report"},

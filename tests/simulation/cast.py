@@ -13,6 +13,7 @@ from tocsin import bootstrap, subjects
 from tocsin.adapters.memory.archive import InMemoryArchiveStore
 from tocsin.archive.cursors import Cursors
 from tocsin.bootstrap.stage_runner import candidate
+from tocsin.domain.agent import safe_name
 from tocsin.domain.definition import DefinitionError
 from tocsin.domain.events import CancelRequest, Trigger
 from tocsin.domain.ledger import JobNotFound
@@ -161,7 +162,7 @@ class WorkerProcess:
         queues = {queue: _TaskQueue(around, process, queue) for queue in QUEUES}
         log = SimulatedLog(around.server, around.network, process)
         connection = Connection(log, cast("Any", queues), ProcessClock(process), ACK_WAIT)
-        options = Options(QUEUES, concurrency=3, shutdown_timeout=3.0, name=process.name, nats_url=None)
+        options = Options(QUEUES, concurrency=3, shutdown_timeout=3.0, name=safe_name(process.name), nats_url=None)
         self._shutdown = Shutdown()
         process.spawn("worker", Session(options, handlers, connection, self._shutdown).run)
 

@@ -482,7 +482,10 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "if True or decision in",
     ),
     _bug(
-        "archive how things stand", segment_selection.SegmentSelection.take, "self._pick(before)", "self._pick(message)"
+        "archive how things stand",
+        segment_selection.SegmentSelection._take_newest,
+        "self._pick(before)",
+        "self._pick(message)",
     ),
     _bug("forget the archiver before", Archive.write, "previous=state.head", "previous=None"),
     Mutation(

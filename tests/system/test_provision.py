@@ -137,6 +137,7 @@ async def test_the_public_side_follows_the_prefixes(connection: Connection) -> N
         f"{unique}-out.cancel.>",
         f"{unique}.0.enqueue.>",
         f"{unique}.0.leadership.>",
+        f"{unique}.0.agent.>",
     ]
     assert log["republish"] == {"src": f"{unique}.0.cron.>", "dest": f"{unique}-out.>"}
     assert mq["subjects"] == [

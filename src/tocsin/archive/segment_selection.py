@@ -4,6 +4,8 @@ The messages are read in order, up to a sequence up to which everything is decid
 
     execution.>                                            selected if the execution is over
     dead-letter.>                                          selected if its last fact is its resolution
+    agent.>                                                selected if the agent is forgotten
+    agent.*.all.switched                                   selected except the newest of each subject
     report.>, timer.>, trigger.>, cancel.>, enqueue.>      selected: handled inputs
     cron.>, ledger.*.due, ledger.*.passed                  selected except the newest of each subject, which is the state
     lock.>                                                 likewise, and all before the oldest of what still waits
@@ -28,6 +30,7 @@ _TIMES: Final = frozenset({"due", "passed"})
 ENDS: Final = {
     "execution": frozenset({"completed", "failed", "cancelled", "skipped"}),
     "dead-letter": frozenset({"resolved"}),
+    "agent": frozenset({"forgotten"}),
 }
 
 
@@ -52,6 +55,8 @@ class SegmentSelection:
             self._pick(message)
         elif not WILDCARDS.isdisjoint(tokens):
             return  # a public trigger named the job so
+        elif kind == "agent" and tokens[-1] == "switched":
+            self._take_newest(message)
         elif kind in ENDS:
             if len(tokens) <= _DECISION:
                 return  # not a fact of ours: leave it
@@ -59,9 +64,7 @@ class SegmentSelection:
         elif kind == "lock":
             self._take_of_lock(message)
         elif kind == "cron" or (kind == "ledger" and tokens[-1] in _TIMES):
-            before, self._newest[message.subject] = self._newest.get(message.subject), message
-            if before is not None:
-                self._pick(before)
+            self._take_newest(message)
 
     def ripe(self) -> list[StoredMessage]:
         """Return the selected messages in the order of the stream."""
@@ -80,6 +83,12 @@ class SegmentSelection:
             self.size += len(known)
         else:
             self._open[scope] = known
+
+    def _take_newest(self, message: StoredMessage) -> None:
+        """Select the message that `message` replaces."""
+        before, self._newest[message.subject] = self._newest.get(message.subject), message
+        if before is not None:
+            self._pick(before)
 
     def _take_of_lock(self, message: StoredMessage) -> None:
         """Select the events of a lock that an event makes unnecessary."""

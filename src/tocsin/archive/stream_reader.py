@@ -42,13 +42,22 @@ class Selection:
 
     def has(self, message: StoredMessage) -> bool:
         """Whether the selection includes a message of one of its streams."""
-        if self.job not in {None, subjects.job_of(message.subject)} and not message.subject.startswith("leadership."):
+        if self.job is not None and not self._is_of_job(message.subject):
             return False
         if self.execution_id not in {None, *message.subject.split(".")[2:3]}:
             return False
         if self.until is not None and message.time > self.until:
             return False
         return self.since is None or message.time >= self.since or is_definition(message.subject)
+
+    def _is_of_job(self, subject: str) -> bool:
+        """Whether a subject is of the selected job, or explains its gaps.
+
+        The name of an agent may be that of a job.
+        """
+        if subject.startswith("leadership."):
+            return True
+        return not subject.startswith("agent.") and subjects.job_of(subject) == self.job
 
 
 async def extents(log: StoredLog, selection: Selection) -> Extents:

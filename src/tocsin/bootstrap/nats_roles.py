@@ -11,6 +11,8 @@ from typing import Final
 
 from ..adapters.nats.admin.permissions import Granting, Permissions
 from ..domain.events import (
+    AgentDrainStarted,
+    AgentSwitched,
     Cancelled,
     CancelRequest,
     Defined,
@@ -46,12 +48,13 @@ OUTSIDE: Final = "mq-executor"
 _SEEN: Final = Access(
     reads=STREAMS,
     follows=STREAMS,
-    looks_up=(Bucket.DEFINITIONS, Bucket.LOCKS, Bucket.LEADER, Bucket.CURSORS),
+    looks_up=(Bucket.DEFINITIONS, Bucket.LOCKS, Bucket.LEADER, Bucket.CURSORS, Bucket.AGENTS),
     reads_archive=True,
 )
 _CHANGED: Final = (
     *(Defined, Paused, Resumed, Deleted, Trigger),
     *(CancelRequest, Cancelled, Replayed, Resolved),
+    *(AgentSwitched, AgentDrainStarted),
 )
 _OPERATED: Final = replace(_SEEN, appends=_CHANGED, writes=((Bucket.TOKENS, ">"), (Bucket.TIMEZONES, TIMEZONE_REQUEST)))
 _HANDED_OUT: Final = (Enqueued, Started, Released, Report, LeaseTimer)
@@ -75,7 +78,7 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
     roles |= {
         SCHEDULER: granting.part(SCHEDULER, _together(stages), [spec for specs in durables.values() for spec in specs]),
         API: granting.part(API, _SERVED, tasks),
-        WORKER: granting.part(WORKER, _WORKED, tasks, needs_key=False),
+        WORKER: granting.working(WORKER, _WORKED, tasks),
         ADMIN: granting.provisioning(ADMIN),
         OPERATOR: granting.watching(OPERATOR, _OPERATED),
         VIEWER: granting.watching(VIEWER, _SEEN),
@@ -117,4 +120,5 @@ def _together(stages: Sequence[AnyStage]) -> Access:
         removes=tuple({stream: None for access in each for stream in access.removes}),
         reads_archive=any(access.reads_archive for access in each),
         keeps_archive=any(access.keeps_archive for access in each),
+        keeps_agents=any(access.keeps_agents for access in each),
     )

@@ -12,6 +12,7 @@ from faststream.nats import NatsBroker
 
 from .. import __version__, telemetry
 from ..adapters.nats.admin.purge import NatsStreamPurge
+from ..adapters.nats.agents import NatsAgentChannel
 from ..adapters.nats.client.connection import CLOSING_ERRORS, RECONNECT_FOREVER
 from ..adapters.nats.client.credentials import security_of
 from ..adapters.nats.consumers.priority import PriorityGate
@@ -25,7 +26,7 @@ from ..engine.stage import BoundStage, Calm, StageContext, Storage, always_calm
 from ..engine.states import StateStore
 from ..engine.step import Sources
 from ..engine.timezone_refresh import TimezoneWatch
-from ..ports import History
+from ..ports import AgentChannel, History
 from ..stages import STAGES
 from ..stages.archiver.stage import max_lag
 from ..stages.recorder import Recorder
@@ -46,10 +47,12 @@ def compose(
     key: bytes,
     storage: Storage | None = None,
     calm: Calm = always_calm,
+    agents: AgentChannel | None = None,
 ) -> list[BoundStage]:
     """Start the named stages that the settings need.
 
-    Without `storage`, start only stages that need no history. `calm` waits for the end of a rush.
+    Without `storage`, start only stages that need no history. `calm` waits for the end of a rush. Without
+    `agents`, no agent can be heard.
     """
     log = installation.log
 
@@ -66,6 +69,7 @@ def compose(
         elect=elect,
         storage=storage,
         calm=calm,
+        agents=agents,
     )
     started = [
         stage.run_in(context)
@@ -110,7 +114,8 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             storage = await _storage(installation, history)
         store = StateStore(Sources.of(installation.log, installation.projections, installation.clock))
         precedence = PriorityGate()
-        stages = compose(installation, names, store, key=key, storage=storage, calm=precedence.calm)
+        agents = NatsAgentChannel(installation.connection, installation.names)
+        stages = compose(installation, names, store, key=key, storage=storage, calm=precedence.calm, agents=agents)
         broker = NatsBroker(
             servers(settings),
             logger=None,

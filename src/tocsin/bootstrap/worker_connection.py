@@ -4,8 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
+from .. import __version__
 from ..adapters.nats.admin.layout import require_layout
 from ..adapters.nats.admin.resources import ensure_executors
+from ..adapters.nats.agents import NatsAgentChannel
 from ..adapters.nats.client.jetstream_wait import retry_until_available
 from ..adapters.nats.consumers.task_queues import NatsTaskQueue
 from ..domain.definition import DefinitionProblem
@@ -61,6 +63,8 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
             ack_wait,
             installation.settings.worker.cancel_grace,
             installation.settings.worker.concurrency,
+            NatsAgentChannel(connection, names),
+            __version__,
         )
     finally:
         for queue in queues.values():

@@ -55,6 +55,11 @@ def backfill_id(job: str, name: str, scheduled_time: datetime) -> str:
     return _uuid7(scheduled_time, "backfill", job, name, scheduled_time.isoformat())
 
 
+def agent_id(name: str, at: datetime, noise: str) -> str:
+    """Return the id of a worker process that started at `at`; `noise` is random."""
+    return _uuid7(at, "agent", name, noise)
+
+
 def job_id(job: str, registered_at: datetime) -> str:
     """Return the id under which a job is listed."""
     return _uuid7(registered_at, "job", job)

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from ..archive.archive import Archive, Origin
 from ..domain.events import Message, Recorded
-from ..ports import Clock, DurableSpec, EventLog, History, Projections, StoredLog, StreamPurge
+from ..ports import AgentChannel, Clock, DurableSpec, EventLog, History, Projections, StoredLog, StreamPurge
 from ..settings import Settings
 from ..subjects import Bucket, Stream, entity_of
 from .leader_election import LeaderElection
@@ -55,6 +55,8 @@ class Access:
     removes: tuple[Stream, ...] = ()
     """Streams from which it removes single messages, which are no events."""
     reads_archive: bool = False
+    keeps_agents: bool = False
+    """Whether it hears hold lists of agents, and commands agents."""
     keeps_archive: bool = False
     """Whether it writes segments of the archive and purges the streams."""
 
@@ -199,6 +201,8 @@ class StageContext:
     elect: Elect
     storage: Storage | None = None
     """None: the history's database is not open."""
+    agents: AgentChannel | None = None
+    """None: no agents can be heard."""
     calm: Calm = always_calm
     """Wait for it before work on which no execution waits."""
 

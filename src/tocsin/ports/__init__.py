@@ -4,6 +4,7 @@ Every port has one behaviour suite in `tests/conformance/`, run over each of its
 are for broken plumbing; a failed job is an event.
 """
 
+from .agents import AgentChannel, ReceiveCommand, ReceiveHoldList
 from .clock import Clock
 from .durables import Delivery, DurableSpec, QueueStatus, TaskQueue, TaskQueues, acknowledge, acknowledge_each
 from .errors import (
@@ -39,6 +40,7 @@ from .projections import Projections
 from .stored_log import ArchiveStore, Extent, StoredLog, StoredMessage, StreamPurge
 
 __all__ = [
+    "AgentChannel",
     "Append",
     "ArchiveStore",
     "Batch",
@@ -65,6 +67,8 @@ __all__ = [
     "Projections",
     "Publish",
     "QueueStatus",
+    "ReceiveCommand",
+    "ReceiveHoldList",
     "RequestRefused",
     "SequenceConflict",
     "StaleRead",

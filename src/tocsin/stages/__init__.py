@@ -7,6 +7,7 @@ The engine handles delivery, retries and acknowledgement (`engine.delivery_polic
 from typing import Final
 
 from ..engine.stage import AnyStage
+from .agent_keeper.stage import AGENT_KEEPER
 from .archiver.stage import ARCHIVER
 from .dag_advancer.stage import DAG_ADVANCER
 from .dead_letter_sink import DEAD_LETTER_SINK
@@ -30,6 +31,7 @@ STAGES: Final[tuple[AnyStage, ...]] = (
     RETRIER,
     DEAD_LETTER_SINK,
     RECOVERER,
+    AGENT_KEEPER,
     RECORDER,
     ARCHIVER,
     MQ_BRIDGE,

@@ -10,6 +10,7 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     lock.<job>[.<shard>].<event>                                  a lock
     cron.triggered.<job>, cron.skipped.<job>, cron.missed.<job>   public events, republished unchanged
     leadership.<lease>.<event>                                    a leader lease
+    agent.<name>.<id>.<event>                                     an agent; `all` in place of the id: its name
     dead-letter.<job>.<id>.<event>[.<number>]                     a dead letter
     trigger.<job>, cancel.<job>.<id>                              inputs: requests
     report.<job>.<id>.<outcome>.<step>.<attempt>.<delivery>       inputs: reports
@@ -18,6 +19,9 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     delay.<job>.<id>.retry.<step>.<attempt>                       schedules of the server, whose targets are timers
     mq.scheduled.<job>, mq.scheduler.complete.<job>.<id>          tasks and answers of MQ executors (hip-62)
     mq.scheduler.cancel.<job>.<id>                                notices for MQ executors: the work is not needed
+
+`agent.<name>.<id>.hold` and `task.<name>.<id>` are no stored subjects: on them agents send their hold lists and hear
+commands. They have no partition (`ports.agents`).
 
 `trigger.>` and `cancel.>` are in the stream of the ledger. The stream of the log republishes under `cron.`, and a
 stream may not republish into subjects that it captures itself.
@@ -34,6 +38,7 @@ from .filters import (
     ENDINGS,
     OPENINGS,
     RECORDED,
+    agent_events,
     audit_filters,
     claims,
     filter_for,
@@ -49,6 +54,7 @@ from .filters import (
     tasks,
 )
 from .names import (
+    AGENT_KEEPER_LEASE,
     ANY,
     ARCHIVE_STATE,
     ARCHIVER_LEASE,
@@ -91,6 +97,7 @@ from .partitions import PARTITIONS, partition, partition_of, partition_token
 from .paths import (
     acquisitions,
     admissions,
+    agent,
     cancel,
     dead_letter,
     definition,
@@ -103,6 +110,7 @@ from .paths import (
     lock,
     mq_cancel,
     mq_tasks,
+    parse_agent,
     public_event,
     scope_of,
     subject_of,
@@ -111,6 +119,7 @@ from .paths import (
 )
 
 __all__ = [
+    "AGENT_KEEPER_LEASE",
     "ANY",
     "ARCHIVER_LEASE",
     "ARCHIVE_STATE",
@@ -148,6 +157,8 @@ __all__ = [
     "Stream",
     "acquisitions",
     "admissions",
+    "agent",
+    "agent_events",
     "audit_filters",
     "cancel",
     "claims",
@@ -177,6 +188,7 @@ __all__ = [
     "mq_tasks",
     "name",
     "openings",
+    "parse_agent",
     "parse_cancel",
     "parse_completion",
     "partition",

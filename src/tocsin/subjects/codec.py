@@ -67,7 +67,16 @@ def _model(subject: str) -> type[e.Message]:
 
 _ADMISSION_ALONE: Final = 4
 """Tokens in the subject of an admission that is not a task too."""
-_DECISION: Final = {"ledger": 2, "leadership": 2, "execution": 3, "dead-letter": 3, "cron": 1, "lock": 2, "mq": 1} | {
+_DECISION: Final = {
+    "ledger": 2,
+    "leadership": 2,
+    "execution": 3,
+    "dead-letter": 3,
+    "agent": 3,
+    "cron": 1,
+    "lock": 2,
+    "mq": 1,
+} | {
     "timer": 3,
     "delay": 3,
 }
@@ -95,6 +104,13 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
     **{
         f"leadership.{m.model_fields['type'].default}": m
         for m in (e.LeadershipGained, e.LeadershipReleased, e.LeadershipLost)
+    },
+    **{
+        f"agent.{m.model_fields['type'].default}": m
+        for m in (
+            *(e.AgentRegistered, e.AgentDrainStarted, e.AgentFellSilent),
+            *(e.AgentEnded, e.AgentForgotten, e.AgentSwitched),
+        )
     },
     "trigger": e.Trigger,
     "cancel": e.CancelRequest,

@@ -62,6 +62,11 @@ def leadership(lease: str) -> str:
     return f"leadership.{lease}.*"
 
 
+def agent_events() -> str:
+    """Return a filter over the events of all agents."""
+    return "agent.*.*.*"
+
+
 def job_filters(job: str) -> dict[Stream, tuple[str, ...]]:
     """Return filters over everything about a job: events, inputs and public events."""
     of = token(job)
@@ -88,7 +93,7 @@ def filter_for(pattern: str) -> str:
     """Return a filter over all jobs, e.g. `filter_for("execution.admitted")`."""
     kind, _, decision = pattern.partition(".")
     match kind:
-        case "execution" | "dead-letter":
+        case "execution" | "dead-letter" | "agent":
             tail = ".>" if decision in _LONGER else ""
             return f"{kind}.*.*.{decision}{tail}"
         case "ledger" | "leadership":
@@ -143,6 +148,7 @@ _FACTS: Final[dict[type[e.Message], str]] = {
     e.LedgerFact: "ledger",
     e.DeadLetterFact: "dead-letter",
     e.LeadershipFact: "leadership",
+    e.AgentFact: "agent",
 }
 
 

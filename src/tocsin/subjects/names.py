@@ -65,7 +65,7 @@ LAYOUT_KEY: Final = "tocsin.layout"
 """The key of the number in a stream's metadata."""
 
 STREAM_SUBJECTS: Final[dict[Stream, tuple[str, ...]]] = {
-    Stream.LEDGER: ("ledger.>", "trigger.>", "cancel.>", "enqueue.>", "leadership.>"),
+    Stream.LEDGER: ("ledger.>", "trigger.>", "cancel.>", "enqueue.>", "leadership.>", "agent.>"),
     Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>", "timer.>", "delay.>"),
     Stream.REPORTS: ("report.>",),
     Stream.MQ: ("mq.scheduled.>", "mq.scheduler.complete.>", "mq.scheduler.cancel.>"),
@@ -76,7 +76,7 @@ PUBLIC_EVENTS: Final = "cron.>"
 
 def stream_of(subject: str) -> Stream:
     """Return the stream that stores a subject."""
-    if subject.startswith(("ledger.", "trigger.", "cancel.", "enqueue.", "leadership.")):
+    if subject.startswith(("ledger.", "trigger.", "cancel.", "enqueue.", "leadership.", "agent.")):
         return Stream.LEDGER
     if subject.startswith("report."):
         return Stream.REPORTS
@@ -120,11 +120,13 @@ class Bucket(StrEnum):
     TOKENS = "tokens"
     ANSWERS = "answers"
     TIMEZONES = "timezones"
+    AGENTS = "agents"
 
 
 TICKER_LEASE: Final = "ticker"
 RECOVERER_LEASE: Final = "recoverer"
 ARCHIVER_LEASE: Final = "archiver"
+AGENT_KEEPER_LEASE: Final = "agent-keeper"
 ARCHIVE_STATE: Final = "archive"
 """The key in `cursors` that holds the progress of the archive."""
 INSTALLATION_KEY: Final = "report-key"

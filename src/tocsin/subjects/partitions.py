@@ -38,12 +38,12 @@ def partition(subject: str) -> int:
 def partition_token(relative: str, partitions: int) -> str:
     """Return the partition in a subject or filter.
 
-    It is the wildcard for a filter over all jobs. Events of leader leases belong to partition 0.
+    It is the wildcard for a filter over all jobs. Events of leader leases and of agents belong to partition 0.
     """
     if partitions == 1:
         return "0"
     kind, *tokens = relative.split(".")
-    if kind == "leadership":
+    if kind in {"leadership", "agent"}:
         return "0"
     if kind == "cron":
         del tokens[0]

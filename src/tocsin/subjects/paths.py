@@ -57,6 +57,10 @@ def _event_of_lease(fact: Any) -> str:  # noqa: ANN401 - an event with a type
     return f"leadership.{fact.lease}.{fact.type}"
 
 
+def _event_of_agent(fact: Any) -> str:  # noqa: ANN401 - an event with a type
+    return f"agent.{fact.name}.{fact.agent_id}.{fact.type}"
+
+
 def _public_event(fact: e.CronTriggered | e.CronSkipped | e.CronMissed) -> str:
     return f"{fact.event}.{token(fact.data.cron_name)}"
 
@@ -88,6 +92,10 @@ _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     e.Replayed: lambda fact: f"dead-letter.{token(fact.job)}.{fact.id}.replayed.{fact.number}",
     **dict.fromkeys((e.DeadLettered, e.PoisonMessage, e.Resolved), _event_of_dead_letter),
     **dict.fromkeys((e.LeadershipGained, e.LeadershipReleased, e.LeadershipLost), _event_of_lease),
+    **dict.fromkeys(
+        (e.AgentRegistered, e.AgentDrainStarted, e.AgentFellSilent, e.AgentEnded, e.AgentForgotten, e.AgentSwitched),
+        _event_of_agent,
+    ),
     **dict.fromkeys((e.CronTriggered, e.CronSkipped, e.CronMissed), _public_event),
 }
 
@@ -174,6 +182,17 @@ def dead_letter(job: str, id: str) -> str:  # noqa: A002 - the field is called s
     return f"dead-letter.{token(job)}.{id}.>"
 
 
+def agent(name: str, agent_id: str) -> str:
+    """Return the scope of an agent; the id `all` means its name."""
+    return f"agent.{name}.{agent_id}.>"
+
+
+def parse_agent(subject: str) -> tuple[str, str]:
+    """Return the name and the id in the subject of an agent's event."""
+    _, name, agent_id, *_ = subject.split(".")
+    return name, agent_id
+
+
 def scope_of(message: e.Message) -> str:
     """Return the scope that guards an event.
 
@@ -190,6 +209,8 @@ def _scope_maker(kind: type[e.Message]) -> Callable[[Any], str]:
         return lambda fact: ledger(fact.job)
     if issubclass(kind, e.LockFact):
         return lambda fact: lock(fact.job, fact.shard)
+    if issubclass(kind, e.AgentFact):
+        return lambda fact: agent(fact.name, fact.agent_id)
     if issubclass(kind, e.DeadLetterFact):
         return lambda fact: dead_letter(fact.job, fact.id)
     return subject_of

@@ -4,11 +4,12 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import TypeAlias
 
-from ..ports import Clock, EventLog, TaskQueue
+from ..domain import agent
+from ..ports import AgentChannel, Clock, EventLog, TaskQueue
 
 _worker_numbers = count(1)
 
@@ -27,8 +28,11 @@ class Options:
     shutdown_timeout: float
     """How long handlers may continue after the worker is stopped."""
     name: str
+    """Unique among the workers that run at the same time, because claims record it."""
     nats_url: str | None
     """None: from the settings."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Shown with the agent."""
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -38,10 +42,20 @@ class Options:
             raise ValueError(f"concurrency: at least 1, not {self.concurrency}")
         if self.shutdown_timeout < 0:
             raise ValueError(f"shutdown_timeout: at least 0 seconds, not {self.shutdown_timeout:g}")
+        if not agent.is_agent_name(self.name):
+            raise ValueError(f"name: 1 to {agent.MAX_NAME} letters, digits, hyphens and underscores, not {self.name!r}")
+        if len(self.labels) > agent.MAX_LABELS:
+            raise ValueError(f"labels: at most {agent.MAX_LABELS}, not {len(self.labels)}")
 
 
 def read_options(
-    queues: Sequence[str], *, concurrency: int, shutdown_timeout: float, name: str | None, nats_url: str | None
+    queues: Sequence[str],
+    *,
+    concurrency: int,
+    shutdown_timeout: float,
+    name: str | None,
+    nats_url: str | None,
+    labels: Mapping[str, str] | None = None,
 ) -> Options:
     """Return the options that a user passed, with a default name.
 
@@ -51,9 +65,9 @@ def read_options(
     """
     if isinstance(queues, str):
         raise TypeError(f"queues: pass a sequence of names, such as ({queues!r},), not one string")
-    # Unique among all workers, because claims record it.
-    unique_name = f"{socket.gethostname()}-{os.getpid()}-{next(_worker_numbers)}"
-    return Options(tuple(queues), concurrency, shutdown_timeout, name or unique_name, nats_url)
+    tail = f"-{os.getpid()}-{next(_worker_numbers)}"
+    unique_name = agent.safe_name(socket.gethostname())[: agent.MAX_NAME - len(tail)] + tail
+    return Options(tuple(queues), concurrency, shutdown_timeout, name or unique_name, nats_url, dict(labels or {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +83,10 @@ class Connection:
     """Seconds that a handler which watches `context.cancelled` has to end after its execution was cancelled."""
     concurrency: int | None = None
     """Replaces the number of tasks in the worker's code."""
+    agents: AgentChannel | None = None
+    """None: the worker does not register as an agent."""
+    version: str = ""
+    """The version of Tocsin, shown with the agent."""
 
 
 Connect: TypeAlias = Callable[[Options], AbstractAsyncContextManager[Connection]]

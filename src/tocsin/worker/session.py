@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Coroutine
 from typing import Any, Final
 
 from .. import telemetry
+from .agent import AgentAnnouncer
 from .cancellations import Cancellations
 from .connection import Connection, Options
 from .executor import Executor
@@ -43,19 +44,45 @@ class Session:
         self._threads = Threads()
         runner = HandlerRunner(options.name, clock, self._threads, shutdown.requested)
         executor = Executor(connection.log, handlers, runner, clock, worker=options.name)
-        self._pool = TaskPool(
-            executor, self._held_tasks, Slots(connection.concurrency or options.concurrency, shutdown.requested)
+        limit = connection.concurrency or options.concurrency
+        slots = Slots(limit, shutdown.requested)
+        self._pool = TaskPool(executor, self._held_tasks, slots)
+        self._channel = connection.agents
+        self._agent = (
+            None
+            if connection.agents is None
+            else AgentAnnouncer(
+                options,
+                handlers,
+                self._held_tasks,
+                slots,
+                connection.agents,
+                clock,
+                limit=limit,
+                version=connection.version,
+            )
         )
         self._intakes = [Intake(name, connection.queues[name], self._pool, clock) for name in options.queues]
         self._heartbeat = Heartbeat(self._held_tasks, clock, ack_wait=connection.ack_wait)
         self._cancellations = Cancellations(connection.log, self._held_tasks, clock, grace=connection.cancel_grace)
 
     async def run(self) -> None:
-        """Work until a stop is requested.
+        """Work until a stop is requested, registered as an agent if the connection allows it.
 
         Then take no more tasks, let handlers finish, and stop the rest.
         """
-        background = [_start(self._heartbeat.run()), _start(self._cancellations.run())]
+        if self._agent is None or self._channel is None:
+            await self._work([])
+            return
+        async with self._channel.commands(self._options.name, self._agent.agent_id, self._agent.receive):
+            await _first(self._shutdown.requested.wait(), self._agent.greet())
+            try:
+                await self._work([_start(self._agent.run())])
+            finally:
+                await self._agent.end()
+
+    async def _work(self, announcing: list[asyncio.Task[None]]) -> None:
+        background = [_start(self._heartbeat.run()), _start(self._cancellations.run()), *announcing]
         intakes = [_start(intake.run()) for intake in self._intakes]
         try:
             await _first(self._shutdown.requested.wait(), *map(_ended, (*background, *intakes)))

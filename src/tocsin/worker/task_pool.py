@@ -25,12 +25,13 @@ _log = telemetry.get_logger("tocsin.worker")
 class Slots:
     """A number of slots, each free or in use.
 
-    Once `closed` is set, no slot is given out.
+    Once `closed` is set, no slot is given out; while they are paused, neither.
     """
 
     def __init__(self, limit: int, closed: Flag) -> None:
         """Start with all slots free."""
         self._free = limit
+        self._is_paused = False
         self._closed = closed
         self._changed = asyncio.Event()
 
@@ -39,14 +40,17 @@ class Slots:
 
         0 if the slots are closed.
         """
-        while not self._free and not self._closed.is_set():
+        while (self._is_paused or not self._free) and not self._closed.is_set():
             self._changed.clear()
             await self._changed.wait()
         return 0 if self._closed.is_set() else self._free
 
     async def occupy(self) -> bool:
-        """Wait for a free slot and use it; False if the slots are closed."""
-        if not await self.free():
+        """Wait for a free slot and use it.
+
+        False: the slots are closed or paused.
+        """
+        if self._is_paused or not await self.free():
             return False
         self._free -= 1
         return True
@@ -54,6 +58,11 @@ class Slots:
     def release(self) -> None:
         """Free a slot."""
         self._free += 1
+        self._changed.set()
+
+    def pause(self, *, is_paused: bool) -> None:
+        """Give out no slots, or give them out again. Slots in use are not affected."""
+        self._is_paused = is_paused
         self._changed.set()
 
     def wake(self) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, ClassVar, TypeVar
 
@@ -51,6 +51,7 @@ class Worker:
         shutdown_timeout: float = 30.0,
         name: str | None = None,
         nats_url: str | None = None,
+        labels: Mapping[str, str] | None = None,
         connect: Connect | None = None,
     ) -> None:
         """Configure a worker; it connects when it runs.
@@ -59,8 +60,10 @@ class Worker:
             queues: the queues to take tasks from.
             concurrency: the number of tasks that run at the same time, over all queues.
             shutdown_timeout: seconds that handlers may continue after the worker is stopped.
-            name: unique among all workers; by default made from the host, the process id and a number.
+            name: the agent's name: letters, digits, `-` and `_`, unique among the workers that run at the same time. By
+                default made from the host, the process id and a number. `tocsin agents disable` disables a name.
             nats_url: the URL of the NATS server; by default from the settings (`TOCSIN_NATS_URL`).
+            labels: texts by name that `tocsin agents` shows with the worker.
             connect: opens another connection than the default, for example to the in-memory log in tests.
 
         Raises:
@@ -68,7 +71,12 @@ class Worker:
             TypeError: `queues` is one string.
         """
         self.options: Options = read_options(
-            queues, concurrency=concurrency, shutdown_timeout=shutdown_timeout, name=name, nats_url=nats_url
+            queues,
+            concurrency=concurrency,
+            shutdown_timeout=shutdown_timeout,
+            name=name,
+            nats_url=nats_url,
+            labels=labels,
         )
         self._connect = connect
         self._handlers = Handlers()

@@ -12,7 +12,7 @@ from tests.system.running import running, settings
 from tocsin import bootstrap
 from tocsin.services.health import status
 from tocsin.settings import Settings
-from tocsin.subjects import ARCHIVER_LEASE, RECOVERER_LEASE, TICKER_LEASE, Bucket, Stream
+from tocsin.subjects import AGENT_KEEPER_LEASE, ARCHIVER_LEASE, RECOVERER_LEASE, TICKER_LEASE, Bucket, Stream
 
 
 async def program(of: Settings, *args: str) -> "subprocess.CompletedProcess[str]":
@@ -34,7 +34,12 @@ async def test_all_of_an_installation_at_work(nats_url: str, tmp_path: Path) -> 
         async def at_work() -> Any:  # noqa: ANN401 - JSON
             seen = json.loads((await program(tocsin.settings, "status", "-o", "json")).stdout)
             [queue] = seen["queues"]
-            led = {lease["name"] for lease in seen["leases"]} == {TICKER_LEASE, RECOVERER_LEASE, ARCHIVER_LEASE}
+            led = {lease["name"] for lease in seen["leases"]} == {
+                TICKER_LEASE,
+                RECOVERER_LEASE,
+                ARCHIVER_LEASE,
+                AGENT_KEEPER_LEASE,
+            }
             return (
                 seen
                 if led and queue["unattended"] and seen["jobs"]["registered"] == 2 and seen["history"]["open"]

@@ -1,7 +1,7 @@
 """Every event that Tocsin records, every input, and every public event.
 
 These classes are the only source of the JSON Schemas in `schemas/`. Base classes and shared parts are in `message`.
-Events of a job are in `ledger`, events of locks and leader leases in `coordination`. Events of an execution are in
+Events of a job are in `ledger`, those of agents in `agents`, events of locks and leader leases in `coordination`. Events of an execution are in
 `execution` and `steps`, those of a dead letter in `dead_letter`. Requests, reports and timers are in `inputs`. Messages
 for clients and MQ executors are in `public` and `mq`.
 
@@ -10,6 +10,16 @@ defaults; a breaking change is a new class with a new `v`. A body leaves out fie
 released default never changes. Times are aware UTC datetimes, durations are seconds.
 """
 
+from .agents import (
+    OF_THE_NAME,
+    AgentDrainStarted,
+    AgentEnded,
+    AgentFact,
+    AgentFellSilent,
+    AgentForgotten,
+    AgentRegistered,
+    AgentSwitched,
+)
 from .coordination import (
     Acquired,
     LeadershipFact,
@@ -101,11 +111,19 @@ __all__ = [
     "MAX_BODY_BYTES",
     "MAX_REASON_LENGTH",
     "MISSED_REASONS",
+    "OF_THE_NAME",
     "Acquired",
     "Actor",
     "Admission",
     "Admitted",
     "Advanced",
+    "AgentDrainStarted",
+    "AgentEnded",
+    "AgentFact",
+    "AgentFellSilent",
+    "AgentForgotten",
+    "AgentRegistered",
+    "AgentSwitched",
     "Attempt",
     "CancelRequest",
     "Cancelled",

@@ -6,6 +6,7 @@ from typing import Final
 
 from ...domain.events import Message, Recorded, unfold
 from ...subjects import stream_of
+from .agents import Agents
 from .check import Check, Handler
 from .executions import Executions
 from .ledger_time import LedgerTime
@@ -45,6 +46,7 @@ class Auditor:
             Requests(since),
             Locks(self._executions, is_whole=is_whole),
             PublicEvents(is_whole=is_whole),
+            Agents(is_whole=is_whole),
         )
         self._handlers: dict[type[Message], list[Handler]] = {}
         for check in self._checks:

@@ -17,13 +17,13 @@ of the bridge.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from .... import subjects
 from ....engine.stage import Access
 from ....ports import DurableSpec
-from ....subjects import INSTALLATION_KEY, Bucket, Stream
+from ....subjects import ANY, INSTALLATION_KEY, Bucket, Stream
 from ..client.names import Names
 
 API: Final = "$JS.API"
@@ -84,8 +84,20 @@ class Granting:
             *self._looking_up(Bucket.TIMEZONES),
             *([self._key()] if needs_key else []),
         ]
+        if access.keeps_agents:
+            publish.append(self._names.agent_commands(ANY, ANY))
+        hearing = (self._names.hold_list(ANY, ANY),) if access.keeps_agents else ()
         denied = {subject for stream in access.follows for subject in self._of_others(stream)} - set(publish)
-        return Permissions(_inbox(name), _sorted(publish), _sorted(denied))
+        return Permissions(_inbox(name), _sorted(publish), _sorted(denied), hearing)
+
+    def working(self, name: str, access: Access, durables: Iterable[DurableSpec]) -> Permissions:
+        """Return the permissions of workers.
+
+        A worker that shares this user with others may send hold lists under any of their names.
+        """
+        part = self.part(name, access, durables, needs_key=False)
+        announcing = (*part.publish, self._names.hold_list(ANY, ANY))
+        return replace(part, publish=_sorted(announcing), subscribe=(self._names.agent_commands(ANY, ANY),))
 
     def provisioning(self, name: str) -> Permissions:
         """Return the permissions of the user that runs `tocsin init`.

@@ -11,6 +11,8 @@ prefixes. With the default names:
     cron.triggered.<job>            tocsin.0.cron.triggered.<job>, republished as cron.triggered.<job>
     api.<operation>                 tocsin.api.<operation>
 
+Agents and the agent keeper use `tocsin.agent.<name>.<id>.hold` and `tocsin.task.<name>.<id>`, which no stream captures.
+
 This module alone adds and removes the partition. Public subjects, subjects of the MQ bridge and of the API, and keys of
 buckets have none: programs outside do not know it.
 """
@@ -97,6 +99,14 @@ class Names:
     def cancel_prefix(self) -> str:
         """Any client may publish on `<cancel_prefix>.<job>.<execution>` to cancel an execution."""
         return f"{self.public_prefix}.cancel"
+
+    def hold_list(self, name: str, agent_id: str) -> str:
+        """Return the subject on which an agent sends its hold lists."""
+        return f"{self.root}.agent.{name}.{agent_id}.hold"
+
+    def agent_commands(self, name: str, agent_id: str) -> str:
+        """Return the subject on which an agent hears commands."""
+        return f"{self.root}.task.{name}.{agent_id}"
 
     def stream(self, stream: Stream) -> str:
         """Return the name of a stream: `TOCSIN_LEDGER`."""

@@ -1,0 +1,63 @@
+"""Hold lists of agents, and commands to them, in memory."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from ...ports import LogUnavailable, MessageTooLarge, ReceiveCommand, ReceiveHoldList
+
+MAX_BYTES = 1_048_576
+"""The default `max_payload` of a nats-server."""
+
+
+class InMemoryAgentChannel:
+    """Implement `ports.AgentChannel`: a channel that all processes of a test share."""
+
+    def __init__(self) -> None:
+        """Start without listeners."""
+        self.connections = 1
+        """Set it to 0 to cut the connection, and to another number to restore it."""
+        self._keepers: list[ReceiveHoldList] = []
+        self._agents: list[tuple[str, str, ReceiveCommand]] = []
+
+    async def announce(self, name: str, agent_id: str, body: bytes) -> None:
+        """See `AgentChannel`."""
+        self._check(body)
+        for receive in tuple(self._keepers):
+            receive(name, agent_id, body)
+
+    async def is_heard(self, name: str, agent_id: str, body: bytes, *, wait: float) -> bool:  # noqa: ARG002 - no time passes
+        """See `AgentChannel`."""
+        await self.announce(name, agent_id, body)
+        return bool(self._keepers)
+
+    @asynccontextmanager
+    async def hold_lists(self, receive: ReceiveHoldList) -> AsyncIterator[None]:
+        """See `AgentChannel`."""
+        self._keepers.append(receive)
+        try:
+            yield
+        finally:
+            self._keepers.remove(receive)
+
+    async def command(self, name: str, agent_id: str, body: bytes) -> None:
+        """See `AgentChannel`."""
+        self._check(body)
+        for of_name, of_id, receive in tuple(self._agents):
+            if (of_name, of_id) == (name, agent_id):
+                receive(body)
+
+    @asynccontextmanager
+    async def commands(self, name: str, agent_id: str, receive: ReceiveCommand) -> AsyncIterator[None]:
+        """See `AgentChannel`."""
+        entry = (name, agent_id, receive)
+        self._agents.append(entry)
+        try:
+            yield
+        finally:
+            self._agents.remove(entry)
+
+    def _check(self, body: bytes) -> None:
+        if not self.connections:
+            raise LogUnavailable("there is no connection")
+        if len(body) > MAX_BYTES:
+            raise MessageTooLarge("the message is too large", "maximum payload exceeded")

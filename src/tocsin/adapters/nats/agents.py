@@ -1,0 +1,103 @@
+"""Hold lists of agents, and commands to them, over core NATS."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+from nats.errors import Error as NatsError
+from nats.errors import NoRespondersError
+from nats.errors import TimeoutError as NatsTimeoutError
+
+from ...ports import LogUnavailable, ReceiveCommand, ReceiveHoldList
+from .client.connection import CLOSING_ERRORS, Connection
+from .client.names import Names
+from .client.replies import too_large
+from .client.transport import Outgoing, Receive
+
+_TOKENS_OF_A_HOLD_LIST: Final = 5
+"""`<root>.agent.<name>.<id>.hold`; the root is one token."""
+
+
+class NatsAgentChannel:
+    """Implement `ports.AgentChannel`."""
+
+    def __init__(self, connection: Connection, names: Names) -> None:
+        self._connection = connection
+        self._names = names
+
+    @property
+    def connections(self) -> int:
+        """See `AgentChannel`."""
+        client = self._connection.client
+        return client.stats["reconnects"] + 1 if client.is_connected else 0
+
+    async def announce(self, name: str, agent_id: str, body: bytes) -> None:
+        """See `AgentChannel`."""
+        await self._send(self._names.hold_list(name, agent_id), body)
+
+    async def is_heard(self, name: str, agent_id: str, body: bytes, *, wait: float) -> bool:
+        """See `AgentChannel`.
+
+        An agent keeper never answers on a reply subject, which anyone may choose. Only the server answers there, if there is no
+        subscription.
+        """
+        subject = self._names.hold_list(name, agent_id)
+        self._check(subject, body)
+        try:
+            await self._connection.client.request(subject, body, timeout=wait)
+        except NoRespondersError:
+            return False
+        except (TimeoutError, NatsTimeoutError):
+            return True
+        except NatsError as error:
+            raise LogUnavailable(f"{subject}: {error!r}") from error
+        return True
+
+    @asynccontextmanager
+    async def hold_lists(self, receive: ReceiveHoldList) -> AsyncIterator[None]:
+        """See `AgentChannel`."""
+
+        def pass_on(subject: str, _: str, body: bytes, __: Mapping[str, str] | None) -> None:
+            tokens = subject.split(".")
+            if len(tokens) == _TOKENS_OF_A_HOLD_LIST:
+                receive(tokens[2], tokens[3], body)
+
+        async with self._listening(self._names.hold_list("*", "*"), pass_on):
+            yield
+
+    async def command(self, name: str, agent_id: str, body: bytes) -> None:
+        """See `AgentChannel`."""
+        await self._send(self._names.agent_commands(name, agent_id), body)
+
+    @asynccontextmanager
+    async def commands(self, name: str, agent_id: str, receive: ReceiveCommand) -> AsyncIterator[None]:
+        """See `AgentChannel`."""
+
+        def pass_on(_: str, __: str, body: bytes, ___: Mapping[str, str] | None) -> None:
+            receive(body)
+
+        async with self._listening(self._names.agent_commands(name, agent_id), pass_on):
+            yield
+
+    @asynccontextmanager
+    async def _listening(self, subject: str, receive: Receive) -> AsyncIterator[None]:
+        subscription = await self._connection.transport.listen(subject, receive)
+        try:
+            yield
+        finally:
+            with suppress(*CLOSING_ERRORS):
+                await subscription.unsubscribe()
+
+    async def _send(self, subject: str, body: bytes) -> None:
+        self._check(subject, body)
+        try:
+            await self._connection.transport.send([Outgoing(subject, body)])
+        except CLOSING_ERRORS as error:
+            raise LogUnavailable(f"{subject}: {error!r}") from error
+
+    def _check(self, subject: str, body: bytes) -> None:
+        client = self._connection.client
+        if not client.is_connected:  # the client would keep it, and send it when it is old
+            raise LogUnavailable(f"{subject}: there is no connection")
+        if (refusal := too_large(Outgoing(subject, body), client.max_payload)) is not None:
+            raise refusal

@@ -1,0 +1,218 @@
+"""Agents: the state of a worker process, and the decisions on it.
+
+A hold list is what a worker process sends: what it registered with, and the tasks that it holds. It is hostile input, so
+every field is bounded. Its name and id come from its subject, never from its body.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from .errors import TocsinError
+from .events import (
+    Actor,
+    AgentDrainStarted,
+    AgentEnded,
+    AgentFact,
+    AgentFellSilent,
+    AgentForgotten,
+    AgentRegistered,
+    AgentSwitched,
+    Message,
+    Recorded,
+)
+
+MAX_HOLD_LIST_BYTES: Final = 262_144
+MAX_FUNCTIONS: Final = 500
+MAX_QUEUES: Final = 100
+MAX_LABELS: Final = 50
+MAX_HELD: Final = 1_000
+MAX_NAME: Final = 128
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+Text: TypeAlias = Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Mode: TypeAlias = Literal["enabled", "disabled", "draining"]
+"""What an agent does: it takes tasks, it takes none, or it finishes its tasks."""
+
+
+class AgentNotFound(TocsinError, LookupError):
+    """No agent has this name or id."""
+
+    code = "agent-not-found"
+
+
+class AgentState(StrEnum):
+    """The state of an agent, as operators see it."""
+
+    ENABLED = "ENABLED"
+    DISABLED = "DISABLED"
+    DRAINING = "DRAINING"
+    LOST = "LOST"
+
+
+class HoldList(BaseModel):
+    """A hold list, as an agent sends it at each change and every few seconds."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+
+    number: Annotated[int, Field(ge=1, le=2**62)]
+    """Counts the hold lists of a process, so that a late or repeated one is recognized."""
+    mode: Mode | Literal["starting"]
+    """What the agent does; it takes no tasks while it starts."""
+    host: Text = ""
+    version: Text = ""
+    labels: Annotated[dict[Text, Text], Field(max_length=MAX_LABELS)] = Field(default_factory=dict)
+    queues: Annotated[tuple[Text, ...], Field(max_length=MAX_QUEUES)] = ()
+    functions: Annotated[tuple[Text, ...], Field(max_length=MAX_FUNCTIONS)] = ()
+    max_concurrent_jobs: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    held: Annotated[tuple[Text, ...], Field(max_length=MAX_HELD)] = ()
+    """The tasks that it holds: `<execution id>.<step>.<attempt>`."""
+    ended: bool = False
+    """The process stops: this is its last hold list."""
+
+
+class Command(BaseModel):
+    """The answer of the agent keeper to an agent."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    mode: Mode
+
+
+def is_agent_name(name: str) -> bool:
+    """Return whether a name is one token of a subject, and short enough."""
+    return _NAME.fullmatch(name) is not None
+
+
+def is_agent_id(text: str) -> bool:
+    """Return whether a text is the id of a process."""
+    return _ID.fullmatch(text) is not None
+
+
+def safe_name(name: str) -> str:
+    """Replace every character that a token may not have by a hyphen."""
+    return _UNSAFE.sub("-", name)[:MAX_NAME] or "-"
+
+
+# --- state -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """The state of one process."""
+
+    registered: AgentRegistered | None = None
+    is_draining: bool = False
+    end: Literal["lost", "ended", "forgotten"] | None = None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is registered and was heard recently."""
+        return self.registered is not None and self.end is None
+
+    def state(self, *, enabled: bool) -> AgentState:
+        """Return the state that operators see; `enabled`: its name is not disabled."""
+        if self.end is not None:
+            return AgentState.LOST
+        if self.is_draining:
+            return AgentState.DRAINING
+        return AgentState.ENABLED if enabled else AgentState.DISABLED
+
+    def mode(self, *, enabled: bool) -> Mode:
+        """Return what the agent must do."""
+        if self.is_draining:
+            return "draining"
+        return "enabled" if enabled else "disabled"
+
+
+initial: Final = Agent()
+
+
+def evolve(state: Agent, fact: AgentFact) -> Agent:
+    """Apply an event about one process."""
+    match fact:
+        case AgentRegistered():
+            return replace(state, registered=fact, end=None)
+        case AgentDrainStarted():
+            return replace(state, is_draining=True)
+        case AgentFellSilent():
+            return replace(state, end="lost")
+        case AgentEnded():
+            return replace(state, end="ended")
+        case AgentForgotten():
+            return replace(state, end="forgotten")
+        case _:
+            return state
+
+
+def fold(facts: Iterable[Recorded[Message]]) -> Agent:
+    """Return the state after the events of one process, oldest first."""
+    state = initial
+    for recorded in facts:
+        if isinstance(recorded.message, AgentFact):
+            state = evolve(state, recorded.message)
+    return state
+
+
+# --- decide ----------------------------------------------------------------------------------------------------------
+
+
+def hear(state: Agent, name: str, agent_id: str, held: HoldList) -> list[AgentFact]:
+    """Decide on a hold list: register the agent, or note that it ended.
+
+    A process that ended stays so: a hold list that arrives later is older.
+    """
+    if state.end == "ended":
+        return []
+    if held.ended:
+        return [AgentEnded(name=name, agent_id=agent_id)] if state.is_live else []
+    registered = AgentRegistered(
+        name=name,
+        agent_id=agent_id,
+        host=held.host,
+        version=held.version,
+        labels=dict(sorted(held.labels.items())),
+        queues=tuple(dict.fromkeys(held.queues)),
+        functions=tuple(sorted(set(held.functions))),
+        max_concurrent_jobs=held.max_concurrent_jobs,
+    )
+    return [] if state.is_live and state.registered == registered else [registered]
+
+
+def lose(state: Agent, *, silent_for: float) -> list[AgentFact]:
+    """Decide that a silent agent is lost."""
+    if state.registered is None or not state.is_live:
+        return []
+    fact = state.registered
+    return [AgentFellSilent(name=fact.name, agent_id=fact.agent_id, silent_for=round(silent_for, 3))]
+
+
+def forget(state: Agent, name: str, agent_id: str) -> list[AgentFact]:
+    """Decide that a lost or ended agent is no longer listed."""
+    if state.end not in {"lost", "ended"}:
+        return []
+    return [AgentForgotten(name=name, agent_id=agent_id)]
+
+
+def drain(
+    state: Agent, name: str, agent_id: str, *, by: Actor | None = None, reason: str | None = None
+) -> list[AgentFact]:
+    """Decide to drain a live agent."""
+    if not state.is_live or state.is_draining:
+        return []
+    return [AgentDrainStarted(name=name, agent_id=agent_id, by=by, reason=reason)]
+
+
+def switch(
+    newest: AgentSwitched | None, name: str, *, enabled: bool, by: Actor | None = None, reason: str | None = None
+) -> list[AgentFact]:
+    """Decide to disable or enable a name; `newest` is its newest event."""
+    if enabled == (newest is None or newest.enabled):
+        return []
+    return [AgentSwitched(name=name, enabled=enabled, by=by, reason=reason)]

@@ -1,0 +1,156 @@
+"""The agents of an installation, and the functions that no agent has."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import ValidationError
+
+from .. import subjects
+from ..domain import agent
+from ..domain.agent import AgentNotFound, AgentState
+from ..domain.agent_record import AgentRecord
+from ..domain.definition import JobDefinition
+from ..domain.events import OF_THE_NAME, Actor, AgentFact, AgentSwitched
+from ..ports import EventLog, LogUnavailable, OutdatedState, Projections
+from ..subjects import Bucket
+
+TRIES: Final = 5
+"""Tries to append a change while the agent keeper changes the agent."""
+
+
+class AgentRegistry:
+    """The agents of an installation."""
+
+    def __init__(self, log: EventLog, projections: Projections) -> None:
+        self._log = log
+        self._projections = projections
+
+    async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
+        """Return all agents, or those of a name or id.
+
+        They are sorted by name and start, and a moment old.
+
+        Raises:
+            AgentNotFound: no agent has this name.
+            LogUnavailable: the log did not answer.
+        """
+        records = []
+        for body in (await self._projections.entries(Bucket.AGENTS)).values():
+            try:
+                records.append(AgentRecord.model_validate_json(body))
+            except ValidationError:
+                continue  # of a newer version
+        records.sort(key=lambda record: (record.name, record.agent_id))
+        if name is None:
+            return tuple(records)
+        of_name = tuple(record for record in records if name in {record.name, record.agent_id})
+        if not of_name:
+            raise _not_found(name, records)
+        return of_name
+
+    async def switch(self, name: str, *, enabled: bool, by: Actor | None = None, reason: str | None = None) -> bool:
+        """Enable or disable all agents of a name, now and later.
+
+        Return whether that changed anything.
+
+        Raises:
+            AgentNotFound: no agent has this name, and it was never disabled.
+            LogUnavailable: the log did not answer.
+        """
+        scope = subjects.agent(name, OF_THE_NAME)
+        for _ in range(TRIES):
+            stored = await self._log.load(scope) if agent.is_agent_name(name) else []
+            newest = next((r.message for r in reversed(stored) if isinstance(r.message, AgentSwitched)), None)
+            if newest is None:
+                known = await self.agents()
+                if name not in {record.name for record in known}:
+                    raise _not_found(name, known)
+            facts = agent.switch(newest, name, enabled=enabled, by=by, reason=reason)
+            if await self._append(facts, stored[-1].sequence if stored else 0):
+                return bool(facts)
+        raise LogUnavailable(f"agent {name!r}: other writers changed it {TRIES} times")
+
+    async def drain(self, name: str, *, by: Actor | None = None, reason: str | None = None) -> tuple[AgentRecord, ...]:
+        """Drain the live agents of a name, or one process by its id.
+
+        Return those that were not draining.
+
+        Raises:
+            AgentNotFound: no agent has this name or id.
+            LogUnavailable: the log did not answer.
+        """
+        live = [record for record in await self.agents(name) if record.state is not AgentState.LOST]
+        return tuple([record for record in live if await self._drain(record, by, reason)])
+
+    async def _drain(self, record: AgentRecord, by: Actor | None, reason: str | None) -> bool:
+        for _ in range(TRIES):
+            stored = await self._log.load(subjects.agent(record.name, record.agent_id))
+            facts = agent.drain(agent.fold(stored), record.name, record.agent_id, by=by, reason=reason)
+            if await self._append(facts, stored[-1].sequence if stored else 0):
+                return bool(facts)
+        raise LogUnavailable(f"agent {record.agent_id}: other writers changed it {TRIES} times")
+
+    async def _append(self, facts: Sequence[AgentFact], expect: int) -> bool:
+        """Store a decision of at most one event; return False if another writer was faster."""
+        try:
+            for fact in facts:
+                await self._log.append(fact, expect=expect)
+        except OutdatedState:
+            return False
+        return True
+
+
+def _not_found(name: str, known: Iterable[AgentRecord]) -> AgentNotFound:
+    nearest = difflib.get_close_matches(name, {record.name for record in known}, n=1)
+    hint = f"Did you mean {nearest[0]!r}?" if nearest else "`tocsin agents list` shows all agents."
+    return AgentNotFound(f"No agent has the name or id {name!r}. {hint}")
+
+
+# --- functions without an agent --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    """A function of a job that no live agent of its queue has."""
+
+    job: str
+    queue: str
+    function: str
+    nearest: str | None
+    """The most similar function that an agent of the queue has."""
+
+    def __str__(self) -> str:
+        """Return a line for people."""
+        hint = f"; did you mean `{self.nearest}`?" if self.nearest else ""
+        return f"no live agent of queue `{self.queue}` has `{self.function}` (job {self.job}){hint}"
+
+
+def unserved(
+    definitions: Iterable[JobDefinition], agents: Iterable[AgentRecord], *, outside: Iterable[str] = ()
+) -> list[Unserved]:
+    """Return the functions of enabled jobs that no live agent has.
+
+    Nothing is returned while no agent is live: the installation is new, or all workers are away, which other checks
+    report. Tasks of the queues `outside` are for executors that do not register.
+    """
+    live = [record for record in agents if record.state is not AgentState.LOST]
+    if not live:
+        return []
+    skipped = set(outside)
+    functions: dict[str, set[str]] = {}
+    for record in live:
+        for queue in record.queues:
+            functions.setdefault(queue, set()).update(record.functions)
+    found: dict[tuple[str, str, str], Unserved] = {}
+    for definition in definitions:
+        for step in definition.steps() if definition.enabled else ():
+            queue, function = step.queue or definition.queue, step.function
+            known = functions.get(queue, set())
+            if queue not in skipped and function not in known:
+                nearest = difflib.get_close_matches(function, sorted(known), n=1)
+                found[definition.name, queue, function] = Unserved(
+                    definition.name, queue, function, nearest[0] if nearest else None
+                )
+    return list(found.values())

@@ -1,0 +1,1 @@
+"""Agent keeper: registers worker processes, and notices those that fall silent."""

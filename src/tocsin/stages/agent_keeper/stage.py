@@ -1,0 +1,230 @@
+"""Agent keeper: registers worker processes by their hold lists, and notices those that fall silent.
+
+Workers send hold lists over core NATS; nothing stores them. The leader decides and stores events; every copy that has read
+the log answers agents whose mode differs from what the log says, so that an agent also learns it while leaders change.
+Two leaders at once are correct, because each event is guarded by the scope of its agent.
+
+Only the newest hold list of each process is looked at, a few times a second, so a flood of them costs little. The
+number of processes is bounded, over all and for each name.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from pydantic import ValidationError
+
+from ... import telemetry
+from ...domain import agent
+from ...domain.agent import Agent, Command, HoldList
+from ...domain.events import (
+    AgentEnded,
+    AgentFact,
+    AgentFellSilent,
+    AgentForgotten,
+    AgentRegistered,
+)
+from ...engine.leader_election import LeaderElection
+from ...engine.stage import Access, Stage, StageContext
+from ...ports import AgentChannel, Clock, EventLog, LogUnavailable, OutdatedState, Projections
+from ...subjects import AGENT_KEEPER_LEASE, Bucket, Stream
+from .mirror import Mirror
+from .roster import Entry, Roster
+
+INTERVAL_S: Final = 0.2
+"""Time between two rounds over the hold lists that arrived."""
+SILENCE_S: Final = 30.0
+"""Time without a hold list after which an agent is lost."""
+FORGET_ENDED: Final = timedelta(hours=1)
+FORGET_LOST: Final = timedelta(hours=24)
+CHANGE_INTERVAL_S: Final = 10.0
+"""The least time between two stored changes of what one process registered with."""
+MAX_AGENTS: Final = 5_000
+"""Processes that are not forgotten."""
+MAX_PER_NAME: Final = 100
+"""Processes of one name that are not forgotten; the oldest that are over make room."""
+TRIES: Final = 3
+
+Decide = Callable[[Agent], Sequence[AgentFact]]
+_log = telemetry.get_logger("tocsin.agent-keeper")
+
+
+class AgentKeeper:
+    """Keeps the roster of agents."""
+
+    def __init__(
+        self, log: EventLog, projections: Projections, channel: AgentChannel, leadership: LeaderElection, clock: Clock
+    ) -> None:
+        self._log = log
+        self._channel = channel
+        self._leadership = leadership
+        self._clock = clock
+        self._mirror = Mirror(projections, clock)
+        self.roster = Roster(log)
+        self._arrived: dict[tuple[str, str], bytes] = {}
+        self._listens_since = float("inf")
+        self._refused_at = float("-inf")
+
+    async def lead(self) -> None:
+        """Hold the leader lease, or try to."""
+        await self._leadership.run()
+
+    async def follow(self) -> None:
+        """Follow the events of agents."""
+        await self.roster.follow()
+
+    async def run(self) -> None:
+        """Listen to agents until cancelled."""
+        async with self._channel.hold_lists(self.receive):
+            self._listens_since = self._clock.monotonic()
+            while True:
+                try:
+                    await self.run_once(self._clock.now())
+                except (LogUnavailable, OutdatedState) as error:
+                    _log.info("agents not kept; waiting for JetStream", action="log-unavailable", error=str(error))
+                except Exception as error:  # noqa: BLE001 - agents must be kept after any trouble
+                    _log.error("agents not kept; retrying", action="agents-not-kept", exc_info=error)
+                await self._clock.sleep(INTERVAL_S)
+
+    def receive(self, name: str, agent_id: str, body: bytes) -> None:
+        """Take a hold list; the next hold list of the same process replaces it."""
+        if len(body) > agent.MAX_HOLD_LIST_BYTES or not (agent.is_agent_name(name) and agent.is_agent_id(agent_id)):
+            return
+        if (name, agent_id) in self._arrived or len(self._arrived) < MAX_AGENTS:
+            self._arrived[name, agent_id] = body
+
+    async def run_once(self, now: datetime) -> None:
+        """Look at the hold lists that arrived, and at the agents that are silent."""
+        if not self.roster.is_complete:
+            return
+        if not self._channel.connections:
+            self._listens_since = self._clock.monotonic()  # no agent can be heard
+        arrived, self._arrived = self._arrived, {}
+        for (name, agent_id), body in arrived.items():
+            await self._hear(name, agent_id, body)
+        for entry in self.roster:
+            await self._judge(entry, now)
+        await self._mirror.show(self.roster, leads=self._leadership.is_leading)
+
+    async def _hear(self, name: str, agent_id: str, body: bytes) -> None:
+        try:
+            hold_list = HoldList.model_validate_json(body)
+        except ValidationError as error:
+            _log.warning("hold list refused", action="hold-list-refused", agent=name, errors=error.error_count())
+            return
+        entry = self.roster.find(name, agent_id)
+        if entry is None:
+            if not await self._has_room(name):
+                return
+            entry = self.roster.enter(name, agent_id)
+        if entry.hold_list is not None and hold_list.number <= entry.hold_list.number:
+            return  # it is late, or was sent twice
+        entry.hold_list, entry.heard_at = hold_list, self._clock.monotonic()
+        entry.is_unjudged = True
+        mode = entry.state.mode(enabled=self.roster.is_enabled(name))
+        if hold_list.mode != mode and not hold_list.ended:
+            await self._channel.command(name, agent_id, Command(mode=mode).model_dump_json().encode())
+
+    async def _has_room(self, name: str) -> bool:
+        """Return whether another process of a name may be entered.
+
+        If needed, the oldest process that is over is forgotten.
+        """
+        if self.roster.number(name) >= MAX_PER_NAME and self._leadership.is_leading:
+            over = [entry for entry in self.roster.of(name) if entry.sequence and not entry.state.is_live]
+            if over:
+                await self._forget(min(over, key=lambda entry: entry.sequence))
+        if self.roster.number(name) < MAX_PER_NAME and len(self.roster) < MAX_AGENTS:
+            return True
+        if self._clock.monotonic() - self._refused_at >= SILENCE_S:
+            self._refused_at = self._clock.monotonic()
+            of_name = self.roster.number(name)
+            _log.warning(
+                "agent not registered: too many",
+                action="agents-full",
+                agent=name,
+                of_name=of_name,
+                all=len(self.roster),
+            )
+        return False
+
+    async def _judge(self, entry: Entry, now: datetime) -> None:
+        """Store what follows from the last hold list of a process, or from its silence."""
+        heard_at = max(entry.heard_at or float("-inf"), self._listens_since)
+        silent_for = self._clock.monotonic() - heard_at
+        if silent_for >= SILENCE_S:
+            if not entry.sequence:
+                self.roster.remove(entry)
+            elif not self._leadership.is_leading:
+                return
+            elif entry.state.is_live:
+                await self._store(entry, lambda state: agent.lose(state, silent_for=silent_for))
+            elif entry.changed_at is not None:
+                limit = FORGET_ENDED if entry.state.end == "ended" else FORGET_LOST
+                if now - entry.changed_at >= limit:
+                    await self._forget(entry)
+            return
+        hold_list = entry.hold_list
+        if hold_list is None or not entry.is_unjudged or not self._leadership.is_leading:
+            return
+        if self._has_changed_lately(entry) and entry.state.is_live and not hold_list.ended:
+            return
+        if await self._store(entry, lambda state: agent.hear(state, entry.name, entry.agent_id, hold_list)):
+            entry.registered_at = self._clock.monotonic()
+        entry.is_unjudged = False
+
+    def _has_changed_lately(self, entry: Entry) -> bool:
+        at = entry.registered_at
+        return at is not None and self._clock.monotonic() - at < CHANGE_INTERVAL_S
+
+    async def _forget(self, entry: Entry) -> None:
+        if await self._store(entry, lambda state: agent.forget(state, entry.name, entry.agent_id)):
+            self.roster.remove(entry)
+
+    async def _store(self, entry: Entry, decide: Decide) -> bool:
+        """Decide on a process and store the events.
+
+        If another writer was faster, the process is read again.
+        """
+        for _ in range(TRIES):
+            facts = decide(entry.state)
+            if not facts:
+                return False
+            try:
+                for fact in facts:
+                    sequence = await self._log.append(fact, expect=entry.sequence)
+                    entry.state, entry.sequence = agent.evolve(entry.state, fact), sequence
+                    entry.changed_at = self._clock.now()
+                    what = type(fact).model_fields["type"].default
+                    _log.info(f"agent {what}", action="agent-changed", agent=entry.name, agent_id=entry.agent_id)
+            except OutdatedState:
+                stored = await self._log.load(entry.scope)
+                entry.state, entry.sequence = agent.fold(stored), stored[-1].sequence if stored else 0
+            else:
+                return True
+        return False
+
+
+def _start(context: StageContext) -> AgentKeeper | None:
+    if context.agents is None:
+        return None
+    return AgentKeeper(
+        context.log, context.projections, context.agents, context.elect(AGENT_KEEPER_LEASE), context.clock
+    )
+
+
+AGENT_KEEPER: Final = Stage(
+    name="agent_keeper",
+    purpose="registers workers as agents; one leads",
+    consumes="hold lists of workers, which no stream stores",
+    decides="`registered`, `fell-silent`, `ended`, `forgotten`; the KV bucket `agents`; commands to workers",
+    access=Access(
+        appends=(AgentRegistered, AgentFellSilent, AgentEnded, AgentForgotten),
+        reads=(Stream.LEDGER,),
+        follows=(Stream.LEDGER,),
+        writes=((Bucket.LEADER, AGENT_KEEPER_LEASE), (Bucket.AGENTS, ">")),
+        keeps_agents=True,
+    ),
+    start=_start,
+    loops=(AgentKeeper.lead, AgentKeeper.follow, AgentKeeper.run),
+)

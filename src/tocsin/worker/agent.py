@@ -1,0 +1,170 @@
+"""The worker as an agent: it sends hold lists, and follows the agent keeper's commands."""
+
+import asyncio
+import os
+import socket
+from contextlib import suppress
+from typing import Final, Literal
+
+from pydantic import ValidationError
+
+from .. import telemetry
+from ..domain import agent, ids
+from ..domain.agent import Command, HoldList, Mode
+from ..ports import AgentChannel, Clock, LogUnavailable, RequestRefused
+from .connection import Options
+from .handlers import Handlers
+from .held_tasks import HeldTask, HeldTasks
+from .task_pool import Slots
+
+INTERVAL_S: Final = 10.0
+"""Time between two hold lists if nothing changes. The agent keeper waits three times as long."""
+CHANGE_INTERVAL_S: Final = 1.0
+"""The least time between two hold lists that differ only in the tasks."""
+LOOK_INTERVAL_S: Final = 0.2
+"""Time between two looks at what changed."""
+GREETING_WAIT_S: Final = 2.0
+"""How long a worker waits at its start for the agent keeper's answer."""
+
+_log = telemetry.get_logger("tocsin.worker")
+
+
+class AgentAnnouncer:
+    """Sends the hold lists of one worker process."""
+
+    def __init__(
+        self,
+        options: Options,
+        handlers: Handlers,
+        held_tasks: HeldTasks,
+        slots: Slots,
+        channel: AgentChannel,
+        clock: Clock,
+        *,
+        limit: int,
+        version: str,
+    ) -> None:
+        """`limit`: the number of tasks that the worker runs at the same time."""
+        self._version = version
+        self.agent_id = ids.agent_id(options.name, clock.now(), os.urandom(16).hex())
+        self._options = options
+        self._handlers = handlers
+        self._held_tasks = held_tasks
+        self._slots = slots
+        self._channel = channel
+        self._clock = clock
+        self._limit = limit
+        self._mode: Mode | Literal["starting"] = "starting"
+        self._answered = asyncio.Event()
+        self._number = 0
+        self._is_refused = False
+
+    async def greet(self) -> None:
+        """Learn whether this worker may take tasks; without an answer, it may.
+
+        A worker of a disabled name takes nothing, also right after its start. Without an answer of an agent
+        keeper, work goes on.
+        """
+        listening = asyncio.ensure_future(self._ask())
+        answering = asyncio.ensure_future(self._answered.wait())
+        try:
+            await asyncio.wait({listening, answering}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            listening.cancel()
+            answering.cancel()
+            await asyncio.gather(listening, answering, return_exceptions=True)
+        if self._mode == "starting":
+            _log.info("no agent keeper answers; working", action="agent-not-answered", agent=self._options.name)
+            self._apply("enabled")
+
+    def receive(self, body: bytes) -> None:
+        """Take a command."""
+        try:
+            command = Command.model_validate_json(body)
+        except ValidationError:
+            _log.warning("unknown command ignored", action="agent-command-refused", agent=self._options.name)
+            return
+        self._apply(command.mode)
+        self._answered.set()
+
+    async def run(self) -> None:
+        """Send a hold list at each change, after each reconnect and every few seconds."""
+        sent: tuple[object, tuple[str, ...]] | None = None
+        sent_at = float("-inf")
+        while True:
+            now, at_once, held = self._clock.monotonic(), (self._mode, self._channel.connections), self._held()
+            silence = now - sent_at
+            has_changed = sent is not None and sent[1] != held and silence >= CHANGE_INTERVAL_S
+            if sent is None or sent[0] != at_once or has_changed or silence >= INTERVAL_S:
+                with suppress(LogUnavailable):
+                    await self._send(held)
+                    sent, sent_at = (at_once, held), now
+            await self._clock.sleep(LOOK_INTERVAL_S)
+
+    async def end(self) -> None:
+        """Send the last hold list, so that the agent is not taken for lost."""
+        with suppress(LogUnavailable):
+            await self._send((), ended=True)
+
+    async def _ask(self) -> None:
+        body = self._hold_list(())
+        if body is not None:
+            with suppress(LogUnavailable, RequestRefused):
+                await self._channel.is_heard(self._options.name, self.agent_id, body, wait=GREETING_WAIT_S)
+
+    async def _send(self, held: tuple[str, ...], *, ended: bool = False) -> None:
+        body = self._hold_list(held, ended=ended)
+        if body is None:
+            return
+        try:
+            await self._channel.announce(self._options.name, self.agent_id, body)
+        except RequestRefused as error:
+            self._refuse(str(error))
+
+    def _hold_list(self, held: tuple[str, ...], *, ended: bool = False) -> bytes | None:
+        """Return the body of the next hold list; None: this worker cannot be registered."""
+        self._number += 1
+        try:
+            body = (
+                HoldList(
+                    number=self._number,
+                    mode=self._mode,
+                    host=socket.gethostname()[:255],
+                    version=self._version,
+                    labels=dict(self._options.labels),
+                    queues=self._options.queues,
+                    functions=tuple(self._handlers),
+                    max_concurrent_jobs=self._limit,
+                    held=held,
+                    ended=ended,
+                )
+                .model_dump_json(exclude_defaults=True)
+                .encode()
+            )
+        except ValidationError as error:
+            self._refuse(str(error))
+            return None
+        if len(body) > agent.MAX_HOLD_LIST_BYTES:
+            self._refuse(f"its hold list has {len(body)} bytes, and {agent.MAX_HOLD_LIST_BYTES} are allowed")
+            return None
+        return body
+
+    def _refuse(self, reason: str) -> None:
+        if not self._is_refused:
+            self._is_refused = True
+            _log.warning("worker not registered as an agent", action="agent-not-registered", reason=reason)
+
+    def _apply(self, mode: Mode) -> None:
+        if self._mode in {mode, "draining"}:  # draining is final for a process
+            return
+        _log.info(f"agent {mode}", action="agent-mode", agent=self._options.name, mode=mode)
+        self._mode = mode
+        self._slots.pause(is_paused=mode != "enabled")
+
+    def _held(self) -> tuple[str, ...]:
+        return tuple(_task_of(held) for held in self._held_tasks)[: agent.MAX_HELD]
+
+
+def _task_of(held: HeldTask) -> str:
+    """Return a held task as `<execution id>.<step>.<attempt>`."""
+    return ".".join((held.entity.rpartition(".")[2], *held.delivery.subject.split(".")[4:6]))

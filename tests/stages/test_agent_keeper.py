@@ -1,0 +1,328 @@
+"""The agent keeper: registration, silence, commands, and hostile hold lists."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.domain.given import NOON
+from tocsin import subjects
+from tocsin.adapters.memory.agents import InMemoryAgentChannel
+from tocsin.domain import agent
+from tocsin.domain.agent_record import AgentRecord
+from tocsin.domain.events import (
+    AgentDrainStarted,
+    AgentEnded,
+    AgentFact,
+    AgentFellSilent,
+    AgentForgotten,
+    AgentRegistered,
+    AgentSwitched,
+)
+from tocsin.engine.leader_election import LeaderElection
+from tocsin.services.audit import audit
+from tocsin.stages.agent_keeper import stage as keeper_stage
+from tocsin.stages.agent_keeper.stage import CHANGE_INTERVAL_S, FORGET_ENDED, FORGET_LOST, SILENCE_S, AgentKeeper
+from tocsin.subjects import Bucket
+from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock, settle
+
+NAME = "mail-1"
+ID = "01890f3e-0000-7000-8000-000000000001"
+
+
+class Office:
+    """A log, a channel, and agent keepers."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self.clock = ManualClock(NOON)
+        self.log = InMemoryEventLog(self.clock)
+        self.projections = InMemoryProjections(self.clock)
+        self.channel = InMemoryAgentChannel()
+        self.numbers = 0
+        self._stack = stack
+        self._keepers: list[AgentKeeper] = []
+
+    async def keeper(self, *, leads: bool = True) -> AgentKeeper:
+        """Start another keeper; two may believe that they lead."""
+        election = LeaderElection(
+            InMemoryProjections(self.clock), self.clock, key="agent-keeper", holder="test", ttl=1e9
+        )
+        if leads:
+            await election.run_once()
+        keeper = AgentKeeper(self.log, self.projections, self.channel, election, self.clock)
+        following = asyncio.create_task(keeper.follow())
+        self._stack.callback(following.cancel)
+        await self._stack.enter_async_context(self.channel.hold_lists(keeper.receive))
+        keeper._listens_since = self.clock.monotonic()
+        self._keepers.append(keeper)
+        while not keeper.roster.is_complete:
+            await settle()
+        return keeper
+
+    async def announce(self, name: str = NAME, agent_id: str = ID, **fields: Any) -> None:  # noqa: ANN401 - of a hold list
+        self.numbers += 1
+        body = {"number": self.numbers, "mode": "enabled", "functions": ["mail/send"], "queues": ["mail"], **fields}
+        await self.channel.announce(name, agent_id, json.dumps(body).encode())
+
+    async def round(self) -> None:
+        for keeper in self._keepers:
+            await settle()
+            await keeper.run_once(self.clock.now())
+
+    async def passes(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        await self.round()
+
+    async def store(self, *facts: AgentFact) -> None:
+        for fact in facts:
+            stored = await self.log.load(subjects.scope_of(fact))
+            await self.log.append(fact, expect=stored[-1].sequence if stored else 0)
+        await settle()
+
+    async def facts(self) -> list[AgentFact]:
+        recorded = await self.log.read(subjects.agent_events())
+        assert audit(recorded).is_clean
+        return [r.message for r in recorded if isinstance(r.message, AgentFact)]
+
+    async def kinds(self) -> list[type[AgentFact]]:
+        return [type(fact) for fact in await self.facts()]
+
+    async def shown(self) -> list[AgentRecord]:
+        entries = await self.projections.entries(Bucket.AGENTS)
+        return [AgentRecord.model_validate_json(body) for _, body in sorted(entries.items())]
+
+
+@pytest.fixture
+async def office() -> AsyncIterator[Office]:
+    async with AsyncExitStack() as stack:
+        yield Office(stack)
+
+
+async def test_agent_is_registered_and_shown(office: Office) -> None:
+    await office.keeper()
+    await office.announce(host="h", labels={"zone": "a"}, max_concurrent_jobs=4, held=["e.main.1"])
+    await office.round()
+    [fact] = await office.facts()
+    assert isinstance(fact, AgentRegistered)
+    assert (fact.name, fact.agent_id, fact.host, fact.labels) == (NAME, ID, "h", {"zone": "a"})
+    [record] = await office.shown()
+    assert (record.state, record.functions, record.held) == ("ENABLED", ["mail/send"], ["e.main.1"])
+
+
+async def test_unchanged_hold_lists_store_nothing(office: Office) -> None:
+    await office.keeper()
+    for _ in range(20):
+        await office.announce()
+        await office.passes(10)
+    assert await office.kinds() == [AgentRegistered]
+
+
+async def test_changes_are_registered_at_bounded_rate(office: Office) -> None:
+    await office.keeper()
+    for number in range(20):
+        await office.announce(functions=[f"f{number}"])
+        await office.passes(CHANGE_INTERVAL_S / 10)
+    assert len(await office.facts()) == 2
+    await office.passes(CHANGE_INTERVAL_S)
+    newest = (await office.facts())[-1]
+    assert isinstance(newest, AgentRegistered)
+    assert newest.functions == ("f19",)
+
+
+async def test_silent_agent_is_lost_and_returns(office: Office) -> None:
+    await office.keeper()
+    await office.announce()
+    await office.round()
+    await office.passes(SILENCE_S - 1)
+    assert await office.kinds() == [AgentRegistered]
+    await office.passes(1)
+    assert await office.kinds() == [AgentRegistered, AgentFellSilent]
+    assert [record.state for record in await office.shown()] == ["LOST"]
+    await office.announce()
+    await office.round()
+    assert await office.kinds() == [AgentRegistered, AgentFellSilent, AgentRegistered]
+    assert [record.state for record in await office.shown()] == ["ENABLED"]
+
+
+async def test_new_leader_waits_before_agents_are_lost(office: Office) -> None:
+    await office.store(AgentRegistered(name=NAME, agent_id=ID))
+    office.clock.advance(1_000)
+    await office.keeper()
+    await office.passes(SILENCE_S - 1)
+    assert await office.kinds() == [AgentRegistered]
+    await office.passes(1)
+    assert await office.kinds() == [AgentRegistered, AgentFellSilent]
+
+
+async def test_keeper_without_connection_loses_no_agent(office: Office) -> None:
+    await office.keeper()
+    await office.announce()
+    await office.round()
+    office.channel.connections = 0
+    await office.passes(10 * SILENCE_S)
+    assert await office.kinds() == [AgentRegistered]
+
+
+async def test_ended_agent_is_gone_and_stays_so(office: Office) -> None:
+    await office.keeper()
+    await office.announce()
+    await office.round()
+    await office.announce(ended=True)
+    await office.round()
+    await office.announce()
+    await office.round()
+    assert await office.kinds() == [AgentRegistered, AgentEnded]
+    assert await office.shown() == []
+
+
+@pytest.mark.parametrize(("is_ended", "after"), [(True, FORGET_ENDED), (False, FORGET_LOST)])
+async def test_agent_that_is_over_is_forgotten(office: Office, is_ended: object, after: timedelta) -> None:
+    keeper = await office.keeper()
+    await office.announce()
+    await office.round()
+    if is_ended:
+        await office.announce(ended=True)
+    await office.passes(SILENCE_S)
+    await office.passes(after.total_seconds())
+    await office.round()
+    assert (await office.kinds())[-1] is AgentForgotten
+    assert len(keeper.roster) == 0
+    assert await office.shown() == []
+
+
+async def test_late_and_repeated_hold_lists_change_nothing(office: Office) -> None:
+    await office.keeper()
+    await office.announce(number=9, functions=["new"])
+    await office.round()
+    await office.passes(CHANGE_INTERVAL_S)
+    for number in (9, 8):
+        await office.announce(number=number, functions=["old"])
+        await office.round()
+    assert await office.kinds() == [AgentRegistered]
+
+
+@pytest.mark.parametrize("leads", [True, False])
+async def test_hold_list_of_a_disabled_name_is_answered(office: Office, leads: object) -> None:
+    await office.store(AgentSwitched(name=NAME, enabled=False))
+    await office.keeper(leads=bool(leads))
+    commands: list[bytes] = []
+    async with office.channel.commands(NAME, ID, commands.append):
+        await office.announce(mode="starting")
+        await office.round()
+    assert [json.loads(body) for body in commands] == [{"mode": "disabled"}]
+
+
+async def test_drained_agent_is_commanded_until_it_drains(office: Office) -> None:
+    await office.keeper()
+    await office.announce()
+    await office.round()
+    await office.store(AgentDrainStarted(name=NAME, agent_id=ID))
+    commands: list[bytes] = []
+    async with office.channel.commands(NAME, ID, commands.append):
+        for mode in ("enabled", "enabled", "draining"):
+            await office.announce(mode=mode)
+            await office.round()
+    assert [json.loads(body) for body in commands] == [{"mode": "draining"}] * 2
+    assert [record.state for record in await office.shown()] == ["DRAINING"]
+
+
+async def test_two_leaders_store_each_event_once(office: Office) -> None:
+    await office.keeper()
+    await office.keeper()
+    await office.announce()
+    await office.round()
+    await office.passes(SILENCE_S)
+    await office.announce()
+    await office.round()
+    await office.announce(ended=True)
+    await office.round()
+    assert await office.kinds() == [AgentRegistered, AgentFellSilent, AgentRegistered, AgentEnded]
+
+
+HOSTILE: list[tuple[str, str, bytes]] = [
+    (NAME, ID, b"no json"),
+    (NAME, ID, b"[]"),
+    (NAME, ID, b'{"number": 1}'),
+    (NAME, ID, b'{"number": 0, "mode": "enabled"}'),
+    (NAME, ID, b'{"number": 1, "mode": "lost"}'),
+    (NAME, ID, json.dumps({"number": 1, "mode": "enabled", "host": "x" * 256}).encode()),
+    (NAME, ID, json.dumps({"number": 1, "mode": "enabled", "host": "\x1b[2J"}).encode()),
+    (NAME, ID, json.dumps({"number": 1, "mode": "enabled", "functions": ["f"] * 501}).encode()),
+    (NAME, ID, json.dumps({"number": 1, "mode": "enabled", "held": ["e"] * 1_001}).encode()),
+    (NAME, ID, b" " * agent.MAX_HOLD_LIST_BYTES + b'{"number": 1, "mode": "enabled"}'),
+    ("all.>", ID, b'{"number": 1, "mode": "enabled"}'),
+    ("*", ID, b'{"number": 1, "mode": "enabled"}'),
+    ("x" * 129, ID, b'{"number": 1, "mode": "enabled"}'),
+    (NAME, "all", b'{"number": 1, "mode": "enabled"}'),
+    (NAME, "*", b'{"number": 1, "mode": "enabled"}'),
+    (NAME, ID.upper() + "A", b'{"number": 1, "mode": "enabled"}'),
+]
+
+
+@pytest.mark.parametrize(("name", "agent_id", "body"), HOSTILE, ids=range(len(HOSTILE)))
+async def test_hostile_hold_list_is_ignored(office: Office, name: str, agent_id: str, body: bytes) -> None:
+    keeper = await office.keeper()
+    keeper.receive(name, agent_id, body)
+    await office.round()
+    assert await office.facts() == []
+    assert len(keeper.roster) == 0
+
+
+def some_id(number: int) -> str:
+    return f"{ID[:-12]}{number:012x}"
+
+
+async def test_processes_of_a_name_are_bounded(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper_stage, "MAX_PER_NAME", 3)
+    keeper = await office.keeper()
+    for number in range(10):
+        await office.announce(agent_id=some_id(number))
+        await office.round()
+    assert len(await office.facts()) == 3
+    assert keeper.roster.number(NAME) == 3
+
+
+async def test_processes_that_are_over_make_room(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper_stage, "MAX_PER_NAME", 3)
+    keeper = await office.keeper()
+    for number in range(10):
+        await office.announce(agent_id=some_id(number))
+        await office.round()
+        await office.announce(agent_id=some_id(number), ended=True)
+        await office.round()
+        await office.round()
+    kinds = await office.kinds()
+    assert kinds.count(AgentRegistered) == kinds.count(AgentEnded) == 10
+    assert kinds.count(AgentForgotten) == 7
+    assert keeper.roster.number(NAME) == 3
+
+
+async def test_agents_are_bounded(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper_stage, "MAX_AGENTS", 5)
+    keeper = await office.keeper()
+    for number in range(20):
+        await office.announce(name=f"n{number}", agent_id=some_id(number))
+    await office.round()
+    assert len(await office.facts()) == 5
+    assert len(keeper.roster) == 5
+
+
+async def test_standby_drops_agents_that_never_registered(office: Office) -> None:
+    keeper = await office.keeper(leads=False)
+    await office.announce()
+    await office.round()
+    assert len(keeper.roster) == 1
+    await office.passes(SILENCE_S)
+    assert len(keeper.roster) == 0
+    assert await office.facts() == []
+
+
+async def test_left_over_entries_are_removed(office: Office) -> None:
+    await office.projections.put(Bucket.AGENTS, f"gone.{ID}", b"{}")
+    await office.keeper()
+    await office.round()
+    assert await office.projections.entries(Bucket.AGENTS) == {}

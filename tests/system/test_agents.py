@@ -1,0 +1,183 @@
+"""Workers as agents: real processes, a real nats-server."""
+
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.system.processes import Site, site
+from tests.system.test_shutdown import IN_ORDER, ended
+from tests.system.worker_process import noted
+from tocsin import subjects
+from tocsin.bootstrap import STAGE_NAMES
+from tocsin.domain.agent import AgentState
+from tocsin.domain.agent_record import AgentRecord
+from tocsin.domain.events import (
+    AgentEnded,
+    AgentFact,
+    AgentFellSilent,
+    AgentRegistered,
+    AgentSwitched,
+    Started,
+)
+from tocsin.services.agents import AgentRegistry
+from tocsin.subjects import Bucket
+
+MAIL: Final = "tests.system.agent_process:mail"
+
+
+@pytest.fixture
+async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Site]:
+    async with site(nats_url, tmp_path) as it:
+        await it.apply({"name": "send", "function": "mail/send", "overlap_policy": "allow"})
+        await it.apply({"name": "slowly", "function": "mail/slowly", "overlap_policy": "allow"})
+        await it.apply({"name": "long", "function": "mail/long", "overlap_policy": "allow"})
+        yield it
+
+
+def registry(tocsin: Site) -> AgentRegistry:
+    it = tocsin.installation
+    return AgentRegistry(it.log, it.projections)
+
+
+async def agents(tocsin: Site) -> tuple[AgentRecord, ...]:
+    return await registry(tocsin).agents()
+
+
+async def kinds(tocsin: Site) -> list[type[AgentFact]]:
+    return [type(recorded.message) for recorded in await tocsin.facts(subjects.agent_events(), AgentFact)]
+
+
+async def shows(tocsin: Site, *states: AgentState) -> None:
+    async def does() -> bool:
+        return [agent.state for agent in await agents(tocsin)] == [*states]
+
+    await tocsin.until(does)
+
+
+async def holds(tocsin: Site, wanted: Callable[[list[type[AgentFact]]], bool]) -> None:
+    async def does() -> bool:
+        return wanted(await kinds(tocsin))
+
+    await tocsin.until(does)
+
+
+async def completed(tocsin: Site, **jobs: int) -> None:
+    async def are() -> bool:
+        return await tocsin.ends() == jobs
+
+    await tocsin.until(are)
+
+
+async def test_worker_registers_works_and_ends(tocsin: Site) -> None:
+    tocsin.start()
+    worker = tocsin.start_worker(MAIL)
+    await tocsin.ready()
+    await shows(tocsin, AgentState.ENABLED)
+    [agent] = await agents(tocsin)
+    assert (agent.name, agent.labels, agent.queues, agent.functions, agent.max_concurrent_jobs) == (
+        "mail-1",
+        {"zone": "a"},
+        ["default"],
+        ["mail/long", "mail/send", "mail/slowly"],
+        2,
+    )
+    await tocsin.trigger("long")
+
+    async def is_held() -> bool:
+        return any(agent.held for agent in await agents(tocsin))
+
+    await tocsin.until(is_held)
+    await completed(tocsin, long=1)
+    worker.send(signal.SIGTERM)
+    assert await ended(tocsin, worker) == IN_ORDER
+    await shows(tocsin)
+    assert await kinds(tocsin) == [AgentRegistered, AgentEnded]
+    await tocsin.checked()
+
+
+async def test_disabled_agent_takes_nothing_also_after_a_restart(tocsin: Site) -> None:
+    tocsin.start()
+    worker = tocsin.start_worker(MAIL)
+    await tocsin.ready()
+    await shows(tocsin, AgentState.ENABLED)
+    assert await registry(tocsin).switch("mail-1", enabled=False)
+    await shows(tocsin, AgentState.DISABLED)
+
+    async def is_paused() -> bool:
+        return '"disabled"' in worker.said()
+
+    await tocsin.until(is_paused)
+    await tocsin.trigger("send")
+    worker.send(signal.SIGTERM)
+    assert await ended(tocsin, worker) == IN_ORDER
+    again = tocsin.start_worker(MAIL)
+    await tocsin.ready()
+    await shows(tocsin, AgentState.DISABLED)
+    assert await tocsin.facts("execution.>", Started) == []
+    assert await registry(tocsin).switch("mail-1", enabled=True)
+    await completed(tocsin, send=1)
+    again.send(signal.SIGTERM)
+    await ended(tocsin, again)
+    assert [kind for kind in await kinds(tocsin) if kind is AgentSwitched] == [AgentSwitched] * 2
+    await tocsin.checked()
+
+
+async def test_drained_agent_finishes_and_its_successor_works(tocsin: Site) -> None:
+    tocsin.start()
+    worker = tocsin.start_worker(MAIL)
+    await tocsin.ready()
+    await shows(tocsin, AgentState.ENABLED)
+    await tocsin.trigger("slowly")
+
+    async def is_started() -> bool:
+        return bool(await tocsin.facts("execution.>", Started))
+
+    await tocsin.until(is_started)
+    assert await registry(tocsin).drain("mail-1")
+    await shows(tocsin, AgentState.DRAINING)
+
+    async def is_draining() -> bool:
+        return '"draining"' in worker.said()
+
+    await tocsin.until(is_draining)
+    await completed(tocsin, slowly=1)
+    await tocsin.trigger("send")
+    tocsin.start_worker(MAIL)
+    await completed(tocsin, slowly=1, send=1)
+    worker.send(signal.SIGTERM)
+    await ended(tocsin, worker)
+    await shows(tocsin, AgentState.ENABLED)
+    assert set(noted(tocsin.runs).values()) == {1}
+    await tocsin.checked()
+
+
+@pytest.mark.slow
+async def test_killed_agent_is_lost_despite_killed_keepers(tocsin: Site) -> None:
+    tocsin.start()
+    keepers = [tocsin.start("agent_keeper"), tocsin.start("agent_keeper")]
+    worker = tocsin.start_worker(MAIL)
+    await tocsin.ready()
+    await shows(tocsin, AgentState.ENABLED)
+    worker.kill()
+    tocsin.programs.remove(worker)
+    for keeper in keepers:
+        keeper.kill()
+        tocsin.programs.remove(keeper)
+    await shows(tocsin, AgentState.LOST)
+    assert await kinds(tocsin) == [AgentRegistered, AgentFellSilent]
+    await tocsin.checked()
+
+
+async def test_worker_works_while_no_agent_keeper_runs(tocsin: Site) -> None:
+    tocsin.start(*(name for name in STAGE_NAMES if name != "agent_keeper"))
+    tocsin.start_worker(MAIL)
+    await tocsin.ready()
+    await tocsin.trigger("send")
+    await completed(tocsin, send=1)
+    assert await kinds(tocsin) == []
+    tocsin.start("agent_keeper")
+    await shows(tocsin, AgentState.ENABLED)
+    assert await tocsin.installation.projections.entries(Bucket.AGENTS)
